@@ -1,0 +1,96 @@
+//! The contract between a policy and its host.
+
+/// A policy's handle of a known block, resident or ghost: a small dense number that the host hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+impl Slot {
+    /// The position of this slot in a structure of arrays.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A block: `index` counts blocks within `volume`, which is a file, a disk or an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block {
+    /// Which file, disk or export.
+    pub volume: u32,
+    /// Position within the volume, in blocks.
+    pub index: u64,
+}
+
+/// Who is charged for a block: an NBD export, a process, a library handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(pub u32);
+
+/// The identity of the issuing code or file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream(pub u64);
+
+/// Why a block is referenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Somebody waits for the contents.
+    Read,
+    /// Somebody overwrites the block, whole or in part.
+    Write,
+    /// Nobody waits yet: fetched ahead.
+    Prefetch,
+}
+
+/// One reference to one block.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// What is referenced.
+    pub block: Block,
+    /// Who is charged.
+    pub tenant: Tenant,
+    /// Which code or file issued it.
+    pub stream: Stream,
+    /// Why.
+    pub kind: Kind,
+    /// The host's reference counter: grows by one with each access, and is never less than before.
+    pub tick: u64,
+}
+
+/// A replacement policy: a pure state machine that decides which resident block leaves.
+///
+/// The host owns the mapping of blocks to slots and calls, for each reference:
+///
+/// * resident: [`hit`](Policy::hit);
+/// * otherwise, when every frame is taken: [`evict`](Policy::evict), then [`insert`](Policy::insert);
+/// * otherwise: `insert`.
+///
+/// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these, at the latest before its next
+/// `evict` or `insert`, because until then a forgotten slot must not be used again. `evict` is followed by the
+/// `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
+pub trait Policy {
+    /// `slot` is resident and was referenced.
+    fn hit(&mut self, slot: Slot, access: &Access);
+
+    /// The cache is full and `incoming` (new, or a ghost) needs room: names the resident slot that leaves.
+    /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Slot;
+
+    /// `slot` (new, or a ghost) is resident from now on.
+    fn insert(&mut self, slot: Slot, access: &Access);
+
+    /// `slot` was invalidated or its load failed: it is neither resident nor a ghost from now on.
+    /// The host may use the slot again at once; it is not reported as forgotten.
+    fn remove(&mut self, slot: Slot);
+
+    /// The next slot that left the cache and that the policy no longer remembers, so that its host can use it again.
+    fn take_forgotten(&mut self) -> Option<Slot>;
+
+    /// Recounts every invariant and panics on a broken one (tests and fuzzing only).
+    fn check(&self);
+
+    /// Loads the state of `slot` into the processor's cache: it will be referenced a few accesses from now.
+    #[inline(always)]
+    fn warm(&self, _slot: Slot) {}
+
+    /// Reports internal quantities by name, for plots of a policy's state over time.
+    fn gauges(&self, _report: &mut dyn FnMut(&'static str, u64)) {}
+}

@@ -1,0 +1,186 @@
+//! Intrusive doubly linked lists over slots, shared by all policies.
+//!
+//! One [`Links`] holds the links of every slot for a family of lists in which a slot stands at most once.
+//! Each list of the family is a ring through a sentinel, so linking and unlinking never branch.
+
+use crate::Slot;
+
+#[derive(Clone, Copy)]
+struct Link {
+    /// Towards the back.
+    next: u32,
+    /// Towards the front.
+    prev: u32,
+}
+
+/// The links of all slots for one family of lists: 8 bytes a slot.
+pub struct Links {
+    links: Vec<Link>,
+    slots: u32,
+}
+
+impl Links {
+    /// Links for slots `0..slots` in a family of `N` lists, and the lists, all empty.
+    pub fn new<const N: usize>(slots: u32) -> (Links, [List; N]) {
+        let sentinels = slots..slots + N as u32;
+        let mut links = vec![Link { next: 0, prev: 0 }; slots as usize];
+        links.extend(sentinels.map(|own| Link { next: own, prev: own }));
+        let lists = std::array::from_fn(|i| List { sentinel: slots + i as u32, len: 0 });
+        (Links { links, slots }, lists)
+    }
+
+    /// Loads the links of `slot` into the processor's cache.
+    #[inline(always)]
+    pub fn warm(&self, slot: Slot) {
+        std::hint::black_box(self.links[slot.index()].next);
+    }
+
+    #[inline(always)]
+    fn slot(&self, link: u32) -> Option<Slot> {
+        (link < self.slots).then_some(Slot(link))
+    }
+
+    #[inline(always)]
+    fn join(&mut self, front: u32, back: u32) {
+        self.links[front as usize].next = back;
+        self.links[back as usize].prev = front;
+    }
+
+    #[inline(always)]
+    fn between(&mut self, front: u32, slot: u32, back: u32) {
+        self.links[slot as usize] = Link { next: back, prev: front };
+        self.links[front as usize].next = slot;
+        self.links[back as usize].prev = slot;
+    }
+}
+
+/// One list of a family. Every operation takes the family's [`Links`]; a slot given to it must stand in this very list,
+/// or in none where it is added.
+pub struct List {
+    sentinel: u32,
+    len: u32,
+}
+
+impl List {
+    /// Slots in the list.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether no slot is in the list.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first slot.
+    #[inline(always)]
+    pub fn front(&self, links: &Links) -> Option<Slot> {
+        links.slot(links.links[self.sentinel as usize].next)
+    }
+
+    /// The last slot.
+    #[inline(always)]
+    pub fn back(&self, links: &Links) -> Option<Slot> {
+        links.slot(links.links[self.sentinel as usize].prev)
+    }
+
+    /// The slot behind `slot`, nearer to the back.
+    #[inline(always)]
+    pub fn after(&self, links: &Links, slot: Slot) -> Option<Slot> {
+        links.slot(links.links[slot.index()].next)
+    }
+
+    /// The slot in front of `slot`, nearer to the front.
+    #[inline(always)]
+    pub fn before(&self, links: &Links, slot: Slot) -> Option<Slot> {
+        links.slot(links.links[slot.index()].prev)
+    }
+
+    /// Adds `slot` as the first.
+    #[inline(always)]
+    pub fn push_front(&mut self, links: &mut Links, slot: Slot) {
+        let first = links.links[self.sentinel as usize].next;
+        links.between(self.sentinel, slot.0, first);
+        self.len += 1;
+    }
+
+    /// Adds `slot` as the last.
+    #[inline(always)]
+    pub fn push_back(&mut self, links: &mut Links, slot: Slot) {
+        let last = links.links[self.sentinel as usize].prev;
+        links.between(last, slot.0, self.sentinel);
+        self.len += 1;
+    }
+
+    /// Adds `slot` directly in front of `next`, which is in the list.
+    #[inline(always)]
+    pub fn insert_before(&mut self, links: &mut Links, slot: Slot, next: Slot) {
+        let prev = links.links[next.index()].prev;
+        links.between(prev, slot.0, next.0);
+        self.len += 1;
+    }
+
+    /// Takes `slot` out.
+    #[inline(always)]
+    pub fn unlink(&mut self, links: &mut Links, slot: Slot) {
+        let Link { next, prev } = links.links[slot.index()];
+        links.join(prev, next);
+        self.len -= 1;
+    }
+
+    /// Makes `slot`, which is in the list, the first.
+    #[inline(always)]
+    pub fn move_to_front(&mut self, links: &mut Links, slot: Slot) {
+        let Link { next, prev } = links.links[slot.index()];
+        if prev == self.sentinel {
+            return;
+        }
+        links.join(prev, next);
+        let first = links.links[self.sentinel as usize].next;
+        links.between(self.sentinel, slot.0, first);
+    }
+
+    /// Takes the first slot out.
+    #[inline(always)]
+    pub fn pop_front(&mut self, links: &mut Links) -> Option<Slot> {
+        let slot = self.front(links)?;
+        self.unlink(links, slot);
+        Some(slot)
+    }
+
+    /// Takes the last slot out.
+    #[inline(always)]
+    pub fn pop_back(&mut self, links: &mut Links) -> Option<Slot> {
+        let slot = self.back(links)?;
+        self.unlink(links, slot);
+        Some(slot)
+    }
+
+    /// The slots from front to back.
+    pub fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = Slot> + 'a {
+        std::iter::successors(self.front(links), |&slot| self.after(links, slot))
+    }
+
+    /// The slots from front to back, having checked that both directions of every link agree and that `len` is right.
+    ///
+    /// # Panics
+    /// On a broken link or count.
+    pub fn checked(&self, links: &Links) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        let mut at = self.sentinel;
+        loop {
+            let next = links.links[at as usize].next;
+            assert_eq!(links.links[next as usize].prev, at, "the links between {at} and {next} disagree");
+            if next == self.sentinel {
+                break;
+            }
+            slots.push(Slot(next));
+            assert!(slots.len() <= links.slots as usize, "the list does not end");
+            at = next;
+        }
+        assert_eq!(slots.len(), self.len as usize, "the list's length is wrong");
+        slots
+    }
+}

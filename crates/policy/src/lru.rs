@@ -1,0 +1,67 @@
+//! LRU: the block whose last reference is longest ago leaves.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// Least recently used.
+pub struct Lru {
+    links: Links,
+    /// Resident slots, the most recently used first.
+    stack: List,
+    /// Evicted slots that the host has not taken back yet.
+    forgotten: List,
+}
+
+impl Configured for Lru {
+    const INFO: Info = Info {
+        name: "lru",
+        summary: "evicts the least recently used block",
+        paper: "Mattson et al., Evaluation Techniques for Storage Hierarchies, IBM Systems Journal 1970",
+        params: &[],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {
+        let (links, [stack, forgotten]) = Links::new(setup.slots);
+        Ok(Lru { links, stack, forgotten })
+    }
+}
+
+impl Policy for Lru {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.stack.move_to_front(&mut self.links, slot);
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let victim = self.stack.pop_back(&mut self.links).expect("a full cache holds a block");
+        self.forgotten.push_back(&mut self.links, victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        self.stack.push_front(&mut self.links, slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.stack.unlink(&mut self.links, slot);
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.pop_front(&mut self.links)
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.links.warm(slot);
+    }
+
+    fn check(&self) {
+        self.stack.checked(&self.links);
+        self.forgotten.checked(&self.links);
+    }
+}

@@ -1,0 +1,255 @@
+//! How a policy is described, asked for and configured: `name:key=value:key=value`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::Policy;
+
+/// What `nigh policies` says about a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// The name it is asked for by: lower case, words joined by hyphens.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The work that specifies it: authors, title, venue and year.
+    pub paper: &'static str,
+    /// What can be set, with the paper's defaults.
+    pub params: &'static [Param],
+    /// Whether it needs to know the future, and so runs in replay only.
+    pub offline: bool,
+}
+
+/// One parameter of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// The name before the `=`.
+    pub key: &'static str,
+    /// The value where none is given, as a user would write it.
+    pub default: &'static str,
+    /// Meaning, unit and range, in one line.
+    pub doc: &'static str,
+}
+
+/// What the host tells a policy when it makes one.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many blocks can be resident; at least 1.
+    pub capacity: u32,
+    /// Slots are numbered `0..slots`.
+    pub slots: u32,
+    /// How many ghosts the host can hold. A policy that would like to remember more forgets the oldest.
+    pub ghosts: u32,
+    /// For each tick, the tick at which the same block is referenced next, `u32::MAX` for never.
+    /// Only a replay knows it.
+    pub future: Option<Arc<[u32]>>,
+}
+
+/// A policy that can be made from its parameters. Each registered policy implements it.
+pub trait Configured: Policy + Sized {
+    /// What it is.
+    const INFO: Info;
+
+    /// Makes one. `params` holds only keys of `INFO.params`.
+    fn new(setup: &Setup, params: &Params) -> Result<Self, SpecError>;
+}
+
+/// A policy as asked for: a name and parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    text: String,
+    name: String,
+    given: Vec<(String, String)>,
+}
+
+impl Spec {
+    /// The name of the policy.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The parameters for the policy described by `info`, every key checked against those it knows.
+    pub(crate) fn params(&self, info: &'static Info) -> Result<Params, SpecError> {
+        for (key, _) in &self.given {
+            if !info.params.iter().any(|known| known.key == key) {
+                return Err(SpecError::UnknownParam { info, key: key.clone() });
+            }
+        }
+        Ok(Params { info, given: self.given.clone() })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+        let mut given: Vec<(String, String)> = Vec::new();
+        for part in parts {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(SpecError::Syntax { text: text.to_owned() });
+            };
+            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            if key.is_empty() || value.is_empty() || given.iter().any(|(other, _)| *other == key) {
+                return Err(SpecError::Syntax { text: text.to_owned() });
+            }
+            given.push((key, value));
+        }
+        let spec = Spec { text: text.trim().to_owned(), name, given };
+        let info = crate::registry::find(&spec.name)?;
+        spec.params(info)?;
+        Ok(spec)
+    }
+}
+
+/// The parameters given for one policy; what is not given has its default.
+pub struct Params {
+    info: &'static Info,
+    given: Vec<(String, String)>,
+}
+
+impl Params {
+    fn text(&self, key: &str) -> &str {
+        if let Some((_, value)) = self.given.iter().find(|(given, _)| given == key) {
+            return value;
+        }
+        let param = self.info.params.iter().find(|param| param.key == key);
+        param.unwrap_or_else(|| panic!("{} has no parameter {key}", self.info.name)).default
+    }
+
+    fn bad(&self, key: &str, expected: impl Into<String>) -> SpecError {
+        SpecError::BadValue {
+            policy: self.info.name,
+            key: key.to_owned(),
+            value: self.text(key).to_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`.
+    /// It must lie in `least..=most`; a share is raised or lowered to fit.
+    pub fn blocks(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
+        let text = self.text(key);
+        let expected = || self.bad(key, format!("a share such as 25%, or a count of blocks from {least} to {most}"));
+        if let Some(share) = text.strip_suffix('%') {
+            let share: f64 = share.trim().parse().map_err(|_| expected())?;
+            if !share.is_finite() || share < 0.0 {
+                return Err(expected());
+            }
+            let blocks = (f64::from(whole) * share / 100.0).round();
+            return Ok(blocks.clamp(f64::from(least), f64::from(most)) as u32);
+        }
+        let blocks = text.parse::<u32>().map_err(|_| expected())?;
+        if (least..=most).contains(&blocks) { Ok(blocks) } else { Err(expected()) }
+    }
+
+    /// A number in `least..=most`.
+    pub fn number<T>(&self, key: &str, least: T, most: T) -> Result<T, SpecError>
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let expected = || self.bad(key, format!("a number from {least} to {most}"));
+        let number = self.text(key).parse::<T>().map_err(|_| expected())?;
+        if least <= number && number <= most { Ok(number) } else { Err(expected()) }
+    }
+
+    /// Whether the value is the word `yes`; only `yes` and `no` are allowed.
+    pub fn yes(&self, key: &str) -> Result<bool, SpecError> {
+        match self.text(key) {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(self.bad(key, "yes or no")),
+        }
+    }
+}
+
+/// Why a policy could not be made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No policy has that name.
+    UnknownPolicy {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The policy has no such parameter.
+    UnknownParam {
+        /// The policy.
+        info: &'static Info,
+        /// The key that was given.
+        key: String,
+    },
+    /// Not of the form `name:key=value:key=value`.
+    Syntax {
+        /// What was given.
+        text: String,
+    },
+    /// A parameter has a value it cannot have.
+    BadValue {
+        /// The policy's name.
+        policy: &'static str,
+        /// The parameter.
+        key: String,
+        /// What was given.
+        value: String,
+        /// What can be given.
+        expected: String,
+    },
+    /// The policy needs the future and the host does not know it.
+    NeedsFuture {
+        /// The policy's name.
+        policy: &'static str,
+    },
+}
+
+/// The name among `names` that is most like `given`, if any is like it at all.
+fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::damerau_levenshtein(given, name), name)).min()?;
+    let limit = given.chars().count().max(near.1.len()) / 2;
+    (near.0 <= limit).then_some(near.1)
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::UnknownPolicy { name } => {
+                write!(f, "unknown policy '{name}'")?;
+                let names = crate::registry().iter().map(|info| info.name);
+                match nearest(name, names) {
+                    Some(near) => write!(f, ", did you mean '{near}'? ('nigh policies' lists them all)"),
+                    None => write!(f, " ('nigh policies' lists them all)"),
+                }
+            }
+            SpecError::UnknownParam { info, key } => {
+                write!(f, "policy '{}' has no parameter '{key}'", info.name)?;
+                if info.params.is_empty() {
+                    return write!(f, "; it has none");
+                }
+                if let Some(near) = nearest(key, info.params.iter().map(|param| param.key)) {
+                    write!(f, ", did you mean '{near}'?")?;
+                }
+                let known: Vec<_> = info.params.iter().map(|p| format!("{}={}", p.key, p.default)).collect();
+                write!(f, " (it knows, with these defaults: {})", known.join(", "))
+            }
+            SpecError::Syntax { text } => {
+                write!(f, "'{text}' is not a policy: expected name:key=value:key=value, each key once")
+            }
+            SpecError::BadValue { policy, key, value, expected } => {
+                write!(f, "policy '{policy}': {key}={value} is not possible: expected {expected}")
+            }
+            SpecError::NeedsFuture { policy } => {
+                write!(f, "policy '{policy}' needs to know the future: it runs in replay only")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}

@@ -1,0 +1,90 @@
+//! What every policy of the registry owes its host, on random reference strings.
+//!
+//! A failure prints the seed, the policy and the sizes that replay it.
+
+use nigh_policy::{Info, registry};
+use nigh_testkit::host::{Host, Slots, future};
+use nigh_testkit::workload;
+
+const SEEDS: u64 = 40;
+const BLOCKS: u64 = 40;
+const LENGTH: usize = 1_500;
+const CAPACITIES: [u32; 7] = [1, 2, 3, 5, 10, 25, 39];
+
+/// Runs `test` for each policy, seed and capacity; the messages of its assertions are preceded by which one it was.
+fn for_each(test: impl Fn(&Info, &[u64], u32)) {
+    for info in registry() {
+        for seed in 0..SEEDS {
+            let references = workload::mixed(seed, BLOCKS, LENGTH);
+            let capacity = CAPACITIES[seed as usize % CAPACITIES.len()];
+            let run = std::panic::AssertUnwindSafe(|| test(info, &references, capacity));
+            if let Err(panic) = std::panic::catch_unwind(run) {
+                eprintln!("policy {}, seed {seed}, capacity {capacity}", info.name);
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn host(info: &Info, references: &[u64], capacity: u32, slots: Slots) -> Host {
+    Host::new(info.name, capacity, BLOCKS as u32, slots, info.offline.then(|| future(references)))
+}
+
+/// Every invariant holds after every reference, the cache fills before anything leaves, and what was just loaded hits.
+#[test]
+fn invariants_hold() {
+    for_each(|info, references, capacity| {
+        let mut host = host(info, references, capacity, Slots::Forever);
+        for &block in references {
+            let full = host.resident().len() == capacity as usize;
+            let outcome = host.access(block);
+            assert_eq!(outcome.evicted.is_some(), !outcome.hit && full);
+            assert!(host.resident().contains(&block), "a block just loaded hits if it is referenced again at once");
+        }
+    });
+}
+
+/// A host that uses slots again sees the same hits and victims as one that gives every block a slot for ever.
+#[test]
+fn slots_can_be_used_again() {
+    for_each(|info, references, capacity| {
+        let mut forever = host(info, references, capacity, Slots::Forever);
+        let mut reused = host(info, references, capacity, Slots::Reused { ghosts: BLOCKS as u32 });
+        for &block in references {
+            assert_eq!(forever.access(block), reused.access(block));
+            assert_eq!(forever.ghosts(), reused.ghosts());
+        }
+    });
+}
+
+/// A host with room for few ghosts, or none, never gets more of them.
+#[test]
+fn ghosts_have_a_limit() {
+    for ghosts in [0, 1, 7] {
+        for_each(|info, references, capacity| {
+            let mut host = host(info, references, capacity, Slots::Reused { ghosts });
+            for &block in references {
+                host.access(block);
+            }
+        });
+    }
+}
+
+/// Blocks can be invalidated at any time, resident or ghost.
+#[test]
+fn blocks_can_be_removed() {
+    for_each(|info, references, capacity| {
+        for slots in [Slots::Forever, Slots::Reused { ghosts: 2 * capacity }] {
+            let mut host = host(info, references, capacity, slots);
+            for (at, &block) in references.iter().enumerate() {
+                host.access(block);
+                if at % 5 == 0 {
+                    host.remove(references[(at * 7) % references.len()]);
+                }
+                if at % 11 == 0 {
+                    host.remove(block);
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,33 @@
+//! Every policy against a naive transcription of its paper: the same hits, victims and ghosts, reference by reference.
+
+use nigh_policy::{Spec, registry};
+use nigh_testkit::host::{Host, Slots, future};
+use nigh_testkit::{naive, workload};
+
+/// Settings to be compared beside every policy's defaults.
+const VARIANTS: &[&str] = &[];
+
+const SEEDS: u64 = 200;
+
+#[test]
+fn evicts_what_the_model_evicts() {
+    let defaults = registry().iter().map(|info| info.name);
+    for spec in defaults.chain(VARIANTS.iter().copied()) {
+        for seed in 0..SEEDS {
+            let blocks = 8 + seed % 60;
+            let capacity = 1 + (seed * 13 % blocks) as usize;
+            let references = workload::mixed(seed, blocks, 1_000);
+            let name = spec.parse::<Spec>().expect("a known policy").name().to_owned();
+            let offline = registry().iter().any(|info| info.name == name && info.offline);
+            let known_future = offline.then(|| future(&references));
+            let mut host = Host::new(spec, capacity as u32, blocks as u32, Slots::Forever, known_future);
+            let mut model = naive::model(spec, capacity, &references)
+                .unwrap_or_else(|| panic!("no naive model of {spec} in nigh-testkit"));
+            for (at, &block) in references.iter().enumerate() {
+                let place = format!("{spec}, seed {seed}, capacity {capacity}, reference {at} to block {block}");
+                assert_eq!(host.access(block), model.access(block), "{place}");
+                assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
+            }
+        }
+    }
+}

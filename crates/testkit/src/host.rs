@@ -1,0 +1,172 @@
+//! A host that maps blocks to slots, drives a policy, and asserts the contract at every step.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant, build};
+
+use crate::Outcome;
+
+/// How slots are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots {
+    /// One slot for each distinct block for ever, as a replay does; any number of ghosts.
+    Forever,
+    /// As few slots as can be, each used again as soon as the policy forgets it, as the engine does.
+    Reused {
+        /// How many ghosts there is room for.
+        ghosts: u32,
+    },
+}
+
+/// A policy and the mapping of blocks to slots around it.
+pub struct Host {
+    policy: Box<dyn Policy + Send>,
+    capacity: usize,
+    ghosts_most: usize,
+    /// Slots that hold no block.
+    free: Vec<Slot>,
+    slot_of: HashMap<u64, Slot>,
+    block_of: HashMap<Slot, u64>,
+    resident: BTreeSet<u64>,
+    ghosts: BTreeSet<u64>,
+    tick: u64,
+    recycle: bool,
+}
+
+impl Host {
+    /// A host for the policy `spec` (such as `lirs:hir=1%`) over `blocks` distinct blocks.
+    ///
+    /// # Panics
+    /// If the policy cannot be made.
+    pub fn new(spec: &str, capacity: u32, blocks: u32, slots: Slots, future: Option<Arc<[u32]>>) -> Host {
+        let (count, ghosts) = match slots {
+            Slots::Forever => (blocks, blocks),
+            Slots::Reused { ghosts } => (capacity + ghosts + 1, ghosts),
+        };
+        let setup = Setup { capacity, slots: count, ghosts, future };
+        let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
+        Host {
+            policy: build(&spec, &setup).unwrap_or_else(|error| panic!("{error}")),
+            capacity: capacity as usize,
+            ghosts_most: ghosts as usize,
+            free: (0..count).rev().map(Slot).collect(),
+            slot_of: HashMap::new(),
+            block_of: HashMap::new(),
+            resident: BTreeSet::new(),
+            ghosts: BTreeSet::new(),
+            tick: 0,
+            recycle: slots != Slots::Forever,
+        }
+    }
+
+    /// The blocks that are resident.
+    pub fn resident(&self) -> &BTreeSet<u64> {
+        &self.resident
+    }
+
+    /// The blocks that the policy remembers without their contents.
+    pub fn ghosts(&self) -> &BTreeSet<u64> {
+        &self.ghosts
+    }
+
+    /// Reports the policy's gauges.
+    pub fn gauges(&self) -> Vec<(&'static str, u64)> {
+        let mut gauges = Vec::new();
+        self.policy.gauges(&mut |name, value| gauges.push((name, value)));
+        gauges
+    }
+
+    /// References `block`, in a replay's order of calls, and checks every invariant.
+    pub fn access(&mut self, block: u64) -> Outcome {
+        let access = Access {
+            block: Block { volume: 0, index: block },
+            tenant: Tenant(0),
+            stream: Stream(0),
+            kind: Kind::Read,
+            tick: self.tick,
+        };
+        self.tick += 1;
+        let outcome = if self.resident.contains(&block) {
+            self.policy.hit(self.slot_of[&block], &access);
+            Outcome { hit: true, evicted: None }
+        } else {
+            Outcome { hit: false, evicted: self.load(block, &access) }
+        };
+        self.drain();
+        self.policy.check();
+        assert!(self.resident.len() <= self.capacity, "more resident blocks than the cache holds");
+        assert!(
+            self.ghosts.len() <= self.ghosts_most,
+            "the policy remembers {} ghosts, the host has room for {}",
+            self.ghosts.len(),
+            self.ghosts_most
+        );
+        outcome
+    }
+
+    /// Invalidates `block`, resident or ghost; does nothing where it is neither.
+    pub fn remove(&mut self, block: u64) {
+        if self.resident.remove(&block) || self.ghosts.remove(&block) {
+            let slot = self.slot_of[&block];
+            self.policy.remove(slot);
+            self.release(slot);
+            self.drain();
+            self.policy.check();
+        }
+    }
+
+    fn load(&mut self, block: u64, access: &Access) -> Option<u64> {
+        let slot = match self.slot_of.get(&block) {
+            Some(&slot) => slot,
+            None => {
+                let slot = self.free.pop().expect("ghosts within their limit leave a slot for the incoming block");
+                self.slot_of.insert(block, slot);
+                self.block_of.insert(slot, block);
+                slot
+            }
+        };
+        let evicted = (self.resident.len() == self.capacity).then(|| {
+            let victim = self.policy.evict(slot, access);
+            assert_ne!(victim, slot, "the incoming block is not resident yet and cannot leave");
+            let evicted = *self.block_of.get(&victim).expect("the victim has a block");
+            assert!(self.resident.remove(&evicted), "the victim was not resident");
+            self.ghosts.insert(evicted);
+            self.drain();
+            assert!(self.slot_of.contains_key(&block), "the incoming block was forgotten before it was inserted");
+            evicted
+        });
+        self.policy.insert(slot, access);
+        self.ghosts.remove(&block);
+        self.resident.insert(block);
+        evicted
+    }
+
+    fn drain(&mut self) {
+        while let Some(slot) = self.policy.take_forgotten() {
+            let block = *self.block_of.get(&slot).expect("a forgotten slot had a block");
+            assert!(self.ghosts.remove(&block), "a forgotten block was a ghost until now");
+            self.release(slot);
+        }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if self.recycle {
+            let block = self.block_of.remove(&slot).expect("a released slot had a block");
+            self.slot_of.remove(&block);
+            self.free.push(slot);
+        }
+    }
+}
+
+/// For each position of `blocks`, the position at which the same block comes next, `u32::MAX` for never.
+pub fn future(blocks: &[u64]) -> Arc<[u32]> {
+    let mut next = vec![u32::MAX; blocks.len()];
+    let mut seen = HashMap::new();
+    for (at, block) in blocks.iter().enumerate().rev() {
+        if let Some(later) = seen.insert(block, at as u32) {
+            next[at] = later;
+        }
+    }
+    next.into()
+}

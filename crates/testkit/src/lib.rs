@@ -1,0 +1,15 @@
+//! What the tests of several crates share: naive models of the policies, a host that drives a policy and checks
+//! the contract at every step, and random reference strings.
+
+pub mod host;
+pub mod naive;
+pub mod workload;
+
+/// What one reference led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the block was resident.
+    pub hit: bool,
+    /// The block that left to make room.
+    pub evicted: Option<u64>,
+}

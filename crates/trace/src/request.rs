@@ -1,0 +1,45 @@
+//! What every format is read into and written from.
+
+use crate::Result;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read data.
+    #[default]
+    Read,
+    /// Write data.
+    Write,
+    /// Declare data no longer needed: trim, discard, unmap.
+    Trim,
+    /// Make what was written durable. It has no place and no length.
+    Flush,
+}
+
+/// One recorded request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// When it was issued, in nanoseconds on the trace's own clock; 0 throughout where the format has no time.
+    pub time_ns: u64,
+    /// First byte, counted within the volume.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub length: u32,
+    /// Which file, disk or export `offset` counts in; 0 where the format has only one.
+    pub volume: u32,
+    /// Who is charged: a process, a VM, a client; 0 where the format does not say.
+    pub tenant: u32,
+    /// What is asked for.
+    pub op: Op,
+    /// The identity of the issuing code or file; 0 where the format does not say.
+    pub stream: u64,
+}
+
+/// A source of requests in recorded order: a file being decoded, or a generator.
+pub trait Requests {
+    /// Replaces what is in `batch` by the next few thousand requests. An empty batch means the end.
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()>;
+
+    /// How far it is, as a share from 0 to 1 of the whole, where that is known.
+    fn progress(&self) -> Option<f64>;
+}
