@@ -40,13 +40,13 @@ impl Sample {
         ((f64::from(size) * self.rate).round() as u32).max(1)
     }
 
-    /// What `misses` among the sampled references say about a trace of `references`, of which every block of the
-    /// sample missed as often as `squares`, the sum of the squares of the misses of each block, says.
-    pub fn estimate(self, references: u64, misses: u64, squares: u64) -> Estimate {
-        let expected = references as f64 * self.rate;
-        // Each block is in the sample with probability R, independently: the Horvitz-Thompson estimator of the misses
-        // of the whole trace is misses / R, and its variance is estimated by (1 - R) / R² Σ misses².
-        let deviation = ((1.0 - self.rate) * squares as f64).sqrt();
+    /// The miss ratio of a trace of `references`, of which the blocks of this sample missed `misses` times;
+    /// `misses_squared` is the sum of the squares of the misses of each of them.
+    pub fn estimate(self, references: f64, misses: u64, misses_squared: f64) -> Estimate {
+        let expected = references * self.rate;
+        // Each block is in the sample with probability R, independently of the others: misses / R is the
+        // Horvitz-Thompson estimate of the misses of the whole trace, with a variance of (1 - R) / R² Σ misses².
+        let deviation = ((1.0 - self.rate) * misses_squared).sqrt();
         Estimate { miss_ratio: (misses as f64 / expected).min(1.0), error: 1.96 * deviation / expected }
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     fn everything_is_exact() {
         let all = Sample::new(1.0).unwrap();
         assert!((0..1_000).all(|index| all.takes(Block { volume: 0, index })));
-        assert_eq!(all.estimate(1_000, 250, 900), Estimate { miss_ratio: 0.25, error: 0.0 });
+        assert_eq!(all.estimate(1_000.0, 250, 900.0), Estimate { miss_ratio: 0.25, error: 0.0 });
         assert_eq!(Sample::new(0.0), None);
         assert_eq!(Sample::new(1.1), None);
         assert_eq!(Sample::new(f64::NAN), None);

@@ -18,11 +18,34 @@ pub struct Curve {
     pub references: u64,
     /// `hits[c]` references hit a cache of `c` blocks; the last entry holds for all larger sizes too.
     pub hits: Vec<u64>,
+    /// The same for each of [`GROUPS`] groups of blocks, from which the error of a sample is estimated; else empty.
+    groups: Vec<Group>,
     /// Processor time, in seconds.
     pub cpu_s: f64,
 }
 
+/// Into how many groups the blocks of a sample are divided.
+const GROUPS: usize = 16;
+
+/// The references to one group of blocks, and which of them hit.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Group {
+    references: u64,
+    hits: Vec<u64>,
+}
+
 impl Curve {
+    /// About the sum over the blocks of the squares of their misses in a cache of `size` blocks, where the references
+    /// are a sample; else 0. What it exceeds the square of the mean by is told by how the groups differ.
+    pub fn misses_squared(&self, size: u32) -> f64 {
+        let at = (size as usize).min(self.hits.len() - 1);
+        let misses: Vec<f64> = self.groups.iter().map(|group| (group.references - group.hits[at]) as f64).collect();
+        let total: f64 = misses.iter().sum();
+        let mean = total / GROUPS as f64;
+        let spread: f64 = misses.iter().map(|misses| (misses - mean).powi(2)).sum();
+        GROUPS as f64 / (GROUPS - 1) as f64 * spread + total * total / (self.hits.len() - 1) as f64
+    }
+
     /// References that hit a cache of `size` blocks.
     pub fn hits(&self, size: u32) -> u64 {
         self.hits[(size as usize).min(self.hits.len() - 1)]
@@ -39,24 +62,40 @@ impl Curve {
 pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64>) -> Curve {
     let start = cpu_s();
     let mut marks = Marks::new(references.blocks.len());
-    let mut at_distance = vec![0u64; references.blocks.len() + 1];
+    let blocks = references.blocks.len();
+    let mut at_distance = vec![0u64; blocks + 1];
+    let mut groups = vec![Group::default(); if references.sample.is_some() { GROUPS } else { 0 }];
+    groups.iter_mut().for_each(|group| group.hits = vec![0; blocks + 1]);
     for (stretch, ids) in references.ids.chunks(1 << 16).enumerate() {
         for (step, &id) in ids.iter().enumerate() {
-            if let Some(distance) = marks.reference(id)
-                && (stretch << 16) + step >= warmup
-            {
+            let distance = marks.reference(id);
+            if (stretch << 16) + step < warmup {
+                continue;
+            }
+            if let Some(distance) = distance {
                 at_distance[distance as usize] += 1;
+            }
+            if !groups.is_empty() {
+                let group = &mut groups[id as usize % GROUPS];
+                group.references += 1;
+                distance.into_iter().for_each(|distance| group.hits[distance as usize] += 1);
             }
         }
         if let Some(progress) = progress {
             progress.fetch_add(ids.len() as u64, Ordering::Relaxed);
         }
     }
-    let mut hits = at_distance;
-    for size in 1..hits.len() {
-        hits[size] += hits[size - 1];
+    accumulate(&mut at_distance);
+    groups.iter_mut().for_each(|group| accumulate(&mut group.hits));
+    let counted = references.ids.len().saturating_sub(warmup) as u64;
+    Curve { references: counted, hits: at_distance, groups, cpu_s: cpu_s() - start }
+}
+
+/// Makes counts of references at each distance into counts of hits at each size.
+fn accumulate(at_distance: &mut [u64]) {
+    for size in 1..at_distance.len() {
+        at_distance[size] += at_distance[size - 1];
     }
-    Curve { references: references.ids.len().saturating_sub(warmup) as u64, hits, cpu_s: cpu_s() - start }
 }
 
 /// Marks at the times of last references. Times are positions in a window twice as long as there are blocks; when it
