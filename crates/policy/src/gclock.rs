@@ -5,8 +5,8 @@
 //! A new block takes the place just behind the hand, which is the frame of the victim it replaces.
 //!
 //! Deviation: Smith's CLOCK(i) sets the counter to i at each reference. Here a hit adds one, as Jiang's dissertation
-//! (2004, chapter 3) describes GCLOCK. Choices: the reference that loads a block counts as its first. A maximum keeps the
-//! search for a victim short: 5 is that of PostgreSQL's buffer manager.
+//! (2004, chapter 3) describes GCLOCK. Choices: the reference that loads a block counts as its first. A maximum keeps
+//! the search for a victim short: 5 is that of PostgreSQL's buffer manager.
 
 use crate::list::{Links, List};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};

@@ -81,7 +81,8 @@ impl Configured for Lfu {
         name: "lfu",
         summary: "evicts the block referenced least often since it was loaded",
         paper: "Mattson, Gecsei, Slutz, Traiger, Evaluation Techniques for Storage Hierarchies, IBM Systems Journal \
-                1970; in-cache: Breslau, Cao, Fan, Phillips, Shenker, Web Caching and Zipf-like Distributions, INFOCOM 1999",
+                1970; in-cache: Breslau, Cao, Fan, Phillips, Shenker, Web Caching and Zipf-like Distributions, \
+                INFOCOM 1999",
         params: &[],
         offline: false,
     };
