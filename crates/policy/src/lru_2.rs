@@ -2,9 +2,9 @@
 //! the least recently used before the others.
 //!
 //! Time is counted in references. Deviations and choices:
-//! * The Retained Information Period is a number of blocks, not a time since their last reference, so that memory has
-//!   a limit; the block evicted longest ago is forgotten first. By default as many are remembered as are resident, which
-//!   is also what ARC remembers.
+//! * The Retained Information Period is a number of blocks, not a time since their last reference, so that memory
+//!   has a limit; the block evicted longest ago is forgotten first. By default as many are remembered as are
+//!   resident, which is also what ARC remembers.
 //! * The paper names no victim where every block is within its Correlated Reference Period. Here the blocks' periods are
 //!   then disregarded.
 //!
