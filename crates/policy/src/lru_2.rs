@@ -5,10 +5,10 @@
 //! * The Retained Information Period is a number of blocks, not a time since their last reference, so that memory
 //!   has a limit; the block evicted longest ago is forgotten first. By default as many are remembered as are
 //!   resident, which is also what ARC remembers.
-//! * The paper names no victim where every block is within its Correlated Reference Period. Here the blocks' periods are
-//!   then disregarded.
+//! * The paper names no victim where every block is within its Correlated Reference Period. Here the periods are then
+//!   disregarded.
 //!
-//! Resident blocks with two known references stand in a heap. A hit does not touch the heap: the time of the
+//! Resident blocks with two known references stand in a heap. A hit on one does not touch the heap: the time of its
 //! second-to-last reference only ever grows, so the key in the heap is a lower bound, and is brought up to date when it
 //! comes to the top.
 
