@@ -5,7 +5,19 @@ use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::{naive, workload};
 
 /// Settings to be compared beside every policy's defaults.
-const VARIANTS: &[&str] = &[];
+const VARIANTS: &[&str] = &[
+    "clock:first=1",
+    "gclock:first=0:max=1",
+    "gclock:first=3:max=3",
+    "lru-2:correlated=3",
+    "lru-2:correlated=20:history=300%",
+    "lru-2:correlated=5000",
+    "lru-2:history=0%",
+    "2q:in=0%:out=100%",
+    "2q:in=100%:out=0%",
+    "s3-fifo:small=50%:ghost=20%",
+    "s3-fifo:small=100%:ghost=0%",
+];
 
 const SEEDS: u64 = 200;
 
