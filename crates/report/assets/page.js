@@ -59,7 +59,7 @@ const curves = report.curves.filter(curve => curve.points.length > 0).map((curve
 }));
 const bounds = curves.filter(curve => curve.clairvoyant);
 const choices = curves.filter(curve => !curve.clairvoyant);
-const boundName = bounds.map(curve => curve.policy).join(", ");
+const boundName = bounds.length === 1 ? bounds[0].policy : "the bound";
 
 // The sizes that tables and readouts use: those of two policies or more. An exact curve alone has too many to list.
 const sizes = (() => {
@@ -126,7 +126,7 @@ function plot(host, label, height, make) {
         height,
         legend: { show: false },
         focus: { alpha: 1 },
-        padding: [10, 16, 0, 0],
+        padding: [10, 30, 0, 0],
         cursor: { points: { show: false }, focus: { prox: -1 }, drag: { x: true, y: true, uni: 30 }, ...cursor },
         hooks: { ...hooks, draw: [...(hooks.draw ?? []), chart => {
           const drawn = chart.series.map((series, i) => i > 0 && series.show ? chart.data[i] : []);
@@ -173,7 +173,7 @@ const left = (label, options) => axis(label, {
 
 // Ticks of a logarithmic axis: 1-2-5 (or powers of two for bytes), thinned to what fits.
 function logTicks(chart, _, min, max) {
-  const room = Math.max(2, chart.bbox.width / devicePixelRatio / 75);
+  const room = Math.max(2, chart.bbox.width / devicePixelRatio / 62);
   const base = state.unit === "bytes" ? 2 : 10;
   const ladder = (steps, stride) => {
     const ticks = [];
@@ -210,7 +210,7 @@ function errorBars(chart) {
     chart.ctx.strokeStyle = colour(curve.colour);
     chart.ctx.lineWidth = devicePixelRatio;
     chart.ctx.beginPath();
-    for (const point of curve.points.filter(point => point.error > 0)) {
+    for (const point of curve.points.filter(point => point.error > 0 && point.miss_ratio != null)) {
       const x = chart.valToPos(sizeOn(point), "x", true);
       if (!(x >= chart.bbox.left && x <= chart.bbox.left + chart.bbox.width)) continue;
       const y = [-1, 1].map(sign => chart.valToPos(100 * (shownRatio(point.miss_ratio) + sign * point.error), "y", true));
@@ -312,7 +312,7 @@ function curveLegend() {
     element("thead", {}, element("tr", {},
       element("th", { scope: "col" }, "Policy"),
       element("th", { scope: "col" }, `${state.ratio} %`),
-      bound == null ? null : element("th", { scope: "col", title: `Percentage points more misses than ${boundName}` }, "over bound"))),
+      bound == null ? null : element("th", { scope: "col", title: `Percentage points more misses than ${boundName}` }, `over ${boundName}`))),
     element("tbody", {}, ...rows.map(({ curve, miss, error, exact }) => {
       const button = element("button", {
         type: "button", "aria-pressed": String(curve.shown), title: "Show or hide this policy",
@@ -367,13 +367,13 @@ function verdict(size) {
   const at = choices.filter(curve => curve.bySize.get(size.blocks)?.miss_ratio != null)
     .sort((a, b) => a.bySize.get(size.blocks).miss_ratio - b.bySize.get(size.blocks).miss_ratio);
   if (at.length < 2) return;
-  const miss = curve => `${curve.policy} misses ${percentOf(curve.bySize.get(size.blocks).miss_ratio)} % of the references`;
+  const miss = curve => `${curve.policy} misses ${percentOf(curve.bySize.get(size.blocks).miss_ratio)}\u00a0% of the references`;
   const bound = boundAt(size.blocks);
   const sentences = [
     `The policies differ most at ${sizeName(size)}: ${miss(at[0])}, ${miss(at.at(-1))}` +
-      (bound == null ? "." : `; no policy can miss less than ${percentOf(bound)} %.`),
-    leader == null ? "" : `Over the ${sizes.length} sizes compared, ${leader.policy} has the lowest mean miss ratio (${percentOf(leader.mean)} %), ` +
-      `before ${ranked[1].policy} (${percentOf(ranked[1].mean)} %).`,
+      (bound == null ? "." : `; no policy can miss less than ${percentOf(bound)}\u00a0%.`),
+    leader == null ? "" : `Over the ${sizes.length} sizes compared, ${leader.policy} has the lowest mean miss ratio (${percentOf(leader.mean)}\u00a0%), ` +
+      `before ${ranked[1].policy} (${percentOf(ranked[1].mean)}\u00a0%).`,
   ];
   $("verdict").textContent = sentences.join(" ");
 }
@@ -415,7 +415,8 @@ function resultsSection() {
   if (curves.length === 0) return;
   $("results").hidden = false;
   const bestAt = new Map(sizes.map(size => [size.blocks, least(choices, size.blocks)]));
-  const isBest = (curve, blocks) => !curve.clairvoyant && choices.length > 1 && curve.bySize.get(blocks)?.miss_ratio === bestAt.get(blocks);
+  // Whoever is within half of the last digit shown is as good as the best.
+  const isBest = (curve, blocks) => !curve.clairvoyant && choices.length > 1 && curve.bySize.get(blocks)?.miss_ratio <= bestAt.get(blocks) + 0.0005;
   const over = (miss, blocks) => {
     const bound = boundAt(blocks);
     return miss == null || bound == null ? null : miss - bound;
@@ -428,13 +429,13 @@ function resultsSection() {
 
   $("results-about").textContent = `${state.ratio === "miss" ? "Miss" : "Hit"} ratio in percent by cache size` +
     (choices.length > 1 ? "; the best at each size is marked." : ".") +
-    (bounds.length > 0 ? ` ${boundName} knows the future: “within” is the most percentage points by which a policy falls short of it at any of these sizes.` : "") +
+    (bounds.length > 0 ? ` ${bounds.map(curve => curve.policy).join(", ")} must know the future: “within” is the most percentage points by which a policy falls short at any of these sizes.` : "") +
     " A heading sorts by its column.";
 
   sortable($("matrix"), [
     { head: "Policy", isText: true, key: curve => curve.policy, text: curve => curve.policy },
     { head: "mean", key: curve => curve.mean == null ? null : sign * shownRatio(curve.mean), text: curve => percentOf(shownRatio(curve.mean)), best: curve => curve === leader },
-    ...bounds.length > 0 ? [{ head: "within", note: "of the bound", key: worst, text: curve => worst(curve) == null ? "–" : percentOf(worst(curve)) }] : [],
+    ...bounds.length > 0 ? [{ head: "within", note: `of ${boundName}`, key: worst, text: curve => worst(curve) == null ? "–" : percentOf(worst(curve)) }] : [],
     ...sizes.map(({ blocks, bytes: size }) => ({
       head: whole(blocks),
       note: bytes(size),
@@ -634,15 +635,11 @@ function headSection() {
 }
 
 function jsonButtons() {
-  $("download").addEventListener("click", () => {
-    const url = URL.createObjectURL(new Blob([source], { type: "application/json" }));
-    element("a", { href: url, download: "report.json" }).click();
-    URL.revokeObjectURL(url);
-  });
+  $("download").href = URL.createObjectURL(new Blob([source], { type: "application/json" }));
   $("copy").hidden = navigator.clipboard == null;
   $("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(source);
-    $("copied").textContent = "Copied.";
+    const copied = await navigator.clipboard.writeText(source).then(() => true, () => false);
+    $("copied").textContent = copied ? "Copied." : "The browser does not allow it.";
   });
 }
 

@@ -62,25 +62,22 @@ impl<'a> Browser<'a> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the probe found on the page of `report` at this width, and a screenshot of it beside the page.
-    fn look(&self, name: &str, report: &Report, width: u32, args: &[&str]) -> Value {
+    /// What the probe found on the page of `report` at this width after `script` ran, and a screenshot of it beside the
+    /// page.
+    fn look(&self, name: &str, report: &Report, width: u32, args: &[&str], script: &str) -> Value {
         let mut page = Vec::new();
         report.write_html(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
         let (before, after) = page.rsplit_once("</body>").unwrap();
         let path = self.folder.join(format!("{name}.html"));
-        fs::write(&path, format!("{before}<script>{PROBE}</script></body>{after}")).unwrap();
+        fs::write(&path, format!("{before}<script>{script}</script><script>{PROBE}</script></body>{after}")).unwrap();
 
-        let args = |more: String, height: u64| {
-            let size = format!("--window-size={width},{height}");
-            args.iter().map(|arg| arg.to_string()).chain([size, more]).collect::<Vec<_>>()
-        };
-        let dom = self.run(&path, &args("--dump-dom".into(), 1000));
-        let found = dom.split_once(r#"id="probe" hidden="">"#).expect("the probe ran").1;
-        let found: Value = serde_json::from_str(&decode(found.split_once('<').unwrap().0)).unwrap();
         let image = self.folder.join(format!("{name}.png"));
-        let height = found["height"].as_u64().unwrap();
-        self.run(&path, &args(format!("--screenshot={}", image.display()), height));
+        let shot =
+            [format!("--window-size={width},3300"), format!("--screenshot={}", image.display()), "--dump-dom".into()];
+        let dom = self.run(&path, &args.iter().map(|arg| arg.to_string()).chain(shot).collect::<Vec<_>>());
+        let found = dom.split_once(r#"id="probe" hidden="">"#).expect("the probe ran").1;
+        let found = serde_json::from_str(&decode(found.split_once('<').unwrap().0)).unwrap();
         assert!(fs::metadata(&image).unwrap().len() > 10_000, "{name}: the screenshot shows something");
         found
     }
@@ -110,20 +107,16 @@ fn sample_is_drawn_in_light_and_dark_at_every_width() {
     let lru_points = sample::SIZES.len() * 11 + sample::LRU_POINTS;
     let light = ["--blink-settings=preferredColorScheme=1"];
     let dark = ["--blink-settings=preferredColorScheme=0"];
-    let views = [
-        ("light-700", 700, light),
-        ("light-800", 800, light),
-        ("light-1600", 1600, light),
-        ("dark-800", 800, dark),
-        ("dark-1920", 1920, dark),
-    ];
+    let views =
+        [("light-700", 700, light), ("light-1600", 1600, light), ("dark-800", 800, dark), ("dark-1920", 1920, dark)];
     for (name, width, args) in views {
-        let found = browser.look(name, &report, width, &args);
+        let found = browser.look(name, &report, width, &args, "");
         println!("{name}: {found}");
         assert_eq!(found["problems"], serde_json::json!([]), "{name}");
         assert_eq!(found["sections"], serde_json::json!(["notes", "curves", "results", "map", "internals"]), "{name}");
         assert_eq!(found["overflow"], 0, "{name}");
         assert_eq!(found["foreign"], 0, "{name}");
+        assert!(found["download"].as_str().unwrap().starts_with("blob:"), "{name}");
         assert_eq!(
             found["paper"],
             if name.starts_with("dark") { "rgb(22, 24, 28)" } else { "rgb(255, 255, 255)" },
@@ -152,10 +145,30 @@ fn sample_is_drawn_in_light_and_dark_at_every_width() {
 }
 
 #[test]
+fn controls_change_what_is_drawn() {
+    let Some(program) = chromium("controls_change_what_is_drawn") else { return };
+    let browser = Browser::new(&program, "controls");
+    let report = sample::report();
+    let found = browser.look("controls", &report, 1200, &[], include_str!("drive.js"));
+    println!("{found}");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["plots"][0]["series"], "11", "one policy is hidden");
+    let drive = &found["drive"];
+    assert_eq!(drive["pressed"], "false");
+    assert_eq!(drive["ratios"], serde_json::json!(["Miss ratio curves", "Hit ratio curves"]));
+    assert_eq!(drive["caption"], "At 6,000 blocks (23.4 MiB)", "one size right of where the policies differ most");
+    assert_eq!(drive["sorted"], serde_json::json!(["ascending", "opt", "descending", "fifo"]));
+    assert_eq!(drive["cell"], "References 333 to 666, blocks 40 to 79: 0 in the cell");
+    assert_eq!(drive["stack"], format!("{:.2} ×", report.internals[0].series[0].samples[1].1 / 1000.0));
+    assert_eq!(drive["zoomed"], serde_json::json!([0.25, 0.5]));
+    assert_eq!(drive["unzoomed"], true);
+}
+
+#[test]
 fn foreign_text_stays_text() {
     let Some(program) = chromium("foreign_text_stays_text") else { return };
     let browser = Browser::new(&program, "foreign");
-    let plain = browser.look("plain", &sample::report(), 1000, &[]);
+    let plain = browser.look("plain", &sample::report(), 1000, &[], "");
     let hostile = r#"</script><script>throw 1</script><!-- <script> <img src="x" onerror="throw 2"> &lt;"#.to_string();
     let mut report = sample::report();
     report.title = hostile.clone();
@@ -167,7 +180,7 @@ fn foreign_text_stays_text() {
     report.curves[3].policy = hostile.clone();
     report.internals[0].policy = hostile.clone();
     report.internals[0].series[0].name = hostile.clone();
-    let found = browser.look("hostile", &report, 1000, &[]);
+    let found = browser.look("hostile", &report, 1000, &[], "");
     assert_eq!(found["title"], hostile);
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
@@ -178,7 +191,7 @@ fn foreign_text_stays_text() {
 fn sections_without_data_disappear() {
     let Some(program) = chromium("sections_without_data_disappear") else { return };
     let browser = Browser::new(&program, "empty");
-    let found = browser.look("empty", &Report::default(), 1000, &[]);
+    let found = browser.look("empty", &Report::default(), 1000, &[], "");
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!(found["sections"], serde_json::json!([]));
 
@@ -187,10 +200,19 @@ fn sections_without_data_disappear() {
     one.map = None;
     one.internals.clear();
     one.notes.clear();
-    let found = browser.look("one", &one, 1000, &[]);
+    let found = browser.look("one", &one, 1000, &[], "");
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!(found["sections"], serde_json::json!(["curves", "results"]));
     assert_eq!([&found["matrix"], &found["figures"]], [1, 24]);
+}
+
+#[test]
+fn errors_are_shown() {
+    let Some(program) = chromium("errors_are_shown") else { return };
+    let browser = Browser::new(&program, "errors");
+    let found = browser.look("errors", &sample::report(), 1000, &[], "nothing.here");
+    let shown = "The page could not be drawn completely: Uncaught ReferenceError: nothing is not defined";
+    assert_eq!(found["problems"], serde_json::json!([shown]));
 }
 
 #[test]
@@ -214,7 +236,7 @@ fn many_odd_curves_are_drawn() {
     let mut empty = template;
     empty.points.clear();
     report.curves.push(empty);
-    let found = browser.look("odd", &report, 1400, &[]);
+    let found = browser.look("odd", &report, 1400, &[], "");
     println!("{found}");
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!([&found["legend"], &found["matrix"]], [24, 24]);

@@ -7,6 +7,7 @@ addEventListener("load", () => {
       painted: pixels.filter(pixel => pixel !== 0).length, colours: new Set(pixels).size };
   });
   const found = {
+    drive: window.drive,
     problems: [...document.querySelectorAll(".problem")].map(problem => problem.textContent),
     plots,
     legend: document.querySelectorAll("#curve-legend tbody tr").length,
@@ -19,7 +20,7 @@ addEventListener("load", () => {
     foreign: document.querySelectorAll("img, iframe, link, object, script[src]").length,
     scripts: document.scripts.length,
     title: document.getElementById("title").textContent,
-    height: document.documentElement.scrollHeight,
+    download: document.getElementById("download").href,
   };
   const node = document.createElement("pre");
   node.id = "probe";

@@ -2,7 +2,8 @@
 
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
 
-pub(crate) const SIZES: [u64; 15] = [50, 100, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 8000, 10_000];
+pub(crate) const SIZES: [u64; 15] =
+    [50, 100, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 8000, 10_000];
 pub(crate) const LRU_POINTS: usize = 2000;
 
 const BLOCK: u64 = 4096;
