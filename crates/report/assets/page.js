@@ -61,7 +61,8 @@ const bounds = curves.filter(curve => curve.clairvoyant);
 const choices = curves.filter(curve => !curve.clairvoyant);
 const boundName = bounds.length === 1 ? bounds[0].policy : "the bound";
 
-// The sizes that tables and readouts use: those of two policies or more. An exact curve alone has too many to list.
+// The sizes that tables and readouts use: those of two policies, or of as many more as leave 40 sizes or fewer. Exact
+// curves alone have too many to list: then 24 of them, spread over the logarithmic axis.
 const sizes = (() => {
   const seen = new Map();
   for (const curve of curves) {
@@ -72,10 +73,15 @@ const sizes = (() => {
     }
   }
   const all = [...seen.values()].sort((a, b) => a.blocks - b.blocks);
-  const shared = all.filter(size => size.policies > 1);
-  if (shared.length > 0) return shared;
-  const step = Math.max(1, (all.length - 1) / 23);
-  return [...new Set(Array.from({ length: Math.min(24, all.length) }, (_, i) => all[Math.round(i * step)]))];
+  const most = Math.max(...all.map(size => size.policies));
+  for (let policies = Math.min(2, most); policies <= most; policies++) {
+    const listed = all.filter(size => size.policies >= policies);
+    if (listed.length <= 40) return listed;
+  }
+  const listed = all.filter(size => size.policies === most);
+  const [low, high] = [Math.max(1, listed[0].blocks), listed.at(-1).blocks];
+  const wanted = Array.from({ length: 24 }, (_, i) => low * (high / low) ** (i / 23));
+  return [...new Set(wanted.map(blocks => listed.find(size => size.blocks >= blocks) ?? listed.at(-1)))];
 })();
 
 for (const curve of curves) curve.bySize = new Map(curve.points.map(point => [point.size_blocks, point]));
@@ -208,6 +214,7 @@ function errorBars(chart) {
   chart.ctx.save();
   for (const curve of curves.filter(curve => curve.shown)) {
     chart.ctx.strokeStyle = colour(curve.colour);
+    chart.ctx.globalAlpha = chart.series[curve.index + 1].alpha;
     chart.ctx.lineWidth = devicePixelRatio;
     chart.ctx.beginPath();
     for (const point of curve.points.filter(point => point.error > 0 && point.miss_ratio != null)) {
@@ -308,11 +315,10 @@ function curveLegend() {
   const rows = curves.map(curve => ({ curve, ...missAt(curve, size.blocks) }))
     .sort((a, b) => (a.miss ?? 2) - (b.miss ?? 2) || a.curve.index - b.curve.index);
   const table = element("table", {},
-    element("caption", { "aria-live": "polite" }, `At ${sizeName(size)}`),
     element("thead", {}, element("tr", {},
       element("th", { scope: "col" }, "Policy"),
       element("th", { scope: "col" }, `${state.ratio} %`),
-      bound == null ? null : element("th", { scope: "col", title: `Percentage points more misses than ${boundName}` }, `over ${boundName}`))),
+      bound == null ? null : element("th", { scope: "col", title: `Percentage points from ${boundName}` }, `${state.ratio === "miss" ? "over" : "under"} ${boundName}`))),
     element("tbody", {}, ...rows.map(({ curve, miss, error, exact }) => {
       const button = element("button", {
         type: "button", "aria-pressed": String(curve.shown), title: "Show or hide this policy",
@@ -323,8 +329,9 @@ function curveLegend() {
         element("td", {}, button),
         element("td", { title: exact === false && "Between the sizes that were replayed" },
           `${exact === false && miss != null ? "≈ " : ""}${percentOf(shownRatio(miss))}${error ? ` ± ${percentOf(error)}` : ""}`),
-        bound == null ? null : element("td", {}, miss == null || curve.clairvoyant ? "" : points(miss - bound)));
+        bound == null ? null : element("td", {}, miss == null || curve.clairvoyant ? "" : points(state.ratio === "miss" ? miss - bound : bound - miss)));
     })));
+  $("curve-at").textContent = `At ${sizeName(size)}`;
   $("curve-legend").replaceChildren(table);
 }
 
@@ -335,7 +342,7 @@ function curvesSection() {
     const misses = choices.map(curve => curve.bySize.get(size.blocks)?.miss_ratio).filter(miss => miss != null);
     return misses.length > 1 ? Math.max(...misses) - Math.min(...misses) : 0;
   };
-  state.at = sizes.reduce((best, size, i) => spread(size) > spread(sizes[best]) ? i : best, 0);
+  state.at = sizes.reduce((best, size, i) => spread(size) > spread(sizes[best]) ? i : best, Math.floor(sizes.length / 2));
   curveLegend();
   curveChart = plot($("curve-plot"), `Miss ratio against cache size of ${curves.map(curve => curve.policy).join(", ")}`, 460, curvePlot);
   verdict(sizes[state.at]);
@@ -380,13 +387,14 @@ function verdict(size) {
 
 // ---- tables -----------------------------------------------------------------------------------------------------
 
-// `columns`: { head: node or string, note, text: row => string, key: row => number or string, best: row => bool }.
+// `columns`: { head, note, key: row => number or string or null, text: row => string, title: row => string,
+// best: row => bool, isText, highFirst: whether the first click sorts down }. `sorted` is the column sorted by at first.
 function sortable(table, columns, rows, sorted) {
-  const order = { column: sorted, descending: false };
+  const order = { column: sorted, descending: columns[sorted].highFirst === true };
   const body = element("tbody");
   const heads = columns.map((column, i) => element("th", { scope: "col", class: column.isText && "text" },
     element("button", { type: "button", onclick: () => {
-      order.descending = order.column === i && !order.descending;
+      order.descending = order.column === i ? !order.descending : column.highFirst === true;
       order.column = i;
       fill();
     } }, column.head), column.note && element("small", {}, column.note)));
@@ -421,7 +429,7 @@ function resultsSection() {
     const bound = boundAt(blocks);
     return miss == null || bound == null ? null : miss - bound;
   };
-  const sign = state.ratio === "miss" ? 1 : -1;
+  const highFirst = state.ratio === "hit";
   const worst = curve => {
     const overs = sizes.map(size => over(curve.bySize.get(size.blocks)?.miss_ratio, size.blocks)).filter(value => value != null);
     return overs.length > 0 && !curve.clairvoyant ? Math.max(...overs) : null;
@@ -434,12 +442,13 @@ function resultsSection() {
 
   sortable($("matrix"), [
     { head: "Policy", isText: true, key: curve => curve.policy, text: curve => curve.policy },
-    { head: "mean", key: curve => curve.mean == null ? null : sign * shownRatio(curve.mean), text: curve => percentOf(shownRatio(curve.mean)), best: curve => curve === leader },
+    { head: "mean", highFirst, key: curve => shownRatio(curve.mean), text: curve => percentOf(shownRatio(curve.mean)), best: curve => curve === leader },
     ...bounds.length > 0 ? [{ head: "within", note: `of ${boundName}`, key: worst, text: curve => worst(curve) == null ? "–" : percentOf(worst(curve)) }] : [],
     ...sizes.map(({ blocks, bytes: size }) => ({
       head: whole(blocks),
       note: bytes(size),
-      key: curve => curve.bySize.get(blocks)?.miss_ratio,
+      highFirst,
+      key: curve => shownRatio(curve.bySize.get(blocks)?.miss_ratio),
       text: curve => percentOf(shownRatio(curve.bySize.get(blocks)?.miss_ratio)),
       title: curve => {
         const beyond = over(curve.bySize.get(blocks)?.miss_ratio, blocks);

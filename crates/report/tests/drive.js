@@ -6,7 +6,7 @@ const drive = {};
   const first = selector => document.querySelector(selector);
 
   key("#curve-plot", "ArrowRight");
-  drive.caption = first("#curve-legend caption").textContent;
+  drive.caption = first("#curve-at").textContent;
 
   drive.ratios = [first("#curves-title").textContent];
   for (const value of ["hit", "linear", "bytes"]) choose(value);

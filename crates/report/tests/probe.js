@@ -12,6 +12,7 @@ addEventListener("load", () => {
     plots,
     legend: document.querySelectorAll("#curve-legend tbody tr").length,
     matrix: document.querySelectorAll("#matrix tbody tr").length,
+    columns: document.querySelectorAll("#matrix thead th").length,
     marked: document.querySelectorAll("#matrix td.best").length,
     figures: document.querySelectorAll("#figures tbody tr").length,
     sections: [...document.querySelectorAll("section")].filter(section => !section.hidden).map(section => section.id),
