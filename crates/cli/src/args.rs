@@ -69,6 +69,12 @@ pub(crate) struct InputArgs {
     /// Which program counter column of a 'pc' trace is its stream: pc5, pc8, pc16, ra0 or file
     #[arg(long, value_name = "COLUMN")]
     pub(crate) stream: Option<String>,
+    /// Which events of a 'blkparse' listing are the requests: queue, issue or complete
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) action: Option<String>,
+    /// In the formats that record objects, take the recorded sizes as lengths instead of one block an object
+    #[arg(long)]
+    pub(crate) recorded_sizes: bool,
     /// Bytes in a block, a power of two, such as 4096 or 64K [default: what the format says, else 4096]
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<String>,
@@ -149,6 +155,15 @@ pub(crate) struct GenerateArgs {
     /// Seed of the generated workload: the same seed gives the same requests on any machine
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Share of the generated requests that write, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) writes: f64,
+    /// Mean time between two generated requests, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100.0)]
+    pub(crate) gap: f64,
+    /// Let generated requests arrive at random (a Poisson process) instead of evenly
+    #[arg(long)]
+    pub(crate) poisson: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -19,6 +19,8 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
     pub(crate) notes: Vec<String>,
+    /// The most memory that the process had resident, where the system tells.
+    pub(crate) peak_memory_bytes: Option<u64>,
 }
 
 /// What was replayed.
@@ -76,7 +78,8 @@ pub(crate) struct Curve {
 
 impl Results {
     pub(crate) fn new(trace: TraceSummary) -> Results {
-        Results { schema: SCHEMA, trace, results: Vec::new(), curves: Vec::new(), notes: Vec::new() }
+        let (results, curves, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Results { schema: SCHEMA, trace, results, curves, notes, peak_memory_bytes: None }
     }
 
     /// The policies in the order in which they were asked for.
@@ -181,6 +184,13 @@ impl Results {
         text.push('\n');
         text
     }
+}
+
+/// The most memory that this process has had resident.
+pub(crate) fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
 /// A ratio in percent, as precise as it is shown.

@@ -9,7 +9,7 @@ use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep}
 use nigh_trace::Requests;
 
 use crate::args::{OpsArg, OutputArgs, SimArgs};
-use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary};
+use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, peak_memory_bytes};
 use crate::size::Sizes;
 use crate::{output, page, progress, trace};
 
@@ -265,6 +265,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
             }
         }
     }
+    results.peak_memory_bytes = peak_memory_bytes();
     Ok(Found { results, internals })
 }
 

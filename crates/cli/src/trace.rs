@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::generate::{Arrivals, Common, Generator, Param, component_params, generators};
-use nigh_trace::{Format, Op, ReadOptions, Request, Requests, write};
+use nigh_trace::write::{self, WriteOptions, Writer, Written};
+use nigh_trace::{Field, Format, Op, ReadOptions, Request, Requests};
 use serde::Serialize;
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
 use crate::results::grouped;
-use crate::sim::{self, Source};
+use crate::sim::Source;
 use crate::size::human_bytes;
 use crate::{output, progress};
 
@@ -123,7 +124,7 @@ fn params(text: &mut String, params: &[Param]) {
 fn formats() -> anyhow::Result<()> {
     let mut text = String::new();
     for format in Format::all() {
-        let written = if write::writable().contains(format) { "read, written" } else { "read" };
+        let written = if write::FORMATS.contains(format) { "read, written" } else { "read" };
         let _ = writeln!(text, "{:15} {written:14} {}", format.name(), format.summary());
     }
     output::print(text.as_bytes())
@@ -132,7 +133,7 @@ fn formats() -> anyhow::Result<()> {
 fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     let (_, mut requests) = open(path, input)?;
     let mut writer = csv::Writer::from_writer(std::io::stdout().lock());
-    writer.write_record(["time_ns", "op", "volume", "offset", "length", "tenant", "stream"])?;
+    writer.write_record(Field::ALL.map(Field::name))?;
     let mut left = usize::try_from(count)?;
     let mut batch = Vec::new();
     while left > 0 {
@@ -143,7 +144,7 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
         for request in batch.iter().take(left) {
             writer.serialize((
                 request.time_ns,
-                op_name(request.op),
+                request.op.name(),
                 request.volume,
                 request.offset,
                 request.length,
@@ -157,13 +158,56 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn op_name(op: Op) -> &'static str {
-    match op {
-        Op::Read => "read",
-        Op::Write => "write",
-        Op::Trim => "trim",
-        Op::Flush => "flush",
+fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
+    let (source, mut requests) = open(from, input)?;
+    copy(requests.as_mut(), to, source.block_bytes, to_format, "converting")
+}
+
+fn generate(
+    spec: &str,
+    to: &Path,
+    generation: &GenerateArgs,
+    block_size: &str,
+    to_format: Option<&str>,
+) -> anyhow::Result<()> {
+    let block_bytes = block_bytes(block_size)?;
+    let mut requests = Generator::parse(spec, &common(generation, block_bytes)?)?;
+    copy(requests.as_mut(), to, block_bytes, to_format, "generating")
+}
+
+/// Writes all `requests` to a file, and says on standard error what was lost by it.
+fn copy(
+    requests: &mut dyn Requests,
+    to: &Path,
+    block_bytes: u32,
+    format: Option<&str>,
+    doing: &'static str,
+) -> anyhow::Result<()> {
+    let format = format.map(str::parse).transpose()?;
+    let mut writer = Writer::create(to, &WriteOptions { format, block_bytes })?;
+    let bar = progress::share(doing);
+    let mut batch = Vec::new();
+    loop {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        writer.push(&batch)?;
+        if let Some(share) = requests.progress() {
+            bar.set_position((share * 1_000.0) as u64);
+        }
     }
+    bar.finish_and_clear();
+    let Written { requests, skipped, lost } = writer.finish()?;
+    eprintln!("nigh: wrote {} requests to {}", grouped(requests), to.display());
+    if !lost.is_empty() {
+        let names: Vec<_> = lost.into_iter().map(Field::name).collect();
+        eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
+    }
+    if skipped > 0 {
+        eprintln!("nigh: note: {} trims and flushes were left out: the format does not know them", grouped(skipped));
+    }
+    Ok(())
 }
 
 /// What `nigh trace info` tells.
@@ -220,8 +264,7 @@ impl Gathered {
             Op::Trim => return info.trims += 1,
             Op::Flush => return info.flushes += 1,
         }
-        let transfers = self.ends.values().len();
-        if transfers == 0 {
+        if self.ends.is_empty() {
             info.length_bytes = (request.length, 0.0, request.length);
         }
         info.length_bytes.0 = info.length_bytes.0.min(request.length);
