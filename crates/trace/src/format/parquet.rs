@@ -24,6 +24,9 @@ mod write;
 pub use read::ParquetReader;
 pub use write::ParquetWriter;
 
+/// What a file starts and ends with.
+pub(crate) const MAGIC: &[u8] = b"PAR1";
+
 /// The value of `nigh.schema`.
 const SCHEMA: &str = "1";
 const SCHEMA_KEY: &str = "nigh.schema";

@@ -2,6 +2,9 @@
 //!
 //! A file appears under its name when it is complete, or not at all.
 
+// Nothing is parsed here.
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
 mod csv;
 mod lirs;
 mod oracle_general;
@@ -12,23 +15,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::parquet::ParquetWriter;
-use crate::{Error, Field, Format, Op, Request};
+use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request};
 use output::Output;
 
 /// The formats that can be written.
 pub const FORMATS: [Format; 5] = [Format::Parquet, Format::Csv, Format::Lirs, Format::OracleGeneral, Format::Vscsi];
-
-/// Their names, for messages.
-pub(crate) fn writable() -> String {
-    FORMATS.map(Format::name).join(", ")
-}
 
 /// How a trace is to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
     /// The format; the one that the file's name ends in, before `.zst`, `.gz` or `.xz`, if `None`.
     pub format: Option<Format>,
-    /// The size of a block in bytes, at least 1: the unit of formats that count in blocks.
+    /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: u32,
 }
 
@@ -81,8 +79,8 @@ impl Writer {
     /// Begins the trace at `path`, `-` for standard output; compressed if the name ends in `.zst`, `.gz` or `.xz`.
     pub fn create(path: impl AsRef<Path>, options: &WriteOptions) -> crate::Result<Writer> {
         let path = path.as_ref();
-        if options.block_bytes == 0 {
-            return Err(Error::OutputFormat { path: path.to_owned() });
+        if !(1..=BLOCK_BYTES_MAX).contains(&options.block_bytes) {
+            return Err(Error::BlockBytes(options.block_bytes));
         }
         let format = match options.format {
             Some(format) => format,
@@ -163,7 +161,7 @@ fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> b
             _ => request.time_ns != 0,
         },
         Field::Op => counts_in_blocks(format) && request.op != Op::Read,
-        Field::Volume => !counts_in_blocks(format) && request.volume != 0,
+        Field::Volume => format != Format::OracleGeneral && request.volume != 0,
         Field::Offset => counts_in_blocks(format) && !request.offset.is_multiple_of(block_bytes.into()),
         Field::Length => counts_in_blocks(format) && request.length != block_bytes,
         Field::Tenant => request.tenant != 0,
@@ -171,20 +169,30 @@ fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> b
     }
 }
 
-/// The blocks that `request` touches, as numbers that also tell volumes apart: block `b` of volume `v` is
-/// `v * 2^k + b`, with k = 63 − ⌈log2(block size)⌉ as for the reader of these formats.
-fn block_numbers(request: &Request, block_bytes: u32) -> Result<impl Iterator<Item = u64> + use<>, Failure> {
-    let bits = 63 - block_bytes.next_power_of_two().trailing_zeros();
-    let first = request.offset / u64::from(block_bytes);
-    let last = request.offset.saturating_add(u64::from(request.length.max(1)) - 1) / u64::from(block_bytes);
-    if last >> bits != 0 {
-        return Err(Failure::Unrepresentable("a block that begins at or beyond 2^63 bytes"));
+/// How the numbers of blocks and volumes are joined to one: block `b` of volume `v` is `v * 2^block_bits + b`.
+#[derive(Clone, Copy)]
+struct Numbering {
+    block_bytes: u32,
+    block_bits: u32,
+    /// Of the whole number.
+    bits: u32,
+}
+
+impl Numbering {
+    /// The numbers of the blocks that `request` touches; a request without length touches the one it points at.
+    fn blocks(self, request: &Request) -> Result<impl Iterator<Item = u64> + use<>, Failure> {
+        let block_bytes = u64::from(self.block_bytes);
+        let first = request.offset / block_bytes;
+        let last = request.offset.saturating_add(u64::from(request.length).max(1) - 1) / block_bytes;
+        if last >> self.block_bits != 0 {
+            return Err(Failure::Unrepresentable("a block with so high a number"));
+        }
+        let volume = u64::from(request.volume);
+        if volume >> (self.bits - self.block_bits) != 0 {
+            return Err(Failure::Unrepresentable("a volume with so high a number"));
+        }
+        Ok((first..=last).map(move |block| volume << self.block_bits | block))
     }
-    let volume = u64::from(request.volume);
-    if volume.leading_zeros() < bits {
-        return Err(Failure::Unrepresentable("so high a volume number together with a block number"));
-    }
-    Ok((first..=last).map(move |block| volume << bits | block))
 }
 
 impl Sink for ParquetWriter<Output> {

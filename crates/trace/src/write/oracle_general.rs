@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use super::output::Output;
-use super::{Failure, Sink, block_numbers};
+use super::{Failure, Numbering, Sink};
 use crate::Request;
 
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
@@ -26,13 +26,15 @@ pub(super) struct OracleGeneral {
     output: Output,
     spool: BufWriter<File>,
     records: u64,
-    block_bytes: u32,
+    numbering: Numbering,
 }
 
 impl OracleGeneral {
     pub(super) fn new(output: Output, block_bytes: u32) -> io::Result<OracleGeneral> {
         let spool = BufWriter::with_capacity(1 << 17, output.scratch()?);
-        Ok(OracleGeneral { output, spool, records: 0, block_bytes })
+        // As the reader takes them apart.
+        let block_bits = 63 - block_bytes.next_power_of_two().trailing_zeros();
+        Ok(OracleGeneral { output, spool, records: 0, numbering: Numbering { block_bytes, block_bits, bits: 64 } })
     }
 }
 
@@ -40,10 +42,10 @@ impl Sink for OracleGeneral {
     fn push(&mut self, request: &Request) -> Result<(), Failure> {
         let seconds = u32::try_from(request.time_ns / SECOND_NS)
             .map_err(|_| Failure::Unrepresentable("a time of 2^32 seconds or more"))?;
-        for block in block_numbers(request, self.block_bytes)? {
+        for block in self.numbering.blocks(request)? {
             self.spool.write_all(&seconds.to_le_bytes())?;
             self.spool.write_all(&block.to_le_bytes())?;
-            self.spool.write_all(&self.block_bytes.to_le_bytes())?;
+            self.spool.write_all(&self.numbering.block_bytes.to_le_bytes())?;
             self.spool.write_all(&(-1i64).to_le_bytes())?;
             self.records += 1;
         }

@@ -11,13 +11,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::{BLOCK_BYTES_KEY, Problem, SCHEMA, SCHEMA_KEY};
-use crate::{Error, Field, Op, Request, Requests};
+use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Op, Request, Requests};
 
 /// Rows in a batch.
 const BATCH: u64 = 4096;
-
-/// The length of requests in a file that has neither a column `length` nor a block size.
-const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 /// Bytes before the first column chunk and after the footer: the magic number, and with the footer also its length.
 const HEAD_BYTES: u64 = 4;
@@ -39,7 +36,7 @@ pub struct ParquetReader {
     left_in_group: u64,
     rows: u64,
     rows_read: u64,
-    block_bytes: Option<u32>,
+    block_bytes: u32,
 }
 
 /// Where a field is found, and how its integers are to be understood.
@@ -64,16 +61,17 @@ enum Pages {
 }
 
 impl ParquetReader {
-    /// Opens the file at `path` and checks that its columns can be read as requests.
-    pub fn open(path: impl AsRef<Path>) -> crate::Result<ParquetReader> {
+    /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` stands for the block
+    /// size that the file names.
+    pub fn open(path: impl AsRef<Path>, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
         let path = path.as_ref().to_owned();
         let io = |source| Error::Io { path: path.clone(), source };
         let file = File::open(&path).map_err(io)?;
         let bytes = file.metadata().map_err(io)?.len();
-        ParquetReader::new(file, bytes, path.clone()).map_err(|problem| Error::Parquet { path, problem })
+        ParquetReader::new(file, bytes, path.clone(), block_bytes).map_err(|problem| Error::Parquet { path, problem })
     }
 
-    fn new(file: File, bytes: u64, path: PathBuf) -> Result<ParquetReader, Problem> {
+    fn new(file: File, bytes: u64, path: PathBuf, block_bytes: Option<u32>) -> Result<ParquetReader, Problem> {
         let file = SerializedFileReader::new(file)?;
         let metadata = file.metadata();
         let text = |key: &str| {
@@ -83,7 +81,8 @@ impl ParquetReader {
         if let Some(found) = text(SCHEMA_KEY).filter(|found| *found != SCHEMA) {
             return Err(Problem::Schema { found: found.to_owned() });
         }
-        let block_bytes = text(BLOCK_BYTES_KEY).and_then(|text| text.parse().ok()).filter(|&bytes| bytes > 0);
+        let named = || text(BLOCK_BYTES_KEY)?.parse().ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
+        let block_bytes = block_bytes.or_else(named).unwrap_or(BLOCK_BYTES_DEFAULT);
         let columns = columns(metadata)?;
         let rows = check(metadata, &columns, bytes)?;
         Ok(ParquetReader {
@@ -104,8 +103,8 @@ impl ParquetReader {
         self.rows
     }
 
-    /// The block size that the trace was recorded or made for, where the file says.
-    pub fn block_bytes(&self) -> Option<u32> {
+    /// The block size: the one given, or the file's own, or [`BLOCK_BYTES_DEFAULT`].
+    pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
@@ -134,8 +133,7 @@ impl ParquetReader {
             self.open_group()?;
         }
         let rows = self.left_in_group.min(BATCH);
-        let length = self.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
-        batch.resize(rows as usize, Request { length, ..Request::default() });
+        batch.resize(rows as usize, Request { length: self.block_bytes, ..Request::default() });
         for chunk in &mut self.chunks {
             chunk.fill(batch, self.rows_read)?;
         }
@@ -148,6 +146,9 @@ impl ParquetReader {
 impl Requests for ParquetReader {
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> crate::Result<()> {
         batch.clear();
+        if self.rows == 0 {
+            return Err(Error::Empty { path: self.path.clone() });
+        }
         self.read(batch).map_err(|problem| {
             batch.clear();
             Error::Parquet { path: self.path.clone(), problem }
@@ -155,7 +156,7 @@ impl Requests for ParquetReader {
     }
 
     fn progress(&self) -> Option<f64> {
-        Some(if self.rows == 0 { 1.0 } else { self.rows_read as f64 / self.rows as f64 })
+        (self.rows > 0).then(|| self.rows_read as f64 / self.rows as f64)
     }
 }
 
@@ -265,7 +266,7 @@ impl Chunk {
                     request.op = parse_op(text.data()).ok_or_else(|| Problem::Value {
                         column: name,
                         row: first_row + row as u64,
-                        found: format!("{:?}", String::from_utf8_lossy(&text.data()[..text.len().min(40)])),
+                        found: format!("{:?}", String::from_utf8_lossy(text.data().get(..40).unwrap_or(text.data()))),
                         expected: "read, write, trim or flush",
                     })?;
                 }

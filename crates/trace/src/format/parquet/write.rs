@@ -1,5 +1,8 @@
 //! The canonical form, written a row group at a time.
 
+// Nothing is parsed here.
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
 use std::io::{self, Write};
 use std::sync::Arc;
 
