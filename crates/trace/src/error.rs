@@ -92,6 +92,41 @@ pub enum Error {
     /// The block size is 0 or above [`crate::BLOCK_BYTES_MAX`].
     #[error("a block of {0} bytes: expected 1 to {max}", max = crate::BLOCK_BYTES_MAX)]
     BlockBytes(u32),
+    /// A Parquet file cannot be read as requests.
+    #[error("{}: {problem}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: crate::format::parquet::Problem,
+    },
+    /// The format can only be read.
+    #[error("{format} can only be read; what can be written is {}", names(&crate::write::FORMATS))]
+    NotWritable {
+        /// The format.
+        format: Format,
+    },
+    /// Neither is the format to write given, nor does the file's name end in one.
+    #[error("{}: the name does not say what to write; name the format: {}", path.display(), names(&crate::write::FORMATS))]
+    OutputFormat {
+        /// The file, or `-` for standard output.
+        path: PathBuf,
+    },
+    /// A request has a value that the format written cannot hold, and that cannot be left out.
+    #[error("{}: request {number}: {format} cannot hold {what}", path.display())]
+    Unrepresentable {
+        /// The file, or `-` for standard output.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+        /// Which request, counted from 0.
+        number: u64,
+        /// What cannot be held.
+        what: &'static str,
+    },
+    /// The description of a generator cannot be followed.
+    #[error(transparent)]
+    Generator(#[from] crate::generate::SpecError),
 }
 
 /// A place in a trace.

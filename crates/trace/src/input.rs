@@ -61,6 +61,11 @@ impl Input {
         &self.path
     }
 
+    /// Whether `path` is a file that holds the content as it is.
+    pub(crate) fn is_plain_file(&self) -> bool {
+        self.size.is_some() && self.compression.is_none()
+    }
+
     /// Where the first byte of `data` is in the decompressed content.
     pub(crate) fn offset(&self) -> u64 {
         self.offset

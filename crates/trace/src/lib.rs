@@ -6,10 +6,12 @@
 mod detect;
 pub mod error;
 pub mod format;
+pub mod generate;
 mod input;
 mod records;
 pub mod request;
 mod text;
+pub mod write;
 
 use std::fs::File;
 use std::io::Read;
@@ -17,8 +19,9 @@ use std::path::Path;
 
 pub use error::{Error, Result};
 pub use format::{Format, csv};
-pub use request::{Op, Request, Requests};
+pub use request::{Field, Op, Request, Requests};
 
+use format::parquet::ParquetReader;
 use input::Input;
 
 /// The block size of traces whose format knows none, in bytes.
@@ -80,6 +83,10 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
         None if options.columns.is_some() => Format::Csv,
         None => detect::detect(&mut input)?,
     };
+    if format == Format::Parquet && input.is_plain_file() {
+        let reader = ParquetReader::open(input.path(), options.block_bytes)?;
+        return Ok(Opened { format, block_bytes: reader.block_bytes(), requests: Box::new(reader) });
+    }
     let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
     Ok(Opened { format, block_bytes, requests: format::reader(format, input, options, block_bytes)? })
 }

@@ -5,9 +5,10 @@
 //! A header is recognized by itself: the first line is one if columns are named, or if there is no number where the
 //! offset belongs. Fields may be quoted. Numbers are decimal, or hexadecimal after `0x`; times may have a fraction.
 //!
-//! Tenants, streams and volumes may be numbers or names. A number below half of the field's range (2^31 for tenants and
+//! Where columns are described, tenants, streams and volumes may be numbers or names. A number below half of the field's range (2^31 for tenants and
 //! volumes, 2^63 for streams) stands for itself; every other text is numbered from there up in order of first
-//! appearance; so no two are taken for one. An empty field is 0.
+//! appearance; so no two are taken for one. Without a description they are numbers of the field's whole range, so that
+//! what nigh wrote is read as it was. An empty field is 0.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -181,12 +182,12 @@ impl Parser {
             time_unit_ns: columns.as_ref().map_or(1, |columns| columns.time_unit_ns),
             offset_unit: unit(|columns| columns.offset_unit),
             length_unit: unit(|columns| columns.length_unit),
-            columns,
             block_bytes,
             layout: None,
-            tenants: Names::new(1 << 31),
-            streams: Names::new(1 << 63),
-            volumes: Names::new(1 << 31),
+            tenants: Names::new(columns.is_some().then_some(1 << 31)),
+            streams: Names::new(columns.is_some().then_some(1 << 63)),
+            volumes: Names::new(columns.is_some().then_some(1 << 31)),
+            columns,
         }
     }
 
@@ -259,15 +260,15 @@ impl Lines for Parser {
             self.extent(offset, length).ok_or_else(|| Bad::field(line, EXTENT))?
         };
         // The names' numbers are below 2^32 as long as there are fewer than 2^31 names.
-        let narrow = |number: u64| u32::try_from(number).map_err(|_| Bad::field(line, "fewer than 2^31 names"));
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| Bad::field(line, "numbers or names below 2^32"));
         Ok(Some(Request {
             time_ns,
             offset,
             length,
             op,
-            tenant: narrow(self.tenants.number(tenant))?,
-            volume: narrow(self.volumes.number(volume))?,
-            stream: self.streams.number(stream),
+            tenant: narrow(self.tenants.number(tenant)?)?,
+            volume: narrow(self.volumes.number(volume)?)?,
+            stream: self.streams.number(stream)?,
         }))
     }
 }
@@ -353,28 +354,30 @@ fn integer(field: &[u8]) -> Option<u64> {
 
 /// Numbers for what may be a number or a name.
 struct Names {
-    /// Numbers below stand for themselves.
-    base: u64,
+    /// Numbers below stand for themselves, names are numbered from here; `None` if there are no names.
+    base: Option<u64>,
     known: HashMap<Vec<u8>, u64>,
 }
 
 impl Names {
-    fn new(base: u64) -> Names {
+    fn new(base: Option<u64>) -> Names {
         Names { base, known: HashMap::new() }
     }
 
-    fn number(&mut self, field: Option<&[u8]>) -> u64 {
-        let Some(field) = field.filter(|field| !field.is_empty()) else { return 0 };
-        if let Some(number) = integer(field).filter(|&number| number < self.base) {
-            return number;
+    fn number(&mut self, field: Option<&[u8]>) -> Result<u64, Bad> {
+        let Some(field) = field.filter(|field| !field.is_empty()) else { return Ok(0) };
+        let number = integer(field);
+        let Some(base) = self.base else { return number.ok_or_else(|| Bad::field(field, "a number")) };
+        if let Some(number) = number.filter(|&number| number < base) {
+            return Ok(number);
         }
-        match self.known.get(field) {
+        Ok(match self.known.get(field) {
             Some(&number) => number,
             None => {
-                let number = self.base + self.known.len() as u64;
+                let number = base + self.known.len() as u64;
                 self.known.insert(field.to_owned(), number);
                 number
             }
-        }
+        })
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod mqsim;
 pub(crate) mod msr;
 pub(crate) mod objects;
 pub(crate) mod oracle_general;
-pub(crate) mod parquet;
+pub mod parquet;
 pub mod pc;
 pub(crate) mod spc;
 pub(crate) mod vscsi;
