@@ -4,10 +4,16 @@
 //! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
 
 pub mod contract;
+pub mod eelru;
+pub mod fbr;
 pub mod list;
+pub mod lrfu;
 pub mod lru;
+pub mod mq;
+pub mod opt;
 mod registry;
 pub mod spec;
+pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Slot, Stream, Tenant};
 pub use registry::{Visit, build, registry, visit};

@@ -32,6 +32,12 @@ macro_rules! policies {
 
 policies! {
     lru::Lru,
+    opt::Opt,
+    lrfu::Lrfu,
+    fbr::Fbr,
+    eelru::Eelru,
+    mq::Mq,
+    w_tinylfu::WTinyLfu,
 }
 
 /// All policies, in the order of `nigh policies`.
