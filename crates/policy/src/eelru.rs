@@ -37,20 +37,26 @@ struct Pair {
 
 /// Early eviction LRU.
 pub struct Eelru {
-    axis: Links,
-    /// The axis by region, each with the most recent slot first. Ghosts are in all regions but the last.
-    regions: Vec<List>,
+    /// The links of `axis`.
+    recency: Links,
+    /// The LRU axis, resident slots and ghosts, the most recent first. Ghosts are in all regions but the last.
+    axis: List,
+    /// The links of `resident`, `history` and `forgotten`.
     residency: Links,
-    /// By region, its resident slots, the most recent first.
-    resident: Vec<List>,
+    /// Resident slots, the most recent first.
+    resident: List,
     /// Ghosts, the first evicted first.
     history: List,
     /// Slots that the host has not taken back yet.
     forgotten: List,
     /// By slot, its region, with `GHOST`; or `NONE`.
     region: Vec<u8>,
-    /// By region, positions in it. The last region has no end.
-    width: Vec<u32>,
+    /// The points, in order: e, then M, then l. Region i ends at position `ends[i]`; the last region has no end.
+    ends: Vec<u32>,
+    /// By region, the slot at the position where it ends, if the axis is that long.
+    last: Vec<Slot>,
+    /// By region, the first resident slot beyond it.
+    beyond: Vec<Option<Slot>>,
     /// By region, references counted. Those in the first and the last region tell nothing.
     hits: Vec<u64>,
     hits_sum: u64,
@@ -72,17 +78,23 @@ impl Eelru {
         region != NONE && region & GHOST != 0
     }
 
-    /// Takes `slot` off the axis and returns the region it was in.
-    fn leave(&mut self, slot: Slot) -> usize {
-        let region = (self.region[slot.index()] & !GHOST) as usize;
-        self.regions[region].unlink(&mut self.axis, slot);
+    fn region(&self, slot: Slot) -> usize {
+        (self.region[slot.index()] & !GHOST) as usize
+    }
+
+    /// Takes `slot` out of the residents or ghosts; its place on the axis stays.
+    fn leave_residency(&mut self, slot: Slot) {
         if self.is_ghost(slot) {
             self.history.unlink(&mut self.residency, slot);
-        } else {
-            self.resident[region].unlink(&mut self.residency, slot);
+            return;
         }
-        self.region[slot.index()] = NONE;
-        region
+        let after = self.resident.after(&self.residency, slot);
+        for beyond in &mut self.beyond[..(self.region[slot.index()] as usize)] {
+            if *beyond == Some(slot) {
+                *beyond = after;
+            }
+        }
+        self.resident.unlink(&mut self.residency, slot);
     }
 
     fn forget(&mut self, slot: Slot) {
@@ -90,47 +102,74 @@ impl Eelru {
         self.forgotten.push_back(&mut self.residency, slot);
     }
 
-    /// Puts `slot` on top of the axis. Each region passes on what it has no room for, up to where one is missing.
-    fn enter(&mut self, slot: Slot) {
-        self.region[slot.index()] = 0;
-        self.regions[0].push_front(&mut self.axis, slot);
-        self.resident[0].push_front(&mut self.residency, slot);
-        for region in 0..self.width.len() {
-            if self.regions[region].len() <= self.width[region] {
-                return;
-            }
-            let next = region + 1;
-            let passed = self.regions[region].pop_back(&mut self.axis).expect("the region is not empty");
-            if !self.is_ghost(passed) {
-                self.resident[region].unlink(&mut self.residency, passed);
-                self.resident[next].push_front(&mut self.residency, passed);
-            } else if next == self.width.len() {
-                self.history.unlink(&mut self.residency, passed);
-                self.forget(passed);
-                return;
-            }
-            self.region[passed.index()] += 1;
-            self.regions[next].push_front(&mut self.axis, passed);
+    /// The slot at the end of `region` is now one position further.
+    fn pass(&mut self, region: usize) {
+        let passed = self.last[region];
+        self.last[region] = self.axis.before(&self.recency, passed).expect("a slot entered in front of it");
+        self.region[passed.index()] += 1;
+        if !self.is_ghost(passed) {
+            self.beyond[region] = Some(passed);
+        } else if region + 1 == self.ends.len() {
+            self.axis.unlink(&mut self.recency, passed);
+            self.history.unlink(&mut self.residency, passed);
+            self.forget(passed);
         }
     }
 
-    /// Moves up what is less recent than a slot that left `region`.
-    fn close(&mut self, region: usize) {
-        for region in region..self.width.len() {
-            let next = region + 1;
-            let Some(moved) = self.regions[next].pop_front(&mut self.axis) else { return };
-            self.regions[region].push_back(&mut self.axis, moved);
-            if !self.is_ghost(moved) {
-                self.resident[next].unlink(&mut self.residency, moved);
-                self.resident[region].push_back(&mut self.residency, moved);
+    /// Puts `slot`, known before or not, on top of the axis.
+    fn touch(&mut self, slot: Slot) {
+        if self.region[slot.index()] == NONE {
+            self.axis.push_front(&mut self.recency, slot);
+            let len = self.axis.len();
+            for region in 0..self.ends.len() {
+                if len > self.ends[region] {
+                    self.pass(region);
+                } else {
+                    if len == self.ends[region] {
+                        self.last[region] = self.axis.back(&self.recency).expect("the axis is not empty");
+                    }
+                    break;
+                }
             }
-            self.region[moved.index()] -= 1;
+        } else {
+            self.leave_residency(slot);
+            let region = self.region(slot);
+            let before = self.axis.before(&self.recency, slot);
+            if let (Some(last), Some(before)) = (self.last.get_mut(region), before)
+                && *last == slot
+            {
+                *last = before;
+            }
+            self.axis.move_to_front(&mut self.recency, slot);
+            for above in 0..region {
+                self.pass(above);
+            }
         }
+        self.region[slot.index()] = 0;
+        self.resident.push_front(&mut self.residency, slot);
+    }
+
+    /// Takes `slot` off the axis; what is less recent moves up.
+    fn leave(&mut self, slot: Slot) {
+        self.leave_residency(slot);
+        for region in self.region(slot)..self.ends.len() {
+            if self.axis.len() < self.ends[region] {
+                break;
+            }
+            let Some(moved) = self.axis.after(&self.recency, self.last[region]) else { break };
+            self.last[region] = moved;
+            self.region[moved.index()] -= 1;
+            if !self.is_ghost(moved) {
+                self.beyond[region] = self.resident.after(&self.residency, moved);
+            }
+        }
+        self.axis.unlink(&mut self.recency, slot);
+        self.region[slot.index()] = NONE;
     }
 
     fn count(&mut self, slot: Slot) {
-        let region = (self.region[slot.index()] & !GHOST) as usize;
-        if region == 0 || region == self.width.len() {
+        let region = self.region(slot);
+        if region == 0 || region == self.ends.len() {
             return;
         }
         self.stale = true;
@@ -164,16 +203,10 @@ impl Eelru {
         self.stale = false;
     }
 
-    fn least_recent(&self) -> Slot {
-        let last = self.resident.iter().rev().find_map(|resident| resident.back(&self.residency));
-        last.expect("a full cache holds a block")
-    }
-
-    /// The resident slot at position e or the next less recent one.
+    /// The resident slot at the early point or the next less recent one.
     fn at_early_point(&self, early: usize) -> Slot {
-        let at = self.regions[early].back(&self.axis).filter(|&slot| !self.is_ghost(slot));
-        let after = || self.resident[early + 1..].iter().find_map(|resident| resident.front(&self.residency));
-        at.or_else(after).expect("a full cache holds more blocks than e")
+        let last = self.last[early];
+        if self.is_ghost(last) { self.beyond[early].expect("a full cache holds more blocks than e") } else { last }
     }
 }
 
@@ -214,28 +247,24 @@ impl Configured for Eelru {
             Pair { early, late, chance: (capacity - e) as f64 / (l - e) as f64 }
         };
         let pairs = (0..memory).flat_map(|early| (memory + 1..points.len()).map(move |late| (early, late)));
-        let starts = std::iter::once(&0).chain(&points);
-        let regions = points.len() + 1;
-        let (axis, mut axis_lists) = list_vec::<REGIONS_MOST>(setup.slots);
-        let (residency, mut residency_lists) = list_vec::<{ REGIONS_MOST + 2 }>(setup.slots);
-        let mut list = || residency_lists.pop().expect("two lists beside the regions");
-        let (history, forgotten) = (list(), list());
-        axis_lists.truncate(regions);
-        residency_lists.truncate(regions);
+        let (recency, [axis]) = Links::new(setup.slots);
+        let (residency, [resident, history, forgotten]) = Links::new(setup.slots);
         Ok(Eelru {
+            recency,
             axis,
-            regions: axis_lists,
             residency,
-            resident: residency_lists,
+            resident,
             history,
             forgotten,
             region: vec![NONE; setup.slots as usize],
-            width: points.iter().zip(starts).map(|(end, start)| (end - start) as u32).collect(),
-            hits: vec![0; regions],
+            last: vec![Slot(0); points.len()],
+            beyond: vec![None; points.len()],
+            hits: vec![0; points.len() + 1],
             hits_sum: 0,
             age: u64::from(params.blocks("age", setup.capacity, 1, u32::MAX)?),
             memory,
             pairs: pairs.map(|(early, late)| pair(early, late)).collect(),
+            ends: points.iter().map(|&point| point as u32).collect(),
             chosen: None,
             stale: false,
             ghosts_most: setup.ghosts,
@@ -243,17 +272,11 @@ impl Configured for Eelru {
     }
 }
 
-fn list_vec<const N: usize>(slots: u32) -> (Links, Vec<List>) {
-    let (links, lists) = Links::new::<N>(slots);
-    (links, Vec::from(lists))
-}
-
 impl Policy for Eelru {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         self.count(slot);
-        self.leave(slot);
-        self.enter(slot);
+        self.touch(slot);
     }
 
     #[inline]
@@ -264,18 +287,17 @@ impl Policy for Eelru {
         if self.stale {
             self.choose();
         }
-        let least_recent = self.least_recent();
+        let least_recent = self.resident.back(&self.residency).expect("a full cache holds a block");
         // What has passed the late point has had its time; only then does a block that has not leave at e.
         let victim = match self.chosen {
-            Some(pair) if self.region[least_recent.index()] as usize <= pair.late => self.at_early_point(pair.early),
+            Some(pair) if self.region(least_recent) <= pair.late => self.at_early_point(pair.early),
             _ => least_recent,
         };
-        let region = self.region[victim.index()] as usize;
-        if region == self.width.len() {
+        if self.region(victim) == self.ends.len() {
             self.leave(victim);
             self.forget(victim);
         } else {
-            self.resident[region].unlink(&mut self.residency, victim);
+            self.leave_residency(victim);
             self.history.push_back(&mut self.residency, victim);
             self.region[victim.index()] |= GHOST;
         }
@@ -284,21 +306,16 @@ impl Policy for Eelru {
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
-        if self.is_ghost(slot) {
-            self.leave(slot);
-        }
-        self.enter(slot);
+        self.touch(slot);
         while self.history.len() > self.ghosts_most {
             let first = self.history.front(&self.residency).expect("the history is not empty");
-            let region = self.leave(first);
-            self.close(region);
+            self.leave(first);
             self.forget(first);
         }
     }
 
     fn remove(&mut self, slot: Slot) {
-        let region = self.leave(slot);
-        self.close(region);
+        self.leave(slot);
     }
 
     #[inline]
@@ -308,44 +325,44 @@ impl Policy for Eelru {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        self.axis.warm(slot);
+        self.recency.warm(slot);
         self.residency.warm(slot);
         std::hint::black_box(self.region[slot.index()]);
     }
 
     fn check(&self) {
-        let mut above_full = true;
-        let mut known = 0;
-        let mut ghosts = 0;
-        for (number, region) in self.regions.iter().enumerate() {
-            let slots = region.checked(&self.axis);
-            assert!(above_full || slots.is_empty(), "region {number} is not empty, but one above it is not full");
-            if let Some(&width) = self.width.get(number) {
-                assert!(slots.len() <= width as usize, "region {number} is too long");
-                above_full &= slots.len() == width as usize;
-            }
-            for slot in &slots {
-                assert_eq!((self.region[slot.index()] & !GHOST) as usize, number, "{slot:?} is in another region");
-            }
-            known += slots.len();
-            let resident: Vec<Slot> = slots.into_iter().filter(|&slot| !self.is_ghost(slot)).collect();
-            assert_eq!(self.resident[number].checked(&self.residency), resident, "residents of region {number}");
-            ghosts += region.len() as usize - resident.len();
+        let axis = self.axis.checked(&self.recency);
+        for (at, &slot) in axis.iter().enumerate() {
+            let region = self.ends.iter().filter(|&&end| at >= end as usize).count();
+            assert_eq!(self.region(slot), region, "{slot:?} at position {} is in another region", at + 1);
         }
-        let last = self.width.len();
-        assert_eq!(self.regions[last].len(), self.resident[last].len(), "a ghost is beyond the last late point");
-        let history = self.history.checked(&self.residency);
-        assert!(history.iter().all(|&slot| self.is_ghost(slot)), "the history holds a slot that is not a ghost");
-        assert_eq!(history.len(), ghosts, "a ghost is not in the history");
-        assert!(ghosts <= self.ghosts_most as usize, "too many ghosts");
-        assert_eq!(known, self.region.iter().filter(|&&region| region != NONE).count(), "a known slot is off the axis");
+        for (region, &end) in self.ends.iter().enumerate() {
+            if let Some(&last) = axis.get(end as usize - 1) {
+                assert_eq!(self.last[region], last, "the end of region {region}");
+            }
+            let mut beyond = axis.iter().skip(end as usize).copied();
+            assert_eq!(self.beyond[region], beyond.find(|&slot| !self.is_ghost(slot)), "beyond region {region}");
+        }
+        let known = self.region.iter().filter(|&&region| region != NONE).count();
+        assert_eq!(axis.len(), known, "a known slot is off the axis");
+        let (ghosts, resident): (Vec<_>, Vec<_>) = axis.into_iter().partition(|&slot| self.is_ghost(slot));
+        assert_eq!(self.resident.checked(&self.residency), resident, "the residents or their order");
+        let mut history = self.history.checked(&self.residency);
+        assert!(history.len() <= self.ghosts_most as usize, "too many ghosts");
+        assert!(history.iter().all(|&slot| self.region(slot) < self.ends.len()), "a ghost beyond the last late point");
+        history.sort_unstable();
+        assert!(ghosts.iter().all(|slot| history.binary_search(slot).is_ok()), "a ghost is not in the history");
+        assert_eq!(history.len(), ghosts.len(), "the history holds what is not a ghost");
+        for slot in self.forgotten.checked(&self.residency) {
+            assert_eq!(self.region[slot.index()], NONE, "{slot:?} is forgotten");
+        }
         assert_eq!(self.hits_sum, self.hits.iter().sum::<u64>(), "the sum of hits is wrong");
         assert!(self.hits_sum < self.age, "the hits were not halved");
-        assert_eq!((self.hits[0], self.hits[last]), (0, 0), "hits were counted that tell nothing");
+        assert_eq!((self.hits[0], self.hits[self.ends.len()]), (0, 0), "hits were counted that tell nothing");
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
-        let end = |region: usize| self.width[..=region].iter().map(|&width| u64::from(width)).sum();
+        let end = |region: usize| u64::from(self.ends[region]);
         report("early_point", self.chosen.map_or(0, |pair| end(pair.early)));
         report("late_point", self.chosen.map_or(0, |pair| end(pair.late)));
         report("ghosts", u64::from(self.history.len()));

@@ -3,7 +3,7 @@
 //! The LRU stack has three sections, new, middle and old. A reference counts only if its block is not in the new
 //! section, which "factors out locality"; only a block of the old section leaves.
 //!
-//! The paper tunes its four parameters to the workload; the defaults are ours, from the middle of what it tries.
+//! The four parameters are found by trial for each workload; the defaults are ours.
 //! Invalidation, which the paper does not have, moves the sections' boundaries down the stack.
 
 use crate::list::{Links, List};

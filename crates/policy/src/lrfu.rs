@@ -4,9 +4,9 @@
 //! the paper's F(x) = (1/2)^(lambda x). It is kept as the base-2 logarithm of 2^(lambda t) CRF(t), which does not change
 //! while the block is not referenced, orders blocks as CRF does, and neither under- nor overflows.
 //!
-//! Equal CRFs: the least recently used leaves. Blocks that left start afresh, as in the paper's algorithm, which sets
-//! CRF = F(0) for a block fetched from disk. The paper finds a good lambda for each trace and cache size; the default
-//! is ours, from the middle of the range in which its figures show LRFU ahead of both LRU and LFU.
+//! Equal CRFs: the least recently used leaves. A block that left starts afresh with CRF = F(0) when it is loaded again.
+//! LRFU depends on a lambda that suits the trace and the cache size, and there is none that suits all: the default is
+//! ours. With it, a cache of more than some ten thousand blocks evicts almost as LRU does and wants a smaller lambda.
 
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
