@@ -1,7 +1,7 @@
 //! FBR: of the blocks not referenced for a while, the one with the fewest references leaves.
 //!
 //! The LRU stack has three sections, new, middle and old. A reference counts only if its block is not in the new
-//! section, which "factors out locality"; only a block of the old section leaves.
+//! section, which factors out locality; only a block of the old section leaves.
 //!
 //! The four parameters are found by trial for each workload; the defaults are ours.
 //! Invalidation, which the paper does not have, moves the sections' boundaries down the stack.
@@ -84,8 +84,8 @@ impl Fbr {
         }
     }
 
-    /// "Whenever the average reference count exceeds A_max, every count C is reduced to ⌈C/2⌉". Takes time in the
-    /// resident slots, of which at least half as many references pass until the next time.
+    /// When the average count exceeds A_max, every count C becomes ⌈C/2⌉. Takes time in the resident slots, and comes
+    /// again after half as many references at the soonest.
     fn age(&mut self) {
         let resident: u64 = self.sections.iter().map(|section| u64::from(section.len())).sum();
         if self.sum <= self.average_most * resident {
@@ -178,7 +178,6 @@ impl Policy for Fbr {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         self.unlink(slot);
-        // "Reference counts are not incremented for blocks in the new section."
         if self.section[slot.index()] as usize != NEW && self.count[slot.index()] < u32::MAX {
             self.count[slot.index()] += 1;
             self.sum += 1;

@@ -137,7 +137,7 @@ impl Policy for Lrfu {
     #[inline]
     fn hit(&mut self, slot: Slot, access: &Access) {
         let at = self.position[slot.index()] as usize;
-        // "Correlated references": of a burst only the latest counts.
+        // Of correlated references only the latest counts.
         if access.tick - self.last[slot.index()] > self.correlated_period {
             self.older[slot.index()] = self.heap[at].weight;
         }

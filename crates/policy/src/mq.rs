@@ -60,7 +60,7 @@ impl Mq {
         self.see_head(queue);
     }
 
-    /// "b.reference++; b.queue = QueueNum(b.reference); insert b to the tail of queue Q[b.queue]", and `Adjust()`.
+    /// Counts the reference, appends `slot` to the queue QueueNum(reference) = log2(reference), and does `Adjust()`.
     fn refer(&mut self, slot: Slot) {
         let references = &mut self.references[slot.index()];
         *references = references.saturating_add(1);
@@ -68,7 +68,6 @@ impl Mq {
         self.append(queue, slot);
         self.now += 1;
         for queue in 1..self.queues.len() {
-            // Demoted one by one: at most one per queue and reference.
             if self.due[queue] < self.now {
                 let head = self.queues[queue].pop_front(&mut self.links).expect("what is due is in the queue");
                 self.see_head(queue);
@@ -130,7 +129,7 @@ impl Policy for Mq {
         self.refer(slot);
     }
 
-    /// "victim = head of Q[i]", i the first non-empty queue.
+    /// `EvictBlock()`: the head of the lowest queue that is not empty goes to Qout.
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         let queue = self.queues.iter().position(|queue| !queue.is_empty()).expect("a full cache holds a block");

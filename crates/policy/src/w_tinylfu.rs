@@ -80,7 +80,7 @@ impl Sketch {
         }
     }
 
-    /// "Reset": "we divide it and all other counters in the approximation sketch by 2."
+    /// The paper's reset: all counters are halved, that of the sample too.
     fn halve(&mut self) {
         for word in self.lines.iter_mut().flat_map(|line| &mut line.0) {
             *word = *word >> 1 & 0x7777_7777_7777_7777;

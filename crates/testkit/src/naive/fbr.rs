@@ -5,40 +5,32 @@ use std::collections::BTreeMap;
 use crate::Outcome;
 use crate::naive::Model;
 
-pub(crate) struct Parameters {
-    /// Blocks in the new section.
-    pub(crate) new: usize,
-    /// Blocks in the old section.
-    pub(crate) old: usize,
-    pub(crate) c_max: u64,
-    pub(crate) a_max: u64,
-}
-
 pub(crate) struct Fbr {
     capacity: usize,
-    parameters: Parameters,
+    /// Blocks in the new section.
+    new: usize,
+    /// Blocks in the old section.
+    old: usize,
+    c_max: u64,
+    a_max: u64,
     /// The most recently used block first.
     stack: Vec<u64>,
     count: BTreeMap<u64, u64>,
 }
 
 impl Fbr {
-    pub(crate) fn new(capacity: usize, parameters: Parameters) -> Fbr {
-        Fbr { capacity, parameters, stack: Vec::new(), count: BTreeMap::new() }
-    }
-
-    /// With sections of `new` and `old` percent of the cache.
-    pub(crate) fn with_shares(capacity: usize, new: f64, old: f64, c_max: u64, a_max: u64) -> Fbr {
+    /// `new` and `old` are shares of the cache in percent.
+    pub(crate) fn new(capacity: usize, new: f64, old: f64, c_max: u64, a_max: u64) -> Fbr {
         let share = |percent: f64| (capacity as f64 * percent / 100.0).round() as usize;
         let old = share(old).clamp(1, capacity);
         let new = share(new).min(capacity - old);
-        Fbr::new(capacity, Parameters { new, old, c_max, a_max })
+        Fbr { capacity, new, old, c_max, a_max, stack: Vec::new(), count: BTreeMap::new() }
     }
 
     fn evict(&mut self) -> u64 {
-        let old = &self.stack[self.capacity - self.parameters.old..];
+        let old = &self.stack[self.capacity - self.old..];
         let least = old.iter().map(|block| self.count[block]).min().expect("an old section");
-        let victim = match least <= self.parameters.c_max {
+        let victim = match least <= self.c_max {
             true => *old.iter().rev().find(|block| self.count[block] == least).expect("the minimum is in there"),
             false => *old.last().expect("an old section"),
         };
@@ -54,7 +46,7 @@ impl Model for Fbr {
         let mut evicted = None;
         if let Some(at) = found {
             self.stack.remove(at);
-            if at >= self.parameters.new {
+            if at >= self.new {
                 *self.count.get_mut(&block).expect("a resident block has a count") += 1;
             }
         } else {
@@ -65,7 +57,7 @@ impl Model for Fbr {
         }
         self.stack.insert(0, block);
         let sum: u64 = self.count.values().sum();
-        if sum as f64 / self.count.len() as f64 > self.parameters.a_max as f64 {
+        if sum as f64 / self.count.len() as f64 > self.a_max as f64 {
             self.count.values_mut().for_each(|count| *count = count.div_ceil(2));
         }
         Outcome { hit: found.is_some(), evicted }

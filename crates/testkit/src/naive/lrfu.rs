@@ -19,7 +19,7 @@ impl Lrfu {
         Lrfu { capacity, lambda, correlated_period, now: 0, references: BTreeMap::new() }
     }
 
-    /// The sum of F(now - t) over the references t, where "G_c" masks one whose next follows within the period.
+    /// The sum of F(now - t) over the references t, without those whose next follows within the correlated period.
     fn crf(&self, references: &[u64]) -> f64 {
         let counts = |i: usize| references.get(i + 1).is_none_or(|next| next - references[i] > self.correlated_period);
         let weight = |i: usize| 0.5f64.powf(self.lambda * (self.now - references[i]) as f64);

@@ -35,9 +35,9 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "lrfu:lambda=0" => Box::new(lrfu::Lrfu::new(capacity, 0.0, 0)),
         "lrfu:lambda=1" => Box::new(lrfu::Lrfu::new(capacity, 1.0, 0)),
         "lrfu:lambda=0.05:correlated=4" => Box::new(lrfu::Lrfu::new(capacity, 0.05, 4)),
-        "fbr" => Box::new(fbr::Fbr::with_shares(capacity, 25.0, 60.0, 32, 100)),
-        "fbr:new=0:old=100%:cmax=3:amax=2" => Box::new(fbr::Fbr::with_shares(capacity, 0.0, 100.0, 3, 2)),
-        "fbr:new=50%:old=20%:cmax=2:amax=5" => Box::new(fbr::Fbr::with_shares(capacity, 50.0, 20.0, 2, 5)),
+        "fbr" => Box::new(fbr::Fbr::new(capacity, 25.0, 60.0, 32, 100)),
+        "fbr:new=0:old=100%:cmax=3:amax=2" => Box::new(fbr::Fbr::new(capacity, 0.0, 100.0, 3, 2)),
+        "fbr:new=50%:old=20%:cmax=2:amax=5" => Box::new(fbr::Fbr::new(capacity, 50.0, 20.0, 2, 5)),
         "eelru" => Box::new(eelru::Eelru::new(capacity, 7, 6, (capacity * 5).div_ceil(2), capacity)),
         "eelru:early=3:late=15:reach=500%:age=1000%" => {
             Box::new(eelru::Eelru::new(capacity, 3, 15, capacity * 5, capacity * 10))
