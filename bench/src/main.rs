@@ -1,8 +1,8 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod growth;
-mod memory;
 mod measure;
+mod memory;
 mod replay;
 mod rival;
 

@@ -35,7 +35,9 @@ pub(crate) fn run(rounds: usize, references: u64) -> anyhow::Result<()> {
     let trace = generated(&name, "zipf:blocks=1M:alpha=1.0", references)?;
     let distinct = distinct(&trace)?;
     println!("{references} references by Zipf(1.0) to 1 M blocks, {distinct} of them referenced; load {}", load());
-    println!("processor seconds of whole processes, each reading the same oracleGeneral file; median of {rounds} pairs");
+    println!(
+        "processor seconds of whole processes, each reading the same oracleGeneral file; median of {rounds} pairs"
+    );
     println!("{:26} {:>8} {:>10} {:>7} {:>6}  misses agree", "", "nigh", "cachesim", "ratio", "goal");
     for case in CASES {
         let sizes: Vec<u64> = case.permille.iter().map(|permille| distinct * permille / 1000).collect();

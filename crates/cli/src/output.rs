@@ -12,10 +12,7 @@ pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Writes a file by way of a temporary one beside it, so that no reader sees half of it.
-pub(crate) fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
+pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let whole = || -> std::io::Result<()> {
         let mut temporary = tempfile::Builder::new().prefix(".nigh-").tempfile_in(folder)?;

@@ -51,8 +51,11 @@ fn detail(info: &Info) -> String {
 }
 
 fn as_json(info: &Info) -> serde_json::Value {
-    let params: Vec<_> =
-        info.params.iter().map(|param| json!({ "key": param.key, "default": param.default, "doc": param.doc })).collect();
+    let params: Vec<_> = info
+        .params
+        .iter()
+        .map(|param| json!({ "key": param.key, "default": param.default, "doc": param.doc }))
+        .collect();
     json!({
         "name": info.name,
         "summary": info.summary,

@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// A bar that counts references to be replayed.
 pub(crate) fn references(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
-    bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} references, {per_sec}, {eta} left")).with_prefix("replaying")
+    bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} references, {per_sec}, {eta} left"))
+        .with_prefix("replaying")
 }
 
 /// A bar that shows which share of a trace has been read.

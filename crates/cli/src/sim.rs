@@ -293,16 +293,8 @@ fn row_of_curve(references: &References, curve: &stack::Curve, size: u64) -> Row
     ratios(references, "lru".to_owned(), size, curve.references, misses, curve.misses_squared(scaled))
 }
 
-fn ratios(
-    references: &References,
-    policy: String,
-    size: u64,
-    counted: u64,
-    misses: u64,
-    misses_squared: f64,
-) -> Row {
-    let counted_of_trace =
-        references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
+fn ratios(references: &References, policy: String, size: u64, counted: u64, misses: u64, misses_squared: f64) -> Row {
+    let counted_of_trace = references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
     let estimate = references.sample.map(|sample| sample.estimate(counted_of_trace, misses, misses_squared));
     let miss_ratio = estimate.map_or(misses as f64 / counted as f64, |estimate| estimate.miss_ratio);
     let missed = match references.sample {

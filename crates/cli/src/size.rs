@@ -98,7 +98,9 @@ impl fmt::Display for SizeError {
                 "'{text}' is not a size: expected a share of the distinct blocks (5%), bytes (64M), blocks (1000b), \
                  or a range of these (64M..4G, doubling; 100b..1000b/100b, in steps)"
             ),
-            SizeError::NoUnit(text) => write!(f, "size '{text}' has no unit: say {text}b for blocks, {text}K or {text}M for bytes"),
+            SizeError::NoUnit(text) => {
+                write!(f, "size '{text}' has no unit: say {text}b for blocks, {text}K or {text}M for bytes")
+            }
             SizeError::Zero(text) => write!(f, "size '{text}' is 0: a cache holds at least one block"),
             SizeError::Units(text) => write!(f, "the sizes of the range '{text}' have different units"),
             SizeError::Backwards(text) => write!(f, "the range '{text}' ends before it begins"),

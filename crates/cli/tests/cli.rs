@@ -61,7 +61,8 @@ const BELADY: &[u8] = b"1\n2\n3\n4\n1\n2\n5\n1\n2\n3\n4\n5\n";
 fn json_is_one_object() {
     let folder = Folder::new();
     let trace = folder.file("belady.trace", BELADY);
-    let output = nigh(["sim", text(&trace), "--format", "lirs", "--policy", "fifo,lru,opt", "--size", "3b,4b", "--json"]);
+    let output =
+        nigh(["sim", text(&trace), "--format", "lirs", "--policy", "fifo,lru,opt", "--size", "3b,4b", "--json"]);
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(found["schema"], 1);
     assert_eq!(found["trace"]["references"], 12);
@@ -74,10 +75,7 @@ fn json_is_one_object() {
         })
         .collect();
     // OPT's 7 and 6 are from the same note.
-    assert_eq!(
-        told,
-        [("fifo", 3, 9), ("fifo", 4, 10), ("lru", 3, 10), ("lru", 4, 8), ("opt", 3, 7), ("opt", 4, 6)]
-    );
+    assert_eq!(told, [("fifo", 3, 9), ("fifo", 4, 10), ("lru", 3, 10), ("lru", 4, 8), ("opt", 3, 7), ("opt", 4, 6)]);
     for row in rows {
         let (references, hits) = (row["references"].as_u64().unwrap(), row["hits"].as_u64().unwrap());
         assert_eq!(hits + row["misses"].as_u64().unwrap(), references);
@@ -228,7 +226,10 @@ fn conversions_keep_what_a_request_is() {
     assert_eq!(info["requests"], 20_000);
     assert_eq!(info["tenants"], 2);
     let head = stdout(&nigh(["trace", "head", "-n", "3", text(&parquet)]));
-    assert_eq!(head, std::fs::read_to_string(&original).unwrap().lines().take(4).fold(String::new(), |a, l| a + l + "\n"));
+    assert_eq!(
+        head,
+        std::fs::read_to_string(&original).unwrap().lines().take(4).fold(String::new(), |a, l| a + l + "\n")
+    );
     let convert = nigh(["trace", "convert", text(&parquet), text(&folder.path("d.lirs"))]);
     let said = String::from_utf8(convert.stderr).unwrap();
     assert!(said.contains("does not hold every time_ns, op, tenant, stream"), "{said}");
@@ -236,8 +237,18 @@ fn conversions_keep_what_a_request_is() {
 
 #[test]
 fn a_generated_workload_is_the_same_again() {
-    let args =
-        ["sim", "--generate", "zipf:blocks=5k", "--requests", "50k", "--policy", "lru,arc", "--size", "5%,10%", "--json"];
+    let args = [
+        "sim",
+        "--generate",
+        "zipf:blocks=5k",
+        "--requests",
+        "50k",
+        "--policy",
+        "lru,arc",
+        "--size",
+        "5%,10%",
+        "--json",
+    ];
     let hits = |output: Output| -> Vec<u64> {
         let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
         found["results"].as_array().unwrap().iter().map(|row| row["hits"].as_u64().unwrap()).collect()
@@ -247,7 +258,8 @@ fn a_generated_workload_is_the_same_again() {
 
 #[test]
 fn samples_warn_when_they_are_small() {
-    let args = ["sim", "--generate", "zipf:blocks=50k", "--requests", "200k", "--policy", "lru,lirs", "--sample", "10%"];
+    let args =
+        ["sim", "--generate", "zipf:blocks=50k", "--requests", "200k", "--policy", "lru,lirs", "--sample", "10%"];
     let output = nigh(args);
     let said = stdout(&output);
     assert!(said.contains("sampled at 0.1") && said.contains("note: the sample has only"), "{said}");

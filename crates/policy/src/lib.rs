@@ -5,18 +5,24 @@
 
 pub mod clock;
 pub mod contract;
+pub mod eelru;
+pub mod fbr;
 pub mod fifo;
 pub mod gclock;
 pub mod heap;
 pub mod lfu;
 pub mod list;
+pub mod lrfu;
 pub mod lru;
 pub mod lru_2;
+pub mod mq;
+pub mod opt;
 mod registry;
 pub mod s3_fifo;
 pub mod sieve;
 pub mod spec;
 pub mod two_q;
+pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Slot, Stream, Tenant};
 pub use registry::{Visit, build, registry, visit};

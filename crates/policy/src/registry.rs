@@ -40,6 +40,12 @@ policies! {
     two_q::TwoQ,
     s3_fifo::S3Fifo,
     sieve::Sieve,
+    opt::Opt,
+    lrfu::Lrfu,
+    fbr::Fbr,
+    eelru::Eelru,
+    mq::Mq,
+    w_tinylfu::WTinyLfu,
 }
 
 /// All policies, in the order of `nigh policies`.

@@ -17,6 +17,14 @@ const VARIANTS: &[&str] = &[
     "2q:in=100%:out=0%",
     "s3-fifo:small=50%:ghost=20%",
     "s3-fifo:small=100%:ghost=0%",
+    "lrfu:lambda=0",
+    "lrfu:lambda=1",
+    "lrfu:lambda=0.05:correlated=4",
+    "fbr:new=0:old=100%:cmax=3:amax=2",
+    "fbr:new=50%:old=20%:cmax=2:amax=5",
+    "eelru:early=3:late=15:reach=500%:age=1000%",
+    "mq:queues=3:life=5:out=50%",
+    "w-tinylfu:window=30%:protected=50%:sample=3",
 ];
 
 const SEEDS: u64 = 200;

@@ -3,14 +3,20 @@
 //! They share no code with `nigh-policy`: what the two agree on has been written down twice.
 
 mod clock;
+mod eelru;
+mod fbr;
 mod fifo;
 mod gclock;
 mod lfu;
+mod lrfu;
 mod lru;
 mod lru_2;
+mod mq;
+mod opt;
 mod s3_fifo;
 mod sieve;
 mod two_q;
+mod w_tinylfu;
 
 use std::collections::BTreeSet;
 
@@ -30,7 +36,6 @@ pub trait Model {
 /// The model of the policy `spec`, or `None` where there is none. `references` is the whole reference string, which
 /// only offline policies look at.
 pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn Model>> {
-    let _ = references;
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
     let settings = Settings(settings);
     Some(match name {
@@ -43,6 +48,27 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "2q" => Box::new(two_q::TwoQ::new(capacity, settings)),
         "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(capacity, settings)),
         "sieve" => Box::new(sieve::Sieve::new(capacity)),
+        "opt" => Box::new(opt::Opt::new(capacity, references)),
+        "lrfu" => {
+            Box::new(lrfu::Lrfu::new(capacity, settings.float("lambda", "0.001"), settings.number("correlated", "0")))
+        }
+        "fbr" => {
+            let (new, old) = (settings.share("new", "25%", 100), settings.share("old", "60%", 100));
+            Box::new(fbr::Fbr::new(capacity, new, old, settings.number("cmax", "32"), settings.number("amax", "100")))
+        }
+        "eelru" => {
+            let (early, late) = (settings.number("early", "7") as usize, settings.number("late", "6") as usize);
+            let reach = settings.blocks("reach", "250%", capacity);
+            Box::new(eelru::Eelru::new(capacity, early, late, reach, settings.blocks("age", "100%", capacity)))
+        }
+        "mq" => {
+            let (life, out) = (settings.blocks("life", "400%", capacity), settings.blocks("out", "400%", capacity));
+            Box::new(mq::Mq::new(capacity, settings.number("queues", "8") as usize, life, out))
+        }
+        "w-tinylfu" => {
+            let (window, protected) = (settings.share("window", "1%", 100), settings.share("protected", "80%", 100));
+            Box::new(w_tinylfu::WTinyLfu::new(capacity, window, protected, settings.number("sample", "10")))
+        }
         _ => return None,
     })
 }
@@ -58,6 +84,18 @@ impl Settings<'_> {
 
     fn number(&self, key: &str, default: &str) -> u64 {
         self.get(key, default).parse().expect("a number")
+    }
+
+    fn float(&self, key: &str, default: &str) -> f64 {
+        self.get(key, default).parse().expect("a number")
+    }
+
+    /// A share of `whole` rounded to the nearest, or a count.
+    fn blocks(&self, key: &str, default: &str, whole: usize) -> usize {
+        if self.get(key, default).ends_with('%') {
+            return self.share(key, default, whole).round() as usize;
+        }
+        self.number(key, default) as usize
     }
 
     /// A share of `whole`, such as `25%`, not rounded.
