@@ -290,7 +290,11 @@ impl<S: Read + Write> Client<S> {
                 let (id, extents) = parse_extents(&payload, kind == chunk::BLOCK_STATUS_EXT).ok_or_else(unexpected)?;
                 let (_, context) = self.contexts.iter().find(|&&(known, _)| known == id).ok_or_else(unexpected)?;
                 let status = Status { context: context.clone(), extents };
-                self.pending(cookie)?.status.push(status);
+                let known = &mut self.pending(cookie)?.status;
+                if known.iter().any(|known| known.context == status.context) {
+                    return Err(unexpected());
+                }
+                known.push(status);
             }
             _ if kind & chunk::ERROR_BIT != 0 && length <= 14 + STRING_MAX as u64 => {
                 let payload = self.payload(length)?;

@@ -34,19 +34,26 @@ impl RequestHeader {
     /// Decodes the header at the front of `input`.
     pub fn decode(framing: Framing, input: &[u8]) -> Result<Decoded<Self>, Violation> {
         let size = framing.request_header();
-        let Some((magic, header)) = Self::parse(framing, Reader(input)) else {
-            return Ok(Decoded::Need(size.saturating_sub(input.len())));
+        let (magic, extended) = match framing {
+            Framing::Extended => (EXTENDED_REQUEST_MAGIC, true),
+            Framing::Simple | Framing::Structured => (REQUEST_MAGIC, false),
         };
-        let expected = if framing == Framing::Extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
-        if magic == expected { Ok(Decoded::Whole(header, size)) } else { Err(Violation::Magic(magic.into())) }
+        let mut fields = Reader(input);
+        match fields.u32() {
+            Some(found) if found != magic => return Err(Violation::Magic(found.into())),
+            _ => {}
+        }
+        Ok(match Self::parse(extended, fields) {
+            Some(header) => Decoded::Whole(header, size),
+            None => Decoded::Need(size.saturating_sub(input.len())),
+        })
     }
 
-    fn parse(framing: Framing, mut input: Reader<'_>) -> Option<(u32, Self)> {
-        let magic = input.u32()?;
-        let (flags, command) = (input.u16()?, input.u16()?);
-        let (cookie, offset) = (input.u64()?, input.u64()?);
-        let length = if framing == Framing::Extended { input.u64()? } else { input.u32()?.into() };
-        Some((magic, Self { flags, command, cookie, offset, length }))
+    fn parse(extended: bool, mut fields: Reader<'_>) -> Option<Self> {
+        let (flags, command) = (fields.u16()?, fields.u16()?);
+        let (cookie, offset) = (fields.u64()?, fields.u64()?);
+        let length = if extended { fields.u64()? } else { fields.u32()?.into() };
+        Some(Self { flags, command, cookie, offset, length })
     }
 }
 

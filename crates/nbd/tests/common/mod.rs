@@ -11,10 +11,10 @@ use nigh_nbd::{
 };
 
 /// Granularity of what BLOCK_STATUS reports.
-pub const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// Everything but READ_ONLY.
-pub fn all_features() -> Features {
+pub(crate) fn all_features() -> Features {
     Features {
         read_only: false,
         rotational: true,
@@ -29,7 +29,7 @@ pub fn all_features() -> Features {
 }
 
 /// An export of this name and size that understands everything.
-pub fn export(name: &str, size: u64) -> Export {
+pub(crate) fn export(name: &str, size: u64) -> Export {
     Export {
         name: name.into(),
         description: format!("the disk {name}"),
@@ -70,12 +70,12 @@ impl Disk {
 }
 
 /// Serves disks full of zeroes on a socket in a temporary folder until it is dropped.
-pub struct Server {
+pub(crate) struct Server {
     folder: PathBuf,
 }
 
 impl Server {
-    pub fn start(test: &str, exports: Vec<Export>) -> Self {
+    pub(crate) fn start(test: &str, exports: Vec<Export>) -> Self {
         let folder = std::env::temp_dir().join(format!("nigh-nbd-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let disks: Arc<Vec<Mutex<Disk>>> = Arc::new(exports.iter().map(|e| Mutex::new(Disk::new(e.size))).collect());
@@ -90,19 +90,19 @@ impl Server {
         Self { folder }
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 
-    pub fn connect(&self) -> UnixStream {
+    pub(crate) fn connect(&self) -> UnixStream {
         UnixStream::connect(self.socket()).unwrap()
     }
 
-    pub fn uri(&self, export: &str) -> String {
+    pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket().display())
     }
 }
