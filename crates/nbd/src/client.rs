@@ -54,6 +54,9 @@ pub enum Error {
 /// What a server sent that a client cannot make sense of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unexpected {
+    /// A greeting without fixed newstyle.
+    #[error("a server that does not speak fixed newstyle")]
+    NotFixedNewstyle,
     /// A reply to another option than the one sent, or of a type that does not belong to it.
     #[error("an option reply that does not belong to its option")]
     OptionReply,

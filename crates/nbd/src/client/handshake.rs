@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use super::{Client, Error, Result, Unexpected};
 use crate::handshake::{Greeting, Info, InfoQuery, Listed, MetaQuery, NamedContext, OptionHeader, OptionReplyHeader};
 use crate::wire::{EXPORT_NAME_ZEROES, OPTION_MAX, handshake_flag, info, option, option_reply};
-use crate::{BlockSizes, Decoded, Features, Framing, Violation};
+use crate::{BlockSizes, Decoded, Features, Framing};
 
 /// A connection that negotiates.
 pub struct Handshake<S> {
@@ -37,7 +37,7 @@ impl<S: Read + Write> Handshake<S> {
         stream.read_exact(&mut greeting)?;
         let flags = match Greeting::decode(&greeting)? {
             Decoded::Whole(Greeting { flags }, _) if flags & handshake_flag::FIXED_NEWSTYLE != 0 => flags,
-            _ => return Err(Violation::NotFixedNewstyle(0).into()),
+            _ => return Err(Error::Unexpected(Unexpected::NotFixedNewstyle)),
         };
         let answer = flags & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
         stream.write_all(&u32::from(answer).to_be_bytes())?;

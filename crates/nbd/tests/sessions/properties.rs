@@ -27,14 +27,14 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![Just("root"), Just("data"), Just("absent")];
     let query = prop_oneof![Just("base:"), Just("base:allocation"), Just("x-nigh:cache"), Just("bad")];
     let one = prop_oneof![
-        Just(option_bytes(option::LIST, &[])),
-        Just(option_bytes(option::STRUCTURED_REPLY, &[])),
-        Just(option_bytes(option::EXTENDED_HEADERS, &[])),
-        (name.clone(), 6..8_u32).prop_map(|(name, number)| info_option(number, name, &[0, 1, 2, 3])),
-        (name.clone(), 9..11_u32, prop::collection::vec(query, 0..3))
+        4 => Just(option_bytes(option::LIST, &[])),
+        4 => name.clone().prop_map(|name| info_option(option::INFO, name, &[0, 1, 2, 3])),
+        4 => (name.clone(), 9..11_u32, prop::collection::vec(query, 0..3))
             .prop_map(|(name, number, queries)| meta_option(number, name, &queries)),
-        name.prop_map(|name| option_bytes(option::EXPORT_NAME, name.as_bytes())),
-        (0..12_u32, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(number, data)| option_bytes(number, &data)),
+        1 => Just(option_bytes(option::EXTENDED_HEADERS, &[])),
+        1 => name.prop_map(|name| option_bytes(option::EXPORT_NAME, name.as_bytes())),
+        1 => (0..12_u32, prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(number, data)| option_bytes(number, &data)),
     ];
     prop::collection::vec(one, 0..8).prop_map(|options| options.concat())
 }
@@ -119,15 +119,15 @@ impl Host {
 
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let requests = prop::collection::vec((request(), any::<bool>()), 0..12);
-    (options(), prop::option::of(framing()), requests, prop::collection::vec(any::<u8>(), 0..60)).prop_map(
+    (options(), prop::option::weighted(0.9, framing()), requests, prop::collection::vec(any::<u8>(), 0..60)).prop_map(
         |(options, framing, requests, garbage)| {
             let mut stream = client_flags();
-            stream.extend(options);
             match framing {
                 Some(Framing::Structured) => stream.extend(option_bytes(option::STRUCTURED_REPLY, &[])),
                 Some(Framing::Extended) => stream.extend(option_bytes(option::EXTENDED_HEADERS, &[])),
                 Some(Framing::Simple) | None => {}
             }
+            stream.extend(options);
             if let Some(framing) = framing {
                 stream.extend(info_option(option::GO, "root", &[]));
                 for (mut request, valid) in requests {
