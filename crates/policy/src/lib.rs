@@ -4,8 +4,10 @@
 //! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
 
 pub mod contract;
+pub mod lirs;
 pub mod list;
 pub mod lru;
+pub mod recency;
 mod registry;
 pub mod spec;
 

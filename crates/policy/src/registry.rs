@@ -32,6 +32,7 @@ macro_rules! policies {
 
 policies! {
     lru::Lru,
+    lirs::Lirs,
 }
 
 /// All policies, in the order of `nigh policies`.
