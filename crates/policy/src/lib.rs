@@ -7,7 +7,6 @@ pub mod contract;
 pub mod lirs;
 pub mod list;
 pub mod lru;
-pub mod recency;
 mod registry;
 pub mod spec;
 

@@ -15,24 +15,27 @@
 //!   smaller by their number.
 //! * With a `threshold` above 100 % of R_max (2.4.4.2) the blocks that pruning removes from S stay behind as its
 //!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
-//!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
+//!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it, and
+//!   the ghost that is removed is the one evicted longest ago.
 
-use crate::recency::Recency;
+use crate::list::{Links, List};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
-// Tags in S. A block that is neither resident nor a ghost is HIR, but not known.
-const UNKNOWN: u32 = 0;
-const LIR: u32 = 1;
+// The state of a slot: one of four, and flags. A block that is neither resident nor a ghost is HIR, but not known.
+const UNKNOWN: u8 = 0;
+const LIR: u8 = 1;
 /// HIR and resident: in Q, and in S or not.
-const HIR: u32 = 2;
+const HIR: u8 = 2;
 /// HIR and not resident: in S.
-const GHOST: u32 = 3;
-
-/// The place of the LIR block at the bottom of S; where there is none, S is empty.
-const BOTTOM: usize = 0;
-/// No ghost is before it.
-const GHOSTS: usize = 1;
+const GHOST: u8 = 3;
+const STATUS: u8 = 3;
+/// In S or its extension.
+const STACKED: u8 = 4;
+/// In the extension of S.
+const BELOW: u8 = 8;
+/// Of a recency below the threshold; used where that is smaller than R_max.
+const NEAR: u8 = 16;
 
 const NONE: u32 = u32::MAX;
 
@@ -42,7 +45,7 @@ enum Threshold {
     RMax,
     /// Less than this share of R_max.
     Below(f64),
-    /// Up to this multiple of R_max.
+    /// Less than this multiple of R_max.
     Above(f64),
     /// Any, also that of a block referenced for the first time.
     None,
@@ -50,20 +53,30 @@ enum Threshold {
 
 /// Low inter-reference recency set.
 pub struct Lirs {
-    /// S, and before its bottom its extension. What leaves the cache without being in it is forgotten.
-    stack: Recency<2>,
+    states: Vec<u8>,
+    stack_links: Links,
+    /// S with its top in front, and behind its bottom its extension.
+    stack: List,
+    /// Links of all that follows.
+    links: Links,
     /// Q.
-    queue: Recency<0>,
+    queue: List,
+    /// Ghosts, the one evicted longest ago in front.
+    ghosts: List,
     /// Slots to be handed back.
-    forgotten: Vec<Slot>,
+    forgotten: List,
     threshold: Threshold,
     /// The slot of the last reference.
     last: u32,
-    /// Entries of S without its extension.
-    in_stack: u32,
+    /// The LIR block at the bottom of S; where there is none, S is empty.
+    bottom: u32,
+    /// Blocks in the extension of S.
+    below: u32,
+    /// Blocks that are NEAR, and the one of them nearest to the bottom.
+    near: u32,
+    near_edge: u32,
     lir: u32,
     lir_most: u32,
-    ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
 }
@@ -108,21 +121,24 @@ impl Configured for Lirs {
             Some(multiple) => Threshold::Above(multiple),
             None => Threshold::None,
         };
-        let known = capacity.saturating_add(setup.ghosts).saturating_add(1);
-        let mut stack = Recency::new(setup.slots, known);
-        if let Threshold::Below(_) = threshold {
-            stack.count_places();
-        }
+        let (stack_links, [stack]) = Links::new(setup.slots);
+        let (links, [queue, ghosts, forgotten]) = Links::new(setup.slots);
         Ok(Lirs {
+            states: vec![UNKNOWN; setup.slots as usize],
+            stack_links,
             stack,
-            queue: Recency::new(setup.slots, capacity),
-            forgotten: Vec::with_capacity(setup.ghosts.min(setup.slots) as usize + 1),
+            links,
+            queue,
+            ghosts,
+            forgotten,
             threshold,
             last: NONE,
-            in_stack: 0,
+            bottom: NONE,
+            below: 0,
+            near: 0,
+            near_edge: NONE,
             lir: 0,
             lir_most: capacity - hir,
-            ghosts: 0,
             ghosts_most: setup.ghosts,
             stack_most,
         })
@@ -131,146 +147,189 @@ impl Configured for Lirs {
 
 impl Lirs {
     #[inline(always)]
-    fn extended(&self) -> bool {
-        matches!(self.threshold, Threshold::Above(_))
+    fn status(&self, slot: Slot) -> u8 {
+        self.states[slot.index()] & STATUS
     }
 
-    /// Whether `slot`, which is in the stack or its extension, may become LIR with the IRR that it gets now.
     #[inline(always)]
-    fn is_low(&self, slot: Slot) -> bool {
+    fn is(&self, slot: Slot, flag: u8) -> bool {
+        self.states[slot.index()] & flag != 0
+    }
+
+    #[inline(always)]
+    fn set_status(&mut self, slot: Slot, status: u8) {
+        let state = &mut self.states[slot.index()];
+        *state = *state & !STATUS | status;
+    }
+
+    /// Whether `slot`, which is HIR and known, becomes LIR by this reference.
+    #[inline(always)]
+    fn becomes_lir(&self, slot: Slot) -> bool {
         match self.threshold {
-            Threshold::Below(share) => f64::from(self.stack.after(slot)) < share * f64::from(self.in_stack - 1),
-            _ => true,
+            // A block in S has a recency, which is its new IRR, below that of the LIR block at the bottom (2.3.2).
+            Threshold::RMax | Threshold::Above(_) => self.is(slot, STACKED),
+            Threshold::Below(_) => self.is(slot, NEAR),
+            Threshold::None => true,
         }
     }
 
     /// Moves `slot` to the top of S, or puts it there.
     #[inline(always)]
-    fn to_top(&mut self, slot: Slot, tag: u32) {
-        if self.in_stack == 0 {
-            self.stack.set_hand(BOTTOM, self.stack.head());
-        }
-        if self.stack.contains(slot) {
-            let below = self.extended() && self.stack.before(self.stack.place(slot), self.stack.hand(BOTTOM));
-            self.in_stack += u32::from(below);
-            self.stack.refresh(slot, tag);
+    fn to_top(&mut self, slot: Slot) {
+        if !self.is(slot, STACKED) {
+            self.states[slot.index()] |= STACKED;
+            self.stack.push_front(&mut self.stack_links, slot);
         } else {
-            self.in_stack += 1;
-            self.stack.push(slot, tag);
+            if self.is(slot, BELOW) {
+                self.states[slot.index()] &= !BELOW;
+                self.below -= 1;
+            }
+            if let Threshold::Below(_) = self.threshold {
+                self.leave_near(slot);
+            }
+            self.stack.move_to_front(&mut self.stack_links, slot);
+        }
+        if let Threshold::Below(_) = self.threshold {
+            self.states[slot.index()] |= NEAR;
+            self.near += 1;
+            if self.near == 1 {
+                self.near_edge = slot.0;
+            }
         }
     }
 
-    /// Takes a block out of the stack or its extension that is HIR.
+    /// Takes `slot` out of S or its extension.
+    #[inline(always)]
+    fn unstack(&mut self, slot: Slot) {
+        self.below -= u32::from(self.is(slot, BELOW));
+        self.leave_near(slot);
+        self.states[slot.index()] &= STATUS;
+        self.stack.unlink(&mut self.stack_links, slot);
+    }
+
+    #[inline(always)]
+    fn leave_near(&mut self, slot: Slot) {
+        if self.is(slot, NEAR) {
+            self.states[slot.index()] &= !NEAR;
+            self.near -= 1;
+            if self.near_edge == slot.0 {
+                self.near_edge = self.stack.before(&self.stack_links, slot).map_or(NONE, |slot| slot.0);
+            }
+        }
+    }
+
+    /// Makes those blocks NEAR whose recency is below the share of R_max, which changed by a few.
+    fn adjust_near(&mut self) {
+        let Threshold::Below(share) = self.threshold else { return };
+        let near = (share * f64::from(self.stack.len().saturating_sub(1))).ceil() as u32;
+        while self.near < near {
+            let next = match self.near_edge {
+                NONE => self.stack.front(&self.stack_links),
+                edge => self.stack.after(&self.stack_links, Slot(edge)),
+            };
+            let next = next.expect("fewer blocks are near than in S");
+            self.states[next.index()] |= NEAR;
+            self.near_edge = next.0;
+            self.near += 1;
+        }
+        while self.near > near {
+            self.leave_near(Slot(self.near_edge));
+        }
+    }
+
+    /// Takes an HIR block out of S or its extension.
     #[inline(always)]
     fn drop_hir(&mut self, slot: Slot) {
-        if self.stack.tag(slot) == GHOST {
-            self.stack.leave(slot, UNKNOWN);
-            self.ghosts -= 1;
-            self.forgotten.push(slot);
-        } else {
-            self.stack.leave(slot, HIR);
+        self.unstack(slot);
+        if self.status(slot) == GHOST {
+            self.set_status(slot, UNKNOWN);
+            self.ghosts.unlink(&mut self.links, slot);
+            self.forgotten.push_back(&mut self.links, slot);
         }
     }
 
-    /// "Removes the HIR blocks in the bottom of the stack until an LIR block sits in the stack bottom" (2.3.3).
+    /// "Removes the HIR blocks in the bottom of the stack until an LIR block sits in the stack bottom" (2.3.3), where
+    /// `bottom` is what is now at the bottom.
     #[inline(always)]
-    fn prune(&mut self) {
-        let mut place = self.stack.hand(BOTTOM);
-        let extended = self.extended();
-        while self.in_stack > 0 {
-            if let Some(slot) = self.stack.at(place) {
-                if self.stack.tag(slot) == LIR {
-                    break;
-                }
-                self.in_stack -= 1;
-                if !extended {
-                    self.drop_hir(slot);
-                }
+    fn prune(&mut self, mut bottom: Option<Slot>) {
+        let extended = matches!(self.threshold, Threshold::Above(_));
+        while let Some(slot) = bottom
+            && self.status(slot) != LIR
+        {
+            bottom = self.stack.before(&self.stack_links, slot);
+            if extended {
+                self.put_below(slot);
+            } else {
+                self.drop_hir(slot);
             }
-            place = self.stack.next(place);
         }
-        self.stack.set_hand(BOTTOM, place);
+        self.bottom = bottom.map_or(NONE, |slot| slot.0);
         if extended {
             self.trim();
-        } else {
-            self.stack.set_tail(place);
         }
+    }
+
+    #[inline(always)]
+    fn put_below(&mut self, slot: Slot) {
+        self.states[slot.index()] |= BELOW;
+        self.below += 1;
     }
 
     /// Shortens the extension to blocks with a recency below the threshold.
     fn trim(&mut self) {
         let Threshold::Above(multiple) = self.threshold else { return };
-        let limit = multiple * f64::from(self.in_stack.saturating_sub(1));
-        let mut place = self.stack.tail();
-        while self.stack.len() > self.in_stack && f64::from(self.stack.len() - 1) >= limit {
-            if let Some(slot) = self.stack.at(place) {
-                self.drop_hir(slot);
-            }
-            place = self.stack.next(place);
+        let r_max = (self.stack.len() - self.below).saturating_sub(1);
+        let limit = multiple * f64::from(r_max);
+        while self.below > 0 && f64::from(self.stack.len() - 1) >= limit {
+            let last = self.stack.back(&self.stack_links).expect("the extension is not empty");
+            self.drop_hir(last);
         }
-        self.stack.set_tail(place);
     }
 
-    /// Removes the non-resident HIR block closest to the bottom, other than `spared`.
+    /// Removes the non-resident HIR block closest to the bottom of S, other than `spared`.
     fn forget_oldest(&mut self, spared: u32) {
-        let mut place = self.stack.hand(GHOSTS);
-        let slot = loop {
-            match self.stack.at(place) {
-                Some(slot) if self.stack.tag(slot) == GHOST && slot.0 != spared => break slot,
-                _ => place = self.stack.next(place),
-            }
-        };
-        self.stack.set_hand(GHOSTS, place);
-        let inside = !self.stack.before(place, self.stack.hand(BOTTOM));
-        self.in_stack -= u32::from(inside);
-        self.drop_hir(slot);
+        let oldest = self.ghosts.iter(&self.links).find(|slot| slot.0 != spared);
+        self.drop_hir(oldest.expect("there are more ghosts than allowed"));
     }
 
-    /// Gives LIR status to `slot` and puts it on top of S, for which the LIR block at the bottom becomes HIR where
-    /// there are too many.
+    /// Gives LIR status to `slot` and puts it on top of S; where there are too many LIR blocks then, the one at the
+    /// bottom becomes HIR.
     #[inline(always)]
     fn become_lir(&mut self, slot: Slot) {
-        self.to_top(slot, LIR);
+        self.set_status(slot, LIR);
+        self.to_top(slot);
         self.lir += 1;
-        if self.lir > self.lir_most {
+        if self.bottom == NONE {
+            self.bottom = slot.0;
+        } else if self.lir > self.lir_most {
             // "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack
             // pruning is then conducted." (2.3.3, cases 2 and 3)
-            let place = self.stack.hand(BOTTOM);
-            let bottom = self.stack.at(place).expect("an LIR block is at the bottom of S");
+            let bottom = Slot(self.bottom);
+            let above = self.stack.before(&self.stack_links, bottom);
             self.lir -= 1;
-            self.stack.set_tag(bottom, HIR);
-            self.queue.push(bottom, 0);
-            self.prune();
+            self.set_status(bottom, HIR);
+            self.queue.push_back(&mut self.links, bottom);
+            if let Threshold::Above(_) = self.threshold {
+                self.put_below(bottom);
+            } else {
+                self.unstack(bottom);
+            }
+            self.prune(above);
         }
+        self.adjust_near();
     }
 
-    /// A reference to a resident HIR block (2.3.3, case 2).
-    #[inline]
-    fn hit_hir(&mut self, slot: Slot) {
-        if self.lir < self.lir_most
-            || matches!(self.threshold, Threshold::None)
-            || self.stack.contains(slot) && self.is_low(slot)
-        {
-            // "If X is in the stack S, we change its status to LIR. This block is also removed from list Q."
-            self.queue.leave(slot, 0);
-            self.become_lir(slot);
-        } else {
-            // "If X is not in the stack S, we leave its status in HIR and move it to the end of list Q."
-            self.queue.refresh(slot, 0);
-            self.remain_hir(slot);
-        }
-    }
-
-    /// Puts `slot`, which is HIR and at the end of Q, on top of S.
+    /// Puts `slot`, which is resident HIR, on top of S.
     #[inline(always)]
     fn remain_hir(&mut self, slot: Slot) {
-        self.to_top(slot, HIR);
         if self.lir == 0 {
-            self.prune();
+            return;
         }
+        self.to_top(slot);
         if self.stack.len() > self.stack_most {
             self.forget_oldest(NONE);
         }
+        self.adjust_near();
     }
 }
 
@@ -281,36 +340,41 @@ impl Policy for Lirs {
             return;
         }
         self.last = slot.0;
-        if self.stack.tag(slot) == LIR {
+        if self.status(slot) == LIR {
             // Case 1: "We move it to the top of the stack S. If the LIR block is originally located at the bottom of
             // the stack, we conduct a stack pruning."
-            let at_bottom = self.stack.place(slot) == self.stack.hand(BOTTOM);
-            self.stack.refresh(slot, LIR);
-            if at_bottom {
-                self.prune();
+            let above = self.stack.before(&self.stack_links, slot);
+            self.to_top(slot);
+            if slot.0 == self.bottom && above.is_some() {
+                self.prune(above);
             }
+            self.adjust_near();
+        } else if self.lir < self.lir_most || self.becomes_lir(slot) {
+            // Case 2 (1): "If X is in the stack S, we change its status to LIR. This block is also removed from list
+            // Q."
+            self.queue.unlink(&mut self.links, slot);
+            self.become_lir(slot);
         } else {
-            self.hit_hir(slot);
+            // Case 2 (2): "If X is not in the stack S, we leave its status in HIR and move it to the end of list Q."
+            self.queue.unlink(&mut self.links, slot);
+            self.queue.push_back(&mut self.links, slot);
+            self.remain_hir(slot);
         }
     }
 
     #[inline]
     fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
         // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
-        let victim = self.queue.pop().expect("the LIR blocks do not fill a cache");
-        if !self.stack.contains(victim) {
-            self.stack.set_tag(victim, UNKNOWN);
-            self.forgotten.push(victim);
+        let victim = self.queue.pop_front(&mut self.links).expect("the LIR blocks do not fill a cache");
+        if !self.is(victim, STACKED) {
+            self.set_status(victim, UNKNOWN);
+            self.forgotten.push_back(&mut self.links, victim);
             return victim;
         }
-        self.stack.set_tag(victim, GHOST);
-        self.ghosts += 1;
+        self.set_status(victim, GHOST);
+        self.ghosts.push_back(&mut self.links, victim);
         // The incoming block is a ghost no longer once it is inserted.
-        let others = self.ghosts - u32::from(self.stack.tag(incoming) == GHOST);
-        let place = self.stack.place(victim);
-        if self.stack.before(place, self.stack.hand(GHOSTS)) {
-            self.stack.set_hand(GHOSTS, place);
-        }
+        let others = self.ghosts.len() - u32::from(self.status(incoming) == GHOST);
         if others > self.ghosts_most {
             self.forget_oldest(incoming.0);
         }
@@ -320,14 +384,17 @@ impl Policy for Lirs {
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.last = slot.0;
-        let ghost = self.stack.tag(slot) == GHOST;
-        self.ghosts -= u32::from(ghost);
-        if self.lir < self.lir_most || matches!(self.threshold, Threshold::None) || ghost && self.is_low(slot) {
+        let ghost = self.status(slot) == GHOST;
+        if ghost {
+            self.ghosts.unlink(&mut self.links, slot);
+        }
+        if self.lir < self.lir_most || self.becomes_lir(slot) {
             // Case 3 (1): "If X is in the stack S, we change its status to LIR."
             self.become_lir(slot);
         } else {
-            // Case 3 (2): "We leave its status in HIR and place it at the end of list Q."
-            self.queue.push(slot, 0);
+            // Case 3 (2): "If X is not in the stack S, we leave its status in HIR and place it at the end of list Q."
+            self.set_status(slot, HIR);
+            self.queue.push_back(&mut self.links, slot);
             self.remain_hir(slot);
         }
     }
@@ -336,74 +403,86 @@ impl Policy for Lirs {
         if slot.0 == self.last {
             self.last = NONE;
         }
-        let tag = self.stack.tag(slot);
-        match tag {
+        match self.status(slot) {
             LIR => self.lir -= 1,
-            HIR => self.queue.leave(slot, 0),
-            _ => self.ghosts -= 1,
+            HIR => self.queue.unlink(&mut self.links, slot),
+            _ => self.ghosts.unlink(&mut self.links, slot),
         }
-        if self.stack.contains(slot) {
-            let place = self.stack.place(slot);
-            let bottom = self.stack.hand(BOTTOM);
-            self.in_stack -= u32::from(!self.stack.before(place, bottom));
-            self.stack.leave(slot, UNKNOWN);
-            if place == bottom || self.extended() {
-                self.prune();
+        if self.is(slot, STACKED) {
+            let above = self.stack.before(&self.stack_links, slot);
+            self.unstack(slot);
+            if slot.0 == self.bottom {
+                self.prune(above);
             }
+            self.trim();
+            self.adjust_near();
         }
-        self.stack.set_tag(slot, UNKNOWN);
+        self.states[slot.index()] = UNKNOWN;
     }
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.pop()
+        self.forgotten.pop_front(&mut self.links)
     }
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        self.stack.warm(slot);
+        self.stack_links.warm(slot);
     }
 
     fn check(&self) {
-        let stack = self.stack.checked();
-        let queue = self.queue.checked();
-        let bottom = self.stack.hand(BOTTOM);
-        let (below, inside): (Vec<Slot>, Vec<Slot>) =
-            stack.iter().partition(|&&slot| self.stack.before(self.stack.place(slot), bottom));
-        let tagged = |tag| stack.iter().filter(|&&slot| self.stack.tag(slot) == tag).count() as u32;
-        assert_eq!(inside.len(), self.in_stack as usize, "entries of S");
-        assert_eq!(tagged(LIR), self.lir, "LIR blocks, which are all in S");
-        assert_eq!(tagged(GHOST), self.ghosts, "ghosts, which are all in S or its extension");
-        assert_eq!(tagged(UNKNOWN), 0, "a block in S that is not known");
+        let stack = self.stack.checked(&self.stack_links);
+        let queue = self.queue.checked(&self.links);
+        let ghosts = self.ghosts.checked(&self.links);
+        let forgotten = self.forgotten.checked(&self.links);
+        let count = |set: &dyn Fn(u8) -> bool| self.states.iter().filter(|&&state| set(state)).count() as u32;
+        assert_eq!(count(&|state| state & STATUS == LIR), self.lir, "LIR blocks");
+        assert_eq!(count(&|state| state & STATUS == HIR), self.queue.len(), "resident HIR blocks, which are in Q");
+        assert_eq!(count(&|state| state & STATUS == GHOST), self.ghosts.len(), "ghosts");
+        assert_eq!(count(&|state| state & STACKED != 0), self.stack.len(), "entries of S");
+        assert_eq!(count(&|state| state & BELOW != 0), self.below, "entries of the extension of S");
+        assert_eq!(count(&|state| state & NEAR != 0), self.near, "blocks below the threshold");
+        assert!(stack.iter().all(|&slot| self.is(slot, STACKED)), "a block in S that does not know it");
+        assert!(queue.iter().all(|&slot| self.status(slot) == HIR), "a block in Q that is not resident HIR");
+        assert!(ghosts.iter().all(|&slot| self.states[slot.index()] & (STATUS | STACKED) == GHOST | STACKED));
+        assert!(forgotten.iter().all(|&slot| self.states[slot.index()] == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
-        assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
+        assert!(self.ghosts.len() <= self.ghosts_most, "too many ghosts");
         assert!(self.stack.len() <= self.stack_most, "S is longer than its limit");
-        match inside.first() {
-            Some(&slot) => assert_eq!(self.stack.tag(slot), LIR, "the bottom of S is LIR"),
+
+        let inside = stack.len() - self.below as usize;
+        assert!(stack[..inside].iter().all(|&slot| !self.is(slot, BELOW)), "a block of the extension inside S");
+        assert!(stack[inside..].iter().all(|&slot| self.status(slot) != LIR), "an LIR block in the extension");
+        assert_eq!(inside.checked_sub(1).map_or(NONE, |last| stack[last].0), self.bottom, "the bottom of S");
+        match stack.get(inside.wrapping_sub(1)) {
+            Some(&slot) => assert_eq!(self.status(slot), LIR, "the bottom of S is LIR"),
             None => assert_eq!((self.lir, stack.len()), (0, 0), "S is empty where there is no LIR block"),
         }
-        assert!(below.iter().all(|&slot| self.stack.tag(slot) != LIR), "an LIR block below the bottom of S");
-        assert!(below.is_empty() || self.extended(), "an HIR block below the bottom of S");
-        assert!(queue.iter().all(|&slot| self.stack.tag(slot) == HIR), "a block in Q that is not resident HIR");
-        let resident = stack.iter().filter(|&&slot| self.stack.tag(slot) == HIR);
-        if self.extended() {
-            assert!(resident.copied().all(|slot| self.queue.contains(slot)), "a resident HIR block is in Q");
-            let first = stack.iter().find(|&&slot| self.stack.tag(slot) == GHOST);
-            let hand = self.stack.hand(GHOSTS);
-            assert!(first.is_none_or(|&slot| !self.stack.before(self.stack.place(slot), hand)), "a ghost before its hand");
-        } else {
-            let in_both = queue.iter().filter(|&&slot| self.stack.contains(slot));
-            assert!(resident.eq(in_both), "S and Q have their common blocks in one order");
-            let last_ghost = stack.iter().rposition(|&slot| self.stack.tag(slot) == GHOST);
-            let first_hir = stack.iter().position(|&slot| self.stack.tag(slot) == HIR);
-            assert!(first_hir.is_none_or(|first| last_ghost.is_none_or(|last| last < first)), "a ghost above Q in S");
+        let r_max = f64::from(inside.saturating_sub(1) as u32);
+        match self.threshold {
+            Threshold::Above(multiple) => {
+                let reach = f64::from(stack.len().saturating_sub(1) as u32);
+                assert!(self.below == 0 || reach < multiple * r_max, "the extension is too long");
+            }
+            _ => {
+                assert_eq!(self.below, 0, "an HIR block below the bottom of S");
+                let oldest_first = |status| stack.iter().rev().filter(move |&&slot| self.status(slot) == status);
+                assert!(oldest_first(GHOST).eq(&ghosts), "ghosts are in the order of S");
+                let both = queue.iter().filter(|&&slot| self.is(slot, STACKED));
+                assert!(oldest_first(HIR).eq(both), "S and Q have their common blocks in one order");
+            }
+        }
+        if let Threshold::Below(share) = self.threshold {
+            for (recency, &slot) in stack.iter().enumerate() {
+                assert_eq!(self.is(slot, NEAR), f64::from(recency as u32) < share * r_max, "below the threshold or not");
+            }
         }
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
-        report("stack", self.in_stack.into());
+        report("stack", (self.stack.len() - self.below).into());
         report("lir", self.lir.into());
         report("hir_resident", self.queue.len().into());
-        report("ghosts", self.ghosts.into());
+        report("ghosts", self.ghosts.len().into());
     }
 }
