@@ -3,6 +3,9 @@
 //! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`].
 //! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
 
+pub mod arc;
+pub mod car;
+pub mod clock_pro;
 pub mod contract;
 pub mod lirs;
 pub mod list;

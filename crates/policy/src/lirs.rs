@@ -286,10 +286,10 @@ impl Lirs {
         }
     }
 
-    /// Removes the non-resident HIR block closest to the bottom of S, other than `spared`.
-    fn forget_oldest(&mut self, spared: u32) {
-        let oldest = self.ghosts.iter(&self.links).find(|slot| slot.0 != spared);
-        self.drop_hir(oldest.expect("there are more ghosts than allowed"));
+    /// Removes the non-resident HIR block closest to the bottom of S.
+    fn forget_oldest(&mut self) {
+        let oldest = self.ghosts.front(&self.links).expect("S has no other block that it could lose");
+        self.drop_hir(oldest);
     }
 
     /// Gives LIR status to `slot` and puts it on top of S; where there are too many LIR blocks then, the one at the
@@ -327,7 +327,7 @@ impl Lirs {
         }
         self.to_top(slot);
         if self.stack.len() > self.stack_most {
-            self.forget_oldest(NONE);
+            self.forget_oldest();
         }
         self.adjust_near();
     }
@@ -363,7 +363,7 @@ impl Policy for Lirs {
     }
 
     #[inline]
-    fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
         let victim = self.queue.pop_front(&mut self.links).expect("the LIR blocks do not fill a cache");
         if !self.is(victim, STACKED) {
@@ -373,11 +373,6 @@ impl Policy for Lirs {
         }
         self.set_status(victim, GHOST);
         self.ghosts.push_back(&mut self.links, victim);
-        // The incoming block is a ghost no longer once it is inserted.
-        let others = self.ghosts.len() - u32::from(self.status(incoming) == GHOST);
-        if others > self.ghosts_most {
-            self.forget_oldest(incoming.0);
-        }
         victim
     }
 
@@ -396,6 +391,10 @@ impl Policy for Lirs {
             self.set_status(slot, HIR);
             self.queue.push_back(&mut self.links, slot);
             self.remain_hir(slot);
+        }
+        if self.ghosts.len() > self.ghosts_most {
+            self.forget_oldest();
+            self.adjust_near();
         }
     }
 

@@ -33,6 +33,9 @@ macro_rules! policies {
 policies! {
     lru::Lru,
     lirs::Lirs,
+    clock_pro::ClockPro,
+    arc::Arc,
+    car::Car,
 }
 
 /// All policies, in the order of `nigh policies`.
