@@ -301,7 +301,8 @@ impl Lirs {
         self.lir += 1;
         if self.bottom == NONE {
             self.bottom = slot.0;
-        } else if self.lir > self.lir_most {
+        }
+        if self.lir > self.lir_most {
             // "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack
             // pruning is then conducted." (2.3.3, cases 2 and 3)
             let bottom = Slot(self.bottom);

@@ -5,7 +5,22 @@ use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::{naive, workload};
 
 /// Settings to be compared beside every policy's defaults.
-const VARIANTS: &[&str] = &[];
+const VARIANTS: &[&str] = &[
+    "lirs:hir=1",
+    "lirs:hir=10%",
+    "lirs:hir=30%",
+    "lirs:stack=1.5",
+    "lirs:stack=2",
+    "lirs:threshold=50%",
+    "lirs:threshold=75%:hir=10%",
+    "lirs:threshold=125%",
+    "lirs:threshold=150%:stack=2",
+    "lirs:threshold=550%",
+    "lirs:threshold=none",
+    "clock-pro:cold=1",
+    "clock-pro:cold=10%",
+    "clock-pro:cold=50%",
+];
 
 const SEEDS: u64 = 200;
 
