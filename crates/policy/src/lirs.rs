@@ -486,3 +486,85 @@ impl Policy for Lirs {
         report("ghosts", self.ghosts.len().into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Kind, Stream, Tenant};
+
+    const A: Slot = Slot(0);
+    const B: Slot = Slot(1);
+    const C: Slot = Slot(2);
+    const D: Slot = Slot(3);
+    const E: Slot = Slot(4);
+
+    fn access() -> Access {
+        let block = Block { volume: 0, index: 0 };
+        Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: 0 }
+    }
+
+    impl Lirs {
+        fn reference(&mut self, slot: Slot) -> Option<Slot> {
+            let mut victim = None;
+            if matches!(self.status(slot), LIR | HIR) {
+                self.hit(slot, &access());
+            } else {
+                victim = (self.lir + self.queue.len() == 3).then(|| self.evict(slot, &access()));
+                self.insert(slot, &access());
+            }
+            self.check();
+            victim
+        }
+
+        /// S from its top, each block with its status, and Q from its front.
+        fn state(&self) -> (Vec<(Slot, u8)>, Vec<Slot>) {
+            let stack = self.stack.checked(&self.stack_links);
+            (stack.into_iter().map(|slot| (slot, self.status(slot))).collect(), self.queue.checked(&self.links))
+        }
+    }
+
+    /// The state of Figure 2.2 (a), which is that of Table 2.1 at virtual time 9: LIR blocks A and B, the only resident
+    /// HIR block E, and the non-resident D. The table's own references give LIR status to A and D first, as "all the
+    /// referenced blocks are given LIR status until its size reaches L_lirs"; B A D A E leads to the figure's state.
+    fn at_time_9() -> Lirs {
+        let setup = Setup { capacity: 3, slots: 5, ghosts: 5, future: None };
+        let spec: crate::Spec = "lirs:hir=1".parse().expect("a policy");
+        let mut lirs = Lirs::new(&setup, &spec.params(&Lirs::INFO).expect("known keys")).expect("possible values");
+        for slot in [B, A, D, A, E] {
+            lirs.reference(slot);
+        }
+        assert_eq!(lirs.state(), (vec![(E, HIR), (A, LIR), (D, GHOST), (B, LIR)], vec![E]));
+        // In the figure, the reference at time 10 may repeat the one at time 9.
+        lirs.last = NONE;
+        lirs
+    }
+
+    /// Figure 2.2, states (b) to (e).
+    #[test]
+    fn figure_2_2() {
+        let mut lirs = at_time_9();
+        assert_eq!(lirs.reference(B), None);
+        assert_eq!(lirs.state(), (vec![(B, LIR), (E, HIR), (A, LIR)], vec![E]), "(b)");
+
+        let mut lirs = at_time_9();
+        assert_eq!(lirs.reference(E), None);
+        assert_eq!(lirs.state(), (vec![(E, LIR), (A, LIR)], vec![B]), "(c)");
+
+        let mut lirs = at_time_9();
+        assert_eq!(lirs.reference(D), Some(E));
+        assert_eq!(lirs.state(), (vec![(D, LIR), (E, GHOST), (A, LIR)], vec![B]), "(d)");
+
+        let mut lirs = at_time_9();
+        assert_eq!(lirs.reference(C), Some(E));
+        assert_eq!(lirs.state(), (vec![(C, HIR), (E, GHOST), (A, LIR), (D, GHOST), (B, LIR)], vec![C]), "(e)");
+    }
+
+    /// "If there is a reference to block D at time 10 [...] block B becomes the only resident HIR block", which leaves
+    /// at the next miss (2.3.1).
+    #[test]
+    fn the_demoted_block_leaves_next() {
+        let mut lirs = at_time_9();
+        lirs.reference(D);
+        assert_eq!(lirs.reference(C), Some(B));
+    }
+}
