@@ -142,6 +142,9 @@ impl Model for ClockPro {
         let hot = match self.find(block) {
             Some(_) => {
                 let hot = self.competes(block);
+                if !hot {
+                    self.change_m_c(-1);
+                }
                 let at = self.find(block).expect("no hand moves past the candidate");
                 self.list.remove(at);
                 hot
