@@ -3,9 +3,9 @@
 use nigh_policy::{Kind, Slot, Spec, Stream, build};
 
 use crate::arena::Exclusive;
-use crate::config::ConfigError;
+use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Gauges};
-use crate::engine::{Engine, Step};
+use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING};
 use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply};
 use crate::slots::{Key, NONE, Slots};
@@ -126,6 +126,11 @@ impl Engine {
         list.into_iter().for_each(|frame| self.frames.put_idle(frame));
     }
 
+    /// How the engine is set up; its policy is the present one, its capacity that at the start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// What `export` did, if it is open.
     pub fn counters(&self, export: Export) -> Option<Counters> {
         self.volumes.get(export.0 as usize)?.as_ref().map(|volume| volume.counters)
@@ -212,10 +217,10 @@ impl Engine {
         let mut filling = 0;
         for active in self.requests.iter().flatten() {
             if active.held.is_none() {
-                active.frames.iter().filter(|&&frame| frame != NONE).for_each(|&frame| owners[frame as usize] += 1);
-            }
-            if matches!(active.step, Step::Filling | Step::Filled) {
-                filling += active.frames.len() as u32;
+                for &frame in active.frames.iter().filter(|&&frame| frame != NONE) {
+                    owners[frame as usize] += 1;
+                    filling += 1;
+                }
             }
         }
         assert_eq!(filling, self.filling);

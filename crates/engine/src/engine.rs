@@ -108,7 +108,7 @@ pub struct Engine {
     pub(crate) insertions: u32,
     /// Frames promised to writes that may have to load what they overwrite in part.
     pub(crate) reserved: u32,
-    /// Frames being filled.
+    /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
     pub(crate) dirty: u32,
     pub(crate) prefetching: u32,

@@ -118,7 +118,6 @@ impl Engine {
             self.parked.push(id);
             return;
         }
-        self.filling -= frames.len() as u32;
         let counters = &mut self.volume(export).counters;
         counters.writes += 1;
         counters.written_bytes += part.end - part.start;
@@ -205,6 +204,7 @@ impl Engine {
             }
         }
         self.frames.set(frame, DIRTY);
+        self.filling -= 1;
         self.dirty += u32::from(!was_dirty);
         self.version += 1;
         let version = self.version;
@@ -258,6 +258,7 @@ impl Engine {
         // A failed block leaves its frame behind.
         let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
         for frame in left {
+            self.filling -= 1;
             self.frames.put(frame);
         }
         if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
