@@ -3,11 +3,26 @@
 //! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`].
 //! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
 
+pub mod clock;
 pub mod contract;
+pub mod eelru;
+pub mod fbr;
+pub mod fifo;
+pub mod gclock;
+pub mod heap;
+pub mod lfu;
 pub mod list;
+pub mod lrfu;
 pub mod lru;
+pub mod lru_2;
+pub mod mq;
+pub mod opt;
 mod registry;
+pub mod s3_fifo;
+pub mod sieve;
 pub mod spec;
+pub mod two_q;
+pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Slot, Stream, Tenant};
 pub use registry::{Visit, build, registry, visit};

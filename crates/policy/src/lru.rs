@@ -9,8 +9,8 @@ pub struct Lru {
     links: Links,
     /// Resident slots, the most recently used first.
     stack: List,
-    /// Evicted slots that the host has not taken back yet.
-    forgotten: List,
+    /// The victim that the host has not taken back yet.
+    forgotten: Option<Slot>,
 }
 
 impl Configured for Lru {
@@ -23,8 +23,8 @@ impl Configured for Lru {
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {
-        let (links, [stack, forgotten]) = Links::new(setup.slots);
-        Ok(Lru { links, stack, forgotten })
+        let (links, [stack]) = Links::new(setup.slots);
+        Ok(Lru { links, stack, forgotten: None })
     }
 }
 
@@ -37,7 +37,7 @@ impl Policy for Lru {
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         let victim = self.stack.pop_back(&mut self.links).expect("a full cache holds a block");
-        self.forgotten.push_back(&mut self.links, victim);
+        self.forgotten = Some(victim);
         victim
     }
 
@@ -52,7 +52,7 @@ impl Policy for Lru {
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.pop_front(&mut self.links)
+        self.forgotten.take()
     }
 
     #[inline(always)]
@@ -62,6 +62,5 @@ impl Policy for Lru {
 
     fn check(&self) {
         self.stack.checked(&self.links);
-        self.forgotten.checked(&self.links);
     }
 }

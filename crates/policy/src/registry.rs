@@ -31,7 +31,21 @@ macro_rules! policies {
 }
 
 policies! {
+    fifo::Fifo,
     lru::Lru,
+    lfu::Lfu,
+    clock::Clock,
+    gclock::GClock,
+    lru_2::Lru2,
+    two_q::TwoQ,
+    s3_fifo::S3Fifo,
+    sieve::Sieve,
+    opt::Opt,
+    lrfu::Lrfu,
+    fbr::Fbr,
+    eelru::Eelru,
+    mq::Mq,
+    w_tinylfu::WTinyLfu,
 }
 
 /// All policies, in the order of `nigh policies`.

@@ -137,6 +137,23 @@ impl Params {
     /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`.
     /// It must lie in `least..=most`; a share is raised or lowered to fit.
     pub fn blocks(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
+        self.rounded_blocks(key, whole, least, most, f64::round)
+    }
+
+    /// As [`blocks`](Params::blocks), but a share is rounded down: a length is above the share exactly if it is above
+    /// this.
+    pub fn blocks_within(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
+        self.rounded_blocks(key, whole, least, most, f64::floor)
+    }
+
+    fn rounded_blocks(
+        &self,
+        key: &str,
+        whole: u32,
+        least: u32,
+        most: u32,
+        round: fn(f64) -> f64,
+    ) -> Result<u32, SpecError> {
         let text = self.text(key);
         let expected = || self.bad(key, format!("a share such as 25%, or a count of blocks from {least} to {most}"));
         if let Some(share) = text.strip_suffix('%') {
@@ -144,7 +161,7 @@ impl Params {
             if !share.is_finite() || share < 0.0 {
                 return Err(expected());
             }
-            let blocks = (f64::from(whole) * share / 100.0).round();
+            let blocks = round(f64::from(whole) * share / 100.0);
             return Ok(blocks.clamp(f64::from(least), f64::from(most)) as u32);
         }
         let blocks = text.parse::<u32>().map_err(|_| expected())?;

@@ -88,3 +88,17 @@ fn blocks_can_be_removed() {
         }
     });
 }
+
+/// Nothing that loads every block it misses has more hits than OPT.
+#[test]
+fn opt_is_never_beaten() {
+    let opt = registry().iter().find(|info| info.name == "opt").expect("OPT is registered");
+    let hits = |info: &Info, references: &[u64], capacity: u32| {
+        let mut host = host(info, references, capacity, Slots::Forever);
+        references.iter().filter(|&&block| host.access(block).hit).count()
+    };
+    for_each(|info, references, capacity| {
+        let (most, own) = (hits(opt, references, capacity), hits(info, references, capacity));
+        assert!(own <= most, "{own} hits, and OPT has {most}");
+    });
+}

@@ -5,7 +5,27 @@ use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::{naive, workload};
 
 /// Settings to be compared beside every policy's defaults.
-const VARIANTS: &[&str] = &[];
+const VARIANTS: &[&str] = &[
+    "clock:first=1",
+    "gclock:first=0:max=1",
+    "gclock:first=3:max=3",
+    "lru-2:correlated=3",
+    "lru-2:correlated=20:history=300%",
+    "lru-2:correlated=5000",
+    "lru-2:history=0%",
+    "2q:in=0%:out=100%",
+    "2q:in=100%:out=0%",
+    "s3-fifo:small=50%:ghost=20%",
+    "s3-fifo:small=100%:ghost=0%",
+    "lrfu:lambda=0",
+    "lrfu:lambda=1",
+    "lrfu:lambda=0.05:correlated=4",
+    "fbr:new=0:old=100%:cmax=3:amax=2",
+    "fbr:new=50%:old=20%:cmax=2:amax=5",
+    "eelru:early=3:late=15:reach=500%:age=1000%",
+    "mq:queues=3:life=5:out=50%",
+    "w-tinylfu:window=30%:protected=50%:sample=3",
+];
 
 const SEEDS: u64 = 200;
 

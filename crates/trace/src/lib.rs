@@ -1,7 +1,92 @@
 //! Recorded accesses: one file per format, generators, and nigh's own canonical form.
 
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+mod detect;
 pub mod error;
+pub mod format;
+pub mod generate;
+mod input;
+mod records;
 pub mod request;
+mod text;
+pub mod write;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 pub use error::{Error, Result};
-pub use request::{Op, Request, Requests};
+pub use format::{Format, csv};
+pub use request::{Field, Op, Request, Requests};
+
+use format::parquet::ParquetReader;
+use input::Input;
+
+/// The block size of traces whose format knows none, in bytes.
+pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
+/// The largest block size, in bytes: 1 GiB.
+pub const BLOCK_BYTES_MAX: u32 = 1 << 30;
+
+/// How a trace is to be read. The default recognizes the format and follows its conventions.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// The format; recognized by content, then by name, if `None`.
+    pub format: Option<Format>,
+    /// What the columns of a CSV file mean. Where they are given and `format` is not, the format is CSV.
+    pub columns: Option<csv::Columns>,
+    /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
+    pub block_bytes: Option<u32>,
+    /// Which column of the `pc` format is the stream.
+    pub stream: format::pc::Stream,
+    /// Which events of a `blkparse` listing are the requests.
+    pub action: format::blkparse::Action,
+    /// Take the recorded size as the length of a request in the formats that record objects by id, instead of one
+    /// block per object. A request longer than a block then reaches into the place of the objects with the next ids.
+    pub recorded_sizes: bool,
+}
+
+/// An open trace.
+pub struct Opened {
+    /// The format named or recognized.
+    pub format: Format,
+    /// The block size in bytes: the one given, or the format's own, or [`BLOCK_BYTES_DEFAULT`].
+    pub block_bytes: u32,
+    /// The requests in recorded order. The first batch of a trace without any is [`Error::Empty`].
+    pub requests: Box<dyn Requests + Send>,
+}
+
+/// Opens the trace in a file, or on standard input for `-`; plain or compressed by gzip, zstd or xz.
+pub fn open(path: &Path, options: &ReadOptions) -> Result<Opened> {
+    if path == Path::new("-") {
+        return read(Input::new(std::io::stdin(), path, None)?, options);
+    }
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    read(Input::new(file, path, metadata.is_file().then_some(metadata.len()))?, options)
+}
+
+/// Reads a trace from any source; `name` stands for it in errors, and its extension helps to recognize the format.
+pub fn from_reader(source: impl Read + Send + 'static, name: &Path, options: &ReadOptions) -> Result<Opened> {
+    read(Input::new(source, name, None)?, options)
+}
+
+fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
+    if let Some(bytes) = options.block_bytes.filter(|bytes| !(1..=BLOCK_BYTES_MAX).contains(bytes)) {
+        return Err(Error::BlockBytes(bytes));
+    }
+    let format = match options.format {
+        Some(format) => format,
+        None if options.columns.is_some() => Format::Csv,
+        None => detect::detect(&mut input)?,
+    };
+    if format == Format::Parquet && input.is_plain_file() {
+        let reader = ParquetReader::open(input.path(), options.block_bytes)?;
+        return Ok(Opened { format, block_bytes: reader.block_bytes(), requests: Box::new(reader) });
+    }
+    let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
+    Ok(Opened { format, block_bytes, requests: format::reader(format, input, options, block_bytes)? })
+}

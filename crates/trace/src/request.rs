@@ -35,6 +35,59 @@ pub struct Request {
     pub stream: u64,
 }
 
+impl Op {
+    /// Every operation.
+    pub const ALL: [Op; 4] = [Op::Read, Op::Write, Op::Trim, Op::Flush];
+
+    /// The word for it in nigh's own formats.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Trim => "trim",
+            Op::Flush => "flush",
+        }
+    }
+}
+
+/// A field of a request, in the order of nigh's own formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// [`Request::time_ns`].
+    Time,
+    /// [`Request::op`].
+    Op,
+    /// [`Request::volume`].
+    Volume,
+    /// [`Request::offset`].
+    Offset,
+    /// [`Request::length`].
+    Length,
+    /// [`Request::tenant`].
+    Tenant,
+    /// [`Request::stream`].
+    Stream,
+}
+
+impl Field {
+    /// Every field.
+    pub const ALL: [Field; 7] =
+        [Field::Time, Field::Op, Field::Volume, Field::Offset, Field::Length, Field::Tenant, Field::Stream];
+
+    /// The name of its column in nigh's own formats.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::Time => "time_ns",
+            Field::Op => "op",
+            Field::Volume => "volume",
+            Field::Offset => "offset",
+            Field::Length => "length",
+            Field::Tenant => "tenant",
+            Field::Stream => "stream",
+        }
+    }
+}
+
 /// A source of requests in recorded order: a file being decoded, or a generator.
 pub trait Requests {
     /// Replaces what is in `batch` by the next few thousand requests. An empty batch means the end.

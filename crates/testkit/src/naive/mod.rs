@@ -2,7 +2,21 @@
 //!
 //! They share no code with `nigh-policy`: what the two agree on has been written down twice.
 
+mod clock;
+mod eelru;
+mod fbr;
+mod fifo;
+mod gclock;
+mod lfu;
+mod lrfu;
 mod lru;
+mod lru_2;
+mod mq;
+mod opt;
+mod s3_fifo;
+mod sieve;
+mod two_q;
+mod w_tinylfu;
 
 use std::collections::BTreeSet;
 
@@ -22,9 +36,71 @@ pub trait Model {
 /// The model of the policy `spec`, or `None` where there is none. `references` is the whole reference string, which
 /// only offline policies look at.
 pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn Model>> {
-    let _ = references;
-    Some(match spec {
+    let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
+    let settings = Settings(settings);
+    Some(match name {
+        "fifo" => Box::new(fifo::Fifo::new(capacity)),
         "lru" => Box::new(lru::Lru::new(capacity)),
+        "lfu" => Box::new(lfu::Lfu::new(capacity)),
+        "clock" => Box::new(clock::Clock::new(capacity, settings)),
+        "gclock" => Box::new(gclock::GClock::new(capacity, settings)),
+        "lru-2" => Box::new(lru_2::Lru2::new(capacity, settings)),
+        "2q" => Box::new(two_q::TwoQ::new(capacity, settings)),
+        "s3-fifo" => Box::new(s3_fifo::S3Fifo::new(capacity, settings)),
+        "sieve" => Box::new(sieve::Sieve::new(capacity)),
+        "opt" => Box::new(opt::Opt::new(capacity, references)),
+        "lrfu" => {
+            Box::new(lrfu::Lrfu::new(capacity, settings.float("lambda", "0.001"), settings.number("correlated", "0")))
+        }
+        "fbr" => {
+            let (new, old) = (settings.share("new", "25%", 100), settings.share("old", "60%", 100));
+            Box::new(fbr::Fbr::new(capacity, new, old, settings.number("cmax", "32"), settings.number("amax", "100")))
+        }
+        "eelru" => {
+            let (early, late) = (settings.number("early", "7") as usize, settings.number("late", "6") as usize);
+            let reach = settings.blocks("reach", "250%", capacity);
+            Box::new(eelru::Eelru::new(capacity, early, late, reach, settings.blocks("age", "100%", capacity)))
+        }
+        "mq" => {
+            let (life, out) = (settings.blocks("life", "400%", capacity), settings.blocks("out", "400%", capacity));
+            Box::new(mq::Mq::new(capacity, settings.number("queues", "8") as usize, life, out))
+        }
+        "w-tinylfu" => {
+            let (window, protected) = (settings.share("window", "1%", 100), settings.share("protected", "80%", 100));
+            Box::new(w_tinylfu::WTinyLfu::new(capacity, window, protected, settings.number("sample", "10")))
+        }
         _ => return None,
     })
+}
+
+/// The part of a spec behind the name: `key=value:key=value`.
+struct Settings<'a>(&'a str);
+
+impl Settings<'_> {
+    fn get<'a>(&'a self, key: &str, default: &'a str) -> &'a str {
+        let mut pairs = self.0.split(':').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(given, _)| *given == key).map_or(default, |(_, value)| value)
+    }
+
+    fn number(&self, key: &str, default: &str) -> u64 {
+        self.get(key, default).parse().expect("a number")
+    }
+
+    fn float(&self, key: &str, default: &str) -> f64 {
+        self.get(key, default).parse().expect("a number")
+    }
+
+    /// A share of `whole` rounded to the nearest, or a count.
+    fn blocks(&self, key: &str, default: &str, whole: usize) -> usize {
+        if self.get(key, default).ends_with('%') {
+            return self.share(key, default, whole).round() as usize;
+        }
+        self.number(key, default) as usize
+    }
+
+    /// A share of `whole`, such as `25%`, not rounded.
+    fn share(&self, key: &str, default: &str, whole: usize) -> f64 {
+        let percent: f64 = self.get(key, default).trim_end_matches('%').parse().expect("a percentage");
+        whole as f64 * percent / 100.0
+    }
 }

@@ -1,0 +1,221 @@
+//! The command line: one table for flags, help, man page and completions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
+#[derive(Debug, Parser)]
+#[command(name = "nigh", version, max_term_width = 120, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what nigh does on a generated mixed workload, start to finish
+    Demo(DemoArgs),
+    /// Replay a trace against replacement policies and cache sizes
+    Sim(SimArgs),
+    /// Look at, convert and generate traces
+    Trace {
+        #[command(subcommand)]
+        command: TraceCommand,
+    },
+    /// List the replacement policies, their parameters and their papers
+    Policies(PoliciesArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff) of nigh or of one of its commands
+    Man {
+        /// The command, such as 'sim' or 'trace convert'; nigh itself if omitted
+        command: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Write the page here
+    #[arg(long, value_name = "FILE", default_value = "nigh-demo.html")]
+    pub(crate) html: PathBuf,
+    /// Threads that replay [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoliciesArgs {
+    /// Say more of these policies: their parameters and defaults
+    #[arg(value_name = "POLICY")]
+    pub(crate) names: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How a trace is read.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// The trace's format, where its content does not tell ('nigh trace formats' lists them)
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// The columns of a CSV file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
+    #[arg(long, value_name = "NAME=COLUMN,...")]
+    pub(crate) columns: Option<String>,
+    /// Which program counter column of a 'pc' trace is its stream: pc5, pc8, pc16, ra0 or file
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) stream: Option<String>,
+    /// Which events of a 'blkparse' listing are the requests: queue, issue or complete
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) action: Option<String>,
+    /// In the formats that record objects, take the recorded sizes as lengths instead of one block an object
+    #[arg(long)]
+    pub(crate) recorded_sizes: bool,
+    /// Bytes in a block, a power of two, such as 4096 or 64K [default: what the format says, else 4096]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) block_size: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
+    #[arg(value_name = "TRACE", required_unless_present = "generate")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Replay a generated workload instead of a file, such as 'zipf:blocks=1M' ('nigh trace generate --help')
+    #[arg(long, value_name = "SPEC", conflicts_with = "trace")]
+    pub(crate) generate: Option<String>,
+    #[command(flatten)]
+    pub(crate) generation: GenerateArgs,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Policies to replay, such as lru,lirs:hir=1%,clock-pro; 'all' is every one ('nigh policies' lists them)
+    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::sim::POLICIES)]
+    pub(crate) policy: Vec<String>,
+    /// Cache sizes: shares of the distinct blocks (1%,5%), bytes (64M), blocks (100b), or ranges of these
+    /// (64M..4G doubles, 100b..1000b/100b steps). Without sizes, LRU's curve is exact for every size
+    #[arg(short, long, value_name = "SIZE,...", value_delimiter = ',')]
+    pub(crate) size: Vec<String>,
+    /// Which requests count
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) ops: OpsArg,
+    /// Drop references that repeat the one before them of the same tenant
+    #[arg(long)]
+    pub(crate) collapse: bool,
+    /// Replay only this share of the blocks, chosen by hash, such as 0.1 or 10% (SHARDS)
+    #[arg(long, value_name = "RATE")]
+    pub(crate) sample: Option<String>,
+    /// References that warm the cache and are not counted: a number, or a share such as 10%
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    pub(crate) warmup: String,
+    /// Read at most this many requests
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u64>,
+    /// Threads that replay [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// The size whose replays record the policies' internals for the page [default: the middle one]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) internals: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Print one JSON object (its schema is in docs/json.md)
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+    /// Print a row for each policy and size as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// Write a page with curves, the time-space map and the policies' internals
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpsArg {
+    /// Reads and writes
+    All,
+    /// Reads only
+    Reads,
+    /// Writes only
+    Writes,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// Requests to generate
+    #[arg(long, value_name = "COUNT", default_value = "1M")]
+    pub(crate) requests: String,
+    /// Seed of the generated workload: the same seed gives the same requests on any machine
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Share of the generated requests that write, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) writes: f64,
+    /// Mean time between two generated requests, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100.0)]
+    pub(crate) gap: f64,
+    /// Let generated requests arrive at random (a Poisson process) instead of evenly
+    #[arg(long)]
+    pub(crate) poisson: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Summarize a trace: what was asked for, how much, how often again
+    Info {
+        /// The trace: a file, or '-' for standard input
+        trace: PathBuf,
+        #[command(flatten)]
+        input: InputArgs,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the first requests of a trace as CSV
+    Head {
+        /// The trace: a file, or '-' for standard input
+        trace: PathBuf,
+        /// Requests to print
+        #[arg(short = 'n', long, default_value_t = 10)]
+        count: u64,
+        #[command(flatten)]
+        input: InputArgs,
+    },
+    /// Convert a trace to another format
+    Convert {
+        /// The trace: a file, or '-' for standard input
+        from: PathBuf,
+        /// The file to write, or '-' for standard output; its name tells format and compression
+        to: PathBuf,
+        #[command(flatten)]
+        input: InputArgs,
+        /// The format to write, where the file's name does not tell
+        #[arg(long, value_name = "FORMAT")]
+        to_format: Option<String>,
+    },
+    /// Generate a workload
+    #[command(after_long_help = crate::trace::generators_help())]
+    Generate {
+        /// What to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
+        spec: String,
+        /// The file to write, or '-' for standard output; its name tells format and compression
+        to: PathBuf,
+        #[command(flatten)]
+        generation: GenerateArgs,
+        /// Bytes in a block, a power of two, such as 4096 or 64K
+        #[arg(long, value_name = "BYTES", default_value = "4096")]
+        block_size: String,
+        /// The format to write, where the file's name does not tell
+        #[arg(long, value_name = "FORMAT")]
+        to_format: Option<String>,
+    },
+    /// List the trace formats
+    Formats,
+}

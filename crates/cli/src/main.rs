@@ -1,0 +1,64 @@
+//! The `nigh` binary: flags, rendering and exit codes around the libraries.
+
+mod args;
+mod demo;
+mod output;
+mod page;
+mod policies;
+mod progress;
+mod results;
+mod sim;
+mod size;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nigh: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Trace { command } => trace::run(&command),
+        Command::Policies(args) => policies::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "nigh", &mut script);
+            output::print(&script)
+        }
+        Command::Man { command } => man(&command),
+    }
+}
+
+fn man(path: &[String]) -> anyhow::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    let mut at = &command;
+    for name in path {
+        at = at.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("there is no command '{}'", path.join(" ")))?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(at.clone()).render(&mut page)?;
+    output::print(&page)
+}
+
+/// Whether whoever read the output has gone away, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,105 @@
+//! The page of a simulation: what `nigh-report` shows, from what `nigh-sim` found.
+
+use nigh_policy::registry;
+use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
+use nigh_sim::References;
+
+use crate::results::Row;
+use crate::sim::Found;
+
+/// Cells of the time-space map.
+const MAP_COLUMNS: usize = 800;
+const MAP_ROWS: usize = 400;
+/// Points that an exact curve is thinned to; more cannot be told apart on a screen.
+const CURVE_POINTS_MOST: usize = 2_000;
+
+pub(crate) fn page(found: &Found, references: &References) -> Report {
+    let results = &found.results;
+    let trace = &results.trace;
+    let map = nigh_sim::map::map(references, MAP_COLUMNS, MAP_ROWS);
+    Report {
+        title: trace.name.clone(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
+        trace: Trace {
+            name: trace.name.clone(),
+            format: trace.format.clone(),
+            references: trace.references,
+            distinct_blocks: trace.distinct_blocks,
+            block_bytes: u64::from(trace.block_bytes),
+            requests: trace.requests,
+            reads: trace.reads,
+            writes: trace.writes,
+            duration_s: trace.duration_s,
+        },
+        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
+        map: Some(Map {
+            columns: map.columns as u32,
+            rows: map.rows as u32,
+            counts: map.counts,
+            references: [0, references.ids.len() as u64],
+            blocks: [0, u64::from(references.distinct())],
+        }),
+        internals: found.internals.iter().map(internals).collect(),
+        notes: results.notes.clone(),
+    }
+}
+
+fn curve(found: &Found, policy: &str) -> Curve {
+    let rows = found.results.results.iter().filter(|row| row.policy == policy);
+    let mut points: Vec<Point> = rows.map(point).collect();
+    if let Some(exact) = found.results.curves.iter().find(|curve| curve.policy == policy)
+        && found.results.trace.sample.is_none()
+    {
+        let step = exact.size_blocks.len().div_ceil(CURVE_POINTS_MOST).max(1);
+        let block_bytes = u64::from(found.results.trace.block_bytes);
+        let corners = exact.size_blocks.iter().zip(&exact.hits).step_by(step);
+        let known: Vec<u64> = points.iter().map(|point| point.size_blocks).collect();
+        for (&size, &hits) in corners.filter(|(size, _)| !known.contains(size)) {
+            let hit_ratio = hits as f64 / exact.references as f64;
+            points.push(Point {
+                size_blocks: size,
+                size_bytes: size * block_bytes,
+                references: exact.references,
+                hits,
+                hit_ratio,
+                miss_ratio: 1.0 - hit_ratio,
+                error: None,
+                bytes_missed: (exact.references - hits) * block_bytes,
+                evictions: None,
+                cpu_s: None,
+            });
+        }
+        points.sort_unstable_by_key(|point| point.size_blocks);
+    }
+    let name = policy.split(':').next().unwrap_or(policy);
+    let clairvoyant = registry().iter().any(|info| info.name == name && info.offline);
+    Curve { policy: policy.to_owned(), clairvoyant, points }
+}
+
+fn point(row: &Row) -> Point {
+    Point {
+        size_blocks: row.size_blocks,
+        size_bytes: row.size_bytes,
+        references: row.references,
+        hits: row.hits,
+        hit_ratio: row.hit_ratio,
+        miss_ratio: row.miss_ratio,
+        error: row.error,
+        bytes_missed: row.bytes_missed,
+        evictions: row.evictions,
+        cpu_s: row.cpu_s,
+    }
+}
+
+fn internals((policy, size_blocks, series): &(String, u64, nigh_sim::replay::Series)) -> Internals {
+    let of_name = |at: usize, name: &&'static str| Series {
+        name: (*name).to_owned(),
+        samples: series.points.iter().map(|(reference, values)| (*reference, values[at] as f64)).collect(),
+    };
+    Internals {
+        policy: policy.clone(),
+        size_blocks: *size_blocks,
+        series: series.names.iter().enumerate().map(|(at, name)| of_name(at, name)).collect(),
+    }
+}

@@ -1,0 +1,66 @@
+//! `nigh policies`.
+
+use std::fmt::Write;
+
+use nigh_policy::{Info, Spec, registry};
+use serde_json::json;
+
+use crate::args::PoliciesArgs;
+use crate::output;
+
+pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
+    let chosen: Vec<&Info> = if args.names.is_empty() {
+        registry().iter().collect()
+    } else {
+        let find = |name: &String| -> anyhow::Result<&Info> {
+            let spec: Spec = name.parse()?;
+            Ok(registry().iter().find(|info| info.name == spec.name()).expect("a parsed policy is registered"))
+        };
+        args.names.iter().map(find).collect::<anyhow::Result<_>>()?
+    };
+    let text = if args.json {
+        let list: Vec<_> = chosen.iter().map(|info| as_json(info)).collect();
+        format!("{:#}\n", json!({ "schema": 1, "policies": list }))
+    } else if args.names.is_empty() {
+        list(&chosen)
+    } else {
+        chosen.iter().map(|info| detail(info)).collect::<Vec<_>>().join("\n")
+    };
+    output::print(text.as_bytes())
+}
+
+fn list(chosen: &[&Info]) -> String {
+    let name_width = chosen.iter().map(|info| info.name.len()).max().unwrap_or(0);
+    let summary_width = chosen.iter().map(|info| info.summary.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for info in chosen {
+        let _ = writeln!(text, "{:name_width$}  {:summary_width$}  {}", info.name, info.summary, info.paper);
+    }
+    text
+}
+
+fn detail(info: &Info) -> String {
+    let mut text = format!("{}: {}\n  {}\n", info.name, info.summary, info.paper);
+    if info.offline {
+        text.push_str("  needs to know the future: runs in replay only\n");
+    }
+    for param in info.params {
+        let _ = writeln!(text, "  {}={}  {}", param.key, param.default, param.doc);
+    }
+    text
+}
+
+fn as_json(info: &Info) -> serde_json::Value {
+    let params: Vec<_> = info
+        .params
+        .iter()
+        .map(|param| json!({ "key": param.key, "default": param.default, "doc": param.doc }))
+        .collect();
+    json!({
+        "name": info.name,
+        "summary": info.summary,
+        "paper": info.paper,
+        "offline": info.offline,
+        "params": params,
+    })
+}

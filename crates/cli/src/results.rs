@@ -1,0 +1,222 @@
+//! What a replay found, as a table, as JSON (docs/json.md) and as CSV.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::size::human_bytes;
+
+/// The version of the JSON and CSV that [`Results`] becomes.
+const SCHEMA: u32 = 1;
+
+/// Everything one `nigh sim` found.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) schema: u32,
+    pub(crate) trace: TraceSummary,
+    pub(crate) results: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) curves: Vec<Curve>,
+    pub(crate) notes: Vec<String>,
+    /// The most memory that the process had resident, where the system tells.
+    pub(crate) peak_memory_bytes: Option<u64>,
+}
+
+/// What was replayed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TraceSummary {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) requests: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) references: u64,
+    pub(crate) distinct_blocks: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) duration_s: Option<f64>,
+    pub(crate) sample: Option<SampleSummary>,
+}
+
+/// Which part of the trace was replayed in place of the whole.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SampleSummary {
+    pub(crate) rate: f64,
+    pub(crate) references: u64,
+    pub(crate) distinct_blocks: u64,
+}
+
+/// One policy at one size.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) policy: String,
+    pub(crate) size_blocks: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) references: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) hit_ratio: f64,
+    pub(crate) miss_ratio: f64,
+    pub(crate) bytes_missed: u64,
+    pub(crate) evictions: Option<u64>,
+    pub(crate) cpu_s: Option<f64>,
+    pub(crate) references_per_s: Option<f64>,
+    /// Half the width of the 95 % confidence interval of the ratios, where they come from a sample.
+    pub(crate) error: Option<f64>,
+}
+
+/// The hits of one policy at every size: only the sizes are listed at which there are more than one block below.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Curve {
+    pub(crate) policy: String,
+    pub(crate) references: u64,
+    pub(crate) size_blocks: Vec<u64>,
+    pub(crate) hits: Vec<u64>,
+    pub(crate) cpu_s: f64,
+}
+
+impl Results {
+    pub(crate) fn new(trace: TraceSummary) -> Results {
+        let (results, curves, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Results { schema: SCHEMA, trace, results, curves, notes, peak_memory_bytes: None }
+    }
+
+    /// The policies in the order in which they were asked for.
+    pub(crate) fn policies(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.results {
+            if !names.contains(&row.policy.as_str()) {
+                names.push(&row.policy);
+            }
+        }
+        names
+    }
+
+    pub(crate) fn json(&self) -> anyhow::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+
+    pub(crate) fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in &self.results {
+            writer.serialize(row)?;
+        }
+        Ok(writer.into_inner()?)
+    }
+
+    /// Hit ratios, a row for each size and a column for each policy, the best of a row marked.
+    pub(crate) fn table(&self) -> String {
+        let mut text = self.heading();
+        let policies = self.policies();
+        let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
+        let widths: Vec<usize> = policies.iter().map(|name| name.chars().count().max(6)).collect();
+        let _ = write!(text, "{:>12} {:>10}", "blocks", "memory");
+        for (name, width) in policies.iter().zip(&widths) {
+            let _ = write!(text, "  {name:>width$}");
+        }
+        text.push('\n');
+        for (&blocks, &bytes) in &sizes {
+            let _ = write!(text, "{blocks:>12} {:>10}", human_bytes(bytes));
+            let of_size: Vec<Option<&Row>> = policies.iter().map(|name| self.row(name, blocks)).collect();
+            let online = of_size.iter().flatten().filter(|row| row.policy != "opt");
+            let best = online.map(|row| percent(row.hit_ratio)).max_by(f64::total_cmp);
+            for (row, width) in of_size.iter().zip(&widths) {
+                let Some(row) = row else {
+                    let _ = write!(text, "  {:>width$}", "");
+                    continue;
+                };
+                let shown = percent(row.hit_ratio);
+                let mark = if Some(shown) == best && row.policy != "opt" { "*" } else { "" };
+                let _ = write!(text, "  {:>width$}", format!("{mark}{shown:.2}"));
+            }
+            text.push('\n');
+        }
+        let _ = write!(text, "{:>23}", "M references/s");
+        for (name, width) in policies.iter().zip(&widths) {
+            let rows = self.results.iter().filter(|row| row.policy == *name);
+            let (references, cpu_s) = rows.fold((0, 0.0), |(references, cpu_s), row| match row.cpu_s {
+                Some(own) => (references + row.references, cpu_s + own),
+                None => (references, cpu_s),
+            });
+            let rate = if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() };
+            let _ = write!(text, "  {rate:>width$}");
+        }
+        text.push('\n');
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
+        text
+    }
+
+    fn row(&self, policy: &str, size_blocks: u64) -> Option<&Row> {
+        self.results.iter().find(|row| row.policy == policy && row.size_blocks == size_blocks)
+    }
+
+    fn heading(&self) -> String {
+        let trace = &self.trace;
+        let mut text = format!(
+            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",
+            trace.name,
+            trace.format,
+            grouped(trace.requests),
+            grouped(trace.references),
+            grouped(trace.distinct_blocks),
+            human_bytes(u64::from(trace.block_bytes)),
+            human_bytes(trace.distinct_blocks * u64::from(trace.block_bytes)),
+        );
+        if let Some(sample) = &trace.sample {
+            let _ = write!(
+                text,
+                "\nsampled at {}: {} references to {} distinct blocks; the errors are at most {:.2} points (95 %)",
+                sample.rate,
+                grouped(sample.references),
+                grouped(sample.distinct_blocks),
+                100.0 * self.results.iter().filter_map(|row| row.error).fold(0.0, f64::max),
+            );
+        }
+        text.push_str("\nhit ratio in %; * is the best at its size");
+        if self.results.iter().any(|row| row.policy == "opt") {
+            text.push_str(" but for opt, which knows the future");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// The most memory that this process has had resident.
+pub(crate) fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// A ratio in percent, as precise as it is shown.
+fn percent(ratio: f64) -> f64 {
+    (ratio * 10_000.0).round() / 100.0
+}
+
+/// A number with its thousands set apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn thousands() {
+        assert_eq!(super::grouped(0), "0");
+        assert_eq!(super::grouped(999), "999");
+        assert_eq!(super::grouped(1_234_567), "1,234,567");
+    }
+}

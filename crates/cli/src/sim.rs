@@ -1,0 +1,377 @@
+//! `nigh sim`: a trace against policies and sizes.
+
+use std::sync::atomic::AtomicU64;
+
+use anyhow::{Context, bail, ensure};
+use nigh_policy::{Spec, registry};
+use nigh_sim::replay::Watch;
+use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep};
+use nigh_trace::Requests;
+
+use crate::args::{OpsArg, OutputArgs, SimArgs};
+use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, peak_memory_bytes};
+use crate::size::Sizes;
+use crate::{output, page, progress, trace};
+
+/// What is replayed unless policies are named.
+pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
+
+/// The sizes unless any are given, in shares of the distinct blocks.
+const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];
+
+/// How often a policy's internals are read for the page.
+const INTERNALS_POINTS: usize = 500;
+
+pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    // Everything on the command line is looked at before the trace is, which may take long.
+    let specs = parse_policies(&args.policy)?;
+    let given = parse_sizes(&args.size)?;
+    let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
+    let warmup: Warmup = args.warmup.parse()?;
+    let sample = args.sample.as_deref().map(parse_rate).transpose()?;
+
+    let (source, mut requests) = trace::source(args)?;
+    let loader = Loader::new(Options {
+        block_bytes: source.block_bytes,
+        ops: match args.ops {
+            OpsArg::All => Ops::All,
+            OpsArg::Reads => Ops::Reads,
+            OpsArg::Writes => Ops::Writes,
+        },
+        collapse: args.collapse,
+        sample,
+        requests_most: args.limit.unwrap_or(u64::MAX),
+    });
+    let references = load(loader, requests.as_mut())?;
+    ensure!(
+        !references.ids.is_empty(),
+        "{}: nothing to replay: none of its {} requests {}",
+        source.name,
+        references.totals.requests,
+        if sample.is_some() { "refers to a block of the sample" } else { "reads or writes what --ops asks for" }
+    );
+    let plan = Plan {
+        specs,
+        sizes: given.unwrap_or_else(default_sizes),
+        exact_lru: args.size.is_empty(),
+        internals: internals.filter(|_| args.output.html.is_some()),
+        record_internals: args.output.html.is_some(),
+        warmup: warmup.references(references.ids.len())?,
+        threads: args.threads.unwrap_or_else(processors),
+    };
+    let found = execute(&plan, &references, summary(&source, &references))?;
+    write(&args.output, &found, &references)
+}
+
+/// Where the references come from.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) block_bytes: u32,
+}
+
+/// What is to be replayed.
+pub(crate) struct Plan {
+    pub(crate) specs: Vec<Spec>,
+    pub(crate) sizes: Vec<Sizes>,
+    /// Whether LRU gets its exact curve of all sizes.
+    pub(crate) exact_lru: bool,
+    /// The size whose replays record internals.
+    pub(crate) internals: Option<Sizes>,
+    pub(crate) record_internals: bool,
+    /// References that are not counted.
+    pub(crate) warmup: usize,
+    pub(crate) threads: usize,
+}
+
+/// What a plan led to.
+pub(crate) struct Found {
+    pub(crate) results: Results,
+    /// The policies' internals, with policy and size.
+    pub(crate) internals: Vec<(String, u64, nigh_sim::replay::Series)>,
+}
+
+/// Threads unless a number is given.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The sizes unless any are given.
+pub(crate) fn default_sizes() -> Vec<Sizes> {
+    SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
+}
+
+/// The policies named on a command line.
+pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let mut specs: Vec<Spec> = Vec::new();
+    for name in names {
+        if name == "all" {
+            specs.extend(registry().iter().map(|info| info.name.parse().expect("a registered name is a policy")));
+        } else {
+            specs.push(name.parse()?);
+        }
+    }
+    let mut unique = Vec::new();
+    for spec in specs {
+        if !unique.contains(&spec) {
+            unique.push(spec);
+        }
+    }
+    Ok(unique)
+}
+
+fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
+    let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
+    Ok((!sizes.is_empty()).then_some(sizes))
+}
+
+fn parse_rate(text: &str) -> anyhow::Result<Sample> {
+    let rate = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse::<f64>(),
+    };
+    rate.ok()
+        .and_then(Sample::new)
+        .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
+}
+
+/// How many references warm the cache.
+enum Warmup {
+    References(usize),
+    Share(f64),
+}
+
+impl std::str::FromStr for Warmup {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Warmup> {
+        let warmup = match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..100.0).contains(percent));
+                percent.map(|percent| Warmup::Share(percent / 100.0))
+            }
+            None => text.parse().ok().map(Warmup::References),
+        };
+        warmup.with_context(|| format!("--warmup {text}: expected a number of references, or a share below 100%"))
+    }
+}
+
+impl Warmup {
+    fn references(&self, length: usize) -> anyhow::Result<usize> {
+        let references = match *self {
+            Warmup::References(references) => references,
+            Warmup::Share(share) => (length as f64 * share) as usize,
+        };
+        ensure!(references < length, "--warmup {references}: only {length} references are replayed");
+        Ok(references)
+    }
+}
+
+/// Reads all requests.
+pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::Result<References> {
+    let bar = progress::share("reading");
+    let mut batch = Vec::new();
+    loop {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() || !loader.push(&batch)? {
+            break;
+        }
+        if let Some(share) = requests.progress() {
+            bar.set_position((share * 1_000.0) as u64);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(loader.finish())
+}
+
+/// What is said of the trace.
+pub(crate) fn summary(source: &Source, references: &References) -> TraceSummary {
+    let totals = &references.totals;
+    let (first, last) = totals.time_ns;
+    TraceSummary {
+        name: source.name.clone(),
+        format: source.format.clone(),
+        requests: totals.requests,
+        reads: totals.reads,
+        writes: totals.writes,
+        bytes: totals.bytes,
+        references: totals.references,
+        distinct_blocks: references.distinct_in_trace(),
+        block_bytes: source.block_bytes,
+        duration_s: (last > first).then(|| (last - first) as f64 / 1e9),
+        sample: references.sample.map(|sample| SampleSummary {
+            rate: sample.rate(),
+            references: references.ids.len() as u64,
+            distinct_blocks: u64::from(references.distinct()),
+        }),
+    }
+}
+
+/// Replays what `plan` says.
+pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary) -> anyhow::Result<Found> {
+    let mut results = Results::new(trace);
+    let distinct = references.distinct_in_trace();
+    let mut sizes = Vec::new();
+    for size in &plan.sizes {
+        sizes.extend(size.blocks(distinct, references.block_bytes)?);
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    note_sizes(&sizes, distinct, &mut results.notes);
+    note_sample(references, &mut results.notes);
+
+    let internals_at = match plan.internals {
+        Some(size) => {
+            let chosen = size.blocks(distinct, references.block_bytes)?;
+            let &[chosen] = &chosen[..] else { bail!("--internals takes one size, not a range") };
+            ensure!(sizes.contains(&chosen), "--internals: {chosen} blocks is not among the sizes that are replayed");
+            Some(chosen)
+        }
+        None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
+    };
+
+    let is_exact = |spec: &Spec| plan.exact_lru && spec.name() == "lru";
+    let mut jobs = Vec::new();
+    for spec in plan.specs.iter().filter(|spec| !is_exact(spec)) {
+        for &size in &sizes {
+            let gauges = if Some(size) == internals_at { INTERNALS_POINTS } else { 0 };
+            jobs.push((size, Job { spec: spec.clone(), capacity: replayed_size(references, size), gauges }));
+        }
+    }
+    let passes = jobs.len() + plan.specs.iter().filter(|spec| is_exact(spec)).count();
+    let done = AtomicU64::new(0);
+    let bar = progress::references(passes as u64 * references.ids.len() as u64);
+    let (curve, runs) = progress::follow(bar, &done, || {
+        let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
+        let wants_curve = plan.specs.iter().any(is_exact);
+        let curve = wants_curve.then(|| stack::curve(references, plan.warmup, Some(&done)));
+        let only_jobs: Vec<Job> = jobs.iter().map(|(_, job)| job.clone()).collect();
+        sweep(references, &only_jobs, plan.threads, watch).map(|runs| (curve, runs))
+    })?;
+
+    let mut internals = Vec::new();
+    let mut runs = jobs.iter().zip(runs);
+    for spec in &plan.specs {
+        if is_exact(spec) {
+            let curve = curve.as_ref().expect("it was asked for");
+            results.results.extend(sizes.iter().map(|&size| row_of_curve(references, curve, size)));
+            results.curves.push(all_sizes(references, curve));
+            continue;
+        }
+        for ((size, job), run) in runs.by_ref().take(sizes.len()) {
+            results.results.push(row(references, job, *size, &run));
+            if !run.series.points.is_empty() {
+                internals.push((job.spec.to_string(), *size, run.series));
+            }
+        }
+    }
+    results.peak_memory_bytes = peak_memory_bytes();
+    Ok(Found { results, internals })
+}
+
+/// The blocks that a cache of `size` blocks is replayed with. More than all blocks there are never makes a difference.
+fn replayed_size(references: &References, size: u64) -> u32 {
+    let most = references.distinct();
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    references.sample.map_or(size, |sample| sample.scaled(size)).min(most).max(1)
+}
+
+fn row(references: &References, job: &Job, size: u64, run: &Run) -> Row {
+    let counts = &run.counts;
+    let misses = counts.references - counts.hits;
+    Row {
+        evictions: Some(counts.evictions),
+        cpu_s: Some(run.cpu_s),
+        references_per_s: (run.cpu_s > 0.0).then(|| references.ids.len() as f64 / run.cpu_s),
+        ..ratios(references, job.spec.to_string(), size, counts.references, misses, counts.misses_squared as f64)
+    }
+}
+
+fn row_of_curve(references: &References, curve: &stack::Curve, size: u64) -> Row {
+    let scaled = replayed_size(references, size);
+    let misses = curve.references - curve.hits(scaled);
+    ratios(references, "lru".to_owned(), size, curve.references, misses, curve.misses_squared(scaled))
+}
+
+fn ratios(references: &References, policy: String, size: u64, counted: u64, misses: u64, misses_squared: f64) -> Row {
+    let counted_of_trace = references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
+    let estimate = references.sample.map(|sample| sample.estimate(counted_of_trace, misses, misses_squared));
+    let miss_ratio = estimate.map_or(misses as f64 / counted as f64, |estimate| estimate.miss_ratio);
+    let missed = match references.sample {
+        Some(_) => (miss_ratio * counted_of_trace).round() as u64,
+        None => misses,
+    };
+    Row {
+        policy,
+        size_blocks: size,
+        size_bytes: size.saturating_mul(u64::from(references.block_bytes)),
+        references: counted,
+        hits: counted - misses,
+        misses,
+        hit_ratio: rounded(1.0 - miss_ratio),
+        miss_ratio: rounded(miss_ratio),
+        bytes_missed: missed.saturating_mul(u64::from(references.block_bytes)),
+        evictions: None,
+        cpu_s: None,
+        references_per_s: None,
+        error: estimate.map(|estimate| rounded(estimate.error)),
+    }
+}
+
+/// Ratios are given to eight digits behind the point: enough for every reference of a long trace.
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e8
+}
+
+fn all_sizes(references: &References, curve: &stack::Curve) -> Curve {
+    let scale = references.sample.map_or(1.0, |sample| 1.0 / sample.rate());
+    let (size_blocks, hits) =
+        curve.corners().map(|(size, hits)| ((f64::from(size) * scale).round() as u64, hits)).unzip();
+    Curve { policy: "lru".to_owned(), references: curve.references, size_blocks, hits, cpu_s: curve.cpu_s }
+}
+
+fn note_sizes(sizes: &[u64], distinct: u64, notes: &mut Vec<String>) {
+    let beyond: Vec<String> = sizes.iter().filter(|&&size| size > distinct).map(u64::to_string).collect();
+    if !beyond.is_empty() {
+        let (noun, verb) = if beyond.len() == 1 { ("size", "is") } else { ("sizes", "are") };
+        notes.push(format!(
+            "{noun} {} blocks {verb} beyond the trace's {distinct} distinct blocks: only first references miss",
+            beyond.join(", ")
+        ));
+    }
+}
+
+fn note_sample(references: &References, notes: &mut Vec<String>) {
+    let blocks = references.blocks.len();
+    if references.sample.is_some() && blocks < nigh_sim::sample::BLOCKS_LEAST {
+        notes.push(format!(
+            "the sample has only {blocks} blocks; below {} its error is large: sample at a higher rate",
+            nigh_sim::sample::BLOCKS_LEAST
+        ));
+    }
+}
+
+/// Gives `found` to whom `args` says.
+pub(crate) fn write(args: &OutputArgs, found: &Found, references: &References) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        let page = page::page(found, references);
+        output::write_file(path, |out| page.write_html(out))?;
+    }
+    let text = if args.json {
+        found.results.json()?
+    } else if args.csv {
+        found.results.csv()?
+    } else {
+        let mut text = found.results.table();
+        if let Some(path) = &args.html {
+            text.push_str(&format!("wrote {}\n", path.display()));
+        }
+        text.into_bytes()
+    };
+    if args.json || args.csv {
+        for note in &found.results.notes {
+            eprintln!("nigh: note: {note}");
+        }
+    }
+    output::print(&text)
+}

@@ -1,0 +1,226 @@
+//! Cache sizes as a user writes them: `1%`, `64M`, `32b`, `64M..4G`, `100b..1000b/100b`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One size, before the trace is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Size {
+    /// A share of the distinct blocks, in percent.
+    Percent(f64),
+    Blocks(u64),
+    Bytes(u64),
+}
+
+/// One size or a range of sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sizes {
+    first: Size,
+    /// The last size, and the step to it; without a step the sizes double.
+    rest: Option<(Size, Option<Size>)>,
+}
+
+/// More sizes than this from one range are a slip of the pen.
+const SIZES_MOST: usize = 10_000;
+
+impl Size {
+    fn unit(self) -> &'static str {
+        match self {
+            Size::Percent(_) => "%",
+            Size::Blocks(_) => "b",
+            Size::Bytes(_) => " bytes",
+        }
+    }
+
+    fn value(self) -> f64 {
+        match self {
+            Size::Percent(percent) => percent,
+            Size::Blocks(count) | Size::Bytes(count) => count as f64,
+        }
+    }
+
+    fn with(self, value: f64) -> Size {
+        match self {
+            Size::Percent(_) => Size::Percent(value),
+            Size::Blocks(_) => Size::Blocks(value as u64),
+            Size::Bytes(_) => Size::Bytes(value as u64),
+        }
+    }
+
+    /// In blocks, at least 1.
+    fn blocks(self, distinct: u64, block_bytes: u32) -> Result<u64, SizeError> {
+        match self {
+            Size::Percent(percent) => Ok(((distinct as f64 * percent / 100.0).round() as u64).max(1)),
+            Size::Blocks(blocks) => Ok(blocks),
+            Size::Bytes(bytes) if bytes < u64::from(block_bytes) => Err(SizeError::BelowBlock { bytes, block_bytes }),
+            Size::Bytes(bytes) => Ok(bytes / u64::from(block_bytes)),
+        }
+    }
+}
+
+impl Sizes {
+    /// In blocks, at least 1 each, for a trace of `distinct` blocks of `block_bytes`.
+    pub(crate) fn blocks(self, distinct: u64, block_bytes: u32) -> Result<Vec<u64>, SizeError> {
+        let Some((last, step)) = self.rest else {
+            return Ok(vec![self.first.blocks(distinct, block_bytes)?]);
+        };
+        let mut sizes = Vec::new();
+        let mut at = self.first.value();
+        // A share counted up in steps of 0.1 misses its last by a rounding error.
+        while at <= last.value() * (1.0 + 1e-12) {
+            if sizes.len() == SIZES_MOST {
+                return Err(SizeError::TooMany);
+            }
+            sizes.push(self.first.with(at).blocks(distinct, block_bytes)?);
+            at = step.map_or(2.0 * at, |step| self.first.value() + sizes.len() as f64 * step.value());
+        }
+        Ok(sizes)
+    }
+}
+
+/// What is wrong with a size.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SizeError {
+    Syntax(String),
+    NoUnit(String),
+    Zero(String),
+    Units(String),
+    Backwards(String),
+    TooMany,
+    BelowBlock { bytes: u64, block_bytes: u32 },
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeError::Syntax(text) => write!(
+                f,
+                "'{text}' is not a size: expected a share of the distinct blocks (5%), bytes (64M), blocks (1000b), \
+                 or a range of these (64M..4G, doubling; 100b..1000b/100b, in steps)"
+            ),
+            SizeError::NoUnit(text) => {
+                write!(f, "size '{text}' has no unit: say {text}b for blocks, {text}K or {text}M for bytes")
+            }
+            SizeError::Zero(text) => write!(f, "size '{text}' is 0: a cache holds at least one block"),
+            SizeError::Units(text) => write!(f, "the sizes of the range '{text}' have different units"),
+            SizeError::Backwards(text) => write!(f, "the range '{text}' ends before it begins"),
+            SizeError::TooMany => write!(f, "a range of more than {SIZES_MOST} sizes"),
+            SizeError::BelowBlock { bytes, block_bytes } => {
+                write!(f, "a cache of {bytes} bytes does not hold a block of {block_bytes} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SizeError {}
+
+impl FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Size, SizeError> {
+        let text = text.trim();
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (digits, unit) = text.split_at(split);
+        let value: f64 = digits.parse().map_err(|_| SizeError::Syntax(text.to_owned()))?;
+        let whole = |scale: f64| {
+            let scaled = value * scale;
+            if scaled.fract() == 0.0 && scaled < 2f64.powi(63) {
+                Ok(scaled as u64)
+            } else {
+                Err(SizeError::Syntax(text.to_owned()))
+            }
+        };
+        let size = match unit {
+            "%" => Size::Percent(value),
+            "b" => Size::Blocks(whole(1.0)?),
+            "B" => Size::Bytes(whole(1.0)?),
+            "K" | "k" | "KiB" => Size::Bytes(whole(1024.0)?),
+            "M" | "m" | "MiB" => Size::Bytes(whole(1024.0 * 1024.0)?),
+            "G" | "g" | "GiB" => Size::Bytes(whole(1024.0 * 1024.0 * 1024.0)?),
+            "T" | "t" | "TiB" => Size::Bytes(whole(1024.0 * 1024.0 * 1024.0 * 1024.0)?),
+            "" if value == 0.0 => return Err(SizeError::Zero(text.to_owned())),
+            "" => return Err(SizeError::NoUnit(text.to_owned())),
+            _ => return Err(SizeError::Syntax(text.to_owned())),
+        };
+        if size.value() == 0.0 { Err(SizeError::Zero(text.to_owned())) } else { Ok(size) }
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Sizes, SizeError> {
+        let Some((first, rest)) = text.split_once("..") else {
+            return Ok(Sizes { first: text.parse()?, rest: None });
+        };
+        let (last, step) = match rest.split_once('/') {
+            Some((last, step)) => (last, Some(step.parse::<Size>()?)),
+            None => (rest, None),
+        };
+        let (first, last): (Size, Size) = (first.parse()?, last.parse()?);
+        if first.unit() != last.unit() || step.is_some_and(|step| step.unit() != first.unit()) {
+            return Err(SizeError::Units(text.to_owned()));
+        }
+        if last.value() < first.value() {
+            return Err(SizeError::Backwards(text.to_owned()));
+        }
+        Ok(Sizes { first, rest: Some((last, step)) })
+    }
+}
+
+/// `bytes` in the largest unit that leaves at least 1, such as `1.5 GiB`.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
+    let mut unit = units.next().expect("there is a first unit");
+    for larger in units {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if value.fract() == 0.0 || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(text: &str) -> Result<Vec<u64>, SizeError> {
+        text.parse::<Sizes>()?.blocks(10_000, 4096)
+    }
+
+    #[test]
+    fn sizes_and_ranges() {
+        assert_eq!(blocks("1%"), Ok(vec![100]));
+        assert_eq!(blocks("0.001%"), Ok(vec![1]));
+        assert_eq!(blocks("32b"), Ok(vec![32]));
+        assert_eq!(blocks("1.5M"), Ok(vec![384]));
+        assert_eq!(blocks("64K..1M"), Ok(vec![16, 32, 64, 128, 256]));
+        assert_eq!(blocks("100b..400b/100b"), Ok(vec![100, 200, 300, 400]));
+        assert_eq!(blocks("0.1%..0.3%/0.1%"), Ok(vec![10, 20, 30]));
+        assert_eq!(blocks("1%..1%"), Ok(vec![100]));
+    }
+
+    #[test]
+    fn slips() {
+        assert_eq!(blocks("0b"), Err(SizeError::Zero("0b".into())));
+        assert_eq!(blocks("0"), Err(SizeError::Zero("0".into())));
+        assert_eq!(blocks("100"), Err(SizeError::NoUnit("100".into())));
+        assert_eq!(blocks("1.5b"), Err(SizeError::Syntax("1.5b".into())));
+        assert_eq!(blocks("x"), Err(SizeError::Syntax("x".into())));
+        assert_eq!(blocks(""), Err(SizeError::Syntax("".into())));
+        assert_eq!(blocks("100K..5%"), Err(SizeError::Units("100K..5%".into())));
+        assert_eq!(blocks("2G..1G"), Err(SizeError::Backwards("2G..1G".into())));
+        assert_eq!(blocks("1b..1000000b/1b"), Err(SizeError::TooMany));
+        assert_eq!(blocks("1K"), Err(SizeError::BelowBlock { bytes: 1024, block_bytes: 4096 }));
+    }
+
+    #[test]
+    fn bytes_read_well() {
+        assert_eq!(human_bytes(512), "512 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(64 << 20), "64 MiB");
+    }
+}

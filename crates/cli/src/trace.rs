@@ -1,0 +1,403 @@
+//! `nigh trace`: look at, convert and generate traces; and how every command finds the trace it is given.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use nigh_sim::{Loader, Ops, Options, References};
+use nigh_trace::generate::{Arrivals, Common, Generator, Param, component_params, generators};
+use nigh_trace::write::{self, WriteOptions, Writer, Written};
+use nigh_trace::{Field, Format, Op, ReadOptions, Request, Requests};
+use serde::Serialize;
+
+use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
+use crate::results::grouped;
+use crate::sim::Source;
+use crate::size::human_bytes;
+use crate::{output, progress};
+
+pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
+    match command {
+        TraceCommand::Info { trace, input, json } => info(trace, input, *json),
+        TraceCommand::Head { trace, count, input } => head(trace, *count, input),
+        TraceCommand::Convert { from, to, input, to_format } => convert(from, to, input, to_format.as_deref()),
+        TraceCommand::Generate { spec, to, generation, block_size, to_format } => {
+            generate(spec, to, generation, block_size, to_format.as_deref())
+        }
+        TraceCommand::Formats => formats(),
+    }
+}
+
+/// The trace or generated workload that `nigh sim` is to replay.
+pub(crate) fn source(args: &SimArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+    if let Some(spec) = &args.generate {
+        let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
+        let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
+        return Ok((Source { name: spec.clone(), format: "generated".to_owned(), block_bytes }, requests));
+    }
+    let path = args.trace.as_deref().context("no trace was given")?;
+    open(path, &args.input)
+}
+
+fn open(path: &Path, input: &InputArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+    let options = ReadOptions {
+        format: input.format.as_deref().map(str::parse).transpose()?,
+        columns: input.columns.as_deref().map(str::parse).transpose()?,
+        block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
+        stream: input.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        action: input.action.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        recorded_sizes: input.recorded_sizes,
+    };
+    let opened = nigh_trace::open(path, &options)?;
+    ensure!(
+        opened.block_bytes.is_power_of_two(),
+        "{}: its blocks have {} bytes, which is no power of two: set --block-size",
+        path.display(),
+        opened.block_bytes
+    );
+    let name = if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    };
+    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, opened.requests))
+}
+
+/// A block size as a user writes it.
+fn block_bytes(text: &str) -> anyhow::Result<u32> {
+    let bytes = count(text, 1024).and_then(|bytes| u32::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && *bytes <= nigh_trace::BLOCK_BYTES_MAX)
+        .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
+}
+
+/// A number with K, M or G, powers of `kilo`, behind it.
+fn count(text: &str, kilo: u64) -> Option<u64> {
+    let (digits, scale) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], kilo),
+        (at, 'm' | 'M') => (&text[..at], kilo.pow(2)),
+        (at, 'g' | 'G') => (&text[..at], kilo.pow(3)),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
+    let requests = count(&args.requests, 1000);
+    Ok(Common {
+        requests: requests
+            .filter(|&requests| requests > 0)
+            .with_context(|| format!("--requests {}: expected a number above 0, such as 100k or 20M", args.requests))?,
+        block_bytes,
+        seed: args.seed,
+        writes: args.writes,
+        gap_ns: (args.gap * 1_000.0).round() as u64,
+        arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },
+    })
+}
+
+/// What can be generated, as the last part of the help.
+pub(crate) fn generators_help() -> String {
+    let mut text = String::from(
+        "A workload is one generator with parameters, NAME:KEY=VALUE:KEY=VALUE; several joined by '+', which take turns \
+         by their weights, each with its own region of the disk and as its own tenant; or several of these joined by \
+         ',', one after the other, each for as many requests as stand behind its '@':\n\n    \
+         zipf:blocks=1M:alpha=0.9\n    loop:blocks=2k:weight=3+uniform:blocks=50k@200k,scan:blocks=100k@100k\n\n\
+         Generators:\n",
+    );
+    for info in generators() {
+        let _ = writeln!(text, "  {:10} {}", info.name, info.summary);
+        params(&mut text, info.params);
+    }
+    text.push_str("\nParameters of every generator:\n");
+    params(&mut text, component_params());
+    text
+}
+
+fn params(text: &mut String, params: &[Param]) {
+    for param in params {
+        let _ = writeln!(text, "      {}={}  {}", param.key, param.default, param.doc);
+    }
+}
+
+fn formats() -> anyhow::Result<()> {
+    let mut text = String::new();
+    for format in Format::all() {
+        let written = if write::FORMATS.contains(format) { "read, written" } else { "read" };
+        let _ = writeln!(text, "{:15} {written:14} {}", format.name(), format.summary());
+    }
+    output::print(text.as_bytes())
+}
+
+fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
+    let (_, mut requests) = open(path, input)?;
+    let mut writer = csv::Writer::from_writer(std::io::stdout().lock());
+    writer.write_record(Field::ALL.map(Field::name))?;
+    let mut left = usize::try_from(count)?;
+    let mut batch = Vec::new();
+    while left > 0 {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        for request in batch.iter().take(left) {
+            writer.serialize((
+                request.time_ns,
+                request.op.name(),
+                request.volume,
+                request.offset,
+                request.length,
+                request.tenant,
+                request.stream,
+            ))?;
+        }
+        left = left.saturating_sub(batch.len());
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
+    let (source, mut requests) = open(from, input)?;
+    copy(requests.as_mut(), to, source.block_bytes, to_format, "converting")
+}
+
+fn generate(
+    spec: &str,
+    to: &Path,
+    generation: &GenerateArgs,
+    block_size: &str,
+    to_format: Option<&str>,
+) -> anyhow::Result<()> {
+    let block_bytes = block_bytes(block_size)?;
+    let mut requests = Generator::parse(spec, &common(generation, block_bytes)?)?;
+    copy(requests.as_mut(), to, block_bytes, to_format, "generating")
+}
+
+/// Writes all `requests` to a file, and says on standard error what was lost by it.
+fn copy(
+    requests: &mut dyn Requests,
+    to: &Path,
+    block_bytes: u32,
+    format: Option<&str>,
+    doing: &'static str,
+) -> anyhow::Result<()> {
+    let format = format.map(str::parse).transpose()?;
+    let mut writer = Writer::create(to, &WriteOptions { format, block_bytes })?;
+    let bar = progress::share(doing);
+    let mut batch = Vec::new();
+    loop {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        writer.push(&batch)?;
+        if let Some(share) = requests.progress() {
+            bar.set_position((share * 1_000.0) as u64);
+        }
+    }
+    bar.finish_and_clear();
+    let Written { requests, skipped, lost } = writer.finish()?;
+    eprintln!("nigh: wrote {} requests to {}", grouped(requests), to.display());
+    if !lost.is_empty() {
+        let names: Vec<_> = lost.into_iter().map(Field::name).collect();
+        eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
+    }
+    if skipped > 0 {
+        eprintln!("nigh: note: {} trims and flushes were left out: the format does not know them", grouped(skipped));
+    }
+    Ok(())
+}
+
+/// What `nigh trace info` tells.
+#[derive(Default, Serialize)]
+struct Info {
+    schema: u32,
+    name: String,
+    format: String,
+    block_bytes: u32,
+    requests: u64,
+    reads: u64,
+    writes: u64,
+    trims: u64,
+    flushes: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    /// Smallest, mean and largest read or write.
+    length_bytes: (u32, f64, u32),
+    duration_s: Option<f64>,
+    volumes: usize,
+    tenants: usize,
+    streams: usize,
+    /// Reads and writes that begin where the one before them in the same volume ended.
+    sequential_requests: u64,
+    references: u64,
+    distinct_blocks: u64,
+    /// References to blocks that were referenced before: the hit ratio of a cache that holds everything.
+    reuse_ratio: f64,
+    /// Share of the references that go to the most referenced hundredth of the blocks.
+    hottest_hundredth_ratio: f64,
+}
+
+/// More identities than this are not told apart.
+const IDENTITIES_MOST: usize = 1 << 20;
+
+#[derive(Default)]
+struct Gathered {
+    info: Info,
+    volumes: HashSet<u32>,
+    tenants: HashSet<u32>,
+    streams: HashSet<u64>,
+    ends: HashMap<u32, u64>,
+}
+
+impl Gathered {
+    fn add(&mut self, request: &Request) {
+        let info = &mut self.info;
+        note_identity(&mut self.volumes, request.volume);
+        note_identity(&mut self.tenants, request.tenant);
+        note_identity(&mut self.streams, request.stream);
+        match request.op {
+            Op::Read => info.bytes_read += u64::from(request.length),
+            Op::Write => info.bytes_written += u64::from(request.length),
+            Op::Trim => return info.trims += 1,
+            Op::Flush => return info.flushes += 1,
+        }
+        if self.ends.is_empty() {
+            info.length_bytes = (request.length, 0.0, request.length);
+        }
+        info.length_bytes.0 = info.length_bytes.0.min(request.length);
+        info.length_bytes.2 = info.length_bytes.2.max(request.length);
+        let end = request.offset.saturating_add(u64::from(request.length));
+        if self.ends.len() < IDENTITIES_MOST && self.ends.insert(request.volume, end) == Some(request.offset) {
+            info.sequential_requests += 1;
+        }
+    }
+}
+
+fn note_identity<T: std::hash::Hash + Eq>(identities: &mut HashSet<T>, identity: T) {
+    if identities.len() < IDENTITIES_MOST {
+        identities.insert(identity);
+    }
+}
+
+fn info(path: &Path, input: &InputArgs, json: bool) -> anyhow::Result<()> {
+    let (source, mut requests) = open(path, input)?;
+    let mut loader = Loader::new(Options {
+        block_bytes: source.block_bytes,
+        ops: Ops::All,
+        collapse: false,
+        sample: None,
+        requests_most: u64::MAX,
+    });
+    let mut gathered = Gathered::default();
+    let bar = progress::share("reading");
+    let mut batch = Vec::new();
+    loop {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            break;
+        }
+        batch.iter().for_each(|request| gathered.add(request));
+        loader.push(&batch)?;
+        if let Some(share) = requests.progress() {
+            bar.set_position((share * 1_000.0) as u64);
+        }
+    }
+    bar.finish_and_clear();
+    let info = finish(gathered, source, &loader.finish());
+    if json {
+        return output::print(format!("{}\n", serde_json::to_string(&info)?).as_bytes());
+    }
+    output::print(describe(&info).as_bytes())
+}
+
+fn finish(gathered: Gathered, source: Source, references: &References) -> Info {
+    let totals = &references.totals;
+    let mut counts = vec![0u32; references.blocks.len()];
+    references.ids.iter().for_each(|&id| counts[id as usize] += 1);
+    counts.sort_unstable_by(|one, other| other.cmp(one));
+    let hottest: u64 = counts.iter().take(counts.len().div_ceil(100)).map(|&count| u64::from(count)).sum();
+    let share = |part: u64| if totals.references == 0 { 0.0 } else { part as f64 / totals.references as f64 };
+    let transfers = totals.reads + totals.writes;
+    let (least, _, most) = gathered.info.length_bytes;
+    let mean = if transfers == 0 { 0.0 } else { totals.bytes as f64 / transfers as f64 };
+    Info {
+        schema: 1,
+        name: source.name,
+        format: source.format,
+        block_bytes: source.block_bytes,
+        requests: totals.requests,
+        reads: totals.reads,
+        writes: totals.writes,
+        length_bytes: (least, mean, most),
+        duration_s: (totals.time_ns.1 > totals.time_ns.0).then(|| (totals.time_ns.1 - totals.time_ns.0) as f64 / 1e9),
+        volumes: gathered.volumes.len(),
+        tenants: gathered.tenants.len(),
+        streams: gathered.streams.len(),
+        references: totals.references,
+        distinct_blocks: u64::from(references.distinct()),
+        reuse_ratio: share(totals.references - u64::from(references.distinct())),
+        hottest_hundredth_ratio: share(hottest),
+        ..gathered.info
+    }
+}
+
+fn describe(info: &Info) -> String {
+    let mut rows: Vec<(&str, String)> = vec![
+        ("trace", format!("{} ({})", info.name, info.format)),
+        (
+            "requests",
+            format!(
+                "{}: {} reads, {} writes, {} trims, {} flushes",
+                grouped(info.requests),
+                grouped(info.reads),
+                grouped(info.writes),
+                grouped(info.trims),
+                grouped(info.flushes)
+            ),
+        ),
+        ("read", human_bytes(info.bytes_read)),
+        ("written", human_bytes(info.bytes_written)),
+    ];
+    let (least, mean, most) = info.length_bytes;
+    rows.push((
+        "request size",
+        format!(
+            "{} to {}, {} on average",
+            human_bytes(least.into()),
+            human_bytes(most.into()),
+            human_bytes(mean as u64)
+        ),
+    ));
+    let transfers = (info.reads + info.writes).max(1);
+    rows.push((
+        "sequential",
+        format!("{:.1} % of the requests", 100.0 * info.sequential_requests as f64 / transfers as f64),
+    ));
+    rows.push(("duration", info.duration_s.map_or("not recorded".to_owned(), |seconds| format!("{seconds:.1} s"))));
+    rows.push(("from", format!("{} volumes, {} tenants, {} streams", info.volumes, info.tenants, info.streams)));
+    rows.push((
+        "blocks",
+        format!(
+            "{} references to {} distinct blocks of {} ({})",
+            grouped(info.references),
+            grouped(info.distinct_blocks),
+            human_bytes(info.block_bytes.into()),
+            human_bytes(info.distinct_blocks * u64::from(info.block_bytes))
+        ),
+    ));
+    rows.push((
+        "re-use",
+        format!(
+            "{:.1} % of the references are to a block seen before, {:.1} % to the hottest hundredth",
+            100.0 * info.reuse_ratio,
+            100.0 * info.hottest_hundredth_ratio
+        ),
+    ));
+    rows.into_iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:13} {value}");
+        text
+    })
+}

@@ -1,0 +1,370 @@
+//! EELRU: LRU, until too many of the blocks that it evicted come back; then blocks leave early, to let others stay long.
+//!
+//! The LRU axis holds resident blocks and ghosts by recency. M is the size of the cache, e < M an early eviction point,
+//! l > M a late one. Of references to positions (e, l], LRU hits those up to M. Early eviction, which keeps M - e blocks
+//! evenly out of the l - e there, hits all of them with a chance of (M - e) / (l - e).
+//!
+//! Choices that the paper leaves open:
+//! * The candidates for e divide M evenly, those for l the axis beyond M. By default they are 7 and 6, up to 2.5 M.
+//! * Hits are counted by the region between two neighbouring points, and recent ones count more: all counts are halved
+//!   whenever their sum reaches `age`. What misses while a frame is free is not counted.
+//! * If the block at position e is not resident, the next less recent one that is resident leaves.
+//! * Without room for all its ghosts the axis forgets the one evicted first, and what is less recent moves up.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// Candidates for e, and for l, at most.
+const POINTS_MOST: usize = 15;
+/// Those that end at each e, at M and at each l, and the one beyond.
+const REGIONS_MOST: usize = 2 * POINTS_MOST + 2;
+/// In `Eelru::region`, a bit: not resident.
+const GHOST: u8 = 0x80;
+/// In `Eelru::region`: unknown.
+const NONE: u8 = 0xff;
+
+/// An early and a late eviction point, weighed against LRU.
+#[derive(Clone, Copy)]
+struct Pair {
+    /// The region that ends at e.
+    early: usize,
+    /// The region that ends at l.
+    late: usize,
+    /// (M - e) / (l - e).
+    chance: f64,
+}
+
+/// Early eviction LRU.
+pub struct Eelru {
+    /// The links of `axis`.
+    recency: Links,
+    /// The LRU axis, resident slots and ghosts, the most recent first. Ghosts are in all regions but the last.
+    axis: List,
+    /// The links of `resident`, `history` and `forgotten`.
+    residency: Links,
+    /// Resident slots, the most recent first.
+    resident: List,
+    /// Ghosts, the first evicted first.
+    history: List,
+    /// Slots that the host has not taken back yet.
+    forgotten: List,
+    /// By slot, its region, with `GHOST`; or `NONE`.
+    region: Vec<u8>,
+    /// The points, in order: e, then M, then l. Region i ends at position `ends[i]`; the last region has no end.
+    ends: Vec<u32>,
+    /// By region, the slot at the position where it ends, if the axis is that long.
+    last: Vec<Slot>,
+    /// By region, the first resident slot beyond it.
+    beyond: Vec<Option<Slot>>,
+    /// By region, references counted. Those in the first and the last region tell nothing.
+    hits: Vec<u64>,
+    hits_sum: u64,
+    /// What `hits_sum` must not reach.
+    age: u64,
+    /// The region that ends at M.
+    memory: usize,
+    pairs: Vec<Pair>,
+    /// The pair that is best now; `None` for LRU.
+    chosen: Option<Pair>,
+    /// Whether `hits` has changed since `chosen` was.
+    stale: bool,
+    ghosts_most: u32,
+}
+
+impl Eelru {
+    fn is_ghost(&self, slot: Slot) -> bool {
+        let region = self.region[slot.index()];
+        region != NONE && region & GHOST != 0
+    }
+
+    fn region(&self, slot: Slot) -> usize {
+        (self.region[slot.index()] & !GHOST) as usize
+    }
+
+    /// Takes `slot` out of the residents or ghosts; its place on the axis stays.
+    fn leave_residency(&mut self, slot: Slot) {
+        if self.is_ghost(slot) {
+            self.history.unlink(&mut self.residency, slot);
+            return;
+        }
+        let after = self.resident.after(&self.residency, slot);
+        for beyond in &mut self.beyond[..(self.region[slot.index()] as usize)] {
+            if *beyond == Some(slot) {
+                *beyond = after;
+            }
+        }
+        self.resident.unlink(&mut self.residency, slot);
+    }
+
+    fn forget(&mut self, slot: Slot) {
+        self.region[slot.index()] = NONE;
+        self.forgotten.push_back(&mut self.residency, slot);
+    }
+
+    /// The slot at the end of `region` is now one position further.
+    fn pass(&mut self, region: usize) {
+        let passed = self.last[region];
+        self.last[region] = self.axis.before(&self.recency, passed).expect("a slot entered in front of it");
+        self.region[passed.index()] += 1;
+        if !self.is_ghost(passed) {
+            self.beyond[region] = Some(passed);
+        } else if region + 1 == self.ends.len() {
+            self.axis.unlink(&mut self.recency, passed);
+            self.history.unlink(&mut self.residency, passed);
+            self.forget(passed);
+        }
+    }
+
+    /// Puts `slot`, known before or not, on top of the axis.
+    fn touch(&mut self, slot: Slot) {
+        if self.region[slot.index()] == NONE {
+            self.axis.push_front(&mut self.recency, slot);
+            let len = self.axis.len();
+            for region in 0..self.ends.len() {
+                if len > self.ends[region] {
+                    self.pass(region);
+                } else {
+                    if len == self.ends[region] {
+                        self.last[region] = self.axis.back(&self.recency).expect("the axis is not empty");
+                    }
+                    break;
+                }
+            }
+        } else {
+            self.leave_residency(slot);
+            let region = self.region(slot);
+            let before = self.axis.before(&self.recency, slot);
+            if let (Some(last), Some(before)) = (self.last.get_mut(region), before)
+                && *last == slot
+            {
+                *last = before;
+            }
+            self.axis.move_to_front(&mut self.recency, slot);
+            for above in 0..region {
+                self.pass(above);
+            }
+        }
+        self.region[slot.index()] = 0;
+        self.resident.push_front(&mut self.residency, slot);
+    }
+
+    /// Takes `slot` off the axis; what is less recent moves up.
+    fn leave(&mut self, slot: Slot) {
+        self.leave_residency(slot);
+        for region in self.region(slot)..self.ends.len() {
+            if self.axis.len() < self.ends[region] {
+                break;
+            }
+            let Some(moved) = self.axis.after(&self.recency, self.last[region]) else { break };
+            self.last[region] = moved;
+            self.region[moved.index()] -= 1;
+            if !self.is_ghost(moved) {
+                self.beyond[region] = self.resident.after(&self.residency, moved);
+            }
+        }
+        self.axis.unlink(&mut self.recency, slot);
+        self.region[slot.index()] = NONE;
+    }
+
+    fn count(&mut self, slot: Slot) {
+        let region = self.region(slot);
+        if region == 0 || region == self.ends.len() {
+            return;
+        }
+        self.stale = true;
+        self.hits[region] += 1;
+        self.hits_sum += 1;
+        if self.hits_sum >= self.age {
+            self.hits.iter_mut().for_each(|hits| *hits /= 2);
+            self.hits_sum = self.hits.iter().sum();
+        }
+    }
+
+    /// The cost/benefit analysis: the pair with the most expected hits more than LRU, if any has more.
+    fn choose(&mut self) {
+        let mut hits_up_to = [0; REGIONS_MOST];
+        let mut sum = 0;
+        for (up_to, hits) in hits_up_to.iter_mut().zip(&self.hits) {
+            sum += hits;
+            *up_to = sum;
+        }
+        let mut most = 0.0;
+        self.chosen = None;
+        for &pair in &self.pairs {
+            let total = hits_up_to[pair.late] - hits_up_to[pair.early];
+            let lru = hits_up_to[self.memory] - hits_up_to[pair.early];
+            let benefit = total as f64 * pair.chance - lru as f64;
+            if benefit > most {
+                most = benefit;
+                self.chosen = Some(pair);
+            }
+        }
+        self.stale = false;
+    }
+
+    /// The resident slot at the early point or the next less recent one.
+    fn at_early_point(&self, early: usize) -> Slot {
+        let last = self.last[early];
+        if self.is_ghost(last) { self.beyond[early].expect("a full cache holds more blocks than e") } else { last }
+    }
+}
+
+impl Configured for Eelru {
+    const INFO: Info = Info {
+        name: "eelru",
+        summary: "evicts some blocks early while blocks evicted lately are missed more than those kept are used",
+        paper: "Smaragdakis, Kaplan, Wilson, EELRU: Simple and Effective Adaptive Page Replacement, SIGMETRICS 1999",
+        params: &[
+            Param { key: "early", default: "7", doc: "candidates for the early eviction point, from 0 (LRU) to 15" },
+            Param { key: "late", default: "6", doc: "candidates for the late eviction point, from 0 (LRU) to 15" },
+            Param {
+                key: "reach",
+                default: "250%",
+                doc: "the latest eviction point, as a share of the cache or a count of blocks, from the cache's size",
+            },
+            Param {
+                key: "age",
+                default: "100%",
+                doc: "references counted, as a share of the cache or a count, until the counts are halved, from 1",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {
+        let capacity = u64::from(setup.capacity);
+        let (early, late) =
+            (params.number("early", 0, POINTS_MOST)? as u64, params.number("late", 0, POINTS_MOST)? as u64);
+        let reach = u64::from(params.blocks("reach", setup.capacity, setup.capacity, u32::MAX)?);
+        let mut points: Vec<u64> = (1..=early).map(|i| capacity * i / (early + 1)).filter(|&e| e > 0).collect();
+        points.push(capacity);
+        points.extend((1..=late).map(|i| capacity + (reach - capacity) * i / late));
+        points.dedup();
+        let memory = points.binary_search(&capacity).expect("M is one of the points");
+        let pair = |early: usize, late: usize| {
+            let (e, l) = (points[early], points[late]);
+            Pair { early, late, chance: (capacity - e) as f64 / (l - e) as f64 }
+        };
+        let pairs = (0..memory).flat_map(|early| (memory + 1..points.len()).map(move |late| (early, late)));
+        let (recency, [axis]) = Links::new(setup.slots);
+        let (residency, [resident, history, forgotten]) = Links::new(setup.slots);
+        Ok(Eelru {
+            recency,
+            axis,
+            residency,
+            resident,
+            history,
+            forgotten,
+            region: vec![NONE; setup.slots as usize],
+            last: vec![Slot(0); points.len()],
+            beyond: vec![None; points.len()],
+            hits: vec![0; points.len() + 1],
+            hits_sum: 0,
+            age: u64::from(params.blocks("age", setup.capacity, 1, u32::MAX)?),
+            memory,
+            pairs: pairs.map(|(early, late)| pair(early, late)).collect(),
+            ends: points.iter().map(|&point| point as u32).collect(),
+            chosen: None,
+            stale: false,
+            ghosts_most: setup.ghosts,
+        })
+    }
+}
+
+impl Policy for Eelru {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.count(slot);
+        self.touch(slot);
+    }
+
+    #[inline]
+    fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
+        if self.is_ghost(incoming) {
+            self.count(incoming);
+        }
+        if self.stale {
+            self.choose();
+        }
+        let least_recent = self.resident.back(&self.residency).expect("a full cache holds a block");
+        // What has passed the late point has had its time; only then does a block that has not leave at e.
+        let victim = match self.chosen {
+            Some(pair) if self.region(least_recent) <= pair.late => self.at_early_point(pair.early),
+            _ => least_recent,
+        };
+        if self.region(victim) == self.ends.len() {
+            self.leave(victim);
+            self.forget(victim);
+        } else {
+            self.leave_residency(victim);
+            self.history.push_back(&mut self.residency, victim);
+            self.region[victim.index()] |= GHOST;
+        }
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        self.touch(slot);
+        while self.history.len() > self.ghosts_most {
+            let first = self.history.front(&self.residency).expect("the history is not empty");
+            self.leave(first);
+            self.forget(first);
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.leave(slot);
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.pop_front(&mut self.residency)
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.recency.warm(slot);
+        self.residency.warm(slot);
+        std::hint::black_box(self.region[slot.index()]);
+    }
+
+    fn check(&self) {
+        let axis = self.axis.checked(&self.recency);
+        for (at, &slot) in axis.iter().enumerate() {
+            let region = self.ends.iter().filter(|&&end| at >= end as usize).count();
+            assert_eq!(self.region(slot), region, "{slot:?} at position {} is in another region", at + 1);
+        }
+        for (region, &end) in self.ends.iter().enumerate() {
+            if let Some(&last) = axis.get(end as usize - 1) {
+                assert_eq!(self.last[region], last, "the end of region {region}");
+            }
+            let mut beyond = axis.iter().skip(end as usize).copied();
+            assert_eq!(self.beyond[region], beyond.find(|&slot| !self.is_ghost(slot)), "beyond region {region}");
+        }
+        let known = self.region.iter().filter(|&&region| region != NONE).count();
+        assert_eq!(axis.len(), known, "a known slot is off the axis");
+        let (ghosts, resident): (Vec<_>, Vec<_>) = axis.into_iter().partition(|&slot| self.is_ghost(slot));
+        assert_eq!(self.resident.checked(&self.residency), resident, "the residents or their order");
+        let mut history = self.history.checked(&self.residency);
+        assert!(history.len() <= self.ghosts_most as usize, "too many ghosts");
+        assert!(history.iter().all(|&slot| self.region(slot) < self.ends.len()), "a ghost beyond the last late point");
+        history.sort_unstable();
+        assert!(ghosts.iter().all(|slot| history.binary_search(slot).is_ok()), "a ghost is not in the history");
+        assert_eq!(history.len(), ghosts.len(), "the history holds what is not a ghost");
+        for slot in self.forgotten.checked(&self.residency) {
+            assert_eq!(self.region[slot.index()], NONE, "{slot:?} is forgotten");
+        }
+        assert_eq!(self.hits_sum, self.hits.iter().sum::<u64>(), "the sum of hits is wrong");
+        assert!(self.hits_sum < self.age, "the hits were not halved");
+        assert_eq!((self.hits[0], self.hits[self.ends.len()]), (0, 0), "hits were counted that tell nothing");
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        let end = |region: usize| u64::from(self.ends[region]);
+        report("early_point", self.chosen.map_or(0, |pair| end(pair.early)));
+        report("late_point", self.chosen.map_or(0, |pair| end(pair.late)));
+        report("ghosts", u64::from(self.history.len()));
+    }
+}

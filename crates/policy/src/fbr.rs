@@ -1,0 +1,255 @@
+//! FBR: of the blocks not referenced for a while, the one with the fewest references leaves.
+//!
+//! The LRU stack has three sections, new, middle and old. A reference counts only if its block is not in the new
+//! section, which factors out locality; only a block of the old section leaves.
+//!
+//! The four parameters are found by trial for each workload; the defaults are ours.
+//! Invalidation, which the paper does not have, moves the sections' boundaries down the stack.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+const NEW: usize = 0;
+const MIDDLE: usize = 1;
+const OLD: usize = 2;
+/// One chain per count that fits into a word of bits; count 0 does not occur.
+const CHAINS: usize = 64;
+
+/// Frequency-based replacement.
+pub struct Fbr {
+    stack: Links,
+    /// The new, middle and old sections of the LRU stack, each with the most recently used slot first.
+    sections: [List; 3],
+    /// Slots that fit into the new and the middle section.
+    section_most: [u32; 2],
+    /// By slot, the section it is in.
+    section: Vec<u8>,
+    chain: Links,
+    /// By count, the slots of the old section with it, the most recently used first; for counts up to `chained_most`.
+    chains: [List; CHAINS],
+    /// Which of `chains` are not empty, as bits.
+    chained: u64,
+    /// The paper's C_max.
+    chained_most: u32,
+    /// By slot, its references counted.
+    count: Vec<u32>,
+    /// All counts of resident slots.
+    sum: u64,
+    /// The paper's A_max.
+    average_most: u64,
+    forgotten: Option<Slot>,
+}
+
+impl Fbr {
+    fn chain(&mut self, slot: Slot) {
+        let count = self.count[slot.index()];
+        if count <= self.chained_most {
+            self.chains[count as usize].push_front(&mut self.chain, slot);
+            self.chained |= 1 << count;
+        }
+    }
+
+    fn unchain(&mut self, slot: Slot) {
+        let count = self.count[slot.index()];
+        if count <= self.chained_most {
+            let chain = &mut self.chains[count as usize];
+            chain.unlink(&mut self.chain, slot);
+            self.chained &= !(u64::from(chain.is_empty()) << count);
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let section = self.section[slot.index()] as usize;
+        self.sections[section].unlink(&mut self.stack, slot);
+        if section == OLD {
+            self.unchain(slot);
+        }
+    }
+
+    /// Makes `slot` the most recently used; each section passes on what it has no room for.
+    fn push(&mut self, slot: Slot) {
+        self.section[slot.index()] = NEW as u8;
+        self.sections[NEW].push_front(&mut self.stack, slot);
+        for section in [NEW, MIDDLE] {
+            if self.sections[section].len() <= self.section_most[section] {
+                return;
+            }
+            let passed = self.sections[section].pop_back(&mut self.stack).expect("the section is not empty");
+            self.section[passed.index()] = section as u8 + 1;
+            self.sections[section + 1].push_front(&mut self.stack, passed);
+            if section == MIDDLE {
+                self.chain(passed);
+            }
+        }
+    }
+
+    /// When the average count exceeds A_max, every count C becomes ⌈C/2⌉. Takes time in the resident slots, and comes
+    /// again after half as many references at the soonest.
+    fn age(&mut self) {
+        let resident: u64 = self.sections.iter().map(|section| u64::from(section.len())).sum();
+        if self.sum <= self.average_most * resident {
+            return;
+        }
+        for chain in &mut self.chains {
+            while chain.pop_front(&mut self.chain).is_some() {}
+        }
+        self.chained = 0;
+        self.sum = 0;
+        for section in [NEW, MIDDLE, OLD] {
+            let mut at = self.sections[section].back(&self.stack);
+            while let Some(slot) = at {
+                let count = &mut self.count[slot.index()];
+                *count = count.div_ceil(2);
+                self.sum += u64::from(*count);
+                if section == OLD {
+                    self.chain(slot);
+                }
+                at = self.sections[section].before(&self.stack, slot);
+            }
+        }
+    }
+
+    /// Fills the new and the middle section from below.
+    fn refill(&mut self) {
+        for section in [NEW, MIDDLE] {
+            while self.sections[section].len() < self.section_most[section] {
+                let Some(below) = (section + 1..=OLD).find(|&below| !self.sections[below].is_empty()) else {
+                    return;
+                };
+                let slot = self.sections[below].front(&self.stack).expect("the section is not empty");
+                self.unlink(slot);
+                self.section[slot.index()] = section as u8;
+                self.sections[section].push_back(&mut self.stack, slot);
+            }
+        }
+    }
+}
+
+impl Configured for Fbr {
+    const INFO: Info = Info {
+        name: "fbr",
+        summary: "evicts the least referenced of the least recently used blocks, not counting quick repeats",
+        paper: "Robinson, Devarakonda, Data Cache Management Using Frequency-Based Replacement, SIGMETRICS 1990",
+        params: &[
+            Param { key: "new", default: "25%", doc: "blocks in the new section, as a share of the cache or a count" },
+            Param {
+                key: "old",
+                default: "60%",
+                doc: "blocks in the old section, as a share of the cache or a count, from 1",
+            },
+            Param {
+                key: "cmax",
+                default: "32",
+                doc: "references; if no old block has as few, the least recently used leaves, from 1 to 63",
+            },
+            Param {
+                key: "amax",
+                default: "100",
+                doc: "references on average above which all counts are halved, from 2",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {
+        let old = params.blocks("old", setup.capacity, 1, setup.capacity)?;
+        let new = params.blocks("new", setup.capacity, 0, setup.capacity - old)?;
+        let (stack, sections) = Links::new(setup.slots);
+        let (chain, chains) = Links::new(setup.slots);
+        Ok(Fbr {
+            stack,
+            sections,
+            section_most: [new, setup.capacity - old - new],
+            section: vec![0; setup.slots as usize],
+            chain,
+            chains,
+            chained: 0,
+            chained_most: params.number("cmax", 1, CHAINS as u32 - 1)?,
+            count: vec![0; setup.slots as usize],
+            sum: 0,
+            average_most: params.number("amax", 2, u64::from(u32::MAX))?,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for Fbr {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.unlink(slot);
+        if self.section[slot.index()] as usize != NEW && self.count[slot.index()] < u32::MAX {
+            self.count[slot.index()] += 1;
+            self.sum += 1;
+        }
+        self.push(slot);
+        self.age();
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let victim = match self.chained {
+            0 => self.sections[OLD].back(&self.stack),
+            chained => self.chains[chained.trailing_zeros() as usize].back(&self.chain),
+        };
+        let victim = victim.expect("a full cache has an old section");
+        self.unlink(victim);
+        self.sum -= u64::from(self.count[victim.index()]);
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        self.count[slot.index()] = 1;
+        self.sum += 1;
+        self.push(slot);
+        self.age();
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.unlink(slot);
+        self.sum -= u64::from(self.count[slot.index()]);
+        self.refill();
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.stack.warm(slot);
+        self.chain.warm(slot);
+        std::hint::black_box((self.section[slot.index()], self.count[slot.index()]));
+    }
+
+    fn check(&self) {
+        let mut sum = 0;
+        let mut below_full = true;
+        for (number, section) in self.sections.iter().enumerate() {
+            for slot in section.checked(&self.stack) {
+                assert!(below_full, "section {number} is not empty, but one above it is not full");
+                assert_eq!(self.section[slot.index()] as usize, number, "{slot:?} is in another section");
+                sum += u64::from(self.count[slot.index()]);
+            }
+            if number < OLD {
+                assert!(section.len() <= self.section_most[number], "section {number} is too long");
+                below_full &= section.len() == self.section_most[number];
+            }
+        }
+        assert_eq!(self.sum, sum, "the sum of counts is wrong");
+        let old: Vec<Slot> = self.sections[OLD].checked(&self.stack);
+        for (count, chain) in self.chains.iter().enumerate() {
+            let in_order = old.iter().copied().filter(|slot| self.count[slot.index()] as usize == count);
+            let expected = if count <= self.chained_most as usize { in_order.collect() } else { Vec::new() };
+            assert_eq!(chain.checked(&self.chain), expected, "the chain of count {count} is wrong");
+            assert_eq!(self.chained >> count & 1 == 1, !chain.is_empty(), "the bit of count {count} is wrong");
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        report("count_sum", self.sum);
+    }
+}

@@ -1,0 +1,172 @@
+//! LFU: the block with the fewest references since it was loaded leaves; among equals, the one least recently used.
+//!
+//! This is in-cache LFU (Breslau et al. 1999): a block that leaves loses its count. All resident blocks stand in one
+//! list, by count and then by recency, so that a hit moves a block only past those with the same count: O(1).
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// The blocks with the same number of references: neighbours in the list.
+#[derive(Clone, Copy)]
+struct Group {
+    references: u64,
+    /// The most recently used of them, which is the first.
+    newest: Slot,
+}
+
+/// Least frequently used, by counts that are lost at eviction.
+pub struct Lfu {
+    links: Links,
+    /// Resident slots: the most references first, and among equals the most recently used first.
+    order: List,
+    /// For each resident slot, its group.
+    group: Vec<u32>,
+    groups: Vec<Group>,
+    /// Unused entries of `groups`.
+    free: Vec<u32>,
+    capacity: u32,
+    /// The evicted slot, until the host takes it back.
+    forgotten: Option<Slot>,
+}
+
+impl Lfu {
+    /// The slot behind `slot` where it belongs to the same group.
+    #[inline(always)]
+    fn older(&self, slot: Slot) -> Option<Slot> {
+        let group = self.group[slot.index()];
+        self.order.after(&self.links, slot).filter(|next| self.group[next.index()] == group)
+    }
+
+    /// The group of `slot` where it has that many references.
+    #[inline(always)]
+    fn group_with(&self, slot: Option<Slot>, references: u64) -> Option<u32> {
+        let group = self.group[slot?.index()];
+        (self.groups[group as usize].references == references).then_some(group)
+    }
+
+    /// Takes `slot` out of the list and of its group, which ends with its last member.
+    #[inline(always)]
+    fn unlink(&mut self, slot: Slot) {
+        let id = self.group[slot.index()];
+        if self.groups[id as usize].newest == slot {
+            match self.older(slot) {
+                Some(older) => self.groups[id as usize].newest = older,
+                None => self.free.push(id),
+            }
+        }
+        self.order.unlink(&mut self.links, slot);
+    }
+
+    /// Makes `slot`, which is in no list, the most recently used member of a group.
+    #[inline(always)]
+    fn join(&mut self, slot: Slot, id: u32) {
+        let group = &mut self.groups[id as usize];
+        self.order.insert_before(&mut self.links, slot, group.newest);
+        group.newest = slot;
+        self.group[slot.index()] = id;
+    }
+
+    /// Begins a group with `slot`, which stands in its place in the list.
+    #[inline(always)]
+    fn begin(&mut self, slot: Slot, references: u64) {
+        let id = self.free.pop().expect("there are no more groups than resident blocks");
+        self.groups[id as usize] = Group { references, newest: slot };
+        self.group[slot.index()] = id;
+    }
+}
+
+impl Configured for Lfu {
+    const INFO: Info = Info {
+        name: "lfu",
+        summary: "evicts the block referenced least often since it was loaded",
+        paper: "Mattson, Gecsei, Slutz, Traiger, Evaluation Techniques for Storage Hierarchies, IBM Systems Journal \
+                1970; in-cache: Breslau, Cao, Fan, Phillips, Shenker, Web Caching and Zipf-like Distributions, \
+                INFOCOM 1999",
+        params: &[],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {
+        let (links, [order]) = Links::new(setup.slots);
+        Ok(Lfu {
+            links,
+            order,
+            group: vec![0; setup.slots as usize],
+            groups: vec![Group { references: 0, newest: Slot(0) }; setup.capacity as usize],
+            free: (0..setup.capacity).rev().collect(),
+            capacity: setup.capacity,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for Lfu {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        let own = self.group[slot.index()];
+        let Group { references, newest } = self.groups[own as usize];
+        let above = self.order.before(&self.links, newest);
+        if let Some(group) = self.group_with(above, references + 1) {
+            self.unlink(slot);
+            self.join(slot, group);
+        } else if newest == slot && self.older(slot).is_none() {
+            self.groups[own as usize].references += 1;
+        } else {
+            self.unlink(slot);
+            self.order.insert_before(&mut self.links, slot, self.groups[own as usize].newest);
+            self.begin(slot, references + 1);
+        }
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let victim = self.order.back(&self.links).expect("a full cache holds a block");
+        self.unlink(victim);
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        match self.group_with(self.order.back(&self.links), 1) {
+            Some(group) => self.join(slot, group),
+            None => {
+                self.order.push_back(&mut self.links, slot);
+                self.begin(slot, 1);
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.unlink(slot);
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.links.warm(slot);
+        std::hint::black_box(self.group[slot.index()]);
+    }
+
+    fn check(&self) {
+        let resident = self.order.checked(&self.links);
+        assert!(self.order.len() <= self.capacity, "more resident blocks than frames");
+        let mut used = Vec::new();
+        for members in resident.chunk_by(|a, b| self.group[a.index()] == self.group[b.index()]) {
+            let id = self.group[members[0].index()];
+            assert_eq!(self.groups[id as usize].newest, members[0], "a group does not know its first member");
+            used.push(id);
+        }
+        let references: Vec<_> = used.iter().map(|&id| self.groups[id as usize].references).collect();
+        assert!(references.is_sorted_by(|a, b| a > b), "the groups are out of order");
+        assert!(references.iter().all(|&references| references > 0), "a resident block was never referenced");
+        used.extend(&self.free);
+        used.sort_unstable();
+        assert!(used.into_iter().eq(0..self.capacity), "a group is neither in use nor free, or both");
+    }
+}

@@ -1,0 +1,210 @@
+//! MQ: as many LRU queues as there are orders of magnitude of reference counts; the head of the lowest leaves.
+//!
+//! Deviations:
+//! * `life` is a fixed number of references. The paper sets it to the peak temporal distance, the distance between two
+//!   references to a block that is most frequent in the workload, which is not known beforehand; the default is how
+//!   long Qout remembers a block when every reference misses.
+//! * A block found in Qout leaves it before the victim enters, so that a full Qout cannot drop the very block whose
+//!   reference count is asked for.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+const QUEUES_MOST: usize = 16;
+/// In `Mq::queue`: in Qout.
+const OUT: u8 = 254;
+/// In `Mq::queue`: unknown.
+const NONE: u8 = 255;
+/// In `Mq::due`: the queue is empty.
+const NEVER: u64 = u64::MAX;
+
+/// Multi-queue.
+pub struct Mq {
+    links: Links,
+    /// Q0 to Qm-1, resident slots, the least recently used or demoted first.
+    queues: Vec<List>,
+    /// Qout: ghosts, the first evicted first.
+    out: List,
+    /// Slots that the host has not taken back yet.
+    forgotten: List,
+    /// By slot, the number of its queue, or `OUT` or `NONE`.
+    queue: Vec<u8>,
+    /// By slot, the references counted, resident or in Qout.
+    references: Vec<u32>,
+    /// By slot, the time after which it is demoted.
+    expires: Vec<u64>,
+    /// By queue, the expiration of its head.
+    due: [u64; QUEUES_MOST],
+    /// The paper's currentTime: references so far.
+    now: u64,
+    life: u64,
+    out_most: u32,
+}
+
+impl Mq {
+    fn unlink(&mut self, slot: Slot) {
+        let queue = self.queue[slot.index()] as usize;
+        self.queues[queue].unlink(&mut self.links, slot);
+        self.see_head(queue);
+    }
+
+    fn see_head(&mut self, queue: usize) {
+        self.due[queue] = self.queues[queue].front(&self.links).map_or(NEVER, |head| self.expires[head.index()]);
+    }
+
+    fn append(&mut self, queue: usize, slot: Slot) {
+        self.queue[slot.index()] = queue as u8;
+        self.expires[slot.index()] = self.now + self.life;
+        self.queues[queue].push_back(&mut self.links, slot);
+        self.see_head(queue);
+    }
+
+    /// Counts the reference, appends `slot` to the queue QueueNum(reference) = log2(reference), and does `Adjust()`.
+    fn refer(&mut self, slot: Slot) {
+        let references = &mut self.references[slot.index()];
+        *references = references.saturating_add(1);
+        let queue = (references.ilog2() as usize).min(self.queues.len() - 1);
+        self.append(queue, slot);
+        self.now += 1;
+        for queue in 1..self.queues.len() {
+            if self.due[queue] < self.now {
+                let head = self.queues[queue].pop_front(&mut self.links).expect("what is due is in the queue");
+                self.see_head(queue);
+                self.append(queue - 1, head);
+            }
+        }
+    }
+}
+
+impl Configured for Mq {
+    const INFO: Info = Info {
+        name: "mq",
+        summary: "keeps an LRU queue per order of magnitude of references, demotes unused blocks, remembers evicted counts",
+        paper: "Zhou, Philbin, Li, The Multi-Queue Replacement Algorithm for Second Level Buffer Caches, USENIX 2001",
+        params: &[
+            Param { key: "queues", default: "8", doc: "LRU queues, the paper's m, from 1 to 16" },
+            Param {
+                key: "life",
+                default: "400%",
+                doc: "references, as a share of the cache or a count, until an unused block is demoted, from 1",
+            },
+            Param {
+                key: "out",
+                default: "400%",
+                doc: "blocks in the history Qout, as a share of the cache or a count",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {
+        let count = params.number("queues", 1, QUEUES_MOST)?;
+        let (links, lists) = Links::new::<{ QUEUES_MOST + 2 }>(setup.slots);
+        let mut lists = Vec::from(lists);
+        let slots = setup.slots as usize;
+        let forgotten = lists.pop().expect("two lists beside the queues");
+        let out = lists.pop().expect("two lists beside the queues");
+        lists.truncate(count);
+        Ok(Mq {
+            links,
+            queues: lists,
+            out,
+            forgotten,
+            queue: vec![NONE; slots],
+            references: vec![0; slots],
+            expires: vec![0; slots],
+            due: [NEVER; QUEUES_MOST],
+            now: 0,
+            life: u64::from(params.blocks("life", setup.capacity, 1, u32::MAX)?),
+            out_most: params.blocks("out", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
+        })
+    }
+}
+
+impl Policy for Mq {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.unlink(slot);
+        self.refer(slot);
+    }
+
+    /// `EvictBlock()`: the head of the lowest queue that is not empty goes to Qout.
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let queue = self.queues.iter().position(|queue| !queue.is_empty()).expect("a full cache holds a block");
+        let victim = self.queues[queue].pop_front(&mut self.links).expect("the queue is not empty");
+        self.see_head(queue);
+        self.queue[victim.index()] = OUT;
+        self.out.push_back(&mut self.links, victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        if self.queue[slot.index()] == OUT {
+            self.out.unlink(&mut self.links, slot);
+        } else {
+            self.references[slot.index()] = 0;
+        }
+        self.refer(slot);
+        while self.out.len() > self.out_most {
+            let oldest = self.out.pop_front(&mut self.links).expect("Qout is not empty");
+            self.queue[oldest.index()] = NONE;
+            self.forgotten.push_back(&mut self.links, oldest);
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        if self.queue[slot.index()] == OUT {
+            self.out.unlink(&mut self.links, slot);
+        } else {
+            self.unlink(slot);
+        }
+        self.queue[slot.index()] = NONE;
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.pop_front(&mut self.links)
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.links.warm(slot);
+        std::hint::black_box((self.queue[slot.index()], self.references[slot.index()], self.expires[slot.index()]));
+    }
+
+    fn check(&self) {
+        let mut known = 0;
+        for (number, queue) in self.queues.iter().enumerate() {
+            let slots = queue.checked(&self.links);
+            known += slots.len();
+            let expirations: Vec<u64> = slots.iter().map(|slot| self.expires[slot.index()]).collect();
+            assert!(expirations.is_sorted(), "Q{number} is not in the order of expiration");
+            assert_eq!(
+                self.due[number],
+                expirations.first().copied().unwrap_or(NEVER),
+                "Q{number} is due at another time"
+            );
+            for slot in slots {
+                assert_eq!(self.queue[slot.index()] as usize, number, "{slot:?} is in another queue");
+                assert!(self.references[slot.index()] >> number > 0, "{slot:?} is referenced too rarely for Q{number}");
+            }
+        }
+        for slot in self.out.checked(&self.links) {
+            known += 1;
+            assert_eq!(self.queue[slot.index()], OUT, "{slot:?} is not in Qout");
+        }
+        for slot in self.forgotten.checked(&self.links) {
+            assert_eq!(self.queue[slot.index()], NONE, "{slot:?} is forgotten");
+        }
+        assert_eq!(known, self.queue.iter().filter(|&&queue| queue != NONE).count(), "a known slot is in no queue");
+        assert!(self.out.len() <= self.out_most, "Qout is too long");
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        report("lowest_queue", u64::from(self.queues[0].len()));
+        report("history", u64::from(self.out.len()));
+    }
+}

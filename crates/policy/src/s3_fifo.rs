@@ -1,0 +1,199 @@
+//! S3-FIFO: a small FIFO that blocks must be hit in twice to stay, a main FIFO with lazy reinsertion, and a ghost FIFO.
+//!
+//! Deviations and choices:
+//! * Each miss evicts exactly one block: EVICTS ends as soon as one has left, also where it left M to make room there.
+//! * Where S runs empty because all of its blocks moved to M, which happens only where M has no share of the cache, the
+//!   victim comes from M.
+//! * M is full when it holds what S leaves of the cache; room is made in it before the block from S enters.
+//! * A block referenced while it is a ghost leaves the ghost queue before the victim enters it.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// Which queue a slot is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    None,
+    Small,
+    Main,
+    Ghost,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    queue: Queue,
+    /// Hits, capped; the main queue takes one for each reinsertion.
+    freq: u8,
+}
+
+/// The cap of a block's counter, which has two bits: "min(x.freq + 1, 3)".
+const FREQ_MOST: u8 = 3;
+
+/// Simple, scalable caching with three static FIFO queues.
+pub struct S3Fifo {
+    links: Links,
+    state: Vec<State>,
+    /// S: resident slots on probation, the one loaded last first.
+    small: List,
+    /// M: the other resident slots.
+    main: List,
+    /// G: ghosts that left `small`.
+    ghost: List,
+    /// From this many slots in `small` on, it gives the victim.
+    small_share: u32,
+    /// With this many slots, `main` is full.
+    main_share: u32,
+    ghosts_most: u32,
+    capacity: u32,
+    /// The slot that the last call forgot, until the host takes it back.
+    forgotten: Option<Slot>,
+}
+
+impl S3Fifo {
+    /// EVICTS: moves blocks with more than one hit to M until another one becomes a ghost or M has to give a block.
+    #[inline]
+    fn evict_small(&mut self) -> Option<Slot> {
+        while let Some(slot) = self.small.pop_back(&mut self.links) {
+            let state = &mut self.state[slot.index()];
+            if state.freq <= 1 {
+                state.queue = Queue::Ghost;
+                self.ghost.push_front(&mut self.links, slot);
+                return Some(slot);
+            }
+            // "Its access bits are cleared during the move."
+            *state = State { queue: Queue::Main, freq: 0 };
+            let victim = if self.main.len() >= self.main_share { self.evict_main() } else { None };
+            self.main.push_front(&mut self.links, slot);
+            if victim.is_some() {
+                return victim;
+            }
+        }
+        None
+    }
+
+    /// EVICTM: reinserts blocks with hits, one hit less, until there is one without.
+    #[inline]
+    fn evict_main(&mut self) -> Option<Slot> {
+        while let Some(slot) = self.main.pop_back(&mut self.links) {
+            let state = &mut self.state[slot.index()];
+            if state.freq == 0 {
+                state.queue = Queue::None;
+                self.forgotten = Some(slot);
+                return Some(slot);
+            }
+            state.freq -= 1;
+            self.main.push_front(&mut self.links, slot);
+        }
+        None
+    }
+}
+
+impl Configured for S3Fifo {
+    const INFO: Info = Info {
+        name: "s3-fifo",
+        summary: "evicts new blocks early from a small FIFO queue unless they are hit twice, others from a main one",
+        paper: "Yang, Zhang, Qiu, Yue, Rashmi, FIFO Queues are All You Need for Cache Eviction, SOSP 2023",
+        params: &[
+            Param {
+                key: "small",
+                default: "10%",
+                doc: "the length of S from which it gives the victim: a share of the cache or blocks, from 1",
+            },
+            Param {
+                key: "ghost",
+                default: "90%",
+                doc: "how many blocks G remembers: a share of the cache or blocks, from 0; by default what M holds",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<S3Fifo, SpecError> {
+        let (links, [small, main, ghost]) = Links::new(setup.slots);
+        let small_share = params.blocks("small", setup.capacity, 1, setup.capacity)?;
+        Ok(S3Fifo {
+            links,
+            state: vec![State { queue: Queue::None, freq: 0 }; setup.slots as usize],
+            small,
+            main,
+            ghost,
+            small_share,
+            main_share: setup.capacity - small_share,
+            ghosts_most: params.blocks("ghost", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
+            capacity: setup.capacity,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for S3Fifo {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        let freq = &mut self.state[slot.index()].freq;
+        if *freq < FREQ_MOST {
+            *freq += 1;
+        }
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
+        from_small.or_else(|| self.evict_main()).expect("a full cache holds a block")
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        let state = &mut self.state[slot.index()];
+        if state.queue == Queue::Ghost {
+            *state = State { queue: Queue::Main, freq: 0 };
+            self.ghost.unlink(&mut self.links, slot);
+            self.main.push_front(&mut self.links, slot);
+        } else {
+            *state = State { queue: Queue::Small, freq: 0 };
+            self.small.push_front(&mut self.links, slot);
+        }
+        if self.ghost.len() > self.ghosts_most {
+            self.forgotten = self.ghost.pop_back(&mut self.links);
+            if let Some(oldest) = self.forgotten {
+                self.state[oldest.index()].queue = Queue::None;
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        match std::mem::replace(&mut self.state[slot.index()].queue, Queue::None) {
+            Queue::None => unreachable!("only known slots are removed"),
+            Queue::Small => self.small.unlink(&mut self.links, slot),
+            Queue::Main => self.main.unlink(&mut self.links, slot),
+            Queue::Ghost => self.ghost.unlink(&mut self.links, slot),
+        }
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        std::hint::black_box(self.state[slot.index()].freq);
+    }
+
+    fn check(&self) {
+        for (list, queue) in [(&self.small, Queue::Small), (&self.main, Queue::Main), (&self.ghost, Queue::Ghost)] {
+            let members = list.checked(&self.links);
+            let agrees = |slot: &Slot| self.state[slot.index()].queue == queue;
+            assert!(members.iter().all(agrees), "a slot of {queue:?} says otherwise");
+            let all = self.state.iter().filter(|state| state.queue == queue).count();
+            assert_eq!(members.len(), all, "a slot says {queue:?} and is not there");
+        }
+        assert!(self.small.len() + self.main.len() <= self.capacity, "more resident blocks than frames");
+        assert!(self.ghost.len() <= self.ghosts_most, "too many ghosts");
+        assert!(self.state.iter().all(|state| state.freq <= FREQ_MOST), "a counter is above its cap");
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        report("small", self.small.len().into());
+    }
+}

@@ -1,0 +1,107 @@
+//! SIEVE: FIFO with a hand that moves from the oldest block to the newest and evicts the first one not visited since
+//! it last passed. Unlike CLOCK, blocks that stay keep their places, and new ones enter at the head, not at the hand.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// SIEVE.
+pub struct Sieve {
+    links: Links,
+    /// Resident slots, the one loaded last (the paper's head) first.
+    queue: List,
+    /// Where the search for a victim goes on; the tail where there is none.
+    hand: Option<Slot>,
+    /// Whether a slot was hit since the hand passed it; clear where the slot is not resident.
+    visited: Vec<bool>,
+    capacity: u32,
+    /// The evicted slot, until the host takes it back.
+    forgotten: Option<Slot>,
+}
+
+impl Sieve {
+    /// Takes `slot` out, and the hand off it: "p ← o.prev".
+    #[inline]
+    fn unlink(&mut self, slot: Slot) {
+        self.hand = self.queue.before(&self.links, slot);
+        self.queue.unlink(&mut self.links, slot);
+    }
+}
+
+impl Configured for Sieve {
+    const INFO: Info = Info {
+        name: "sieve",
+        summary: "evicts the oldest block not hit since a hand, moving from old to new, last passed it",
+        paper: "Zhang, Yang, Yue, Vigfusson, Rashmi, SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction \
+                Algorithm for Web Caches, NSDI 2024",
+        params: &[],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {
+        let (links, [queue]) = Links::new(setup.slots);
+        Ok(Sieve {
+            links,
+            queue,
+            hand: None,
+            visited: vec![false; setup.slots as usize],
+            capacity: setup.capacity,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for Sieve {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.visited[slot.index()] = true;
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let mut at = self.hand;
+        let victim = loop {
+            let slot = at.or_else(|| self.queue.back(&self.links)).expect("a full cache holds a block");
+            if !std::mem::take(&mut self.visited[slot.index()]) {
+                break slot;
+            }
+            at = self.queue.before(&self.links, slot);
+        };
+        self.unlink(victim);
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        self.queue.push_front(&mut self.links, slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.visited[slot.index()] = false;
+        if self.hand == Some(slot) {
+            self.unlink(slot);
+        } else {
+            self.queue.unlink(&mut self.links, slot);
+        }
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        std::hint::black_box(self.visited[slot.index()]);
+    }
+
+    fn check(&self) {
+        let resident = self.queue.checked(&self.links);
+        assert!(self.queue.len() <= self.capacity, "more blocks in the queue than frames");
+        assert!(self.hand.is_none_or(|hand| resident.contains(&hand)), "the hand points at no resident block");
+        let set = resident.iter().filter(|slot| self.visited[slot.index()]).count();
+        let all = self.visited.iter().filter(|&&bit| bit).count();
+        assert_eq!(set, all, "a block that is not resident has its visited bit set");
+    }
+}

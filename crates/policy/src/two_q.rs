@@ -1,0 +1,154 @@
+//! 2Q, the full version: blocks enter a FIFO, and only those referenced again after they have left it enter an LRU
+//! list.
+//!
+//! Choice: a block of A1out that is referenced leaves A1out before its length is compared with Kout; the paper does
+//! not say when it leaves. The paper compares lengths with shares of the cache, so the shares are rounded down here.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+
+/// Which queue a slot is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    None,
+    A1in,
+    A1out,
+    Am,
+}
+
+/// Two queues.
+pub struct TwoQ {
+    links: Links,
+    queue: Vec<Queue>,
+    /// Resident slots not yet referenced again after their stay here, in FIFO order, the one loaded last first.
+    a1in: List,
+    /// Ghosts that left `a1in`, in FIFO order.
+    a1out: List,
+    /// Resident slots that were referenced while in `a1out`, the most recently used first.
+    am: List,
+    /// Above this many slots in `a1in`, the victim comes from there: Kin.
+    kin: u32,
+    /// At most so many slots are in `a1out`: Kout.
+    kout: u32,
+    capacity: u32,
+    /// The slot that the last call forgot, until the host takes it back.
+    forgotten: Option<Slot>,
+}
+
+impl Configured for TwoQ {
+    const INFO: Info = Info {
+        name: "2q",
+        summary: "keeps blocks referenced again after they left a short queue of new ones, in order of last use",
+        paper: "Johnson, Shasha, 2Q: A Low Overhead High Performance Buffer Management Replacement \
+                Algorithm, VLDB 1994",
+        params: &[
+            Param {
+                key: "in",
+                default: "25%",
+                doc: "Kin, the length of A1in above which it gives the victim: a share of the cache or blocks, from 0",
+            },
+            Param {
+                key: "out",
+                default: "50%",
+                doc: "Kout, how many blocks A1out remembers: a share of the cache or blocks, from 0",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {
+        let (links, [a1in, a1out, am]) = Links::new(setup.slots);
+        Ok(TwoQ {
+            links,
+            queue: vec![Queue::None; setup.slots as usize],
+            a1in,
+            a1out,
+            am,
+            // A full cache with as few slots in A1in as this always has one in Am.
+            kin: params.blocks_within("in", setup.capacity, 0, setup.capacity - 1)?,
+            kout: params.blocks_within("out", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
+            capacity: setup.capacity,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for TwoQ {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        // "If X is on A1in: do nothing."
+        if self.queue[slot.index()] == Queue::Am {
+            self.am.move_to_front(&mut self.links, slot);
+        }
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        if self.a1in.len() > self.kin {
+            // Its identifier goes to the head of A1out; `insert` removes the tail where that is now too long.
+            let victim = self.a1in.pop_back(&mut self.links).expect("A1in is longer than Kin");
+            self.a1out.push_front(&mut self.links, victim);
+            self.queue[victim.index()] = Queue::A1out;
+            return victim;
+        }
+        // "Do not put it on A1out; it hasn't been accessed for a while."
+        let victim = self.am.pop_back(&mut self.links).expect("a full cache with a short A1in has blocks in Am");
+        self.queue[victim.index()] = Queue::None;
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, _access: &Access) {
+        if self.queue[slot.index()] == Queue::A1out {
+            self.a1out.unlink(&mut self.links, slot);
+            self.am.push_front(&mut self.links, slot);
+            self.queue[slot.index()] = Queue::Am;
+        } else {
+            self.a1in.push_front(&mut self.links, slot);
+            self.queue[slot.index()] = Queue::A1in;
+        }
+        if self.a1out.len() > self.kout {
+            self.forgotten = self.a1out.pop_back(&mut self.links);
+            if let Some(oldest) = self.forgotten {
+                self.queue[oldest.index()] = Queue::None;
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        match std::mem::replace(&mut self.queue[slot.index()], Queue::None) {
+            Queue::None => unreachable!("only known slots are removed"),
+            Queue::A1in => self.a1in.unlink(&mut self.links, slot),
+            Queue::A1out => self.a1out.unlink(&mut self.links, slot),
+            Queue::Am => self.am.unlink(&mut self.links, slot),
+        }
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        std::hint::black_box(self.queue[slot.index()]);
+        self.links.warm(slot);
+    }
+
+    fn check(&self) {
+        for (list, queue) in [(&self.a1in, Queue::A1in), (&self.a1out, Queue::A1out), (&self.am, Queue::Am)] {
+            let members = list.checked(&self.links);
+            assert!(members.iter().all(|slot| self.queue[slot.index()] == queue), "a slot of {queue:?} says otherwise");
+            let all = self.queue.iter().filter(|&&other| other == queue).count();
+            assert_eq!(members.len(), all, "a slot says {queue:?} and is not there");
+        }
+        assert!(self.a1in.len() + self.am.len() <= self.capacity, "more resident blocks than frames");
+        assert!(self.a1out.len() <= self.kout, "A1out is longer than Kout");
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        report("a1in", self.a1in.len().into());
+    }
+}

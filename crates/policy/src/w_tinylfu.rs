@@ -1,0 +1,259 @@
+//! W-TinyLFU: a block enters through a small LRU window, and stays only if it was referenced more often of late than the
+//! block that would leave in its place.
+//!
+//! The frequencies come from TinyLFU: a count-min sketch of 4-bit counters, all halved after every sample of references.
+//! The main cache is a segmented LRU (SLRU) of a probation and a protected segment.
+//!
+//! Deviations:
+//! * The four counters of a block stand in one 64-byte line of the sketch, each in another quarter of it, so that a
+//!   reference costs one load from memory. The paper's rows are independent.
+//! * No doorkeeper, the Bloom filter that the paper puts before the sketch to save space.
+//! * A miss is counted when its block enters, after the contest that makes room for it, in which it does not take part.
+//!
+//! This policy hashes: the sketch is keyed by the block itself and not by its slot, so that it remembers what its host
+//! has forgotten. [`mix`] is the hash.
+
+use crate::list::{Links, List};
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Block, Policy, Slot};
+
+/// The hash of a block, from which its counters are chosen: bits 0 to 31 choose the line, modulo the number of lines,
+/// bits 32 + 5 r to 36 + 5 r the counter in row r of the line.
+pub fn mix(block: Block) -> u64 {
+    // The finalizer of SplitMix64, over the block's position displaced by a multiple of the golden ratio per volume.
+    let mut z = block.index.wrapping_add(u64::from(block.volume).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Four rows of 32 counters of 4 bits: each row two words.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line([u64; 8]);
+
+/// A count-min sketch of how often blocks were referenced of late.
+struct Sketch {
+    /// As many as a power of two.
+    lines: Vec<Line>,
+    /// References counted, halved as the counters are.
+    size: u64,
+    /// The paper's sample size W.
+    sample: u64,
+}
+
+impl Sketch {
+    /// Counters in each row per block of the cache, at the least.
+    const WIDTH: u32 = 4;
+
+    fn new(capacity: u32, sample: u64) -> Sketch {
+        let lines = u64::from(capacity) * u64::from(Sketch::WIDTH) / 32;
+        Sketch { lines: vec![Line([0; 8]); lines.max(1).next_power_of_two() as usize], size: 0, sample }
+    }
+
+    fn line(&self, hash: u64) -> usize {
+        hash as u32 as usize & (self.lines.len() - 1)
+    }
+
+    /// For each row, the word in the line and the shift of the counter in the word.
+    fn counters(hash: u64) -> [(usize, u32); 4] {
+        std::array::from_fn(|row| {
+            let counter = (hash >> (32 + 5 * row)) as usize & 31;
+            (2 * row + counter / 16, 4 * (counter as u32 % 16))
+        })
+    }
+
+    fn frequency(&self, hash: u64) -> u64 {
+        let line = &self.lines[self.line(hash)].0;
+        Sketch::counters(hash).map(|(word, shift)| line[word] >> shift & 15).into_iter().min().expect("four rows")
+    }
+
+    fn count(&mut self, hash: u64) {
+        let at = self.line(hash);
+        let line = &mut self.lines[at].0;
+        for (word, shift) in Sketch::counters(hash) {
+            line[word] += u64::from(line[word] >> shift & 15 != 15) << shift;
+        }
+        self.size += 1;
+        if self.size == self.sample {
+            self.halve();
+        }
+    }
+
+    /// The paper's reset: all counters are halved, that of the sample too.
+    fn halve(&mut self) {
+        for word in self.lines.iter_mut().flat_map(|line| &mut line.0) {
+            *word = *word >> 1 & 0x7777_7777_7777_7777;
+        }
+        self.size /= 2;
+    }
+}
+
+const WINDOW: usize = 0;
+const PROBATION: usize = 1;
+const PROTECTED: usize = 2;
+
+/// Window TinyLFU.
+pub struct WTinyLfu {
+    sketch: Sketch,
+    /// By slot, the hash of its block.
+    hash: Vec<u64>,
+    links: Links,
+    /// The window and the two segments of the main cache, each with the most recently used slot first.
+    lists: [List; 3],
+    /// By slot, which of `lists` it is in.
+    list: Vec<u8>,
+    window_most: u32,
+    protected_most: u32,
+    capacity: u32,
+    forgotten: Option<Slot>,
+}
+
+impl WTinyLfu {
+    fn frequency(&self, slot: Slot) -> u64 {
+        self.sketch.frequency(self.hash[slot.index()])
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        self.lists[self.list[slot.index()] as usize].unlink(&mut self.links, slot);
+    }
+
+    fn push(&mut self, list: usize, slot: Slot) {
+        self.list[slot.index()] = list as u8;
+        self.lists[list].push_front(&mut self.links, slot);
+    }
+}
+
+impl Configured for WTinyLfu {
+    const INFO: Info = Info {
+        name: "w-tinylfu",
+        summary: "lets a block into a segmented LRU only if it was referenced more often of late than what would leave",
+        paper: "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM Transactions on \
+                Storage 2017",
+        params: &[
+            Param {
+                key: "window",
+                default: "1%",
+                doc: "blocks in the window, as a share of the cache or a count, from 1",
+            },
+            Param {
+                key: "protected",
+                default: "80%",
+                doc: "blocks in the protected segment, as a share of the cache without its window or a count",
+            },
+            Param {
+                key: "sample",
+                default: "10",
+                doc: "references until all counters are halved, in caches, from 1 to 1000",
+            },
+        ],
+        offline: false,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {
+        let window_most = params.blocks("window", setup.capacity, 1, setup.capacity)?;
+        let main = setup.capacity - window_most;
+        let sample = params.number("sample", 1, 1000)? * u64::from(setup.capacity);
+        let (links, lists) = Links::new(setup.slots);
+        Ok(WTinyLfu {
+            sketch: Sketch::new(setup.capacity, sample),
+            hash: vec![0; setup.slots as usize],
+            links,
+            lists,
+            list: vec![0; setup.slots as usize],
+            window_most,
+            // One less than the main cache, so that a full one has a block on probation.
+            protected_most: params.blocks("protected", main, 0, main.saturating_sub(1))?,
+            capacity: setup.capacity,
+            forgotten: None,
+        })
+    }
+}
+
+impl Policy for WTinyLfu {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.sketch.count(self.hash[slot.index()]);
+        let list = self.list[slot.index()] as usize;
+        if list != PROBATION {
+            self.lists[list].move_to_front(&mut self.links, slot);
+            return;
+        }
+        self.unlink(slot);
+        self.push(PROTECTED, slot);
+        if self.lists[PROTECTED].len() > self.protected_most {
+            let demoted = self.lists[PROTECTED].pop_back(&mut self.links).expect("the segment is not empty");
+            self.push(PROBATION, demoted);
+        }
+    }
+
+    /// The window's victim is the candidate: it is let into the main cache if it is more frequent than the main cache's
+    /// victim, which leaves instead.
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        let candidate = self.lists[WINDOW].pop_back(&mut self.links).expect("a full cache has a full window");
+        let victim = match self.lists[PROBATION].back(&self.links) {
+            Some(victim) if self.frequency(candidate) > self.frequency(victim) => {
+                self.unlink(victim);
+                self.push(PROBATION, candidate);
+                victim
+            }
+            _ => candidate,
+        };
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, access: &Access) {
+        let hash = mix(access.block);
+        self.hash[slot.index()] = hash;
+        self.sketch.count(hash);
+        self.push(WINDOW, slot);
+        if self.lists[WINDOW].len() > self.window_most {
+            let passed = self.lists[WINDOW].pop_back(&mut self.links).expect("the window is not empty");
+            self.push(PROBATION, passed);
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.unlink(slot);
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.links.warm(slot);
+        let hash = self.hash[slot.index()];
+        std::hint::black_box((self.list[slot.index()], self.sketch.lines[self.sketch.line(hash)].0[0]));
+    }
+
+    fn check(&self) {
+        for (number, list) in self.lists.iter().enumerate() {
+            for slot in list.checked(&self.links) {
+                assert_eq!(self.list[slot.index()] as usize, number, "{slot:?} is in another list");
+            }
+        }
+        let [window, probation, protected] = self.lists.each_ref().map(List::len);
+        assert!(window <= self.window_most, "the window is too large");
+        assert!(probation + protected <= self.capacity - self.window_most, "the main cache is too large");
+        assert!(protected <= self.protected_most, "the protected segment is too large");
+        assert!(self.sketch.size < self.sketch.sample, "the counters were not halved");
+        let words = || self.sketch.lines.iter().flat_map(|line| line.0.iter().enumerate());
+        for row in 0..4 {
+            let counters = words().filter(|(word, _)| word / 2 == row).map(|(_, &word)| word);
+            let sum: u64 = counters.map(|word| (0..16).map(|counter| word >> (4 * counter) & 15).sum::<u64>()).sum();
+            // Each reference counts at most once in a row, and halving rounds each counter down but the size only once.
+            assert!(sum <= self.sketch.size + 1, "row {row} has counted more than the references");
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        report("protected", u64::from(self.lists[PROTECTED].len()));
+        report("sample", self.sketch.size);
+    }
+}

@@ -1,0 +1,660 @@
+"use strict";
+
+const source = document.getElementById("report").textContent;
+const report = JSON.parse(source);
+const $ = id => document.getElementById(id);
+
+// Text goes into the document through text nodes only: names and command lines are foreign.
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter(child => child != null));
+  return made;
+}
+
+// ---- numbers ----------------------------------------------------------------------------------------------------
+
+const integer = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const percentOf = (ratio, digits = 1) => ratio == null ? "–" : (100 * ratio).toFixed(digits);
+const points = difference => (difference >= 0 ? "+" : "−") + Math.abs(100 * difference).toFixed(1);
+const whole = n => n == null ? "–" : integer.format(n);
+
+function bytes(n) {
+  if (n == null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) { n /= 1024; unit++; }
+  return `${n >= 100 ? integer.format(n) : threeDigits.format(n)} ${units[unit]}`;
+}
+
+// Axis labels: exact up to six digits, then with as many digits as neighbouring labels need to differ.
+function count(n) {
+  for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"]]) {
+    if (Math.abs(n) >= unit) return `${Number((n / unit).toFixed(4))} ${name}`;
+  }
+  return new Intl.NumberFormat("en", { maximumFractionDigits: 2 }).format(n);
+}
+
+function duration(s) {
+  if (s < 120) return `${threeDigits.format(s)} s`;
+  return s < 7200 ? `${threeDigits.format(s / 60)} min` : `${threeDigits.format(s / 3600)} h`;
+}
+
+const sizeName = size => `${whole(size.blocks)} blocks (${bytes(size.bytes)})`;
+
+// ---- curves -----------------------------------------------------------------------------------------------------
+
+const curves = report.curves.filter(curve => curve.points.length > 0).map((curve, index) => ({
+  ...curve,
+  index,
+  points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks),
+  colour: curve.clairvoyant ? "--ink" : `--c${index % 6}`,
+  dash: [null, [7, 4], [2, 3], [10, 3, 2, 3]][Math.floor(index / 6) % 4],
+  shown: true,
+}));
+const bounds = curves.filter(curve => curve.clairvoyant);
+const choices = curves.filter(curve => !curve.clairvoyant);
+const boundName = bounds.length === 1 ? bounds[0].policy : "the bound";
+
+// The sizes that tables and readouts use: those of two policies, or of as many more as leave 40 sizes or fewer. Exact
+// curves alone have too many to list: then 24 of them, spread over the logarithmic axis.
+const sizes = (() => {
+  const seen = new Map();
+  for (const curve of curves) {
+    for (const { size_blocks: blocks, size_bytes: bytes } of curve.points) {
+      const size = seen.get(blocks) ?? { blocks, bytes, policies: 0 };
+      size.policies++;
+      seen.set(blocks, size);
+    }
+  }
+  const all = [...seen.values()].sort((a, b) => a.blocks - b.blocks);
+  const most = Math.max(...all.map(size => size.policies));
+  for (let policies = Math.min(2, most); policies <= most; policies++) {
+    const listed = all.filter(size => size.policies >= policies);
+    if (listed.length <= 40) return listed;
+  }
+  const listed = all.filter(size => size.policies === most);
+  const [low, high] = [Math.max(1, listed[0].blocks), listed.at(-1).blocks];
+  const wanted = Array.from({ length: 24 }, (_, i) => low * (high / low) ** (i / 23));
+  return [...new Set(wanted.map(blocks => listed.find(size => size.blocks >= blocks) ?? listed.at(-1)))];
+})();
+
+for (const curve of curves) curve.bySize = new Map(curve.points.map(point => [point.size_blocks, point]));
+
+// The policy's miss ratio at a size: measured there, or between its two neighbours.
+function missAt(curve, blocks) {
+  const point = curve.bySize.get(blocks);
+  if (point) return { miss: point.miss_ratio, error: point.error, exact: true };
+  const after = curve.points.findIndex(point => point.size_blocks > blocks);
+  if (after <= 0) return { miss: null };
+  const [a, b] = [curve.points[after - 1], curve.points[after]];
+  const part = (blocks - a.size_blocks) / (b.size_blocks - a.size_blocks);
+  return { miss: a.miss_ratio + part * (b.miss_ratio - a.miss_ratio), exact: false };
+}
+
+const least = (group, blocks) => {
+  const misses = group.map(curve => curve.bySize.get(blocks)?.miss_ratio).filter(miss => miss != null);
+  return misses.length > 0 ? Math.min(...misses) : null;
+};
+const boundAt = blocks => least(bounds, blocks);
+
+const state = { ratio: "miss", scale: "log", unit: "blocks", at: 0 };
+const shownRatio = miss => miss == null ? null : state.ratio === "miss" ? miss : 1 - miss;
+
+function mean(curve) {
+  const misses = sizes.map(size => curve.bySize.get(size.blocks)?.miss_ratio);
+  return misses.some(miss => miss == null) ? null : misses.reduce((a, b) => a + b, 0) / misses.length;
+}
+for (const curve of curves) curve.mean = mean(curve);
+const ranked = choices.filter(curve => curve.mean != null).sort((a, b) => a.mean - b.mean);
+const leader = ranked.length > 1 ? ranked[0] : null;
+
+// ---- plots ------------------------------------------------------------------------------------------------------
+
+const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const plots = [];
+
+// A plot redraws itself from `make` when the theme or the paper changes, and keeps its zoom when the width does.
+// It says on its host what it drew: `data-series` and `data-points`.
+function plot(host, label, height, make) {
+  const self = {
+    chart: null,
+    draw() {
+      self.chart?.destroy();
+      const { data, hooks = {}, cursor = {}, ...options } = make();
+      self.chart = new uPlot({
+        width: host.clientWidth,
+        height,
+        legend: { show: false },
+        focus: { alpha: 1 },
+        padding: [10, 30, 0, 0],
+        cursor: { points: { show: false }, focus: { prox: -1 }, drag: { x: true, y: true, uni: 30 }, ...cursor },
+        hooks: { ...hooks, draw: [...(hooks.draw ?? []), chart => {
+          const drawn = chart.series.map((series, i) => i > 0 && series.show ? chart.data[i] : []);
+          host.dataset.series = drawn.filter(values => values.length > 0).length;
+          host.dataset.points = drawn.flat().filter(value => value != null).length;
+        }] },
+        ...options,
+      }, data, host);
+      self.chart.ctx.canvas.setAttribute("role", "img");
+      self.chart.ctx.canvas.setAttribute("aria-label", label);
+    },
+    fit: () => self.chart.setSize({ width: host.clientWidth, height }),
+  };
+  plots.push(self);
+  self.draw();
+  return self;
+}
+
+addEventListener("resize", () => plots.forEach(plot => plot.fit()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach(plot => plot.draw()));
+for (const event of ["beforeprint", "afterprint"]) {
+  addEventListener(event, () => {
+    document.documentElement.classList.toggle("printing", event === "beforeprint");
+    document.body.style.width = event === "beforeprint" ? "680px" : "";
+    plots.forEach(plot => plot.draw());
+  });
+}
+
+function axis(label, options) {
+  const font = "12px system-ui, 'Liberation Sans', Arial, sans-serif";
+  return {
+    label, font, labelFont: font, labelSize: 20, labelGap: 2,
+    stroke: colour("--ink"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { stroke: colour("--line"), width: 1, size: 5 },
+    ...options,
+  };
+}
+const bottom = (label, options) => axis(label, { size: 30, space: 80, ...options });
+const left = (label, options) => axis(label, {
+  size: (_, labels) => 14 + 7 * Math.max(3, ...(labels ?? []).map(text => text.length)),
+  ...options,
+});
+
+// Ticks of a logarithmic axis: 1-2-5 (or powers of two for bytes), thinned to what fits.
+function logTicks(chart, _, min, max) {
+  const room = Math.max(2, chart.bbox.width / devicePixelRatio / 62);
+  const base = state.unit === "bytes" ? 2 : 10;
+  const ladder = (steps, stride) => {
+    const ticks = [];
+    for (let k = Math.floor(Math.log(min) / Math.log(base) / stride) * stride; base ** k <= max; k += stride) {
+      for (const step of steps) if (step * base ** k >= min && step * base ** k <= max) ticks.push(step * base ** k);
+    }
+    return ticks;
+  };
+  const candidates = base === 2 ? [1, 2, 3, 5, 10].map(stride => ladder([1], stride))
+    : [ladder([1, 2, 3, 4, 5, 6, 8], 1), ladder([1, 2, 5], 1), ladder([1], 1), ladder([1], 2), ladder([1], 3)];
+  return candidates.find(ticks => ticks.length <= room) ?? candidates.at(-1);
+}
+
+function swatch(colourName, dash, width) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  const attributes = { x1: 0, x2: 34, y1: 6, y2: 6, "stroke-width": width, "stroke-dasharray": dash?.join(" ") ?? "none" };
+  for (const [name, value] of Object.entries(attributes)) line.setAttribute(name, value);
+  line.style.stroke = `var(${colourName})`;
+  svg.setAttribute("class", "swatch");
+  svg.setAttribute("aria-hidden", "true");
+  svg.append(line);
+  return svg;
+}
+
+// ---- main chart -------------------------------------------------------------------------------------------------
+
+const lineWidth = curve => curve === leader ? 2.75 : curve.clairvoyant ? 2 : 1.35;
+const sizeOn = point => state.unit === "bytes" ? point.size_bytes ?? point.bytes : point.size_blocks ?? point.blocks;
+
+function errorBars(chart) {
+  chart.ctx.save();
+  for (const curve of curves.filter(curve => curve.shown)) {
+    chart.ctx.strokeStyle = colour(curve.colour);
+    chart.ctx.globalAlpha = chart.series[curve.index + 1].alpha;
+    chart.ctx.lineWidth = devicePixelRatio;
+    chart.ctx.beginPath();
+    for (const point of curve.points.filter(point => point.error > 0 && point.miss_ratio != null)) {
+      const x = chart.valToPos(sizeOn(point), "x", true);
+      if (!(x >= chart.bbox.left && x <= chart.bbox.left + chart.bbox.width)) continue;
+      const y = [-1, 1].map(sign => chart.valToPos(100 * (shownRatio(point.miss_ratio) + sign * point.error), "y", true));
+      const [top, foot] = [chart.bbox.top, chart.bbox.top + chart.bbox.height];
+      chart.ctx.moveTo(x, Math.min(foot, Math.max(top, y[0])));
+      chart.ctx.lineTo(x, Math.min(foot, Math.max(top, y[1])));
+    }
+    chart.ctx.stroke();
+  }
+  chart.ctx.restore();
+}
+
+function curvePlot() {
+  const log = state.scale === "log";
+  const tables = curves.map(curve => {
+    const drawn = log ? curve.points.filter(point => point.size_blocks > 0) : curve.points;
+    return [drawn.map(sizeOn), drawn.map(point => shownRatio(point.miss_ratio) == null ? null : 100 * shownRatio(point.miss_ratio))];
+  });
+  const marker = element("div", { class: "marker" });
+  return {
+    data: uPlot.join(tables),
+    scales: {
+      x: {
+        time: false, distr: log ? 3 : 1, log: state.unit === "bytes" ? 2 : 10,
+        range: (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max],
+      },
+      y: { range: (_, min, max) => [0, min == null ? 100 : Math.min(100, Math.max(1, max * 1.03))] },
+    },
+    axes: [
+      bottom(`Cache size (${state.unit})`, {
+        values: (_, ticks) => ticks.map(state.unit === "bytes" ? bytes : count),
+        filter: (_, ticks) => ticks,
+        ...log && { splits: logTicks },
+        ...!log && state.unit === "bytes" && { incrs: Array.from({ length: 60 }, (_, k) => 2 ** k) },
+      }),
+      left(`${state.ratio === "miss" ? "Miss" : "Hit"} ratio (%)`, { values: (_, ticks) => ticks.map(count) }),
+    ],
+    series: [{}, ...curves.map(curve => ({
+      label: curve.policy,
+      show: curve.shown,
+      stroke: colour(curve.colour),
+      width: lineWidth(curve),
+      dash: curve.dash,
+      points: { show: curve.points.length <= 60, size: curve === leader ? 6 : 4.5, fill: colour(curve.colour), width: 0 },
+    }))],
+    cursor: { x: false, y: false },
+    hooks: {
+      ready: [chart => {
+        chart.over.append(marker);
+        placeMarker(chart, marker);
+      }],
+      setScale: [chart => placeMarker(chart, marker)],
+      setSize: [chart => placeMarker(chart, marker)],
+      setCursor: [chart => {
+        if (!(chart.cursor.left >= 0)) return;
+        const distance = size => Math.abs(chart.valToPos(sizeOn(size), "x") - chart.cursor.left);
+        const nearest = sizes.reduce((best, size, i) => distance(size) < distance(sizes[best]) ? i : best, 0);
+        if (nearest !== state.at) {
+          state.at = nearest;
+          placeMarker(chart, marker);
+          curveLegend();
+        }
+      }],
+      draw: [errorBars],
+    },
+  };
+}
+
+function placeMarker(chart, marker) {
+  const x = chart.valToPos(sizeOn(sizes[state.at]), "x");
+  marker.style.left = `${x}px`;
+  marker.hidden = !(x >= 0 && x <= chart.over.clientWidth);
+}
+
+let curveChart;
+
+function highlight(chosen) {
+  const chart = curveChart.chart;
+  for (const curve of curves) {
+    chart.series[curve.index + 1].width = curve === chosen ? 4 : lineWidth(curve);
+    chart.series[curve.index + 1].alpha = chosen == null || curve === chosen ? 1 : 0.3;
+  }
+  chart.redraw(false);
+}
+
+function toggle(curve, shown) {
+  curve.shown = shown;
+  curveChart.chart.setSeries(curve.index + 1, { show: shown });
+}
+
+// The legend is the readout: all policies at the size pointed at, best first.
+function curveLegend() {
+  const size = sizes[state.at];
+  const bound = boundAt(size.blocks);
+  const rows = curves.map(curve => ({ curve, ...missAt(curve, size.blocks) }))
+    .sort((a, b) => (a.miss ?? 2) - (b.miss ?? 2) || a.curve.index - b.curve.index);
+  const table = element("table", {},
+    element("thead", {}, element("tr", {},
+      element("th", { scope: "col" }, "Policy"),
+      element("th", { scope: "col" }, `${state.ratio} %`),
+      bound == null ? null : element("th", { scope: "col", title: `Percentage points from ${boundName}` }, `${state.ratio === "miss" ? "over" : "under"} ${boundName}`))),
+    element("tbody", {}, ...rows.map(({ curve, miss, error, exact }) => {
+      const button = element("button", {
+        type: "button", "aria-pressed": String(curve.shown), title: "Show or hide this policy",
+        onclick: () => { toggle(curve, !curve.shown); button.setAttribute("aria-pressed", String(curve.shown)); },
+        onfocus: () => highlight(curve), onblur: () => highlight(null),
+      }, swatch(curve.colour, curve.dash, lineWidth(curve)), curve.policy);
+      return element("tr", { class: curve === leader && "leader", onmouseenter: () => highlight(curve), onmouseleave: () => highlight(null) },
+        element("td", {}, button),
+        element("td", { title: exact === false && "Between the sizes that were replayed" },
+          `${exact === false && miss != null ? "≈ " : ""}${percentOf(shownRatio(miss))}${error ? ` ± ${percentOf(error)}` : ""}`),
+        bound == null ? null : element("td", {}, miss == null || curve.clairvoyant ? "" : points(state.ratio === "miss" ? miss - bound : bound - miss)));
+    })));
+  $("curve-at").textContent = `At ${sizeName(size)}`;
+  $("curve-legend").replaceChildren(table);
+}
+
+function curvesSection() {
+  if (curves.length === 0) return;
+  $("curves").hidden = false;
+  const spread = size => {
+    const misses = choices.map(curve => curve.bySize.get(size.blocks)?.miss_ratio).filter(miss => miss != null);
+    return misses.length > 1 ? Math.max(...misses) - Math.min(...misses) : 0;
+  };
+  state.at = sizes.reduce((best, size, i) => spread(size) > spread(sizes[best]) ? i : best, Math.floor(sizes.length / 2));
+  curveLegend();
+  curveChart = plot($("curve-plot"), `Miss ratio against cache size of ${curves.map(curve => curve.policy).join(", ")}`, 460, curvePlot);
+  verdict(sizes[state.at]);
+
+  $("controls").addEventListener("change", event => {
+    state[event.target.name] = event.target.value;
+    curveChart.draw();
+    curveLegend();
+    if (event.target.name === "ratio") {
+      $("curves-title").textContent = `${state.ratio === "miss" ? "Miss" : "Hit"} ratio curves`;
+      resultsSection();
+    }
+  });
+  for (const [id, shown] of [["show-all", true], ["show-none", false]]) {
+    $(id).addEventListener("click", () => { curves.forEach(curve => toggle(curve, shown)); curveLegend(); });
+  }
+  $("unzoom").addEventListener("click", () => curveChart.draw());
+  $("curve-plot").addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step == null) return;
+    event.preventDefault();
+    state.at = Math.min(sizes.length - 1, Math.max(0, state.at + step));
+    placeMarker(curveChart.chart, curveChart.chart.over.querySelector(".marker"));
+    curveLegend();
+  });
+}
+
+function verdict(size) {
+  const at = choices.filter(curve => curve.bySize.get(size.blocks)?.miss_ratio != null)
+    .sort((a, b) => a.bySize.get(size.blocks).miss_ratio - b.bySize.get(size.blocks).miss_ratio);
+  if (at.length < 2) return;
+  const miss = curve => `${curve.policy} misses ${percentOf(curve.bySize.get(size.blocks).miss_ratio)}\u00a0% of the references`;
+  const bound = boundAt(size.blocks);
+  const sentences = [
+    `The policies differ most at ${sizeName(size)}: ${miss(at[0])}, ${miss(at.at(-1))}` +
+      (bound == null ? "." : `; no policy can miss less than ${percentOf(bound)}\u00a0%.`),
+    leader == null ? "" : `Over the ${sizes.length} sizes compared, ${leader.policy} has the lowest mean miss ratio (${percentOf(leader.mean)}\u00a0%), ` +
+      `before ${ranked[1].policy} (${percentOf(ranked[1].mean)}\u00a0%).`,
+  ];
+  $("verdict").textContent = sentences.join(" ");
+}
+
+// ---- tables -----------------------------------------------------------------------------------------------------
+
+// `columns`: { head, note, key: row => number or string or null, text: row => string, title: row => string,
+// best: row => bool, isText, highFirst: whether the first click sorts down }. `sorted` is the column sorted by at first.
+function sortable(table, columns, rows, sorted) {
+  const order = { column: sorted, descending: columns[sorted].highFirst === true };
+  const body = element("tbody");
+  const heads = columns.map((column, i) => element("th", { scope: "col", class: column.isText && "text" },
+    element("button", { type: "button", onclick: () => {
+      order.descending = order.column === i ? !order.descending : column.highFirst === true;
+      order.column = i;
+      fill();
+    } }, column.head), column.note && element("small", {}, column.note)));
+  function fill() {
+    heads.forEach((head, i) => {
+      if (i === order.column) head.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    const { key } = columns[order.column];
+    const compare = (a, b) => typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+    const sortedRows = rows.slice().sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x == null || y == null) return (x == null) - (y == null);
+      return order.descending ? compare(y, x) : compare(x, y);
+    });
+    body.replaceChildren(...sortedRows.map(row => element("tr", {}, ...columns.map(column => element("td", {
+      class: [column.isText && "text", column.best?.(row) && "best"].filter(Boolean).join(" ") || null,
+      title: column.title?.(row),
+    }, column.text(row))))));
+  }
+  fill();
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), body);
+}
+
+function resultsSection() {
+  if (curves.length === 0) return;
+  $("results").hidden = false;
+  const bestAt = new Map(sizes.map(size => [size.blocks, least(choices, size.blocks)]));
+  // Whoever is within half of the last digit shown is as good as the best.
+  const isBest = (curve, blocks) => !curve.clairvoyant && choices.length > 1 && curve.bySize.get(blocks)?.miss_ratio <= bestAt.get(blocks) + 0.0005;
+  const over = (miss, blocks) => {
+    const bound = boundAt(blocks);
+    return miss == null || bound == null ? null : miss - bound;
+  };
+  const highFirst = state.ratio === "hit";
+  const worst = curve => {
+    const overs = sizes.map(size => over(curve.bySize.get(size.blocks)?.miss_ratio, size.blocks)).filter(value => value != null);
+    return overs.length > 0 && !curve.clairvoyant ? Math.max(...overs) : null;
+  };
+
+  $("results-about").textContent = `${state.ratio === "miss" ? "Miss" : "Hit"} ratio in percent by cache size` +
+    (choices.length > 1 ? "; the best at each size is marked." : ".") +
+    (bounds.length > 0 ? ` ${bounds.map(curve => curve.policy).join(", ")} must know the future: “within” is the most percentage points by which a policy falls short at any of these sizes.` : "") +
+    " A heading sorts by its column.";
+
+  sortable($("matrix"), [
+    { head: "Policy", isText: true, key: curve => curve.policy, text: curve => curve.policy },
+    { head: "mean", highFirst, key: curve => shownRatio(curve.mean), text: curve => percentOf(shownRatio(curve.mean)), best: curve => curve === leader },
+    ...bounds.length > 0 ? [{ head: "within", note: `of ${boundName}`, key: worst, text: curve => worst(curve) == null ? "–" : percentOf(worst(curve)) }] : [],
+    ...sizes.map(({ blocks, bytes: size }) => ({
+      head: whole(blocks),
+      note: bytes(size),
+      highFirst,
+      key: curve => shownRatio(curve.bySize.get(blocks)?.miss_ratio),
+      text: curve => percentOf(shownRatio(curve.bySize.get(blocks)?.miss_ratio)),
+      title: curve => {
+        const beyond = over(curve.bySize.get(blocks)?.miss_ratio, blocks);
+        return beyond == null || curve.clairvoyant ? null : `within ${percentOf(beyond, 2)} points of ${boundName}`;
+      },
+      best: curve => isBest(curve, blocks),
+    })),
+  ], curves, 1);
+
+  const rows = curves.flatMap(curve => sizes.filter(size => curve.bySize.has(size.blocks))
+    .map(size => ({ curve, ...curve.bySize.get(size.blocks) })));
+  const number = (head, field, text = whole, note = null) => ({ head, note, key: row => row[field], text: row => text(row[field]) });
+  const has = field => rows.some(row => row[field] != null);
+  sortable($("figures"), [
+    { head: "Policy", isText: true, key: row => row.curve.policy, text: row => row.curve.policy },
+    number("Size", "size_blocks", whole, "blocks"),
+    number("Size", "size_bytes", bytes),
+    number("References", "references"),
+    number("Hits", "hits"),
+    number("Hit ratio", "hit_ratio", ratio => percentOf(ratio, 2), "%"),
+    { ...number("Miss ratio", "miss_ratio", ratio => percentOf(ratio, 2), "%"), best: row => isBest(row.curve, row.size_blocks) },
+    ...has("error") ? [number("Error", "error", error => error == null ? "–" : `± ${percentOf(error, 2)}`, "points")] : [],
+    ...bounds.length > 0 ? [{
+      head: `Over ${boundName}`, note: "points",
+      key: row => over(row.miss_ratio, row.size_blocks),
+      text: row => percentOf(over(row.miss_ratio, row.size_blocks), 2),
+    }] : [],
+    number("Missed", "bytes_missed", bytes),
+    ...has("evictions") ? [number("Evictions", "evictions")] : [],
+    ...has("cpu_s") ? [number("CPU", "cpu_s", s => s == null ? "–" : s.toFixed(3), "s")] : [],
+  ], rows, 1);
+}
+
+// ---- time-space map ---------------------------------------------------------------------------------------------
+
+function mapImage(map, most) {
+  const rgb = ["--low", "--mid", "--high"].map(name => [1, 3, 5].map(i => parseInt(colour(name).slice(i, i + 2), 16)));
+  const image = new ImageData(map.columns, map.rows);
+  map.counts.forEach((count, i) => {
+    if (count === 0) return;
+    const heat = most > 1 ? 2 * Math.log(count) / Math.log(most) : 0;
+    const stop = Math.min(1, Math.floor(heat));
+    const at = 4 * ((map.rows - 1 - Math.floor(i / map.columns)) * map.columns + i % map.columns);
+    for (let c = 0; c < 3; c++) image.data[at + c] = rgb[stop][c] + (heat - stop) * (rgb[stop + 1][c] - rgb[stop][c]);
+    image.data[at + 3] = 255;
+  });
+  const canvas = element("canvas", { width: map.columns, height: map.rows });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+function mapSection() {
+  const map = report.map;
+  if (map == null || map.counts.length !== map.columns * map.rows || !map.counts.some(count => count > 0)) return;
+  $("map").hidden = false;
+  const most = map.counts.reduce((a, b) => Math.max(a, b), 0);
+  $("map-key-low").textContent = "1";
+  $("map-key-high").textContent = `${whole(most)} references in a cell (log scale)`;
+
+  const [[first, last], [low, high]] = [map.references, map.blocks];
+  const [width, height] = [(last - first) / map.columns, (high - low) / map.rows];
+  const spot = { column: 0, row: 0 };
+  const readout = () => {
+    const [x, y] = [first + spot.column * width, low + spot.row * height];
+    const span = (from, size) => {
+      const to = Math.max(Math.floor(from), Math.ceil(from + size) - 1);
+      return to > Math.floor(from) ? `${whole(Math.floor(from))} to ${whole(to)}` : whole(Math.floor(from));
+    };
+    $("map-readout").textContent = `References ${span(x, width)}, blocks ${span(y, height)}: ${whole(map.counts[spot.row * map.columns + spot.column])} in the cell`;
+  };
+  const within = (value, cells) => Math.min(cells - 1, Math.max(0, Math.floor(value)));
+
+  const drawn = plot($("map-plot"), `Density of references over virtual time and block number, ${map.columns} by ${map.rows} cells`, 420, () => {
+    const image = mapImage(map, most);
+    return {
+      data: [[first, last], [low, high]],
+      scales: { x: { time: false, range: (_, min, max) => [min, max] }, y: { range: () => [low, high] } },
+      axes: [
+        bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
+        left("Logical block number", { values: (_, ticks) => ticks.map(count) }),
+      ],
+      series: [{}, { points: { show: false }, width: 0 }],
+      hooks: {
+        drawClear: [chart => {
+          const { ctx, bbox } = chart;
+          const [x0, x1] = [first, last].map(value => chart.valToPos(value, "x", true));
+          const [y0, y1] = [low, high].map(value => chart.valToPos(value, "y", true));
+          ctx.save();
+          ctx.beginPath();
+          ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+          ctx.clip();
+          ctx.imageSmoothingEnabled = x1 - x0 < map.columns || y0 - y1 < map.rows;
+          ctx.drawImage(image, x0, y1, x1 - x0, y0 - y1);
+          ctx.restore();
+        }],
+        setCursor: [chart => {
+          if (!(chart.cursor.left >= 0)) return;
+          spot.column = within((chart.posToVal(chart.cursor.left, "x") - first) / width, map.columns);
+          spot.row = within((chart.posToVal(chart.cursor.top, "y") - low) / height, map.rows);
+          readout();
+        }],
+      },
+    };
+  });
+  $("map-plot").dataset.cells = map.counts.filter(count => count > 0).length;
+  $("map-readout").textContent = "Point at the map, or use the arrow keys, to read a cell.";
+  $("map-plot").addEventListener("keydown", event => {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (step == null) return;
+    event.preventDefault();
+    const chart = drawn.chart;
+    const column = within(spot.column + step[0], map.columns);
+    const row = within(spot.row + step[1], map.rows);
+    chart.setCursor({
+      left: chart.valToPos(first + (column + 0.5) * width, "x"),
+      top: chart.valToPos(low + (row + 0.5) * height, "y"),
+    });
+  });
+}
+
+// ---- inside the policies ----------------------------------------------------------------------------------------
+
+function internalsSection() {
+  const charts = report.internals
+    .map(chart => ({ ...chart, series: chart.series.filter(series => series.samples.length > 0) }))
+    .filter(chart => chart.series.length > 0 && chart.size_blocks > 0);
+  $("internals").hidden = charts.length === 0;
+  for (const { policy, size_blocks: size, series } of charts) {
+    const host = element("div", { class: "plot", tabindex: 0, role: "group", "aria-label": `${policy} at ${whole(size)} blocks; arrow keys read values` });
+    const values = series.map(() => element("span", {}));
+    $("internals-grid").append(element("figure", {},
+      element("h3", {}, `${policy}, ${whole(size)} blocks`),
+      element("p", { class: "row" }, ...series.map(({ name }, i) => element("span", { style: "display: inline-flex; align-items: center; gap: 6px" },
+        swatch(`--c${i % 6}`, null, 2), name, values[i]))),
+      host));
+    const tables = series.map(({ samples }) => [samples.map(([at]) => at), samples.map(([, blocks]) => blocks / size)]);
+    const data = uPlot.join(tables);
+    const percent = tables.every(([, shares]) => shares.every(share => share <= 1));
+    const value = share => share == null ? "" : percent ? `${percentOf(share)} %` : `${share.toFixed(2)} ×`;
+    let at = 0;
+    const drawn = plot(host, `${series.map(({ name }) => name).join(", ")} of ${policy} over virtual time`, 220, () => ({
+      data,
+      scales: { x: { time: false }, y: { range: (_, min, max) => [0, max > 0 ? max * 1.05 : 1] } },
+      axes: [
+        bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
+        left(percent ? "Share of the cache (%)" : "Multiple of the cache size", { values: (_, ticks) => ticks.map(tick => count(percent ? 100 * tick : tick)) }),
+      ],
+      series: [{}, ...series.map(({ name }, i) => ({ label: name, stroke: colour(`--c${i % 6}`), width: 1.25, points: { show: false } }))],
+      cursor: { y: false },
+      hooks: {
+        setCursor: [chart => {
+          if (chart.cursor.idx == null) return;
+          at = chart.cursor.idx;
+          values.forEach((span, i) => { span.textContent = value(data[i + 1][at]); });
+        }],
+      },
+    }));
+    host.addEventListener("keydown", event => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (step == null) return;
+      event.preventDefault();
+      const next = Math.min(data[0].length - 1, Math.max(0, at + step));
+      drawn.chart.setCursor({ left: drawn.chart.valToPos(data[0][next], "x"), top: 0 });
+    });
+  }
+}
+
+// ---- words ------------------------------------------------------------------------------------------------------
+
+function headSection() {
+  const trace = report.trace;
+  document.title = report.title || document.title;
+  $("title").textContent = report.title || "Cache replacement report";
+  const share = part => trace.requests > 0 ? `${whole(part)} (${percentOf(part / trace.requests)} %)` : whole(part);
+  const facts = [
+    ["Trace", trace.name],
+    ["Format", trace.format],
+    ["References", whole(trace.references)],
+    ["Distinct blocks", `${whole(trace.distinct_blocks)} (${bytes(trace.distinct_blocks * trace.block_bytes)})`],
+    ["Block", bytes(trace.block_bytes)],
+    ["Requests", whole(trace.requests)],
+    ["Reads", share(trace.reads)],
+    ["Writes", share(trace.writes)],
+    ["Duration", trace.duration_s == null ? "" : duration(trace.duration_s)],
+  ];
+  $("trace").append(...facts.filter(([, value]) => value).map(([name, value]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  $("command").hidden = !report.command;
+  $("command").firstElementChild.textContent = report.command;
+  $("notes").hidden = report.notes.length === 0;
+  $("notes").querySelector("ul").append(...report.notes.map(note => element("li", {}, note)));
+  $("generator").textContent = report.generator ? `Generated by ${report.generator}.` : "";
+}
+
+function jsonButtons() {
+  $("download").href = URL.createObjectURL(new Blob([source], { type: "application/json" }));
+  $("copy").hidden = navigator.clipboard == null;
+  $("copy").addEventListener("click", async () => {
+    const copied = await navigator.clipboard.writeText(source).then(() => true, () => false);
+    $("copied").textContent = copied ? "Copied." : "The browser does not allow it.";
+  });
+}
+
+headSection();
+curvesSection();
+resultsSection();
+mapSection();
+internalsSection();
+jsonButtons();

@@ -1,0 +1,124 @@
+//! What each replacement policy would have done, as one HTML page that needs neither network nor server.
+//!
+//! The simulator fills a [`Report`]; [`Report::write_html`] writes the page.
+
+mod page;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything the page shows. Sections whose data is empty or absent do not appear.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Headline, such as the name of the workload.
+    pub title: String,
+    /// Command line that produced the results.
+    pub command: String,
+    /// Program and version that produced the results, such as `nigh 0.1.0`.
+    pub generator: String,
+    /// What was replayed.
+    pub trace: Trace,
+    /// One curve per policy, in the order of the legend.
+    pub curves: Vec<Curve>,
+    /// Time-space map of the references.
+    pub map: Option<Map>,
+    /// How the inner quantities of policies changed over time.
+    pub internals: Vec<Internals>,
+    /// Warnings and remarks, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Summary of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// File name, or the generator's description.
+    pub name: String,
+    /// Name of the trace format.
+    pub format: String,
+    /// Block references after requests were split into blocks.
+    pub references: u64,
+    /// Different blocks among the references.
+    pub distinct_blocks: u64,
+    /// Size of a block in bytes.
+    pub block_bytes: u64,
+    /// Requests in the trace.
+    pub requests: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that write.
+    pub writes: u64,
+    /// Seconds from the first request to the last, if the format has times.
+    pub duration_s: Option<f64>,
+}
+
+/// Miss ratio curve of one policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The policy as asked for, such as `lirs:hir=1%`.
+    pub policy: String,
+    /// Whether the policy knows the future, and so is a bound rather than a choice.
+    pub clairvoyant: bool,
+    /// One point per cache size, in any order, no size twice. An exact curve may have thousands.
+    pub points: Vec<Point>,
+}
+
+/// Outcome of one policy at one cache size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Size of the cache in blocks.
+    pub size_blocks: u64,
+    /// Size of the cache in bytes.
+    pub size_bytes: u64,
+    /// References replayed; with sampling, the sampled ones.
+    pub references: u64,
+    /// References among them that hit.
+    pub hits: u64,
+    /// Hits per reference, 0 to 1; with sampling, the estimate for the whole trace.
+    pub hit_ratio: f64,
+    /// `1 - hit_ratio`.
+    pub miss_ratio: f64,
+    /// Estimated absolute error of both ratios, if they come from a sample.
+    pub error: Option<f64>,
+    /// Bytes that had to come from the device.
+    pub bytes_missed: u64,
+    /// Blocks that left the cache, if they were counted.
+    pub evictions: Option<u64>,
+    /// CPU time of the replay in seconds, if this size had a replay of its own.
+    pub cpu_s: Option<f64>,
+}
+
+/// Density of references over virtual time (x) and logical block number (y), reads and writes together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Map {
+    /// Cells along virtual time.
+    pub columns: u32,
+    /// Cells along block numbers.
+    pub rows: u32,
+    /// References per cell: `columns * rows` counts, row by row from the lowest block numbers up, each row from the
+    /// first reference on.
+    pub counts: Vec<u32>,
+    /// Virtual times covered: first reference, and one past the last.
+    pub references: [u64; 2],
+    /// Block numbers covered: lowest, and one past the highest.
+    pub blocks: [u64; 2],
+}
+
+/// Inner quantities of one policy at one cache size over virtual time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Internals {
+    /// The policy as asked for.
+    pub policy: String,
+    /// Size of the cache in blocks.
+    pub size_blocks: u64,
+    /// The quantities, in the order of the legend.
+    pub series: Vec<Series>,
+}
+
+/// One inner quantity, such as the size of LIRS's stack S or the target of CLOCK-Pro's cold blocks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The policy's name for it.
+    pub name: String,
+    /// Index of the reference, and the quantity in blocks after it, by increasing index. The page shows the quantity
+    /// as a share of the cache.
+    pub samples: Vec<(u64, f64)>,
+}

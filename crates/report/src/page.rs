@@ -1,0 +1,94 @@
+//! The page: its template, what fills it, and the report embedded as JSON.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter, Serializer};
+
+use crate::Report;
+
+const TEMPLATE: &str = include_str!("../assets/page.html");
+
+/// Text for each `{{file}}` of the template, except the report itself.
+const ASSETS: [(&str, &str); 5] = [
+    ("page.css", include_str!("../assets/page.css")),
+    ("page.js", include_str!("../assets/page.js")),
+    ("uPlot.LICENSE", include_str!("../assets/uPlot.LICENSE")),
+    ("uPlot.iife.min.js", include_str!("../assets/uPlot.iife.min.js")),
+    ("uPlot.min.css", include_str!("../assets/uPlot.min.css")),
+];
+
+impl Report {
+    /// Writes the page. Every error is one of `out`.
+    pub fn write_html(&self, mut out: impl io::Write) -> io::Result<()> {
+        let mut parts = TEMPLATE.split("{{");
+        out.write_all(parts.next().unwrap_or_default().as_bytes())?;
+        for part in parts {
+            let (name, text) = part.split_once("}}").expect("a placeholder of the template ends");
+            if name == "report" {
+                self.serialize(&mut Serializer::with_formatter(&mut out, InScript(CompactFormatter)))?;
+            } else {
+                let asset = ASSETS.iter().find(|(file, _)| *file == name).expect("the template names an asset");
+                out.write_all(asset.1.as_bytes())?;
+            }
+            out.write_all(text.as_bytes())?;
+        }
+        out.flush()
+    }
+}
+
+/// JSON that can stand in a `script` element. Only strings can contain `<`, and without it neither `</script>` nor
+/// `<!--` can occur.
+struct InScript(CompactFormatter);
+
+impl Formatter for InScript {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        for (i, text) in fragment.split('<').enumerate() {
+            if i > 0 {
+                out.write_all(b"\\u003c")?;
+            }
+            self.0.write_string_fragment(out, text)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn html(report: &Report) -> String {
+        let mut page = Vec::new();
+        report.write_html(&mut page).unwrap();
+        String::from_utf8(page).unwrap()
+    }
+
+    #[test]
+    fn every_placeholder_is_filled() {
+        let page = html(&Report::default());
+        for (name, text) in ASSETS {
+            assert!(page.contains(text), "{name}");
+            assert!(!page.contains(&format!("{{{{{name}}}}}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn embedded_json_is_the_report_and_cannot_end_its_element() {
+        let hostile = "</script><!-- <script> \u{2028}\"\\".to_string();
+        let report = Report { title: hostile.clone(), notes: vec![hostile], ..Report::default() };
+        let page = html(&report);
+        let start = page.find(r#"id="report">"#).unwrap() + r#"id="report">"#.len();
+        let json = &page[start..start + page[start..].find("</script>").unwrap()];
+        assert!(!json.contains('<'));
+        assert_eq!(serde_json::from_str::<Report>(json).unwrap(), report);
+    }
+
+    #[test]
+    fn assets_do_not_end_their_elements() {
+        for (name, text) in ASSETS {
+            for end in ["</script", "</style", "<!--"] {
+                assert!(!text.contains(end), "{name} contains {end}");
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The page as a browser sees it: headless Chromium opens sample reports, and a probe appended to the page counts what
+//! was drawn.
+
+#[path = "sample/mod.rs"]
+mod sample;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use nigh_report::Report;
+use serde_json::Value;
+
+const PROBE: &str = include_str!("probe.js");
+
+/// An installed Chromium; without one the test reports itself skipped.
+fn chromium(test: &str) -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let found = env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .flat_map(|folder| names.map(|name| folder.join(name)))
+        .find(|program| program.is_file());
+    if found.is_none() {
+        println!("skipped: {test}: chromium is not installed");
+    }
+    found
+}
+
+struct Browser<'a> {
+    program: &'a Path,
+    folder: PathBuf,
+}
+
+impl<'a> Browser<'a> {
+    /// A browser that keeps its files in a folder of its own below Cargo's for tests.
+    fn new(program: &'a Path, test: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{test}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self { program, folder }
+    }
+
+    fn run(&self, page: &Path, args: &[String]) -> String {
+        let profile = self.folder.join("profile");
+        let _ = fs::remove_dir_all(&profile);
+        let output = Command::new(self.program)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--hide-scrollbars",
+            ])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .args(args)
+            .arg(format!("file://{}", page.display()))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the probe found on the page of `report` at this width after `script` ran, and a screenshot of it beside the
+    /// page.
+    fn look(&self, name: &str, report: &Report, width: u32, args: &[&str], script: &str) -> Value {
+        let mut page = Vec::new();
+        report.write_html(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let (before, after) = page.rsplit_once("</body>").unwrap();
+        let path = self.folder.join(format!("{name}.html"));
+        fs::write(&path, format!("{before}<script>{script}</script><script>{PROBE}</script></body>{after}")).unwrap();
+
+        let image = self.folder.join(format!("{name}.png"));
+        let shot =
+            [format!("--window-size={width},3300"), format!("--screenshot={}", image.display()), "--dump-dom".into()];
+        let dom = self.run(&path, &args.iter().map(|arg| arg.to_string()).chain(shot).collect::<Vec<_>>());
+        let found = dom.split_once(r#"id="probe" hidden="">"#).expect("the probe ran").1;
+        let found = serde_json::from_str(&decode(found.split_once('<').unwrap().0)).unwrap();
+        assert!(fs::metadata(&image).unwrap().len() > 10_000, "{name}: the screenshot shows something");
+        found
+    }
+}
+
+/// The inverse of JavaScript's `encodeURIComponent`.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        if *byte == b'%' {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
+            rest = &tail[2..];
+        } else {
+            bytes.push(*byte);
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn sample_is_drawn_in_light_and_dark_at_every_width() {
+    let Some(program) = chromium("sample_is_drawn_in_light_and_dark_at_every_width") else { return };
+    let browser = Browser::new(&program, "sample");
+    let report = sample::report();
+    let lru_points = sample::SIZES.len() * 11 + sample::LRU_POINTS;
+    let light = ["--blink-settings=preferredColorScheme=1"];
+    let dark = ["--blink-settings=preferredColorScheme=0"];
+    let views =
+        [("light-700", 700, light), ("light-1600", 1600, light), ("dark-800", 800, dark), ("dark-1920", 1920, dark)];
+    for (name, width, args) in views {
+        let found = browser.look(name, &report, width, &args, "");
+        println!("{name}: {found}");
+        assert_eq!(found["problems"], serde_json::json!([]), "{name}");
+        assert_eq!(found["sections"], serde_json::json!(["notes", "curves", "results", "map", "internals"]), "{name}");
+        assert_eq!(found["overflow"], 0, "{name}");
+        assert_eq!(found["foreign"], 0, "{name}");
+        assert!(found["download"].as_str().unwrap().starts_with("blob:"), "{name}");
+        assert_eq!(
+            found["paper"],
+            if name.starts_with("dark") { "rgb(22, 24, 28)" } else { "rgb(255, 255, 255)" },
+            "{name}"
+        );
+        assert_eq!([&found["legend"], &found["matrix"]], [12, 12], "{name}");
+        assert_eq!(found["figures"], 12 * sample::SIZES.len(), "{name}");
+        assert!(found["marked"].as_u64().unwrap() > sample::SIZES.len() as u64, "{name}: best per size and on average");
+
+        let plots = found["plots"].as_array().unwrap();
+        assert_eq!(plots.len(), 4, "{name}");
+        for plot in plots {
+            let area = plot["width"].as_u64().unwrap() * plot["height"].as_u64().unwrap();
+            assert!(plot["width"].as_u64().unwrap() > 400 && plot["height"].as_u64().unwrap() > 200, "{name}: {plot}");
+            assert!(
+                plot["painted"].as_u64().unwrap() > area / 100 && plot["colours"].as_u64().unwrap() > 20,
+                "{name}: {plot}"
+            );
+            assert!(!plot["label"].as_str().unwrap().is_empty(), "{name}");
+        }
+        assert_eq!([&plots[0]["series"], &plots[0]["points"]], ["12", &lru_points.to_string()], "{name}");
+        assert!(plots[1]["cells"].as_str().unwrap().parse::<u32>().unwrap() > 10_000, "{name}");
+        assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["1", "500"], "{name}");
+        assert_eq!([&plots[3]["series"], &plots[3]["points"]], ["2", "1000"], "{name}");
+    }
+}
+
+#[test]
+fn controls_change_what_is_drawn() {
+    let Some(program) = chromium("controls_change_what_is_drawn") else { return };
+    let browser = Browser::new(&program, "controls");
+    let report = sample::report();
+    let found = browser.look("controls", &report, 1200, &[], include_str!("drive.js"));
+    println!("{found}");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["plots"][0]["series"], "11", "one policy is hidden");
+    let drive = &found["drive"];
+    assert_eq!(drive["pressed"], "false");
+    assert_eq!(drive["ratios"], serde_json::json!(["Miss ratio curves", "Hit ratio curves"]));
+    assert_eq!(drive["caption"], "At 6,000 blocks (23.4 MiB)", "one size right of where the policies differ most");
+    assert_eq!(drive["sorted"], serde_json::json!(["descending", "opt", "ascending", "fifo"]));
+    assert_eq!(drive["cell"], "References 333 to 666, blocks 40 to 79: 0 in the cell");
+    assert_eq!(drive["stack"], format!("{:.2} ×", report.internals[0].series[0].samples[1].1 / 1000.0));
+    assert_eq!(drive["zoomed"], serde_json::json!([0.25, 0.5]));
+    assert_eq!(drive["unzoomed"], true);
+}
+
+#[test]
+fn foreign_text_stays_text() {
+    let Some(program) = chromium("foreign_text_stays_text") else { return };
+    let browser = Browser::new(&program, "foreign");
+    let plain = browser.look("plain", &sample::report(), 1000, &[], "");
+    let hostile = r#"</script><script>throw 1</script><!-- <script> <img src="x" onerror="throw 2"> &lt;"#.to_string();
+    let mut report = sample::report();
+    report.title = hostile.clone();
+    report.command = hostile.clone();
+    report.generator = hostile.clone();
+    report.trace.name = hostile.clone();
+    report.trace.format = hostile.clone();
+    report.notes.push(hostile.clone());
+    report.curves[3].policy = hostile.clone();
+    report.internals[0].policy = hostile.clone();
+    report.internals[0].series[0].name = hostile.clone();
+    let found = browser.look("hostile", &report, 1000, &[], "");
+    assert_eq!(found["title"], hostile);
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
+    assert_eq!([&found["scripts"], &found["figures"]], [&plain["scripts"], &plain["figures"]]);
+}
+
+#[test]
+fn sections_without_data_disappear() {
+    let Some(program) = chromium("sections_without_data_disappear") else { return };
+    let browser = Browser::new(&program, "empty");
+    let found = browser.look("empty", &Report::default(), 1000, &[], "");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["sections"], serde_json::json!([]));
+
+    let mut one = sample::report();
+    one.curves.retain(|curve| curve.policy == "lru");
+    one.map = None;
+    one.internals.clear();
+    one.notes.clear();
+    let found = browser.look("one", &one, 1000, &[], "");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["sections"], serde_json::json!(["curves", "results"]));
+    let listed = found["figures"].as_u64().unwrap();
+    assert!(found["matrix"] == 1 && (16..=24).contains(&listed), "{listed} of the curve's 2,000 sizes in the tables");
+}
+
+#[test]
+fn errors_are_shown() {
+    let Some(program) = chromium("errors_are_shown") else { return };
+    let browser = Browser::new(&program, "errors");
+    let found = browser.look("errors", &sample::report(), 1000, &[], "nothing.here");
+    let shown = "The page could not be drawn completely: Uncaught ReferenceError: nothing is not defined";
+    assert_eq!(found["problems"], serde_json::json!([shown]));
+}
+
+#[test]
+fn many_odd_curves_are_drawn() {
+    let Some(program) = chromium("many_odd_curves_are_drawn") else { return };
+    let browser = Browser::new(&program, "odd");
+    let mut report = sample::report();
+    let template = report.curves[4].clone();
+    report.curves.extend((0..12).map(|i| {
+        let mut curve = template.clone();
+        curve.policy = format!("2q:in={i}%");
+        curve.points.truncate(if i == 0 { 1 } else { 15 - i });
+        curve.points[0].hit_ratio = f64::NAN;
+        curve.points[0].miss_ratio = f64::NAN;
+        for point in &mut curve.points {
+            point.error = Some(0.01);
+            point.miss_ratio += 0.01 * i as f64;
+        }
+        curve
+    }));
+    let mut exact = report.curves[1].clone();
+    exact.policy = "another exact curve".into();
+    report.curves.push(exact);
+    let mut empty = template;
+    empty.points.clear();
+    report.curves.push(empty);
+    let found = browser.look("odd", &report, 1400, &[], "");
+    println!("{found}");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!([&found["legend"], &found["matrix"]], [25, 25]);
+    assert_eq!(found["columns"], 3 + 15, "name, mean, distance to OPT, and the sizes that not only exact curves have");
+    assert_eq!(found["overflow"], 0);
+}
+
+#[test]
+fn page_names_nothing_outside_itself() {
+    let mut page = Vec::new();
+    sample::report().write_html(&mut page).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    let tight: String = page.chars().filter(|c| !c.is_whitespace() && !"\"'".contains(*c)).collect();
+    for reference in
+        ["src=http", "src=//", "href=http", "href=//", "url(http", "url(//", "@import", "fetch(", "XMLHttpRequest"]
+    {
+        assert!(!tight.contains(reference), "{reference}");
+    }
+}

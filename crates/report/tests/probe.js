@@ -1,0 +1,31 @@
+// Adds what it finds to the document: what the page says it drew, and what canvases and layout show.
+addEventListener("load", () => {
+  const plots = [...document.querySelectorAll(".plot")].filter(plot => plot.querySelector("canvas")).map(plot => {
+    const canvas = plot.querySelector("canvas");
+    const pixels = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return { ...plot.dataset, width: canvas.width, height: canvas.height, label: canvas.getAttribute("aria-label"),
+      painted: pixels.filter(pixel => pixel !== 0).length, colours: new Set(pixels).size };
+  });
+  const found = {
+    drive: window.drive,
+    problems: [...document.querySelectorAll(".problem")].map(problem => problem.textContent),
+    plots,
+    legend: document.querySelectorAll("#curve-legend tbody tr").length,
+    matrix: document.querySelectorAll("#matrix tbody tr").length,
+    columns: document.querySelectorAll("#matrix thead th").length,
+    marked: document.querySelectorAll("#matrix td.best").length,
+    figures: document.querySelectorAll("#figures tbody tr").length,
+    sections: [...document.querySelectorAll("section")].filter(section => !section.hidden).map(section => section.id),
+    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    paper: getComputedStyle(document.documentElement).backgroundColor,
+    foreign: document.querySelectorAll("img, iframe, link, object, script[src]").length,
+    scripts: document.scripts.length,
+    title: document.getElementById("title").textContent,
+    download: document.getElementById("download").href,
+  };
+  const node = document.createElement("pre");
+  node.id = "probe";
+  node.hidden = true;
+  node.textContent = encodeURIComponent(JSON.stringify(found));
+  document.body.append(node);
+});

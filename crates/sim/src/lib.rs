@@ -1,0 +1,17 @@
+//! Replays traces against policies.
+//!
+//! [`References`] is a trace decoded once, its blocks numbered densely; every replay shares it. [`replay()`] runs one
+//! policy at one size, [`sweep()`] many in threads, and [`stack::curve`] gives LRU's hits at all sizes in one pass.
+
+pub mod map;
+pub mod number;
+pub mod references;
+pub mod replay;
+pub mod sample;
+pub mod stack;
+pub mod sweep;
+
+pub use references::{Loader, Ops, Options, References};
+pub use replay::{Run, replay};
+pub use sample::Sample;
+pub use sweep::{Job, sweep};

@@ -1,0 +1,228 @@
+//! A trace decoded once: the column of dense block numbers that every replay shares.
+
+use std::sync::Arc;
+
+use nigh_policy::Block;
+use nigh_trace::{Op, Request};
+
+use crate::number::{Numbering, TooMany};
+use crate::sample::Sample;
+
+/// Which requests count as references.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ops {
+    /// Reads and writes.
+    #[default]
+    All,
+    /// Reads only.
+    Reads,
+    /// Writes only.
+    Writes,
+}
+
+/// How requests become references.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes in a block; a power of two.
+    pub block_bytes: u32,
+    /// Which requests count.
+    pub ops: Ops,
+    /// Whether references of a tenant that repeat its one before are dropped.
+    pub collapse: bool,
+    /// Which blocks are taken.
+    pub sample: Option<Sample>,
+    /// At most this many requests are read.
+    pub requests_most: u64,
+}
+
+/// What was read, before anything was dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests of every kind.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Of these, writes.
+    pub writes: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// The earliest and latest time, in nanoseconds on the trace's clock; equal where the format has no time.
+    pub time_ns: (u64, u64),
+    /// References, before sampling.
+    pub references: u64,
+}
+
+impl Totals {
+    fn add(&mut self, batch: &[Request]) {
+        let Some(first) = batch.first() else { return };
+        if self.requests == 0 {
+            self.time_ns = (first.time_ns, first.time_ns);
+        }
+        self.requests += batch.len() as u64;
+        for request in batch {
+            self.time_ns.0 = self.time_ns.0.min(request.time_ns);
+            self.time_ns.1 = self.time_ns.1.max(request.time_ns);
+            let (read, write) = (request.op == Op::Read, request.op == Op::Write);
+            self.reads += u64::from(read);
+            self.writes += u64::from(write);
+            self.bytes += if read || write { u64::from(request.length) } else { 0 };
+        }
+    }
+}
+
+/// The references of a trace, to blocks numbered in the order of their first reference.
+pub struct References {
+    /// The number of the referenced block, reference by reference.
+    pub ids: Vec<u32>,
+    /// The block of each number.
+    pub blocks: Vec<Block>,
+    /// Bytes in a block.
+    pub block_bytes: u32,
+    /// What was read.
+    pub totals: Totals,
+    /// The sample that `ids` are, if they are one.
+    pub sample: Option<Sample>,
+}
+
+impl References {
+    /// How many distinct blocks are referenced.
+    pub fn distinct(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// How many distinct blocks the whole trace has; an estimate where the references are a sample.
+    pub fn distinct_in_trace(&self) -> u64 {
+        match self.sample {
+            Some(sample) => (self.blocks.len() as f64 / sample.rate()).round() as u64,
+            None => self.blocks.len() as u64,
+        }
+    }
+
+    /// For each reference, the position of the next one to the same block; `u32::MAX` for none.
+    pub fn future(&self) -> Arc<[u32]> {
+        let mut later = vec![u32::MAX; self.blocks.len()];
+        let mut next: Arc<[u32]> = std::iter::repeat_n(u32::MAX, self.ids.len()).collect();
+        let column = Arc::get_mut(&mut next).expect("nobody else has it yet");
+        for (at, &id) in self.ids.iter().enumerate().rev() {
+            column[at] = std::mem::replace(&mut later[id as usize], at as u32);
+        }
+        next
+    }
+}
+
+/// Why references could not be gathered.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// More than about four thousand million references or distinct blocks.
+    TooMany,
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::TooMany => {
+                write!(f, "the trace has more references or distinct blocks than can be numbered (4,294,967,231)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<TooMany> for LoadError {
+    fn from(_: TooMany) -> LoadError {
+        LoadError::TooMany
+    }
+}
+
+/// Blocks that wait for their numbers, at most this many and those of one request: they stay in the processor's cache.
+const WAITING_MOST: usize = 1 << 14;
+
+/// Gathers references from batches of requests.
+pub struct Loader {
+    options: Options,
+    block_shift: u32,
+    ids: Vec<u32>,
+    numbering: Numbering,
+    /// Referenced blocks that have no number yet.
+    waiting: Vec<Block>,
+    totals: Totals,
+    /// The block that each tenant referenced last, where repeats are dropped.
+    last: hashbrown::HashMap<u32, Block>,
+}
+
+impl Loader {
+    /// A loader of nothing yet.
+    ///
+    /// # Panics
+    /// If the block size is not a power of two.
+    pub fn new(options: Options) -> Loader {
+        assert!(options.block_bytes.is_power_of_two(), "the block size is a power of two");
+        Loader {
+            options,
+            block_shift: options.block_bytes.trailing_zeros(),
+            ids: Vec::new(),
+            numbering: Numbering::default(),
+            waiting: Vec::new(),
+            totals: Totals::default(),
+            last: hashbrown::HashMap::new(),
+        }
+    }
+
+    /// Adds a batch. Returns whether more is wanted.
+    pub fn push(&mut self, batch: &[Request]) -> Result<bool, LoadError> {
+        let left = self.options.requests_most.saturating_sub(self.totals.requests);
+        let batch = &batch[..batch.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+        self.totals.add(batch);
+        for request in batch {
+            self.push_request(request);
+            if self.waiting.len() >= WAITING_MOST {
+                self.number_waiting()?;
+            }
+        }
+        self.number_waiting()?;
+        Ok(self.totals.requests < self.options.requests_most)
+    }
+
+    #[inline(always)]
+    fn push_request(&mut self, request: &Request) {
+        let wanted = match request.op {
+            Op::Read => self.options.ops != Ops::Writes,
+            Op::Write => self.options.ops != Ops::Reads,
+            Op::Trim | Op::Flush => false,
+        };
+        if !wanted || request.length == 0 {
+            return;
+        }
+        let first = request.offset >> self.block_shift;
+        let last = request.offset.saturating_add(u64::from(request.length - 1)) >> self.block_shift;
+        for index in first..=last {
+            let block = Block { volume: request.volume, index };
+            if self.options.collapse && self.last.insert(request.tenant, block) == Some(block) {
+                continue;
+            }
+            self.totals.references += 1;
+            if self.options.sample.is_none_or(|sample| sample.takes(block)) {
+                self.waiting.push(block);
+            }
+        }
+    }
+
+    fn number_waiting(&mut self) -> Result<(), LoadError> {
+        self.numbering.number(&self.waiting, &mut self.ids)?;
+        self.waiting.clear();
+        if self.ids.len() >= u32::MAX as usize { Err(LoadError::TooMany) } else { Ok(()) }
+    }
+
+    /// The references.
+    pub fn finish(self) -> References {
+        References {
+            ids: self.ids,
+            blocks: self.numbering.into_blocks(),
+            block_bytes: self.options.block_bytes,
+            totals: self.totals,
+            sample: self.options.sample,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One policy at one size over a whole trace.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, SpecError, Stream, Tenant, Visit};
+
+use crate::References;
+
+/// References between two reports of progress and two looks at the gauges, at the least.
+const STRETCH: usize = 1 << 16;
+/// How far ahead a policy is told which slot comes, so that its state is near when it does.
+const AHEAD: usize = 12;
+
+/// What to watch while a policy runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch<'a> {
+    /// The first references, which are replayed but not counted.
+    pub warmup: usize,
+    /// How often the policy's gauges are read, spread evenly over the run.
+    pub gauges: usize,
+    /// Grows by the number of references replayed.
+    pub progress: Option<&'a AtomicU64>,
+}
+
+/// What a replay counted, without the warm-up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// References.
+    pub references: u64,
+    /// References to resident blocks.
+    pub hits: u64,
+    /// Blocks that left to make room.
+    pub evictions: u64,
+    /// Where the references are a sample: the sum over its blocks of the squares of their misses, and else 0.
+    pub misses_squared: u64,
+}
+
+/// A policy's internals over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Series {
+    /// The names of the quantities.
+    pub names: Vec<&'static str>,
+    /// The number of references replayed, and the quantities then.
+    pub points: Vec<(u64, Vec<u64>)>,
+}
+
+/// The result of one replay.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What was counted.
+    pub counts: Counts,
+    /// The policy's gauges over time, if they were asked for and it has any.
+    pub series: Series,
+    /// Processor time of the replay alone, in seconds.
+    pub cpu_s: f64,
+}
+
+/// Replays `references` through the policy `spec` with a cache of `capacity` blocks.
+///
+/// # Panics
+/// If `capacity` is 0.
+pub fn replay(
+    references: &References,
+    spec: &Spec,
+    capacity: u32,
+    future: Option<std::sync::Arc<[u32]>>,
+    watch: Watch,
+) -> Result<Run, SpecError> {
+    assert!(capacity > 0, "a cache holds a block");
+    let distinct = references.distinct();
+    let setup = Setup { capacity, slots: distinct, ghosts: distinct, future };
+    let start = cpu_s();
+    let (counts, series) = nigh_policy::visit(spec, &setup, Host { references, capacity, watch })?;
+    Ok(Run { counts, series, cpu_s: cpu_s() - start })
+}
+
+/// Processor time of this thread, in seconds.
+pub(crate) fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+struct Host<'a> {
+    references: &'a References,
+    capacity: u32,
+    watch: Watch<'a>,
+}
+
+impl Visit for Host<'_> {
+    type Out = (Counts, Series);
+
+    fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> (Counts, Series) {
+        let Host { references, capacity, watch } = self;
+        let ids = &references.ids[..];
+        let warmup = watch.warmup.min(ids.len());
+        let mut cache = Cache::new(references, capacity);
+        let mut series = Series::default();
+        let stretch = STRETCH.min(ids.len() / watch.gauges.max(1)).max(1);
+        let mut at = 0;
+        while at < ids.len() {
+            let mut end = (at + stretch).min(ids.len());
+            if at < warmup {
+                end = end.min(warmup);
+            }
+            cache.run(&mut policy, ids, at..end);
+            if let Some(progress) = watch.progress {
+                progress.fetch_add((end - at) as u64, Ordering::Relaxed);
+            }
+            at = end;
+            if at == warmup {
+                cache.forget_counts();
+            }
+            if watch.gauges > 0 {
+                series.look(&policy, at, ids.len(), watch.gauges);
+            }
+        }
+        cache.counts.references = (ids.len() - warmup) as u64;
+        let squares = cache.misses_of.iter().map(|&misses| u64::from(misses) * u64::from(misses));
+        cache.counts.misses_squared = squares.sum();
+        (cache.counts, series)
+    }
+}
+
+impl Series {
+    /// Adds a point when the next of `wanted` is due at reference `at` of `length`.
+    fn look(&mut self, policy: &impl Policy, at: usize, length: usize, wanted: usize) {
+        if at < (self.points.len() + 1) * length / wanted {
+            return;
+        }
+        let mut values = Vec::with_capacity(self.names.len());
+        let names = &mut self.names;
+        policy.gauges(&mut |name, value| {
+            if values.len() == names.len() {
+                names.push(name);
+            }
+            values.push(value);
+        });
+        if !values.is_empty() {
+            self.points.push((at as u64, values));
+        }
+    }
+}
+
+/// The host's half of a cache: which blocks are resident, and what has been counted.
+struct Cache<'a> {
+    blocks: &'a [Block],
+    /// A bit for each block: whether it is resident.
+    resident: Vec<u64>,
+    free: u32,
+    counts: Counts,
+    /// The misses of each block, where the references are a sample.
+    misses_of: Vec<u32>,
+}
+
+impl<'a> Cache<'a> {
+    fn new(references: &'a References, capacity: u32) -> Cache<'a> {
+        let distinct = references.blocks.len();
+        Cache {
+            blocks: &references.blocks,
+            resident: vec![0; distinct.div_ceil(64)],
+            free: capacity,
+            counts: Counts::default(),
+            misses_of: vec![0; if references.sample.is_some() { distinct } else { 0 }],
+        }
+    }
+
+    fn forget_counts(&mut self) {
+        self.counts = Counts::default();
+        self.misses_of.fill(0);
+    }
+
+    #[inline(always)]
+    fn run<P: Policy>(&mut self, policy: &mut P, ids: &[u32], range: std::ops::Range<usize>) {
+        for at in range {
+            let id = ids[at];
+            policy.warm(Slot(*ids.get(at + AHEAD).unwrap_or(&id)));
+            let slot = Slot(id);
+            let access = Access {
+                // A policy that does not look at the block costs nothing here: the load is never made.
+                block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
+                tenant: Tenant(0),
+                stream: Stream(0),
+                kind: Kind::Read,
+                tick: at as u64,
+            };
+            if self.resident[slot.index() / 64] >> (id % 64) & 1 != 0 {
+                self.counts.hits += 1;
+                policy.hit(slot, &access);
+            } else {
+                self.miss(policy, slot, &access);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn miss<P: Policy>(&mut self, policy: &mut P, slot: Slot, access: &Access) {
+        // Here a slot belongs to its block for ever, so nothing is done with those that are forgotten.
+        while policy.take_forgotten().is_some() {}
+        if self.free == 0 {
+            let victim = policy.evict(slot, access);
+            self.counts.evictions += 1;
+            self.resident[victim.index() / 64] &= !(1 << (victim.0 % 64));
+            while policy.take_forgotten().is_some() {}
+        } else {
+            self.free -= 1;
+        }
+        policy.insert(slot, access);
+        self.resident[slot.index() / 64] |= 1 << (slot.0 % 64);
+        if let Some(misses) = self.misses_of.get_mut(slot.index()) {
+            *misses += 1;
+        }
+    }
+}

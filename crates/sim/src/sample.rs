@@ -1,0 +1,94 @@
+//! Spatially hashed sampling of blocks: SHARDS with the adjustment of SHARDS-adj.
+//!
+//! Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC Construction with SHARDS, FAST 2015. A block is in the sample
+//! when its hash lies below a threshold, so all its references are, or none. A cache of size C is replayed over the
+//! sample with R × C blocks. The sample rarely holds exactly R × N of the N references; section 3.4 of the paper
+//! credits the difference to the smallest sizes, where the very hot blocks that make it would have hit.
+
+use nigh_policy::Block;
+
+/// Which blocks are in the sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    rate: f64,
+    threshold: u64,
+}
+
+/// With fewer sampled blocks than this, the error is larger than the paper measured at any rate.
+pub const BLOCKS_LEAST: usize = 10_000;
+
+impl Sample {
+    /// A sample of about `rate` of the blocks, `0 < rate <= 1`; `None` for another rate.
+    pub fn new(rate: f64) -> Option<Sample> {
+        // 2^64, to which the largest u64 rounds.
+        (rate > 0.0 && rate <= 1.0).then_some(Sample { rate, threshold: (rate * u64::MAX as f64) as u64 })
+    }
+
+    /// The share of the blocks that the sample aims at.
+    pub fn rate(self) -> f64 {
+        self.rate
+    }
+
+    /// Whether `block` is in the sample.
+    #[inline]
+    pub fn takes(self, block: Block) -> bool {
+        hash(block) <= self.threshold
+    }
+
+    /// The size at which a cache of `size` blocks is replayed over the sample; at least 1.
+    pub fn scaled(self, size: u32) -> u32 {
+        ((f64::from(size) * self.rate).round() as u32).max(1)
+    }
+
+    /// The miss ratio of a trace of `references`, of which the blocks of this sample missed `misses` times;
+    /// `misses_squared` is the sum of the squares of the misses of each of them.
+    pub fn estimate(self, references: f64, misses: u64, misses_squared: f64) -> Estimate {
+        let expected = references * self.rate;
+        // Each block is in the sample with probability R, independently of the others: misses / R is the
+        // Horvitz-Thompson estimate of the misses of the whole trace, with a variance of (1 - R) / R² Σ misses².
+        let deviation = ((1.0 - self.rate) * misses_squared).sqrt();
+        Estimate { miss_ratio: (misses as f64 / expected).min(1.0), error: 1.96 * deviation / expected }
+    }
+}
+
+/// A miss ratio estimated from a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The estimated miss ratio of the whole trace.
+    pub miss_ratio: f64,
+    /// Half the width of its 95 % confidence interval, as far as the choice of blocks goes. How much a cache of R × C
+    /// blocks differs from one of C blocks on the same sample is not in it.
+    pub error: f64,
+}
+
+/// The finalizer of SplitMix64 over both halves of the identity.
+#[inline]
+fn hash(block: Block) -> u64 {
+    let mut z = block.index ^ u64::from(block.volume).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_about_its_rate() {
+        let sample = Sample::new(0.1).unwrap();
+        let taken = (0..100_000).filter(|&index| sample.takes(Block { volume: 2, index })).count();
+        assert!((9_700..10_300).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn everything_is_exact() {
+        let all = Sample::new(1.0).unwrap();
+        assert!((0..1_000).all(|index| all.takes(Block { volume: 0, index })));
+        assert_eq!(all.estimate(1_000.0, 250, 900.0), Estimate { miss_ratio: 0.25, error: 0.0 });
+        assert_eq!(Sample::new(0.0), None);
+        assert_eq!(Sample::new(1.1), None);
+        assert_eq!(Sample::new(f64::NAN), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! LRU-2, the procedure of the paper's section 2.1.3 with K = 2, on a table of history control blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Outcome;
+use crate::naive::{Model, Settings};
+
+/// A history control block; times begin at 1, and 0 is "none known".
+#[derive(Clone, Copy, Default)]
+struct History {
+    /// HIST(p,1) and HIST(p,2).
+    hist: [u64; 2],
+    last: u64,
+}
+
+pub(crate) struct Lru2 {
+    capacity: usize,
+    correlated: u64,
+    history: usize,
+    buffer: Vec<u64>,
+    control: BTreeMap<u64, History>,
+    /// Blocks with history that are not in the buffer, the one evicted first in front.
+    retained: Vec<u64>,
+    t: u64,
+}
+
+impl Lru2 {
+    pub(crate) fn new(capacity: usize, settings: Settings) -> Lru2 {
+        Lru2 {
+            capacity,
+            correlated: settings.number("correlated", "0"),
+            history: settings.share("history", "100%", capacity).round() as usize,
+            buffer: Vec::new(),
+            control: BTreeMap::new(),
+            retained: Vec::new(),
+            t: 0,
+        }
+    }
+
+    /// The page with the greatest backward 2-distance among the eligible, or among all where none is eligible;
+    /// of those with an infinite one, the least recently used.
+    fn victim(&self) -> u64 {
+        let all = self.buffer.iter().copied();
+        let eligible: Vec<u64> = all.clone().filter(|q| self.t - self.control[q].last > self.correlated).collect();
+        let candidates = if eligible.is_empty() { all.collect() } else { eligible };
+        let order = |q: &u64| match self.control[q] {
+            History { hist: [_, 0], last } => (0, last),
+            History { hist: [_, second], .. } => (second, 0),
+        };
+        candidates.into_iter().min_by_key(order).expect("a full buffer")
+    }
+}
+
+impl Model for Lru2 {
+    fn access(&mut self, p: u64) -> Outcome {
+        self.t += 1;
+        let t = self.t;
+        if self.buffer.contains(&p) {
+            let History { hist, last } = self.control.get_mut(&p).expect("buffered pages have history");
+            if t - *last > self.correlated {
+                let correl_period_of_refd_page = *last - hist[0];
+                hist[1] = hist[0] + correl_period_of_refd_page;
+                hist[0] = t;
+            }
+            *last = t;
+            return Outcome { hit: true, evicted: None };
+        }
+        let known = self.retained.contains(&p);
+        self.retained.retain(|&q| q != p);
+        let mut evicted = None;
+        if self.buffer.len() == self.capacity {
+            let victim = self.victim();
+            self.buffer.retain(|&q| q != victim);
+            self.retained.push(victim);
+            evicted = Some(victim);
+        }
+        if self.retained.len() > self.history {
+            let purged = self.retained.remove(0);
+            self.control.remove(&purged);
+        }
+        let before = if known { self.control[&p] } else { History::default() };
+        self.control.insert(p, History { hist: [t, before.hist[0]], last: t });
+        self.buffer.push(p);
+        Outcome { hit: false, evicted }
+    }
+
+    fn ghosts(&self) -> BTreeSet<u64> {
+        self.retained.iter().copied().collect()
+    }
+}

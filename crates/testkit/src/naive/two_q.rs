@@ -1,0 +1,60 @@
+//! 2Q, the full version of the paper, on three vectors with the head in front.
+
+use std::collections::BTreeSet;
+
+use crate::Outcome;
+use crate::naive::{Model, Settings};
+
+pub(crate) struct TwoQ {
+    capacity: usize,
+    kin: f64,
+    kout: f64,
+    a1in: Vec<u64>,
+    a1out: Vec<u64>,
+    am: Vec<u64>,
+}
+
+impl TwoQ {
+    pub(crate) fn new(capacity: usize, settings: Settings) -> TwoQ {
+        let kin = settings.share("in", "25%", capacity).min(capacity as f64 - 1.0);
+        let kout = settings.share("out", "50%", capacity);
+        TwoQ { capacity, kin, kout, a1in: Vec::new(), a1out: Vec::new(), am: Vec::new() }
+    }
+
+    /// The procedure `reclaimfor`: what leaves, if there is no free page slot.
+    fn reclaim(&mut self) -> Option<u64> {
+        if self.a1in.len() + self.am.len() < self.capacity {
+            return None;
+        }
+        if self.a1in.len() as f64 <= self.kin {
+            return self.am.pop();
+        }
+        let y = self.a1in.pop();
+        self.a1out.splice(0..0, y);
+        if self.a1out.len() as f64 > self.kout {
+            self.a1out.pop();
+        }
+        y
+    }
+}
+
+impl Model for TwoQ {
+    fn access(&mut self, block: u64) -> Outcome {
+        if let Some(at) = self.am.iter().position(|&x| x == block) {
+            self.am[..=at].rotate_right(1);
+            return Outcome { hit: true, evicted: None };
+        }
+        if self.a1in.contains(&block) {
+            return Outcome { hit: true, evicted: None };
+        }
+        let remembered = self.a1out.iter().position(|&x| x == block).map(|at| self.a1out.remove(at));
+        let evicted = self.reclaim();
+        let queue = if remembered.is_some() { &mut self.am } else { &mut self.a1in };
+        queue.insert(0, block);
+        Outcome { hit: false, evicted }
+    }
+
+    fn ghosts(&self) -> BTreeSet<u64> {
+        self.a1out.iter().copied().collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! W-TinyLFU with every counter of the sketch by itself. It shares with the policy the hash of a block, and how the hash
+//! chooses counters.
+
+use std::collections::BTreeMap;
+
+use nigh_policy::{Block, w_tinylfu::mix};
+
+use crate::Outcome;
+use crate::naive::Model;
+
+struct Sketch {
+    lines: u64,
+    sample: u64,
+    size: u64,
+    /// By line, row and place in the row.
+    counters: BTreeMap<(u64, u64, u64), u64>,
+}
+
+impl Sketch {
+    fn places(&self, block: u64) -> Vec<(u64, u64, u64)> {
+        let hash = mix(Block { volume: 0, index: block });
+        let line = (hash % (1 << 32)) % self.lines;
+        (0..4).map(|row| (line, row, (hash >> (32 + 5 * row)) % 32)).collect()
+    }
+
+    fn add(&mut self, block: u64) {
+        for place in self.places(block) {
+            let counter = self.counters.entry(place).or_insert(0);
+            *counter = (*counter + 1).min(15);
+        }
+        self.size += 1;
+        if self.size == self.sample {
+            self.size /= 2;
+            self.counters.values_mut().for_each(|counter| *counter /= 2);
+        }
+    }
+
+    fn estimate(&self, block: u64) -> u64 {
+        let counter = |place| self.counters.get(place).copied().unwrap_or(0);
+        self.places(block).iter().map(counter).min().expect("four rows")
+    }
+}
+
+pub(crate) struct WTinyLfu {
+    capacity: usize,
+    window_most: usize,
+    protected_most: usize,
+    sketch: Sketch,
+    /// Each with the most recently used block first.
+    window: Vec<u64>,
+    probation: Vec<u64>,
+    protected: Vec<u64>,
+}
+
+impl WTinyLfu {
+    /// `window` and `protected` are shares in percent, `sample` is in caches.
+    pub(crate) fn new(capacity: usize, window: f64, protected: f64, sample: u64) -> WTinyLfu {
+        let share = |whole: usize, percent: f64| (whole as f64 * percent / 100.0).round() as usize;
+        let window_most = share(capacity, window).clamp(1, capacity);
+        let main = capacity - window_most;
+        let mut lines = 1;
+        while lines < capacity as u64 * 4 / 32 {
+            lines *= 2;
+        }
+        WTinyLfu {
+            capacity,
+            window_most,
+            protected_most: share(main, protected).min(main.saturating_sub(1)),
+            sketch: Sketch { lines, sample: sample * capacity as u64, size: 0, counters: BTreeMap::new() },
+            window: Vec::new(),
+            probation: Vec::new(),
+            protected: Vec::new(),
+        }
+    }
+
+    fn hit(&mut self, block: u64) -> bool {
+        let take = |list: &mut Vec<u64>| {
+            let at = list.iter().position(|&other| other == block);
+            at.map(|at| list.remove(at)).is_some()
+        };
+        if take(&mut self.window) {
+            self.window.insert(0, block);
+        } else if take(&mut self.probation) || take(&mut self.protected) {
+            self.protected.insert(0, block);
+        } else {
+            return false;
+        }
+        if self.protected.len() > self.protected_most {
+            self.probation.insert(0, self.protected.pop().expect("too many"));
+        }
+        true
+    }
+
+    fn evict(&mut self) -> u64 {
+        let candidate = self.window.pop().expect("a full window");
+        let Some(&victim) = self.probation.last() else { return candidate };
+        if self.sketch.estimate(candidate) <= self.sketch.estimate(victim) {
+            return candidate;
+        }
+        self.probation.pop();
+        self.probation.insert(0, candidate);
+        victim
+    }
+}
+
+impl Model for WTinyLfu {
+    fn access(&mut self, block: u64) -> Outcome {
+        if self.hit(block) {
+            self.sketch.add(block);
+            return Outcome { hit: true, evicted: None };
+        }
+        let resident = self.window.len() + self.probation.len() + self.protected.len();
+        let evicted = (resident == self.capacity).then(|| self.evict());
+        self.sketch.add(block);
+        self.window.insert(0, block);
+        if self.window.len() > self.window_most {
+            self.probation.insert(0, self.window.pop().expect("too many"));
+        }
+        Outcome { hit: false, evicted }
+    }
+}

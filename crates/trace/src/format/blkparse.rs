@@ -1,0 +1,117 @@
+//! What `blkparse` prints by default, one event a line: device `major,minor`, CPU, sequence number, seconds, process
+//! id, action, kind of request (RWBS), and then for events of requests `sector + sectors` (512 bytes) and the process
+//! name in brackets.
+//!
+//! One action stands for the requests (see [`Action`]); other events are skipped, and so are lines that do not begin
+//! with a digit: the summary at the end. Of the RWBS letters, `D` is a trim, else `W` a write, else `R` a read, and `F`
+//! alone, or without sectors, a flush; `ZA` is a write, and events of no such kind (`N`, other `Z`) are skipped. The device is the volume, numbered
+//! major × 2^20 + minor as in Linux; the process is the tenant.
+
+use std::str::FromStr;
+
+use crate::error::{Bad, unknown_name};
+use crate::text::{Fields, Lines, SECTOR_BYTES, extent_of};
+use crate::{Error, Op, Request};
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MINOR_BITS: u32 = 20;
+const MAJOR_BITS: u32 = 12;
+
+/// The events that are taken as the requests. Each request causes one event of each action, unless it is merged
+/// with or split into others on the way; a completion carries no process of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// `Q`, queued: what was asked for, before the block layer merges.
+    #[default]
+    Queue,
+    /// `D`, issued to the driver: what reaches the device.
+    Issue,
+    /// `C`, completed.
+    Complete,
+}
+
+impl Action {
+    /// Every action that can stand for the requests.
+    pub const ALL: [Action; 3] = [Action::Queue, Action::Issue, Action::Complete];
+
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Queue => "queue",
+            Action::Issue => "issue",
+            Action::Complete => "complete",
+        }
+    }
+
+    fn letter(self) -> &'static [u8] {
+        match self {
+            Action::Queue => b"Q",
+            Action::Issue => b"D",
+            Action::Complete => b"C",
+        }
+    }
+}
+
+impl FromStr for Action {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Action, Error> {
+        let found = Self::ALL.into_iter().find(|action| action.name() == given || action.letter() == given.as_bytes());
+        found.ok_or_else(|| unknown_name("action", given, &Self::ALL.map(Action::name)))
+    }
+}
+
+pub(crate) struct Parser {
+    action: Action,
+}
+
+impl Parser {
+    pub(crate) fn new(action: Action) -> Parser {
+        Parser { action }
+    }
+}
+
+impl Lines for Parser {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
+        if !line.first().is_some_and(u8::is_ascii_digit) {
+            return Ok(None);
+        }
+        let mut fields = Fields::new(line);
+        let major = device_part(&mut fields, MAJOR_BITS, "a major device number")?;
+        let minor = device_part(&mut fields, MINOR_BITS, "a minor device number")?;
+        fields.number("a CPU")?;
+        fields.number("a sequence number")?;
+        let time_ns = fields.time(SECOND_NS, "a time in seconds")?;
+        let tenant = fields.number32("a process id")?;
+        let action = fields.expect("an action")?;
+        if action != self.action.letter() {
+            return Ok(None);
+        }
+        let kind = fields.expect("a kind of request (RWBS)")?;
+        let volume = major << MINOR_BITS | minor;
+        let request = Request { time_ns, volume, tenant, ..Request::default() };
+        let flush = kind.contains(&b'F').then_some(Request { op: Op::Flush, ..request });
+        let op = match kind {
+            _ if kind.starts_with(b"ZA") => Op::Write,
+            _ if kind.starts_with(b"Z") => return Ok(None),
+            _ if kind.contains(&b'D') => Op::Trim,
+            _ if kind.contains(&b'W') => Op::Write,
+            _ if kind.contains(&b'R') => Op::Read,
+            _ => return Ok(flush),
+        };
+        let Some(sector) = fields.next().filter(|field| !field.starts_with(b"[")) else { return Ok(flush) };
+        let sector = crate::text::number(sector).ok_or_else(|| Bad::field(sector, "the number of the first sector"))?;
+        let plus = fields.expect("+")?;
+        if plus != b"+" {
+            return Err(Bad::field(plus, "+"));
+        }
+        let sectors = fields.number("a number of sectors")?;
+        let (offset, length) = extent_of(line, sector, sectors, SECTOR_BYTES)?;
+        Ok(Some(Request { offset, length, op, ..request }))
+    }
+}
+
+fn device_part(fields: &mut Fields, bits: u32, expected: &'static str) -> Result<u32, Bad> {
+    let value = fields.number32(expected)?;
+    if value >> bits == 0 { Ok(value) } else { Err(Bad::field(value.to_string().as_bytes(), expected)) }
+}

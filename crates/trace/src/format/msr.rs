@@ -1,0 +1,57 @@
+//! CSV of the MSR Cambridge traces: timestamp (Windows filetime, 100 ns), host name, disk number, `Read` or `Write`,
+//! offset and size in bytes, and response time (100 ns; may be missing). A header line is skipped.
+//! Each disk of each host is a volume, numbered in order of first appearance.
+
+use std::collections::HashMap;
+
+use crate::Request;
+use crate::error::Bad;
+use crate::text::{Fields, Lines, extent_of, op};
+
+const FILETIME_NS: u64 = 100;
+
+#[derive(Default)]
+pub(crate) struct Parser {
+    /// Keyed by host and disk, with a comma between.
+    volumes: HashMap<Vec<u8>, u32>,
+    /// The key and the number of the last request's volume.
+    last: (Vec<u8>, u32),
+    key: Vec<u8>,
+}
+
+impl Parser {
+    fn volume(&mut self, host: &[u8], disk: &[u8]) -> Result<u32, Bad> {
+        self.key.clear();
+        self.key.extend_from_slice(host);
+        self.key.push(b',');
+        self.key.extend_from_slice(disk);
+        if self.key != self.last.0 {
+            let next = u32::try_from(self.volumes.len()).map_err(|_| Bad::field(host, "fewer than 2^32 volumes"))?;
+            let volume = *self.volumes.entry(self.key.clone()).or_insert(next);
+            self.last = (self.key.clone(), volume);
+        }
+        Ok(self.last.1)
+    }
+}
+
+impl Lines for Parser {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
+        if line.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"timestamp")) {
+            return Ok(None);
+        }
+        let mut fields = Fields::new(line);
+        let time_ns = fields.time(FILETIME_NS, "a timestamp in units of 100 ns")?;
+        let host = fields.expect("a host name")?;
+        let disk = fields.expect("a disk number")?;
+        let kind = fields.expect("Read or Write")?;
+        let op = op(kind).ok_or_else(|| Bad::field(kind, "Read or Write"))?;
+        let first = fields.number("an offset in bytes")?;
+        let count = fields.number("a size in bytes")?;
+        if fields.next().is_some() {
+            fields.end("at most seven fields")?;
+        }
+        let (offset, length) = extent_of(line, first, count, 1)?;
+        let volume = self.volume(host, disk)?;
+        Ok(Some(Request { time_ns, offset, length, volume, op, ..Request::default() }))
+    }
+}

@@ -1,0 +1,37 @@
+//! Where objects that are known by a 64-bit id lie, for the formats of libCacheSim.
+
+use zerocopy::little_endian::U32;
+
+use crate::{Op, Request};
+
+/// The mapping of object ids to places: object `id` is the block `id` of volume 0. So that every id has a place of its
+/// own that ends below 2^64 bytes, ids of 2^k and more, k = 63 - ⌈log2(block size)⌉, lie at `id mod 2^k` in the
+/// volume `id / 2^k`; k is 51 for blocks of 4 KiB.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects {
+    block_bytes: u32,
+    /// k.
+    bits: u32,
+    recorded_sizes: bool,
+}
+
+impl Objects {
+    /// `block_bytes` is at most [`crate::BLOCK_BYTES_MAX`], so that the volumes fit 32 bits.
+    pub(crate) fn new(block_bytes: u32, recorded_sizes: bool) -> Objects {
+        Objects { block_bytes, bits: 63 - block_bytes.next_power_of_two().trailing_zeros(), recorded_sizes }
+    }
+
+    /// A request for object `id` at `seconds`.
+    #[inline]
+    pub(crate) fn request(&self, seconds: U32, id: u64, recorded_bytes: u32) -> Request {
+        const SECOND_NS: u64 = 1_000_000_000;
+        Request {
+            time_ns: u64::from(seconds.get()) * SECOND_NS,
+            offset: (id & ((1 << self.bits) - 1)) * u64::from(self.block_bytes),
+            length: if self.recorded_sizes { recorded_bytes } else { self.block_bytes },
+            volume: (id >> self.bits) as u32,
+            op: Op::Read,
+            ..Request::default()
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! nigh's canonical form: Apache Parquet with one column per field of a request.
+//!
+//! | column | type | encoding |
+//! |---|---|---|
+//! | `time_ns` | uint64 | delta |
+//! | `op` | string: `read`, `write`, `trim`, `flush` | dictionary |
+//! | `volume` | uint32 | dictionary |
+//! | `offset` | uint64, bytes | plain |
+//! | `length` | uint32, bytes | dictionary |
+//! | `tenant` | uint32 | dictionary |
+//! | `stream` | uint64 | dictionary |
+//!
+//! No column has nulls. Pages are compressed with zstd; plain offsets compress to fewer bytes than deltas do on every
+//! recorded block trace tried. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1` and
+//! `nigh.block_bytes`, the block size that the trace was recorded or made for.
+//!
+//! Reading takes any flat Parquet file with a column `offset`. Other columns that are missing have their defaults
+//! (`length`: one block), columns of other names are ignored, and integers may be of either width and sign as long as
+//! the values fit.
+
+mod read;
+mod write;
+
+pub use read::ParquetReader;
+pub use write::ParquetWriter;
+
+/// What a file starts and ends with.
+pub(crate) const MAGIC: &[u8] = b"PAR1";
+
+/// The value of `nigh.schema`.
+const SCHEMA: &str = "1";
+const SCHEMA_KEY: &str = "nigh.schema";
+const BLOCK_BYTES_KEY: &str = "nigh.block_bytes";
+
+/// Why a Parquet file cannot be read as requests.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It is damaged, cut short, or no Parquet file at all.
+    #[error(transparent)]
+    Damaged(#[from] ::parquet::errors::ParquetError),
+    /// Its parts contradict each other.
+    #[error("damaged: {0}")]
+    Inconsistent(&'static str),
+    /// It has no column `offset`.
+    #[error("no column `offset`; the columns are {found}")]
+    NoOffset {
+        /// The columns there are.
+        found: String,
+    },
+    /// A column has a type that its field cannot be read from.
+    #[error("column `{column}` has type {found}, expected {expected}")]
+    Type {
+        /// The column.
+        column: &'static str,
+        /// Its type in the file.
+        found: String,
+        /// The types that can be read.
+        expected: &'static str,
+    },
+    /// A column has no value in some row.
+    #[error("column `{column}` has nulls")]
+    Null {
+        /// The column.
+        column: &'static str,
+    },
+    /// A value cannot be that field's.
+    #[error("row {row}: column `{column}`: found {found}, expected {expected}")]
+    Value {
+        /// The column.
+        column: &'static str,
+        /// The row, counted from 0.
+        row: u64,
+        /// What is there.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// A version of nigh's schema that this program does not know.
+    #[error("nigh.schema is {found:?}; this program reads {SCHEMA:?}")]
+    Schema {
+        /// The version in the file.
+        found: String,
+    },
+}

@@ -1,0 +1,333 @@
+//! Parquet files, read in batches.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+
+use super::{BLOCK_BYTES_KEY, Problem, SCHEMA, SCHEMA_KEY};
+use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Op, Request, Requests};
+
+/// Rows in a batch.
+const BATCH: u64 = 4096;
+
+/// Bytes before the first column chunk and after the footer: the magic number, and with the footer also its length.
+const HEAD_BYTES: u64 = 4;
+const TAIL_BYTES: u64 = 8;
+
+/// Requests from a Parquet file, in the order of its rows.
+///
+/// Counts, places and types in the footer are checked against each other and against the file's size before anything
+/// is read. A damaged page is the `parquet` crate's to notice: it returns errors for what tests could provoke, but it
+/// does not promise never to panic, and a changed byte inside a page that still decompresses goes unnoticed, because
+/// neither it nor most other writers put checksums on pages.
+pub struct ParquetReader {
+    path: PathBuf,
+    file: SerializedFileReader<File>,
+    columns: Vec<Column>,
+    /// Of the row group that is being read, one for each of `columns`.
+    chunks: Vec<Chunk>,
+    next_group: usize,
+    left_in_group: u64,
+    rows: u64,
+    rows_read: u64,
+    block_bytes: u32,
+}
+
+/// Where a field is found, and how its integers are to be understood.
+#[derive(Clone, Copy)]
+struct Column {
+    field: Field,
+    leaf: usize,
+    signed: bool,
+}
+
+/// One column of one row group.
+struct Chunk {
+    column: Column,
+    pages: Pages,
+    levels: Vec<i16>,
+}
+
+enum Pages {
+    Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
+    Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<parquet::data_type::ByteArray>),
+}
+
+impl ParquetReader {
+    /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` stands for the block
+    /// size that the file names.
+    pub fn open(path: impl AsRef<Path>, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
+        let path = path.as_ref().to_owned();
+        let io = |source| Error::Io { path: path.clone(), source };
+        let file = File::open(&path).map_err(io)?;
+        let bytes = file.metadata().map_err(io)?.len();
+        ParquetReader::new(file, bytes, path.clone(), block_bytes).map_err(|problem| Error::Parquet { path, problem })
+    }
+
+    fn new(file: File, bytes: u64, path: PathBuf, block_bytes: Option<u32>) -> Result<ParquetReader, Problem> {
+        let file = SerializedFileReader::new(file)?;
+        let metadata = file.metadata();
+        let text = |key: &str| {
+            let pairs = metadata.file_metadata().key_value_metadata()?;
+            pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+        };
+        if let Some(found) = text(SCHEMA_KEY).filter(|found| *found != SCHEMA) {
+            return Err(Problem::Schema { found: found.to_owned() });
+        }
+        let named = || text(BLOCK_BYTES_KEY)?.parse().ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
+        let block_bytes = block_bytes.or_else(named).unwrap_or(BLOCK_BYTES_DEFAULT);
+        let columns = columns(metadata)?;
+        let rows = check(metadata, &columns, bytes)?;
+        Ok(ParquetReader {
+            path,
+            columns,
+            chunks: Vec::new(),
+            next_group: 0,
+            left_in_group: 0,
+            rows,
+            rows_read: 0,
+            block_bytes,
+            file,
+        })
+    }
+
+    /// How many requests the file holds.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The block size: the one given, or the file's own, or [`BLOCK_BYTES_DEFAULT`].
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn open_group(&mut self) -> Result<(), Problem> {
+        let group = self.file.get_row_group(self.next_group)?;
+        self.left_in_group = group.metadata().num_rows() as u64;
+        self.chunks.clear();
+        for &column in &self.columns {
+            let pages = match group.get_column_reader(column.leaf)? {
+                ColumnReader::Int32ColumnReader(reader) => Pages::Int32(reader, Vec::new()),
+                ColumnReader::Int64ColumnReader(reader) => Pages::Int64(reader, Vec::new()),
+                ColumnReader::ByteArrayColumnReader(reader) => Pages::Text(reader, Vec::new()),
+                _ => unreachable!("columns() chose these three physical types"),
+            };
+            self.chunks.push(Chunk { column, pages, levels: Vec::new() });
+        }
+        self.next_group += 1;
+        Ok(())
+    }
+
+    fn read(&mut self, batch: &mut Vec<Request>) -> Result<(), Problem> {
+        while self.left_in_group == 0 {
+            if self.next_group == self.file.metadata().num_row_groups() {
+                return Ok(());
+            }
+            self.open_group()?;
+        }
+        let rows = self.left_in_group.min(BATCH);
+        batch.resize(rows as usize, Request { length: self.block_bytes, ..Request::default() });
+        for chunk in &mut self.chunks {
+            chunk.fill(batch, self.rows_read)?;
+        }
+        self.left_in_group -= rows;
+        self.rows_read += rows;
+        Ok(())
+    }
+}
+
+impl Requests for ParquetReader {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> crate::Result<()> {
+        batch.clear();
+        if self.rows == 0 {
+            return Err(Error::Empty { path: self.path.clone() });
+        }
+        self.read(batch).map_err(|problem| {
+            batch.clear();
+            Error::Parquet { path: self.path.clone(), problem }
+        })
+    }
+
+    fn progress(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.rows_read as f64 / self.rows as f64)
+    }
+}
+
+/// Finds each field's column, and refuses types that cannot be the field's.
+fn columns(metadata: &ParquetMetaData) -> Result<Vec<Column>, Problem> {
+    let schema = metadata.file_metadata().schema_descr();
+    let mut columns = Vec::new();
+    for field in Field::ALL {
+        let named = |leaf: &usize| schema.column(*leaf).path().parts().first().is_some_and(|name| name == field.name());
+        match (0..schema.num_columns()).find(named) {
+            Some(leaf) => columns.push(Column { field, leaf, signed: is_signed(field, &schema.column(leaf))? }),
+            None if field == Field::Offset => {
+                let found: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
+                return Err(Problem::NoOffset { found: found.join(", ") });
+            }
+            None => {}
+        }
+    }
+    Ok(columns)
+}
+
+/// Whether the column's integers are signed; an error where `field` cannot be read from it.
+fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
+    let logical = column.logical_type_ref();
+    let flat = column.max_rep_level() == 0 && column.path().parts().len() == 1;
+    let (allowed, signed) = match (column.physical_type(), logical) {
+        (Physical::INT32 | Physical::INT64, None) => (field != Field::Op, true),
+        (Physical::INT32 | Physical::INT64, Some(LogicalType::Integer(int))) => (field != Field::Op, int.is_signed),
+        (Physical::INT64, Some(LogicalType::Timestamp(stamp))) => {
+            (field == Field::Time && stamp.unit == TimeUnit::NANOS, true)
+        }
+        (Physical::BYTE_ARRAY, _) => (field == Field::Op, false),
+        _ => (false, false),
+    };
+    if flat && allowed {
+        return Ok(signed);
+    }
+    let logical = logical.map_or_else(String::new, |logical| format!(" ({logical:?})"));
+    Err(Problem::Type {
+        column: field.name(),
+        found: if flat { format!("{}{logical}", column.physical_type()) } else { "list or struct".to_owned() },
+        expected: match field {
+            Field::Op => "string",
+            Field::Time => "an integer of 32 or 64 bits, or a timestamp in nanoseconds",
+            _ => "an integer of 32 or 64 bits",
+        },
+    })
+}
+
+/// Checks the footer's counts and places, and returns the number of rows.
+fn check(metadata: &ParquetMetaData, columns: &[Column], file_bytes: u64) -> Result<u64, Problem> {
+    let leaves = metadata.file_metadata().schema_descr().num_columns();
+    let mut rows = 0u64;
+    for group in metadata.row_groups() {
+        let count = u64::try_from(group.num_rows()).map_err(|_| Problem::Inconsistent("a negative number of rows"))?;
+        rows = rows.checked_add(count).ok_or(Problem::Inconsistent("more than 2^64 rows"))?;
+        if group.num_columns() != leaves {
+            return Err(Problem::Inconsistent("a row group lacks columns of the schema"));
+        }
+        for column in columns {
+            check_chunk(group.column(column.leaf), group.num_rows(), file_bytes)?;
+        }
+    }
+    if u64::try_from(metadata.file_metadata().num_rows()) != Ok(rows) {
+        return Err(Problem::Inconsistent("the row groups do not add up to the file's rows"));
+    }
+    Ok(rows)
+}
+
+fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Result<(), Problem> {
+    if chunk.file_path().is_some() {
+        return Err(Problem::Inconsistent("a column is kept in another file"));
+    }
+    if chunk.num_values() != rows {
+        return Err(Problem::Inconsistent("a column has fewer or more values than there are rows"));
+    }
+    // The size counts from the chunk's first page, which is the dictionary's where there is one.
+    let starts = [Some(chunk.data_page_offset()), chunk.dictionary_page_offset()];
+    let bytes = u64::try_from(chunk.compressed_size()).ok();
+    let first = starts.into_iter().flatten().min().and_then(|start| u64::try_from(start).ok());
+    let end = first.filter(|&first| first >= HEAD_BYTES).zip(bytes).and_then(|(first, bytes)| first.checked_add(bytes));
+    match end {
+        Some(end) if end.checked_add(TAIL_BYTES).is_some_and(|end| end <= file_bytes) => Ok(()),
+        _ => Err(Problem::Inconsistent("a column lies outside of the file")),
+    }
+}
+
+impl Chunk {
+    /// Puts the next values into `batch`, whose first request is row `first_row`.
+    fn fill(&mut self, batch: &mut [Request], first_row: u64) -> Result<(), Problem> {
+        let (column, levels) = (self.column, &mut self.levels);
+        let name = column.field.name();
+        match &mut self.pages {
+            Pages::Int32(reader, values) => {
+                read_values(reader, batch.len(), levels, values, name)?;
+                let integers =
+                    values.iter().map(|&value| if column.signed { value.into() } else { value as u32 as i64 });
+                put_all(column, batch, integers, first_row)
+            }
+            Pages::Int64(reader, values) => {
+                read_values(reader, batch.len(), levels, values, name)?;
+                put_all(column, batch, values.iter().copied(), first_row)
+            }
+            Pages::Text(reader, values) => {
+                read_values(reader, batch.len(), levels, values, name)?;
+                for (row, (request, text)) in batch.iter_mut().zip(values.iter()).enumerate() {
+                    request.op = parse_op(text.data()).ok_or_else(|| Problem::Value {
+                        column: name,
+                        row: first_row + row as u64,
+                        found: format!("{:?}", String::from_utf8_lossy(text.data().get(..40).unwrap_or(text.data()))),
+                        expected: "read, write, trim or flush",
+                    })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads exactly `rows` values.
+fn read_values<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    levels: &mut Vec<i16>,
+    values: &mut Vec<T::T>,
+    column: &'static str,
+) -> Result<(), Problem> {
+    values.clear();
+    levels.clear();
+    let (records, present, _) = reader.read_records(rows, Some(levels), None, values)?;
+    if records != rows {
+        return Err(Problem::Inconsistent("a column ends early"));
+    }
+    if present != rows { Err(Problem::Null { column }) } else { Ok(()) }
+}
+
+/// Puts integers, as the bits of an `i64`, into the field of `column`.
+fn put_all(
+    column: Column,
+    batch: &mut [Request],
+    integers: impl Iterator<Item = i64>,
+    first_row: u64,
+) -> Result<(), Problem> {
+    for (row, (request, integer)) in batch.iter_mut().zip(integers).enumerate() {
+        put(column, request, integer).ok_or_else(|| Problem::Value {
+            column: column.field.name(),
+            row: first_row + row as u64,
+            found: if column.signed { integer.to_string() } else { (integer as u64).to_string() },
+            expected: match column.field {
+                Field::Time | Field::Offset | Field::Stream => "a number from 0 to 2^64 - 1",
+                _ => "a number from 0 to 2^32 - 1",
+            },
+        })?;
+    }
+    Ok(())
+}
+
+fn put(column: Column, request: &mut Request, integer: i64) -> Option<()> {
+    let value = if column.signed { u64::try_from(integer).ok()? } else { integer as u64 };
+    match column.field {
+        Field::Time => request.time_ns = value,
+        Field::Offset => request.offset = value,
+        Field::Stream => request.stream = value,
+        Field::Volume => request.volume = value.try_into().ok()?,
+        Field::Length => request.length = value.try_into().ok()?,
+        Field::Tenant => request.tenant = value.try_into().ok()?,
+        Field::Op => unreachable!("columns() reads it from text only"),
+    }
+    Some(())
+}
+
+fn parse_op(text: &[u8]) -> Option<Op> {
+    Op::ALL.into_iter().find(|op| op.name().as_bytes().eq_ignore_ascii_case(text))
+}

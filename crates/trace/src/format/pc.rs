@@ -1,0 +1,115 @@
+//! CSV of accesses with the identity of the issuing code: `t_us,pid,app,op,file_id,off,len,pc5,pc8,pc16,ra0` and
+//! columns that are ignored; a header line is skipped. `pcN` is a hash over the N innermost return addresses and
+//! `ra0` the innermost one, in hexadecimal.
+//!
+//! The process is the tenant, the file the volume, the stream a column of choice. Operations whose name contains
+//! `read`, and `mmap`, are reads; those with `write` writes; those with `sync` flushes. A request of length 0 (at the
+//! end of a file) stays one.
+
+use std::str::FromStr;
+
+use crate::error::{Bad, Error, unknown_name};
+use crate::text::{Lines, extent_of, hexadecimal, number};
+use crate::{Op, Request};
+
+const MICROSECOND_NS: u64 = 1000;
+
+/// The column that identifies the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stream {
+    /// Hash over the 5 innermost return addresses.
+    Pc5,
+    /// Hash over the 8 innermost return addresses.
+    #[default]
+    Pc8,
+    /// Hash over the 16 innermost return addresses.
+    Pc16,
+    /// The innermost return address.
+    Ra0,
+    /// The file.
+    File,
+}
+
+impl Stream {
+    /// Every choice.
+    pub const ALL: [Stream; 5] = [Stream::Pc5, Stream::Pc8, Stream::Pc16, Stream::Ra0, Stream::File];
+
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Pc5 => "pc5",
+            Stream::Pc8 => "pc8",
+            Stream::Pc16 => "pc16",
+            Stream::Ra0 => "ra0",
+            Stream::File => "file",
+        }
+    }
+}
+
+impl FromStr for Stream {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Stream, Error> {
+        let found = Self::ALL.into_iter().find(|stream| stream.name() == given);
+        found.ok_or_else(|| unknown_name("stream", given, &Self::ALL.map(Stream::name)))
+    }
+}
+
+pub(crate) struct Parser {
+    stream: Stream,
+}
+
+impl Parser {
+    pub(crate) fn new(stream: Stream) -> Parser {
+        Parser { stream }
+    }
+}
+
+impl Lines for Parser {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
+        if line.starts_with(b"t_us,") {
+            return Ok(None);
+        }
+        let mut fields = line.split(|&byte| byte == b',');
+        let mut next = |expected| fields.next().ok_or_else(|| Bad::end_of_line(expected));
+        let time = next("a time in microseconds")?;
+        let pid = next("a process id")?;
+        let _app = next("the name of a program")?;
+        let call = next("an operation")?;
+        let file = next("the number of a file")?;
+        let offset = next("an offset in bytes")?;
+        let length = next("a length in bytes")?;
+        let codes = [next("the hash pc5")?, next("the hash pc8")?, next("the hash pc16")?, next("the address ra0")?];
+
+        let whole = |field, expected| number(field).ok_or_else(|| Bad::field(field, expected));
+        let number32 = |field, expected| {
+            number(field).and_then(|value| u32::try_from(value).ok()).ok_or_else(|| Bad::field(field, expected))
+        };
+        let time_ns = number(time).and_then(|us| us.checked_mul(MICROSECOND_NS));
+        let time_ns = time_ns.ok_or_else(|| Bad::field(time, "a time in microseconds"))?;
+        let volume = number32(file, "the number of a file")?;
+        let (offset, length) =
+            extent_of(line, whole(offset, "an offset in bytes")?, whole(length, "a length in bytes")?, 1)?;
+        let code = |column: &[u8]| hexadecimal(column).ok_or_else(|| Bad::field(column, "a hexadecimal number"));
+        let [pc5, pc8, pc16, ra0] = codes;
+        let stream = match self.stream {
+            Stream::Pc5 => code(pc5)?,
+            Stream::Pc8 => code(pc8)?,
+            Stream::Pc16 => code(pc16)?,
+            Stream::Ra0 => code(ra0)?,
+            Stream::File => volume.into(),
+        };
+        let op = op(call).ok_or_else(|| Bad::field(call, "a kind of read, write, mmap or sync"))?;
+        Ok(Some(Request { time_ns, offset, length, volume, tenant: number32(pid, "a process id")?, op, stream }))
+    }
+}
+
+fn op(call: &[u8]) -> Option<Op> {
+    let contains = |part: &[u8]| call.windows(part.len()).any(|window| window == part);
+    match call {
+        _ if contains(b"read") || contains(b"mmap") => Some(Op::Read),
+        _ if contains(b"write") => Some(Op::Write),
+        _ if contains(b"sync") => Some(Op::Flush),
+        _ => None,
+    }
+}

@@ -1,0 +1,261 @@
+//! The text that describes a generator.
+//!
+//! ```text
+//! phases     = mix { "," mix }
+//! mix        = component { "+" component } [ "@" count ]
+//! component  = name { ":" key "=" value }
+//! ```
+//!
+//! Components of a mix are interleaved at random, by their weights. Phases follow one another and start over after
+//! the last; each lasts `count` requests, or an equal share of all requests where no phase has a count.
+//! A count may end in k, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024).
+
+use super::{COMPONENT_PARAMS, GeneratorInfo, REGISTRY};
+
+/// Why a generator could not be made from its description.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No generator has that name.
+    #[error("no generator is called {name:?}; there are {}", names())]
+    UnknownGenerator {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The generator has no such parameter.
+    #[error("{generator} has no parameter {key:?}; it has {}", keys(generator))]
+    UnknownParam {
+        /// The generator.
+        generator: &'static str,
+        /// The key that was given.
+        key: String,
+    },
+    /// Not of the form `name:key=value+name:key=value@count,…`.
+    #[error("{text:?} is not of the form name:key=value:key=value")]
+    Syntax {
+        /// The part that could not be read.
+        text: String,
+    },
+    /// A parameter has a value it cannot have.
+    #[error("{generator}: {key}={value}: expected {expected}")]
+    BadValue {
+        /// The generator.
+        generator: &'static str,
+        /// The parameter.
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What is allowed.
+        expected: String,
+    },
+    /// The number behind a phase's `@` is not a count.
+    #[error("@{text}: expected the number of requests the phase lasts, at least 1")]
+    BadCount {
+        /// What was given.
+        text: String,
+    },
+    /// Some phases have a count of requests and some have none.
+    #[error("either every phase has a count of requests (@count) or none has")]
+    MixedCounts,
+    /// A component's blocks end beyond the last byte a request can name.
+    #[error("{generator}: its blocks end beyond 2^64 bytes")]
+    TooLarge {
+        /// The generator.
+        generator: &'static str,
+    },
+    /// An option common to all components has a value it cannot have.
+    #[error("{option}: expected {expected}")]
+    BadCommon {
+        /// The option's name.
+        option: &'static str,
+        /// What is allowed.
+        expected: &'static str,
+    },
+}
+
+fn names() -> String {
+    REGISTRY.iter().map(|info| info.name).collect::<Vec<_>>().join(", ")
+}
+
+fn keys(generator: &str) -> String {
+    let own = REGISTRY.iter().find(|info| info.name == generator).map_or(&[][..], |info| info.params);
+    own.iter().chain(COMPONENT_PARAMS).map(|param| param.key).collect::<Vec<_>>().join(", ")
+}
+
+/// Components that are interleaved, and for how long.
+pub(super) struct Mix {
+    pub(super) parts: Vec<Part>,
+    /// Requests that the phase lasts, where the text says.
+    pub(super) requests: Option<u64>,
+}
+
+/// One component as asked for.
+pub(super) struct Part {
+    pub(super) info: &'static GeneratorInfo,
+    given: Vec<(&'static str, String)>,
+}
+
+/// Reads a whole description: the phases, each a mix of components.
+pub(super) fn parse(text: &str) -> Result<Vec<Mix>, SpecError> {
+    let phases = text.split(',').map(parse_mix).collect::<Result<Vec<_>, _>>()?;
+    let counted = phases.iter().filter(|phase| phase.requests.is_some()).count();
+    if counted != 0 && counted != phases.len() {
+        return Err(SpecError::MixedCounts);
+    }
+    Ok(phases)
+}
+
+fn parse_mix(text: &str) -> Result<Mix, SpecError> {
+    let (parts, requests) = match text.split_once('@') {
+        None => (text, None),
+        Some((parts, count)) => match parse_count(count.trim()) {
+            Some(count) if count > 0 => (parts, Some(count)),
+            _ => return Err(SpecError::BadCount { text: count.trim().to_owned() }),
+        },
+    };
+    Ok(Mix { parts: parts.split('+').map(parse_part).collect::<Result<_, _>>()?, requests })
+}
+
+fn parse_part(text: &str) -> Result<Part, SpecError> {
+    let mut words = text.split(':');
+    let name = words.next().unwrap_or_default().trim().to_ascii_lowercase();
+    let info = REGISTRY
+        .iter()
+        .find(|info| info.name == name)
+        .ok_or_else(|| SpecError::UnknownGenerator { name: name.clone() })?;
+    let mut given: Vec<(&'static str, String)> = Vec::new();
+    for word in words {
+        let syntax = || SpecError::Syntax { text: text.trim().to_owned() };
+        let (key, value) = word.split_once('=').ok_or_else(syntax)?;
+        let (key, value) = (key.trim(), value.trim());
+        let param = info
+            .params
+            .iter()
+            .chain(COMPONENT_PARAMS)
+            .find(|param| param.key == key)
+            .ok_or_else(|| SpecError::UnknownParam { generator: info.name, key: key.to_owned() })?;
+        if value.is_empty() || given.iter().any(|(other, _)| *other == key) {
+            return Err(syntax());
+        }
+        given.push((param.key, value.to_owned()));
+    }
+    Ok(Part { info, given })
+}
+
+fn parse_count(text: &str) -> Option<u64> {
+    const SUFFIXES: [(&str, u64); 6] =
+        [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    let (digits, unit) = SUFFIXES
+        .iter()
+        .find_map(|&(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, unit)))
+        .unwrap_or((text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Part {
+    /// The value given for `key`, or the default of the generator's own parameter.
+    fn text(&self, key: &'static str) -> &str {
+        if let Some(value) = self.given(key) {
+            return value;
+        }
+        let param = self.info.params.iter().find(|param| param.key == key);
+        param.unwrap_or_else(|| panic!("{} has no parameter {key} with a default", self.info.name)).default
+    }
+
+    fn given(&self, key: &'static str) -> Option<&str> {
+        self.given.iter().find(|(given, _)| *given == key).map(|(_, value)| value.as_str())
+    }
+
+    fn bad(&self, key: &'static str, value: &str, expected: impl Into<String>) -> SpecError {
+        let (value, expected) = (value.to_owned(), expected.into());
+        SpecError::BadValue { generator: self.info.name, key, value, expected }
+    }
+
+    fn parse_within(&self, key: &'static str, text: &str, least: u64, most: u64) -> Result<u64, SpecError> {
+        parse_count(text)
+            .filter(|count| (least..=most).contains(count))
+            .ok_or_else(|| self.bad(key, text, format!("a count from {least} to {most}, such as 500 or 20k")))
+    }
+
+    /// A count in `least..=most`.
+    pub(super) fn count(&self, key: &'static str, least: u64, most: u64) -> Result<u64, SpecError> {
+        self.parse_within(key, self.text(key), least, most)
+    }
+
+    /// A count in `least..=most`, where one is given.
+    pub(super) fn optional_count(&self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, SpecError> {
+        self.given(key).map(|text| self.parse_within(key, text, least, most)).transpose()
+    }
+
+    fn parse_number(&self, key: &'static str, text: &str, least: f64, most: f64) -> Result<f64, SpecError> {
+        text.parse::<f64>()
+            .ok()
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| self.bad(key, text, format!("a number from {least} to {most}")))
+    }
+
+    /// A number in `least..=most`.
+    pub(super) fn number(&self, key: &'static str, least: f64, most: f64) -> Result<f64, SpecError> {
+        self.parse_number(key, self.text(key), least, most)
+    }
+
+    /// A share from 0 to 1, where one is given.
+    pub(super) fn optional_share(&self, key: &'static str) -> Result<Option<f64>, SpecError> {
+        self.given(key).map(|text| self.parse_number(key, text, 0.0, 1.0)).transpose()
+    }
+
+    /// Which of `words` the value is.
+    pub(super) fn word(&self, key: &'static str, words: &[&'static str]) -> Result<&'static str, SpecError> {
+        let text = self.text(key);
+        let known = words.iter().find(|word| **word == text).copied();
+        known.ok_or_else(|| self.bad(key, text, words.join(" or ")))
+    }
+
+    /// Whether the value is the word `yes`; only `yes` and `no` are allowed.
+    pub(super) fn yes(&self, key: &'static str) -> Result<bool, SpecError> {
+        Ok(self.word(key, &["yes", "no"])? == "yes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_decimal_and_binary_suffixes() {
+        assert_eq!(parse_count("17"), Some(17));
+        assert_eq!(parse_count("20k"), Some(20_000));
+        assert_eq!(parse_count("3Mi"), Some(3 << 20));
+        assert_eq!(parse_count("1G"), Some(1_000_000_000));
+        for bad in ["", "k", "-1", "1.5k", "1kk", "99999999999G"] {
+            assert_eq!(parse_count(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_phases_of_mixes_of_components() {
+        let phases = parse("zipf:blocks=10:alpha=0.8 + scan:weight=3@50k, loop@1k").unwrap();
+        let shape: Vec<_> = phases.iter().map(|mix| (mix.parts.len(), mix.requests)).collect();
+        assert_eq!(shape, [(2, Some(50_000)), (1, Some(1000))]);
+        assert_eq!(phases[0].parts[0].number("alpha", 0.0, 10.0), Ok(0.8));
+        assert_eq!(phases[0].parts[1].optional_count("weight", 1, 10), Ok(Some(3)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let message = |text: &str| parse(text).map(|_| ()).unwrap_err().to_string();
+        assert!(message("zapf").starts_with("no generator is called \"zapf\"; there are "));
+        assert_eq!(
+            message("loop:alpha=1"),
+            "loop has no parameter \"alpha\"; it has blocks, weight, tenant, region, writes"
+        );
+        assert_eq!(message("loop:blocks"), "\"loop:blocks\" is not of the form name:key=value:key=value");
+        assert_eq!(
+            message("loop:blocks=1:blocks=2"),
+            "\"loop:blocks=1:blocks=2\" is not of the form name:key=value:key=value"
+        );
+        assert_eq!(message("loop@0"), "@0: expected the number of requests the phase lasts, at least 1");
+        assert_eq!(message("loop@5,scan"), "either every phase has a count of requests (@count) or none has");
+        assert!(message("loop,").starts_with("no generator is called \"\""));
+    }
+}

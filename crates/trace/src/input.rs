@@ -1,0 +1,171 @@
+//! The bytes of a trace: a file or standard input, decompressed as its first bytes say.
+
+use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Error, Result};
+
+/// What one read asks for; it stays within the second-level cache.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Longest line or header a format may ask for.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+/// What a decompressor reads at a time.
+const COMPRESSED_BYTES: usize = 64 << 10;
+
+/// A window on the decompressed bytes: `data` is what lies in memory, `fill` brings more, `consume` lets go.
+pub(crate) struct Input {
+    source: Box<dyn Read + Send>,
+    compression: Option<&'static str>,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// `buffer[start..end]` is read and not consumed.
+    start: usize,
+    end: usize,
+    /// Where `start` is in the decompressed content.
+    offset: u64,
+    consumed: Arc<AtomicU64>,
+    size: Option<u64>,
+}
+
+impl Input {
+    /// `size` is the length of `source` in bytes, where it is known; `path` only names it in errors.
+    pub(crate) fn new(mut source: impl Read + Send + 'static, path: &Path, size: Option<u64>) -> Result<Input> {
+        let mut magic = Vec::with_capacity(6);
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        source.by_ref().take(6).read_to_end(&mut magic).map_err(io)?;
+        let consumed = Arc::new(AtomicU64::new(0));
+        let compression = compression(&magic);
+        let whole = Counted { source: Cursor::new(magic).chain(source), consumed: consumed.clone() };
+        let source: Box<dyn Read + Send> = match compression {
+            None => Box::new(whole),
+            Some("gzip") => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(whole))),
+            Some("zstd") => Box::new(zstd::Decoder::with_buffer(buffered(whole)).map_err(io)?),
+            Some(_) => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
+        };
+        Ok(Input {
+            source,
+            compression,
+            path: path.to_owned(),
+            buffer: vec![0; BUFFER_BYTES],
+            start: 0,
+            end: 0,
+            offset: 0,
+            consumed,
+            size: size.filter(|&bytes| bytes > 0),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether `path` is a file that holds the content as it is.
+    pub(crate) fn is_plain_file(&self) -> bool {
+        self.size.is_some() && self.compression.is_none()
+    }
+
+    /// Where the first byte of `data` is in the decompressed content.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Share of the (compressed) bytes taken from the source.
+    pub(crate) fn progress(&self) -> Option<f64> {
+        let size = self.size?;
+        Some((self.consumed.load(Ordering::Relaxed) as f64 / size as f64).min(1.0))
+    }
+
+    /// The bytes in memory.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Lets go of the first `bytes` bytes of `data`.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.end - self.start);
+        self.start += bytes;
+        self.offset += bytes as u64;
+    }
+
+    /// Appends to `data`; `false` at the end of the content, or when no longer line or header is held in memory.
+    pub(crate) fn fill(&mut self) -> Result<bool> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.buffer.len() {
+            if self.is_full() {
+                return Ok(false);
+            }
+            self.buffer.resize(2 * self.end, 0);
+        }
+        let room = self.buffer.get_mut(self.end..).unwrap_or_default();
+        loop {
+            match self.source.read(room) {
+                Ok(bytes) => {
+                    self.end += bytes;
+                    return Ok(bytes > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+    }
+
+    /// Whether `data` has reached the largest size that is held in memory.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end - self.start >= BUFFER_BYTES_MAX
+    }
+
+    /// Fills until `data` has `bytes` bytes; `false` if the content ends before.
+    pub(crate) fn fill_to(&mut self, bytes: usize) -> Result<bool> {
+        while self.data().len() < bytes {
+            if !self.fill()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        let path = self.path.clone();
+        match self.compression {
+            // A decompressor's own complaints carry no number of the operating system.
+            Some(compression) if source.raw_os_error().is_none() => {
+                let truncated = source.kind() == io::ErrorKind::UnexpectedEof;
+                Error::Compressed { path, compression, truncated, source }
+            }
+            _ => Error::Io { path, source },
+        }
+    }
+}
+
+fn compression(magic: &[u8]) -> Option<&'static str> {
+    match magic {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some("xz"),
+        _ => None,
+    }
+}
+
+fn buffered<R: Read>(source: R) -> BufReader<R> {
+    BufReader::with_capacity(COMPRESSED_BYTES, source)
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    source: Chain<Cursor<Vec<u8>>, R>,
+    consumed: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.source.read(buffer)?;
+        self.consumed.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,272 @@
+//! What the text formats share: lines, fields and numbers.
+
+use crate::error::{Bad, Place};
+use crate::input::Input;
+use crate::records::BATCH;
+use crate::{Error, Op, Request, Requests, Result};
+
+/// Bytes in the sector that disks and most traces count in.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+/// A text format of one request a line.
+pub(crate) trait Lines: Send {
+    /// The request of a line, which has no line end and no blanks around it and is not empty; `None` for a remark.
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad>;
+}
+
+/// Parses lines until the input ends.
+pub(crate) struct Text<F> {
+    input: Input,
+    format: F,
+    line: u64,
+    found_any: bool,
+}
+
+impl<F: Lines> Text<F> {
+    /// `input` stands at the first line.
+    pub(crate) fn new(input: Input, format: F) -> Text<F> {
+        Text { input, format, line: 0, found_any: false }
+    }
+}
+
+impl<F: Lines> Requests for Text<F> {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        batch.clear();
+        batch.reserve(BATCH);
+        while batch.len() < BATCH {
+            let data = self.input.data();
+            let mut used = 0;
+            let mut bad = None;
+            for newline in memchr::memchr_iter(b'\n', data) {
+                let line = data.get(used..newline).unwrap_or_default();
+                used = newline + 1;
+                self.line += 1;
+                match parse(&mut self.format, line) {
+                    Ok(request) => batch.extend(request),
+                    Err(error) => {
+                        bad = Some(error);
+                        break;
+                    }
+                }
+                if batch.len() == BATCH {
+                    break;
+                }
+            }
+            if used == 0 && !self.input.fill()? {
+                if self.input.is_full() {
+                    bad = Some(Bad { found: "a longer line".to_owned(), expected: "lines below 4 MiB" });
+                }
+                let data = self.input.data();
+                used = data.len();
+                self.line += 1;
+                match parse(&mut self.format, data) {
+                    Ok(request) => batch.extend(request),
+                    Err(error) => bad = bad.or(Some(error)),
+                }
+                self.input.consume(used);
+                self.failed(bad)?;
+                break;
+            }
+            self.input.consume(used);
+            self.failed(bad)?;
+        }
+        self.found_any |= !batch.is_empty();
+        if self.found_any { Ok(()) } else { Err(Error::Empty { path: self.input.path().to_owned() }) }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.input.progress()
+    }
+}
+
+impl<F> Text<F> {
+    fn failed(&self, bad: Option<Bad>) -> Result<()> {
+        match bad {
+            Some(bad) => Err(bad.at(self.input.path().to_owned(), Place::Line(self.line))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[inline]
+fn parse<F: Lines>(format: &mut F, line: &[u8]) -> Result<Option<Request>, Bad> {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    if line.is_empty() { Ok(None) } else { format.parse(line) }
+}
+
+/// The requests in the first lines of a sample, or `None` if a line is not of the format or none is a request.
+/// `whole` says that the sample ends where the content does, and not within a line.
+pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Option<Vec<Request>> {
+    const ENOUGH: usize = 32;
+    let complete = if whole { sample } else { sample.get(..memchr::memrchr(b'\n', sample)?)? };
+    let mut requests = Vec::with_capacity(ENOUGH);
+    for line in complete.split(|&byte| byte == b'\n') {
+        requests.extend(parse(&mut format, line).ok()?);
+        if requests.len() == ENOUGH {
+            break;
+        }
+    }
+    (!requests.is_empty()).then_some(requests)
+}
+
+/// The fields of a line, separated by a comma or by blanks, or both.
+pub(crate) struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(line: &'a [u8]) -> Fields<'a> {
+        Fields { rest: Some(line) }
+    }
+
+    /// The next field, or an error that says it was `expected`.
+    #[inline]
+    pub(crate) fn expect(&mut self, expected: &'static str) -> Result<&'a [u8], Bad> {
+        self.next().ok_or_else(|| Bad::end_of_line(expected))
+    }
+
+    /// The next field as a number.
+    #[inline]
+    pub(crate) fn number(&mut self, expected: &'static str) -> Result<u64, Bad> {
+        let field = self.expect(expected)?;
+        number(field).ok_or_else(|| Bad::field(field, expected))
+    }
+
+    /// The next field as a number below 2^32.
+    #[inline]
+    pub(crate) fn number32(&mut self, expected: &'static str) -> Result<u32, Bad> {
+        let field = self.expect(expected)?;
+        number(field).and_then(|value| u32::try_from(value).ok()).ok_or_else(|| Bad::field(field, expected))
+    }
+
+    /// The next field as a time in nanoseconds, written in units of `unit_ns`.
+    #[inline]
+    pub(crate) fn time(&mut self, unit_ns: u64, expected: &'static str) -> Result<u64, Bad> {
+        let field = self.expect(expected)?;
+        time_ns(field, unit_ns).ok_or_else(|| Bad::field(field, expected))
+    }
+
+    /// Nothing more may follow.
+    #[inline]
+    pub(crate) fn end(&mut self, expected: &'static str) -> Result<(), Bad> {
+        match self.next() {
+            None => Ok(()),
+            Some(field) => Err(Bad::field(field, expected)),
+        }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let Some(length) = rest.iter().position(|byte| is_blank(byte) || *byte == b',') else {
+            self.rest = None;
+            return Some(rest);
+        };
+        let (field, after) = rest.split_at_checked(length)?;
+        let skip = |bytes: &'a [u8]| bytes.iter().position(|byte| !is_blank(byte)).and_then(|at| bytes.get(at..));
+        self.rest = match skip(after) {
+            Some([b',', after @ ..]) => Some(skip(after).unwrap_or_default()),
+            other => other,
+        };
+        Some(field)
+    }
+}
+
+/// An unsigned decimal number.
+#[inline]
+pub(crate) fn number(field: &[u8]) -> Option<u64> {
+    let digit = |byte: u8| Some(u64::from(byte.wrapping_sub(b'0'))).filter(|&digit| digit < 10);
+    if field.is_empty() {
+        return None;
+    }
+    // 19 digits cannot overflow.
+    if field.len() < 20 {
+        return field.iter().try_fold(0, |value: u64, &byte| Some(value * 10 + digit(byte)?));
+    }
+    field.iter().try_fold(0, |value: u64, &byte| value.checked_mul(10)?.checked_add(digit(byte)?))
+}
+
+/// An unsigned hexadecimal number without prefix.
+#[inline]
+pub(crate) fn hexadecimal(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 16 {
+        return None;
+    }
+    field.iter().try_fold(0, |value: u64, &byte| Some(value << 4 | u64::from(char::from(byte).to_digit(16)?)))
+}
+
+/// A decimal number of units of `unit_ns`, in nanoseconds, rounded down.
+#[inline]
+pub(crate) fn time_ns(field: &[u8], unit_ns: u64) -> Option<u64> {
+    let Some(point) = memchr::memchr(b'.', field) else {
+        return match number(field) {
+            Some(whole) => whole.checked_mul(unit_ns),
+            None => scientific_ns(field, unit_ns),
+        };
+    };
+    let (whole, fraction) = (field.get(..point)?, field.get(point + 1..)?);
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole_ns = if whole.is_empty() { 0 } else { number(whole)? }.checked_mul(unit_ns)?;
+    let mut fraction_ns = 0;
+    let mut place_ns = unit_ns;
+    for &byte in fraction {
+        if !byte.is_ascii_digit() {
+            return scientific_ns(field, unit_ns);
+        }
+        place_ns /= 10;
+        fraction_ns += place_ns * u64::from(byte - b'0');
+    }
+    whole_ns.checked_add(fraction_ns)
+}
+
+/// As `time_ns`, for numbers with an exponent, within the precision of `f64`.
+#[cold]
+fn scientific_ns(field: &[u8], unit_ns: u64) -> Option<u64> {
+    if !field.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-')) {
+        return None;
+    }
+    let ns = str::from_utf8(field).ok()?.parse::<f64>().ok()? * unit_ns as f64;
+    (ns >= 0.0 && ns < u64::MAX as f64).then_some(ns as u64)
+}
+
+/// Offset and length in bytes of `count` units from unit `first` on, if they end below 2^64 and are shorter than 2^32.
+#[inline]
+pub(crate) fn extent(first: u64, count: u64, unit_bytes: u64) -> Option<(u64, u32)> {
+    let offset = first.checked_mul(unit_bytes)?;
+    let length = u32::try_from(count.checked_mul(unit_bytes)?).ok()?;
+    offset.checked_add(u64::from(length))?;
+    Some((offset, length))
+}
+
+/// As `extent`, or an error that shows the line it is from.
+#[inline]
+pub(crate) fn extent_of(line: &[u8], first: u64, count: u64, unit_bytes: u64) -> Result<(u64, u32), Bad> {
+    extent(first, count, unit_bytes).ok_or_else(|| Bad::field(line, EXTENT))
+}
+
+/// What `extent` expects.
+pub(crate) const EXTENT: &str = "a length below 4 GiB and an end below 2^64 bytes";
+
+/// The operation named by a word, in any case: `r`, `read`, `w`, `write`, `trim`, `discard`, `unmap`, `flush`.
+#[inline]
+pub(crate) fn op(word: &[u8]) -> Option<Op> {
+    const WORDS: [(&[u8], Op); 9] = [
+        (b"r", Op::Read),
+        (b"w", Op::Write),
+        (b"read", Op::Read),
+        (b"write", Op::Write),
+        (b"trim", Op::Trim),
+        (b"discard", Op::Trim),
+        (b"unmap", Op::Trim),
+        (b"flush", Op::Flush),
+        (b"fsync", Op::Flush),
+    ];
+    WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|&(_, op)| op)
+}

@@ -1,0 +1,37 @@
+//! The LIRS authors' text: the number of each block that is touched, one a line.
+//!
+//! A number times the block size is less than 2^64. Of its bits the upper 12 are the volume, which leaves 40 for a block
+//! of 4 KiB: readers know one volume only, but blocks of several are not taken for one.
+
+use std::io::{self, Write};
+
+use super::output::Output;
+use super::{Failure, Numbering, Sink};
+use crate::Request;
+
+const VOLUME_BITS: u32 = 12;
+
+pub(super) struct Lirs {
+    output: Output,
+    numbering: Numbering,
+}
+
+impl Lirs {
+    pub(super) fn new(output: Output, block_bytes: u32) -> Lirs {
+        let bits = 64 - block_bytes.next_power_of_two().trailing_zeros();
+        Lirs { output, numbering: Numbering { block_bytes, block_bits: bits - VOLUME_BITS, bits } }
+    }
+}
+
+impl Sink for Lirs {
+    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+        for block in self.numbering.blocks(request)? {
+            writeln!(self.output, "{block}")?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Output> {
+        Ok(self.output)
+    }
+}

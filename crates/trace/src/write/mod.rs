@@ -1,0 +1,206 @@
+//! Writing traces: the formats that can be written, one file each, and how their files come to be.
+//!
+//! A file appears under its name when it is complete, or not at all.
+
+// Nothing is parsed here.
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
+mod csv;
+mod lirs;
+mod oracle_general;
+mod output;
+mod vscsi;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::format::parquet::ParquetWriter;
+use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request};
+use output::Output;
+
+/// The formats that can be written.
+pub const FORMATS: [Format; 5] = [Format::Parquet, Format::Csv, Format::Lirs, Format::OracleGeneral, Format::Vscsi];
+
+/// How a trace is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOptions {
+    /// The format; the one that the file's name ends in, before `.zst`, `.gz` or `.xz`, if `None`.
+    pub format: Option<Format>,
+    /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
+    pub block_bytes: u32,
+}
+
+/// What became of the requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Requests that the file holds.
+    pub requests: u64,
+    /// Trims and flushes that were left out, because the format only knows references to blocks.
+    pub skipped: u64,
+    /// Fields of which the file does not hold every value as it was: the format has no such column, or counts in
+    /// greater units.
+    pub lost: Vec<Field>,
+}
+
+/// A trace that is being written. Dropped before [`Writer::finish`], it leaves no file.
+pub struct Writer {
+    path: PathBuf,
+    format: Format,
+    block_bytes: u32,
+    sink: Box<dyn Sink + Send>,
+    seen: u64,
+    skipped: u64,
+    /// Whether [`Field::ALL`]'s fields have lost a value.
+    lost: [bool; Field::ALL.len()],
+}
+
+/// One format's file that is being written.
+trait Sink {
+    /// Appends `request`.
+    fn push(&mut self, request: &Request) -> Result<(), Failure>;
+
+    /// Writes what is still held and hands the output back.
+    fn finish(self: Box<Self>) -> io::Result<Output>;
+}
+
+/// Why a request could not be written.
+enum Failure {
+    Io(io::Error),
+    Unrepresentable(&'static str),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Io(error)
+    }
+}
+
+impl Writer {
+    /// Begins the trace at `path`, `-` for standard output; compressed if the name ends in `.zst`, `.gz` or `.xz`.
+    pub fn create(path: impl AsRef<Path>, options: &WriteOptions) -> crate::Result<Writer> {
+        let path = path.as_ref();
+        if !(1..=BLOCK_BYTES_MAX).contains(&options.block_bytes) {
+            return Err(Error::BlockBytes(options.block_bytes));
+        }
+        let format = match options.format {
+            Some(format) => format,
+            None => named(path).ok_or_else(|| Error::OutputFormat { path: path.to_owned() })?,
+        };
+        if !FORMATS.contains(&format) {
+            return Err(Error::NotWritable { format });
+        }
+        let begin = || -> io::Result<Box<dyn Sink + Send>> {
+            let output = Output::create(path)?;
+            Ok(match format {
+                Format::Lirs => Box::new(lirs::Lirs::new(output, options.block_bytes)),
+                Format::OracleGeneral => Box::new(oracle_general::OracleGeneral::new(output, options.block_bytes)?),
+                Format::Vscsi => Box::new(vscsi::Vscsi::new(output)),
+                Format::Csv => Box::new(csv::Csv::new(output)?),
+                _ => Box::new(ParquetWriter::new(output, options.block_bytes)?),
+            })
+        };
+        let sink = begin().map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let (path, block_bytes) = (path.to_owned(), options.block_bytes);
+        Ok(Writer { path, format, block_bytes, sink, seen: 0, skipped: 0, lost: [false; Field::ALL.len()] })
+    }
+
+    /// Appends `requests`.
+    pub fn push(&mut self, requests: &[Request]) -> crate::Result<()> {
+        for request in requests {
+            self.push_one(request).map_err(|failure| match failure {
+                Failure::Io(source) => Error::Io { path: self.path.clone(), source },
+                Failure::Unrepresentable(what) => {
+                    Error::Unrepresentable { path: self.path.clone(), format: self.format, number: self.seen, what }
+                }
+            })?;
+            self.seen += 1;
+        }
+        Ok(())
+    }
+
+    fn push_one(&mut self, request: &Request) -> Result<(), Failure> {
+        if counts_in_blocks(self.format) && matches!(request.op, Op::Trim | Op::Flush) {
+            self.skipped += 1;
+            return Ok(());
+        }
+        for (field, lost) in Field::ALL.into_iter().zip(&mut self.lost) {
+            *lost = *lost || loses(self.format, field, request, self.block_bytes);
+        }
+        self.sink.push(request)
+    }
+
+    /// Completes the file, makes it durable and gives it its name.
+    pub fn finish(self) -> crate::Result<Written> {
+        let path = self.path;
+        self.sink.finish().and_then(Output::commit).map_err(|source| Error::Io { path, source })?;
+        let lost = Field::ALL.into_iter().zip(self.lost).filter(|(_, lost)| *lost).map(|(field, _)| field).collect();
+        Ok(Written { requests: self.seen - self.skipped, skipped: self.skipped, lost })
+    }
+}
+
+/// The format that the name of `path` ends in, before that of a compression.
+fn named(path: &Path) -> Option<Format> {
+    let plain = if output::Compression::named(path).is_some() { Path::new(path.file_stem()?) } else { path };
+    plain.extension()?.to_str()?.parse().ok()
+}
+
+/// Whether the format is a string of references to blocks.
+fn counts_in_blocks(format: Format) -> bool {
+    matches!(format, Format::Lirs | Format::OracleGeneral)
+}
+
+/// Whether a reader of `format` would find another value for `field`.
+fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> bool {
+    if matches!(format, Format::Parquet | Format::Csv) {
+        return false;
+    }
+    match field {
+        Field::Time => match format {
+            Format::OracleGeneral => !request.time_ns.is_multiple_of(oracle_general::SECOND_NS),
+            Format::Vscsi => !request.time_ns.is_multiple_of(vscsi::MICROSECOND_NS),
+            _ => request.time_ns != 0,
+        },
+        Field::Op => counts_in_blocks(format) && request.op != Op::Read,
+        Field::Volume => format != Format::OracleGeneral && request.volume != 0,
+        Field::Offset => counts_in_blocks(format) && !request.offset.is_multiple_of(block_bytes.into()),
+        Field::Length => counts_in_blocks(format) && request.length != block_bytes,
+        Field::Tenant => request.tenant != 0,
+        Field::Stream => request.stream != 0,
+    }
+}
+
+/// How the numbers of blocks and volumes are joined to one: block `b` of volume `v` is `v * 2^block_bits + b`.
+#[derive(Clone, Copy)]
+struct Numbering {
+    block_bytes: u32,
+    block_bits: u32,
+    /// Of the whole number.
+    bits: u32,
+}
+
+impl Numbering {
+    /// The numbers of the blocks that `request` touches; a request without length touches the one it points at.
+    fn blocks(self, request: &Request) -> Result<impl Iterator<Item = u64> + use<>, Failure> {
+        let block_bytes = u64::from(self.block_bytes);
+        let first = request.offset / block_bytes;
+        let last = request.offset.saturating_add(u64::from(request.length).max(1) - 1) / block_bytes;
+        if last >> self.block_bits != 0 {
+            return Err(Failure::Unrepresentable("a block with so high a number"));
+        }
+        let volume = u64::from(request.volume);
+        if volume >> (self.bits - self.block_bits) != 0 {
+            return Err(Failure::Unrepresentable("a volume with so high a number"));
+        }
+        Ok((first..=last).map(move |block| volume << self.block_bits | block))
+    }
+}
+
+impl Sink for ParquetWriter<Output> {
+    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+        Ok(ParquetWriter::push(self, std::slice::from_ref(request))?)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Output> {
+        ParquetWriter::finish(*self)
+    }
+}

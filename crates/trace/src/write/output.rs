@@ -1,0 +1,167 @@
+//! Where a trace is written to: a file that is there whole or not at all, or a stream.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Stdout, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use flate2::write::GzEncoder;
+use liblzma::write::XzEncoder;
+use tempfile::NamedTempFile;
+
+const BUFFER_BYTES: usize = 1 << 17;
+const ZSTD_LEVEL: i32 = 3;
+const XZ_LEVEL: u32 = 6;
+
+/// What files that do not exist yet may be used for, before the process's umask.
+const NEW_FILE_MODE: u32 = 0o666;
+
+/// A file or stream that is being written, through a compressor where its name asks for one.
+pub(super) struct Output {
+    encoder: Encoder,
+    /// Where space for intermediate results is.
+    folder: Option<PathBuf>,
+}
+
+enum Encoder {
+    Plain(BufWriter<Target>),
+    Zstd(zstd::Encoder<'static, BufWriter<Target>>),
+    Gzip(GzEncoder<BufWriter<Target>>),
+    Xz(XzEncoder<BufWriter<Target>>),
+}
+
+enum Target {
+    /// A regular file, under another name until it is complete.
+    Whole {
+        temporary: NamedTempFile,
+        path: PathBuf,
+    },
+    /// A device or pipe.
+    Stream(File),
+    Stdout(Stdout),
+}
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Compression {
+    Zstd,
+    Gzip,
+    Xz,
+}
+
+impl Compression {
+    /// What the name of `path` asks for.
+    pub(super) fn named(path: &Path) -> Option<Compression> {
+        match path.extension()?.to_str()? {
+            "zst" => Some(Compression::Zstd),
+            "gz" => Some(Compression::Gzip),
+            "xz" => Some(Compression::Xz),
+            _ => None,
+        }
+    }
+}
+
+impl Output {
+    /// Begins what `path` names, `-` for standard output.
+    pub(super) fn create(path: &Path) -> io::Result<Output> {
+        let (target, folder) = Target::create(path)?;
+        let plain = BufWriter::with_capacity(BUFFER_BYTES, target);
+        let encoder = match Compression::named(path) {
+            None => Encoder::Plain(plain),
+            Some(Compression::Zstd) => Encoder::Zstd(zstd::Encoder::new(plain, ZSTD_LEVEL)?),
+            Some(Compression::Gzip) => Encoder::Gzip(GzEncoder::new(plain, flate2::Compression::default())),
+            Some(Compression::Xz) => Encoder::Xz(XzEncoder::new(plain, XZ_LEVEL)),
+        };
+        Ok(Output { encoder, folder })
+    }
+
+    /// An unnamed file beside the output, or in the system's place for temporary files.
+    pub(super) fn scratch(&self) -> io::Result<File> {
+        self.folder.as_ref().map_or_else(tempfile::tempfile, tempfile::tempfile_in)
+    }
+
+    /// Completes the file, makes it durable and gives it its name.
+    pub(super) fn commit(self) -> io::Result<()> {
+        let buffer = match self.encoder {
+            Encoder::Plain(buffer) => buffer,
+            Encoder::Zstd(encoder) => encoder.finish()?,
+            Encoder::Gzip(encoder) => encoder.finish()?,
+            Encoder::Xz(encoder) => encoder.finish()?,
+        };
+        match buffer.into_inner().map_err(io::IntoInnerError::into_error)? {
+            Target::Whole { temporary, path } => {
+                temporary.as_file().sync_all()?;
+                temporary.persist(&path)?;
+                File::open(folder(&path))?.sync_all()
+            }
+            Target::Stream(mut file) => file.flush(),
+            Target::Stdout(mut stdout) => stdout.flush(),
+        }
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match &mut self.encoder {
+            Encoder::Plain(writer) => writer,
+            Encoder::Zstd(writer) => writer,
+            Encoder::Gzip(writer) => writer,
+            Encoder::Xz(writer) => writer,
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer().flush()
+    }
+}
+
+impl Target {
+    fn create(path: &Path) -> io::Result<(Target, Option<PathBuf>)> {
+        if path == Path::new("-") {
+            return Ok((Target::Stdout(io::stdout()), None));
+        }
+        // The file behind a link is what is replaced, not the link.
+        let (path, permissions) = match fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (path.to_owned(), Permissions::from_mode(NEW_FILE_MODE))
+            }
+            Err(error) => return Err(error),
+            Ok(existing) => {
+                let metadata = fs::metadata(&existing)?;
+                if !metadata.is_file() {
+                    return Ok((Target::Stream(File::options().write(true).open(existing)?), None));
+                }
+                (existing, metadata.permissions())
+            }
+        };
+        let folder = folder(&path).to_owned();
+        let temporary = tempfile::Builder::new().prefix(".nigh-").permissions(permissions).tempfile_in(&folder)?;
+        Ok((Target::Whole { temporary, path }, Some(folder)))
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Target::Whole { temporary, .. } => temporary.write(bytes),
+            Target::Stream(file) => file.write(bytes),
+            Target::Stdout(stdout) => stdout.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Target::Whole { temporary, .. } => temporary.flush(),
+            Target::Stream(file) => file.flush(),
+            Target::Stdout(stdout) => stdout.flush(),
+        }
+    }
+}

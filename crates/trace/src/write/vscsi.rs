@@ -1,0 +1,61 @@
+//! VMware's binary traces of SCSI commands, version 1: one disk, sectors of 512 bytes, times in microseconds.
+
+use std::io::{self, Write};
+
+use super::output::Output;
+use super::{Failure, Sink};
+use crate::{Op, Request};
+
+pub(super) const MICROSECOND_NS: u64 = 1000;
+const SECTOR_BYTES: u64 = 512;
+
+/// Version 1, which stands in the upper 8 bits.
+const VERSION: u16 = 1 << 8;
+
+/// READ (10), WRITE (10), UNMAP, SYNCHRONIZE CACHE (10).
+const fn command(op: Op) -> u16 {
+    match op {
+        Op::Read => 0x28,
+        Op::Write => 0x2a,
+        Op::Trim => 0x42,
+        Op::Flush => 0x35,
+    }
+}
+
+pub(super) struct Vscsi {
+    output: Output,
+    volume: Option<u32>,
+    serial: u32,
+}
+
+impl Vscsi {
+    pub(super) fn new(output: Output) -> Vscsi {
+        Vscsi { output, volume: None, serial: 0 }
+    }
+}
+
+impl Sink for Vscsi {
+    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+        if *self.volume.get_or_insert(request.volume) != request.volume {
+            return Err(Failure::Unrepresentable("more than one volume"));
+        }
+        if !request.offset.is_multiple_of(SECTOR_BYTES) {
+            return Err(Failure::Unrepresentable("an offset that is not a multiple of 512 bytes"));
+        }
+        let output = &mut self.output;
+        output.write_all(&self.serial.to_le_bytes())?;
+        output.write_all(&request.length.to_le_bytes())?;
+        let scatter_gather_elements = 1u32;
+        output.write_all(&scatter_gather_elements.to_le_bytes())?;
+        output.write_all(&command(request.op).to_le_bytes())?;
+        output.write_all(&VERSION.to_le_bytes())?;
+        output.write_all(&(request.offset / SECTOR_BYTES).to_le_bytes())?;
+        output.write_all(&(request.time_ns / MICROSECOND_NS).to_le_bytes())?;
+        self.serial = self.serial.wrapping_add(1);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Output> {
+        Ok(self.output)
+    }
+}

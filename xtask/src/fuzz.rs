@@ -1,0 +1,23 @@
+//! Fuzzing: every target in `fuzz/`, each for a while, with libFuzzer on the stable toolchain.
+
+use anyhow::{Context, ensure};
+
+use crate::run::{cargo, check, root};
+
+pub(crate) fn fuzz(seconds: u32, only: Option<&str>) -> anyhow::Result<()> {
+    let manifest = root().join("fuzz/Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
+    let parsed: toml::Table = text.parse().with_context(|| manifest.display().to_string())?;
+    let bins = parsed.get("bin").and_then(toml::Value::as_array).context("fuzz/Cargo.toml has no targets")?;
+    let names = bins.iter().filter_map(|bin| bin.get("name")?.as_str());
+    let targets: Vec<&str> = names.filter(|name| only.is_none_or(|only| name.contains(only))).collect();
+    ensure!(!targets.is_empty(), "no fuzz target is called like that");
+    for target in targets {
+        let limit = format!("-max_total_time={seconds}");
+        let mut run = cargo(&["fuzz", "run", target, "--", &limit, "-rss_limit_mb=2048"]);
+        // libFuzzer needs flags that only a nightly compiler accepts, or one that is told to.
+        check(run.env("RUSTC_BOOTSTRAP", "1"))
+            .context("fuzzing (cargo-fuzz is installed by `cargo install cargo-fuzz`)")?;
+    }
+    Ok(())
+}

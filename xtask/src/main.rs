@@ -1,0 +1,69 @@
+//! `cargo xtask COMMAND`: what is done to the tree.
+
+mod fuzz;
+mod run;
+mod suite;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What is done to the tree.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything that must hold before a change is pushed: fmt, clippy, tidy, docs, tests
+    Ci,
+    /// All tests, and what they skipped by name
+    Test {
+        /// First install the programs that black box tests drive (apt-get, root)
+        #[arg(long)]
+        install: bool,
+    },
+    /// The rules of the tree that no compiler checks
+    Tidy,
+    /// Our figures beside published ones, as tables
+    Golden,
+    /// Benches side by side with peers; each prints ratios
+    Bench {
+        /// The bench and its options; without one, the benches there are
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Every fuzz target for a while
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 20)]
+        seconds: u32,
+        /// Only targets whose names contain this
+        target: Option<String>,
+    },
+    /// Write the generated documents again (docs/cli.md)
+    Docs,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Ci => suite::ci(),
+        Command::Test { install } => suite::test(install),
+        Command::Tidy => tidy::tidy(),
+        Command::Golden => suite::golden(),
+        Command::Bench { args } => suite::bench(&args),
+        Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
+        Command::Docs => suite::docs(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Running other programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+/// The root of the tree.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+}
+
+/// `cargo` with `args`, in the root.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs `command` and fails where it does.
+pub(crate) fn check(command: &mut Command) -> anyhow::Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    let status = command.status().with_context(|| format!("starting {shown}"))?;
+    ensure!(status.success(), "{shown}: {status}");
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The tests and checks, as CI runs them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+
+use crate::run::{cargo, check};
+use crate::tidy;
+
+/// Debian packages that black box tests and checks of pages use.
+const PACKAGES: &[&str] = &["chromium"];
+
+pub(crate) fn ci() -> anyhow::Result<()> {
+    step("fmt", || check(&mut cargo(&["fmt", "--all", "--check"])))?;
+    step("tidy", tidy::tidy)?;
+    step("clippy", || {
+        check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]))
+    })?;
+    step("docs", || {
+        let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
+        check(docs.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    step("tests", || test(false))
+}
+
+fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    eprintln!("xtask: {name} ...");
+    work().with_context(|| name.to_owned())?;
+    eprintln!("xtask: {name} holds ({:.0} s)", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs all tests and lists at the end which were skipped: a test that cannot run prints `skipped: NAME: REASON`.
+pub(crate) fn test(install: bool) -> anyhow::Result<()> {
+    if install {
+        check(Command::new("apt-get").arg("update").arg("-qq"))?;
+        check(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES))?;
+    }
+    let mut tests = cargo(&["test", "--workspace", "--locked", "--", "--show-output"]);
+    let mut running = tests.stdout(Stdio::piped()).spawn().context("starting cargo test")?;
+    let output = running.stdout.take().expect("it is piped");
+    let mut skipped = BTreeSet::new();
+    let (mut passed, mut failed) = (0, 0);
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if let Some(test) = line.trim().strip_prefix("skipped: ") {
+            skipped.insert(test.to_owned());
+        }
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            passed += count(counts, " passed");
+            failed += count(counts, " failed");
+        }
+        // What passing tests print is of interest only when it says that they were skipped.
+        if !line.starts_with("test ") || !line.ends_with("... ok") {
+            println!("{line}");
+        }
+    }
+    let status = running.wait()?;
+    for test in &skipped {
+        println!("skipped: {test}");
+    }
+    println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
+    ensure!(status.success(), "cargo test: {status}");
+    Ok(())
+}
+
+fn count(counts: &str, what: &str) -> u32 {
+    let before = counts.split(what).next().unwrap_or_default();
+    before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+pub(crate) fn golden() -> anyhow::Result<()> {
+    check(&mut cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "golden", "--", "--nocapture"]))
+}
+
+pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
+    check(&mut cargo(&["build", "--release", "--locked", "-p", "nigh"]))?;
+    check(cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-bench", "--"]).args(args))
+}
+
+pub(crate) fn docs() -> anyhow::Result<()> {
+    check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "cli_reference"]).env("UPDATE", "1"))
+}

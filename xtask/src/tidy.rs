@@ -1,0 +1,151 @@
+//! The rules of the tree that no compiler checks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::run::root;
+
+/// Which crates of the workspace each crate may depend on: arrows go one way. A crate that is not here is a new room
+/// and needs its line.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("nigh", &["nigh-policy", "nigh-report", "nigh-sim", "nigh-trace"]),
+    ("nigh-bench", &["nigh-policy", "nigh-sim", "nigh-trace"]),
+    ("nigh-policy", &[]),
+    ("nigh-report", &[]),
+    ("nigh-sim", &["nigh-policy", "nigh-trace"]),
+    ("nigh-testkit", &["nigh-policy"]),
+    ("nigh-trace", &[]),
+    ("xtask", &[]),
+];
+
+/// Longer files have more than one reason to change.
+const LINES_MOST: usize = 900;
+
+/// Marks of unfinished work.
+const MARKS: &[&str] = &["dbg!(", "todo!(", "unimplemented!(", "FIXME", "XXX"];
+
+pub(crate) fn tidy() -> anyhow::Result<()> {
+    let root = root();
+    let mut wrong = Vec::new();
+    let files = tracked(&root)?;
+    for crate_dir in files.iter().filter(|path| path.ends_with("Cargo.toml")).filter_map(|path| path.parent()) {
+        if crate_dir != Path::new("") && crate_dir != Path::new("fuzz") {
+            arrows(&root, crate_dir, &mut wrong)?;
+            if !root.join(crate_dir).join("README.md").exists() {
+                wrong.push(format!("{}: has no README.md", crate_dir.display()));
+            }
+        }
+    }
+    for path in &files {
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            rust_file(path, &text, &mut wrong);
+        }
+        own_paths(path, &text, &mut wrong);
+    }
+    unreferenced(&root, &files, &mut wrong);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("\n  {}", wrong.join("\n  "))
+}
+
+/// The files of the tree: those git tracks and those it would.
+fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
+    let names = String::from_utf8(listed.stdout).context("a file's name is not UTF-8")?;
+    let paths = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
+    Ok(paths.filter(|path| root.join(path).exists()).collect())
+}
+
+fn arrows(root: &Path, crate_dir: &Path, wrong: &mut Vec<String>) -> anyhow::Result<()> {
+    let manifest = crate_dir.join("Cargo.toml");
+    let text = std::fs::read_to_string(root.join(&manifest))?;
+    let parsed: toml::Table = text.parse().with_context(|| manifest.display().to_string())?;
+    let name = parsed.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
+    let name = name.with_context(|| format!("{}: no package name", manifest.display()))?;
+    let Some((_, allowed)) = ARROWS.iter().find(|(of, _)| *of == name) else {
+        wrong.push(format!("{}: '{name}' has no line in ARROWS of xtask/src/tidy.rs", manifest.display()));
+        return Ok(());
+    };
+    let empty = toml::Table::new();
+    let dependencies = parsed.get("dependencies").and_then(toml::Value::as_table).unwrap_or(&empty);
+    for dependency in dependencies.keys().filter(|key| key.starts_with("nigh")) {
+        if !allowed.contains(&dependency.as_str()) {
+            wrong.push(format!("{}: {name} must not depend on {dependency}", manifest.display()));
+        }
+    }
+    Ok(())
+}
+
+fn rust_file(path: &Path, text: &str, wrong: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if lines > LINES_MOST {
+        wrong.push(format!("{}: {lines} lines; more than {LINES_MOST} have two reasons to change", path.display()));
+    }
+    if path == Path::new("xtask/src/tidy.rs") {
+        return;
+    }
+    for (at, line) in text.lines().enumerate() {
+        for mark in MARKS.iter().filter(|mark| line.contains(**mark)) {
+            wrong.push(format!("{}:{}: {mark}", path.display(), at + 1));
+        }
+    }
+}
+
+/// The tree is whole by itself: only tests look for traces beside it, and nothing knows whose machine it lies on.
+fn own_paths(path: &Path, text: &str, wrong: &mut Vec<String>) {
+    if path == Path::new("xtask/src/tidy.rs") || path == Path::new("Cargo.lock") {
+        return;
+    }
+    for (at, line) in text.lines().enumerate() {
+        if ["/work/", "/root/", "/home/"].iter().any(|own| line.contains(own)) {
+            wrong.push(format!("{}:{}: a path of one machine", path.display(), at + 1));
+        }
+    }
+}
+
+/// Every module file is named by the one above it.
+fn unreferenced(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) {
+    let mut declared: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+    let sources: Vec<&PathBuf> = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter(|path| path.components().any(|part| part.as_os_str() == "src"))
+        .collect();
+    for path in &sources {
+        let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let of = if ["lib", "main", "mod"].contains(&stem.as_str()) { folder.to_owned() } else { folder.join(&stem) };
+        let names = text.lines().filter_map(|line| {
+            let line = line.trim();
+            let rest = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+            rest.strip_prefix("mod ")?.strip_suffix(';').map(str::to_owned)
+        });
+        declared.entry(of).or_default().extend(names);
+    }
+    for path in sources {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let (above, name) = match stem.as_str() {
+            "lib" | "main" => continue,
+            "mod" => (
+                folder.parent().unwrap_or(Path::new("")).to_owned(),
+                folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            ),
+            _ => (folder.to_owned(), stem),
+        };
+        let is_bin = above.file_name().is_some_and(|name| name == "bin");
+        if !is_bin && !declared.get(&above).is_some_and(|names| names.contains(&name)) {
+            wrong.push(format!("{}: no module names it", path.display()));
+        }
+    }
+}
