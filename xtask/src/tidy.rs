@@ -13,6 +13,7 @@ use crate::run::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-policy", "nigh-report", "nigh-sim", "nigh-trace"]),
     ("nigh-bench", &["nigh-policy", "nigh-sim", "nigh-trace"]),
+    ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),
     ("nigh-report", &[]),
     ("nigh-sim", &["nigh-policy", "nigh-trace"]),
