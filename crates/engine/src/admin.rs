@@ -1,6 +1,6 @@
 //! Changes while running, and what can be seen from outside.
 
-use nigh_policy::{Kind, Slot, Spec, Stream, build};
+use nigh_policy::{Kind, Spec, Stream, build};
 
 use crate::arena::Exclusive;
 use crate::config::{Config, ConfigError};
@@ -54,19 +54,19 @@ impl Engine {
                 continue;
             }
             self.drop_blocks(export, 0..Key::BLOCKS);
-            for slot in self.slots.used() {
-                if self.slots.key(slot).export() == export {
-                    self.forget_ghost(slot);
+            let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
+            let ghosts: Vec<Key> = ghosts.filter(|key| key.export() == export).collect();
+            for key in ghosts {
+                // The policy may have forgotten it, now or because of one before.
+                self.drain_forgotten();
+                if let Some(slot) = self.slots.find(key) {
+                    let frame = self.forget(slot);
+                    assert_eq!(frame, NONE, "the blocks were dropped");
                 }
             }
             self.volumes[at] = None;
             self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
         }
-    }
-
-    fn forget_ghost(&mut self, slot: Slot) {
-        let frame = self.forget(slot);
-        assert_eq!(frame, NONE, "the blocks were dropped");
     }
 
     /// Replaces the policy. It is told of the resident blocks in the order in which they were inserted; what the old

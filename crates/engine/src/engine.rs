@@ -424,7 +424,8 @@ impl Engine {
         self.frames.set_inserted(frame, self.insertions);
     }
 
-    fn drain_forgotten(&mut self) {
+    /// Frees the slots of the blocks that the policy no longer remembers.
+    pub(crate) fn drain_forgotten(&mut self) {
         while let Some(slot) = self.policy.take_forgotten() {
             self.slots.remove(slot);
         }
