@@ -13,12 +13,10 @@ use crate::request::{Export, Outcome, Request};
 use crate::slots::{Key, NONE};
 
 impl Engine {
-    /// The bytes of `request` if every block is resident with its contents. Everything else leaves no trace.
+    /// The bytes of `request` if every block is resident with its contents; else leaves no trace. Locks do not matter: a
+    /// discard that is not over has not happened yet.
     #[inline]
     pub(crate) fn hit(&mut self, request: &Request) -> Option<Shared> {
-        if !self.volume(request.export).locks.is_empty() {
-            return None;
-        }
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let mut slots: SmallVec<[Slot; 4]> = SmallVec::new();
         let mut frames = FrameList::new();
@@ -69,17 +67,17 @@ impl Engine {
             return true;
         }
         let key = |block| Key::new(request.export, block);
-        let absent = blocks.clone().filter(|&block| self.current(key(block)).is_none()).count() as u32;
-        let loading = self.loads.len() as u32 + absent;
-        if absent > 0 && (loading > self.config.limits.loading || !self.has_room(absent)) {
-            return false;
-        }
-        // What is there must not leave while the rest of the request makes room for itself.
+        // What is there must not leave while room is made for the rest.
         let mut held = Shared::new(&self.arena);
         for block in blocks.clone() {
             if let Some(frame) = self.current(key(block)).filter(|&frame| !self.frames.has(frame, LOADING)) {
                 held.push(frame);
             }
+        }
+        let absent = blocks.clone().filter(|&block| self.current(key(block)).is_none()).count() as u32;
+        let loading = self.loads.len() as u32 + absent;
+        if absent > 0 && (loading > self.config.limits.loading || !self.has_room(absent)) {
+            return false;
         }
         self.count_read(&request, 0);
         let mut frames = Vec::with_capacity((blocks.end - blocks.start) as usize);

@@ -247,13 +247,15 @@ fn zeroes_and_trim_drop_what_is_dirty_once_the_device_did_them() {
     let operations = host.operations();
     assert_eq!(blocks(&operations), [(1, 1)]);
     assert!(matches!(operations[0].action, Action::Zeroes { keep: true, fast: false }));
-    // Nobody reads the range meanwhile; the rest is free.
-    assert!(host.submit(host.request(0, Op::Read, BLOCK, 1), 0).is_none());
-    assert!(matches!(host.submit(host.request(0, Op::Read, 0, 1), 0), Some(Outcome::Data(_))));
+    // Hits do not wait, but writes to the range do.
+    assert!(matches!(host.submit(host.request(0, Op::Read, BLOCK, 1), 0), Some(Outcome::Data(_))));
+    assert!(host.submit(host.request(0, Op::Write, BLOCK + 50, 1), 0xbb).is_none());
     operations.into_iter().for_each(|operation| host.perform(operation));
     host.run();
     assert!(matches!(host.reply(), Some(Outcome::Done)));
-    assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert_eq!(host.read(0, BLOCK + 50, 2), [0xbb, 0]);
+    host.write(0, BLOCK + 50, 1, 0);
     let bytes = host.read(0, 0, 4 * BLOCK);
     assert!(bytes[..100].iter().chain(&bytes[2 * BLOCK + 100..]).all(|&byte| byte == 0xaa));
     assert!(bytes[100..2 * BLOCK + 100].iter().all(|&byte| byte == 0));

@@ -98,15 +98,11 @@ fn config(random: &mut Random) -> Config {
     let dirty = request_blocks + 1 + random.random_range(0..60u32);
     let start = random.random_range(0..=dirty);
     let policies = policies();
-    let capacity_max = 160;
+    let capacity = if random.random_bool(0.2) { random.random_range(1..8) } else { random.random_range(8..=160) };
     Config {
         block_bytes,
-        capacity: if random.random_bool(0.2) {
-            random.random_range(1..8)
-        } else {
-            random.random_range(8..=capacity_max)
-        },
-        capacity_max,
+        capacity,
+        capacity_max: if random.random_bool(0.5) { capacity } else { 160 },
         ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
@@ -127,7 +123,7 @@ fn config(random: &mut Random) -> Config {
         write_back: WriteBack {
             start,
             stop: random.random_range(0..=start),
-            age_us: random.random_range(0..20_000),
+            age_us: if random.random_bool(0.5) { u64::MAX } else { random.random_range(0..20_000) },
             retry_us: random.random_range(0..2_000),
         },
     }
