@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-policy", "nigh-report", "nigh-sim", "nigh-trace"]),
     ("nigh-bench", &[]),
     ("nigh-nbd", &[]),
+    ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),
     ("nigh-report", &[]),
     ("nigh-sim", &["nigh-policy", "nigh-trace"]),

@@ -1,0 +1,236 @@
+//! Changes while running, and what can be seen from outside.
+
+use nigh_policy::{Kind, Spec, Stream, build};
+
+use crate::arena::Exclusive;
+use crate::config::{Config, ConfigError};
+use crate::counters::{Counters, Gauges};
+use crate::engine::Engine;
+use crate::frames::{DIRTY, LOADING};
+use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply};
+use crate::slots::{Key, NONE, Slots};
+use crate::volume::Closing;
+
+impl Engine {
+    /// Begins to close `export`: new requests are refused, those in progress are finished, dirty blocks are written,
+    /// or dropped if `discard`, and the device is flushed. The reply has `token`; if it is `Failed`, the export stays
+    /// open.
+    pub fn close(&mut self, now: u64, export: Export, discard: bool, token: u64) -> Result<(), Refusal> {
+        match self.volumes.get_mut(export.0 as usize).and_then(Option::as_mut) {
+            Some(volume) if volume.closing.is_none() => {
+                volume.closing = Some(Closing { token, discard });
+                volume.retry_at = 0;
+            }
+            _ => return Err(Refusal::NoExport),
+        }
+        self.pump(now);
+        Ok(())
+    }
+
+    /// The device of `export` failed: if it is being closed, it stays open. Says whether it was.
+    pub(crate) fn fail_closing(&mut self, export: Export, fault: Fault) -> bool {
+        match self.volume(export).closing.take_if(|closing| !closing.discard) {
+            Some(closing) => {
+                self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Does what can be done next for the exports that are being closed.
+    pub(crate) fn go_on_closing(&mut self, now: u64) {
+        for at in 0..self.volumes.len() {
+            let Some(volume) = &self.volumes[at] else { continue };
+            let Some(closing) = volume.closing else { continue };
+            let export = Export(at as u16);
+            let busy = self.requests.iter().flatten().any(|active| active.request.export == export);
+            if busy || !volume.is_idle() || (!closing.discard && !volume.dirty.is_empty()) {
+                continue;
+            }
+            if volume.unsynced && !closing.discard {
+                self.volume(export).syncing = true;
+                self.queue_flush(export, now);
+                continue;
+            }
+            self.drop_blocks(export, 0..Key::BLOCKS);
+            let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
+            let ghosts: Vec<Key> = ghosts.filter(|key| key.export() == export).collect();
+            for key in ghosts {
+                // The policy may have forgotten it, now or because of one before.
+                self.drain_forgotten();
+                if let Some(slot) = self.slots.find(key) {
+                    let frame = self.forget(slot);
+                    assert_eq!(frame, NONE, "the blocks were dropped");
+                }
+            }
+            self.volumes[at] = None;
+            self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
+        }
+    }
+
+    /// Replaces the policy. It is told of the resident blocks in the order in which they were inserted; what the old
+    /// one remembered of others is lost.
+    pub fn set_policy(&mut self, now: u64, spec: &Spec) -> Result<(), ConfigError> {
+        self.rebuild(now, spec.clone(), self.capacity)
+    }
+
+    /// Lets the policy keep `capacity` blocks resident, at most `Config::capacity_max`. The policy starts anew as with
+    /// `set_policy`; where it has to let blocks go, dirty ones are written first.
+    pub fn set_capacity(&mut self, now: u64, capacity: u32) -> Result<(), ConfigError> {
+        if capacity == 0 || capacity > self.config.capacity_max {
+            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
+        }
+        self.rebuild(now, self.config.policy.clone(), capacity)
+    }
+
+    fn rebuild(&mut self, now: u64, spec: Spec, capacity: u32) -> Result<(), ConfigError> {
+        let setup = Engine::setup(&self.config, capacity);
+        self.policy = build(&spec, &setup)?;
+        self.config.policy = spec;
+        self.capacity = capacity;
+        let old = std::mem::replace(&mut self.slots, Slots::new(setup.slots));
+        self.resident = 0;
+        let mut blocks: Vec<(u32, Key, u32)> = Vec::new();
+        for slot in old.used() {
+            let (key, frame) = (old.key(slot), old.frame(slot));
+            if frame != NONE {
+                let age = self.insertions.wrapping_sub(self.frames.inserted(frame));
+                blocks.push((age, key, frame));
+            }
+        }
+        drop(old);
+        blocks.sort_unstable_by_key(|&(age, key, _)| (std::cmp::Reverse(age), key));
+        for (_, key, frame) in blocks {
+            let (slot, _, _) = self.reference(key, Kind::Read, Stream(0));
+            self.place(slot, frame);
+        }
+        self.frames.set_limit(capacity + self.config.spare);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// At most `most` free frames that a smaller capacity left over, for the host to give their memory back to the
+    /// system and then to return them with `return_memory`. They are sorted by address; their contents do not matter.
+    pub fn surplus_memory(&mut self, most: usize) -> Option<Exclusive> {
+        let frames = self.frames.take_surplus(most);
+        let bytes = frames.len() * self.config.block_bytes as usize;
+        (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
+    }
+
+    /// Takes back what `surplus_memory` gave.
+    pub fn return_memory(&mut self, frames: Exclusive) {
+        assert!(frames.belongs(&self.arena));
+        let list = frames.frames().to_vec();
+        drop(frames);
+        list.into_iter().for_each(|frame| self.frames.put_idle(frame));
+    }
+
+    /// How the engine is set up; its policy is the present one, its capacity that at the start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What `export` did, if it is open.
+    pub fn counters(&self, export: Export) -> Option<Counters> {
+        self.volumes.get(export.0 as usize)?.as_ref().map(|volume| volume.counters)
+    }
+
+    /// How many blocks of `export` are dirty, if it is open.
+    pub fn dirty(&self, export: Export) -> Option<u32> {
+        self.volumes.get(export.0 as usize)?.as_ref().map(|volume| volume.dirty.len() as u32)
+    }
+
+    /// What the engine holds.
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            resident: self.resident,
+            ghosts: self.slots.len() as u32 - self.resident,
+            dirty: self.dirty,
+            frames: self.frames.in_use(),
+            loading: self.loads.len() as u32,
+            requests: (self.requests.len() - self.free_requests.len()) as u32,
+            waiting: (self.reads_waiting.len() + self.writes_waiting.len()) as u32,
+            queued: self.volumes.iter().flatten().map(|volume| volume.queue.len() as u32).sum(),
+        }
+    }
+
+    /// Reports the policy's gauges.
+    pub fn policy_gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        self.policy.gauges(report);
+    }
+
+    /// What the cache has of block number `block` of `export`.
+    pub fn state(&self, export: Export, block: u64) -> BlockState {
+        match self.current(Key::new(export, block)) {
+            Some(frame) if self.frames.has(frame, DIRTY) => BlockState::Dirty,
+            Some(frame) if !self.frames.has(frame, LOADING) => BlockState::Clean,
+            _ => BlockState::Absent,
+        }
+    }
+
+    /// Memory of the index and of the frames' bookkeeping, in bytes; without the policy's, and without what is kept
+    /// for dirty blocks, requests and operations.
+    pub fn metadata_bytes(&self) -> usize {
+        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes()
+    }
+
+    /// Recounts every invariant (tests and fuzzing only).
+    ///
+    /// # Panics
+    /// On a broken one.
+    pub fn check(&mut self) {
+        self.policy.check();
+        self.reclaim();
+        let mut owners = vec![0u32; self.config.capacity_max as usize + self.config.spare as usize];
+        let mut resident = 0;
+        for slot in self.slots.used() {
+            let frame = self.slots.frame(slot);
+            if frame != NONE {
+                owners[frame as usize] += 1;
+                resident += 1;
+                assert!(!self.outside.contains_key(&self.slots.key(slot)), "a block is resident and outside");
+            }
+        }
+        assert_eq!(resident, self.resident);
+        assert!(self.resident <= self.capacity);
+        for (&key, &frame) in &self.outside {
+            owners[frame as usize] += 1;
+            let lingers = self.lingering.contains(&(Some(key), frame));
+            assert!(lingers || self.frames.has(frame, DIRTY | LOADING), "a frame that nobody will free");
+        }
+        for &(key, frame) in &self.lingering {
+            owners[frame as usize] += u32::from(key.is_none());
+        }
+        let mut dirty = 0;
+        for (at, volume) in self.volumes.iter().enumerate() {
+            let Some(volume) = volume else { continue };
+            volume.dirty.check();
+            for (block, frame) in volume.dirty.iter() {
+                dirty += 1;
+                assert_eq!(self.current(Key::new(Export(at as u16), block)), Some(frame));
+                assert!(self.frames.has(frame, DIRTY));
+            }
+        }
+        assert_eq!(dirty, self.dirty);
+        assert!(self.dirty + self.filling <= self.config.limits.dirty, "more dirty blocks than allowed");
+        let mut filling = 0;
+        for active in self.requests.iter().flatten() {
+            if active.held.is_none() {
+                for &frame in active.frames.iter().filter(|&&frame| frame != NONE) {
+                    owners[frame as usize] += 1;
+                    filling += 1;
+                }
+            }
+        }
+        assert_eq!(filling, self.filling);
+        // A load's frame is its block's, or nobody's if the block was overwritten or dropped meanwhile.
+        for &frame in self.loads.keys() {
+            owners[frame as usize] = owners[frame as usize].max(1);
+        }
+        assert!(owners.iter().all(|&count| count <= 1), "a frame has two owners");
+        assert_eq!(owners.iter().sum::<u32>(), self.frames.in_use(), "frames leaked");
+        assert_eq!(self.loads.values().filter(|load| load.prefetch).count() as u32, self.prefetching);
+        assert!(self.requests.len() <= self.config.limits.requests as usize);
+    }
+}

@@ -1,0 +1,341 @@
+//! The frame arena: the memory of all frames, and the holds that are the only way to it.
+//!
+//! A [`Shared`] hold reads frames, an [`Exclusive`] hold writes them. A frame has any number of shared holders or one
+//! exclusive holder; an atomic count per frame enforces it, so that access is sound whatever the holder does. Contents
+//! start as zeros, and memory is not touched before its frame is used.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+use smallvec::SmallVec;
+
+/// Frames are aligned so that O_DIRECT can use them, where a block is at least this large.
+const ALIGN: usize = 4096;
+/// In a frame's count of holders: the one holder is exclusive.
+const EXCLUSIVE: u32 = 1 << 31;
+
+pub(crate) type FrameList = SmallVec<[u32; 4]>;
+
+/// The memory of all frames.
+pub(crate) struct Arena {
+    /// What the allocator gave.
+    allocation: NonNull<u8>,
+    layout: Layout,
+    /// The first frame.
+    base: NonNull<u8>,
+    block_bytes: usize,
+    /// Per frame: how many shared holders, or `EXCLUSIVE`.
+    holders: Box<[AtomicU32]>,
+    /// Whether requests wait for frames.
+    wanted: AtomicBool,
+}
+
+// SAFETY: the memory is reached only through holds, and `holders` lets a frame be shared by readers or owned by one
+// writer; taking a hold acquires what the release of the conflicting one published.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// `frames` frames of `block_bytes`, which is a power of two; `None` where the address space has no room.
+    pub(crate) fn new(frames: u32, block_bytes: usize) -> Option<Arc<Arena>> {
+        assert!(block_bytes.is_power_of_two() && frames > 0);
+        let bytes = (frames as usize).checked_mul(block_bytes)?.checked_add(ALIGN)?;
+        // Alignment by hand: the allocator leaves zeroed memory untouched only where it need not align it.
+        let layout = Layout::from_size_align(bytes, 1).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let offset = allocation.as_ptr().align_offset(ALIGN);
+        assert!(offset < ALIGN);
+        // SAFETY: `offset` < ALIGN, and the allocation is ALIGN longer than the frames.
+        let base = unsafe { allocation.add(offset) };
+        let holders = (0..frames).map(|_| AtomicU32::new(0)).collect();
+        Some(Arc::new(Arena { allocation, layout, base, block_bytes, holders, wanted: AtomicBool::new(false) }))
+    }
+
+    /// Memory of the counts of holders.
+    pub(crate) fn bookkeeping_bytes(&self) -> usize {
+        size_of_val(&*self.holders)
+    }
+
+    /// Whether somebody holds `frame`.
+    #[inline]
+    pub(crate) fn held(&self, frame: u32) -> bool {
+        self.holders[frame as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// Says whether requests wait for frames, to those who release holds from now on.
+    pub(crate) fn want(&self, wanted: bool) {
+        if self.wanted.load(Ordering::Relaxed) != wanted {
+            self.wanted.store(wanted, Ordering::Relaxed);
+            // Pairs with the fence in `release`: either this side sees the hold gone, or that side sees `wanted`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn add_reader(&self, frame: u32) {
+        let before = self.holders[frame as usize].fetch_add(1, Ordering::Acquire);
+        if before >= EXCLUSIVE - 1 {
+            self.holders[frame as usize].fetch_sub(1, Ordering::Relaxed);
+            panic!("frame {frame} is written by somebody and cannot be shared");
+        }
+    }
+
+    fn add_writer(&self, frame: u32) {
+        let holder = &self.holders[frame as usize];
+        let taken = holder.compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
+        assert!(taken.is_ok(), "frame {frame} is held by somebody and cannot be written");
+    }
+
+    /// Where `frame` begins.
+    #[inline]
+    fn at(&self, frame: u32) -> *mut u8 {
+        assert!((frame as usize) < self.holders.len());
+        // SAFETY: `frame` is one of the arena's, so the sum stays inside the allocation.
+        unsafe { self.base.as_ptr().add(frame as usize * self.block_bytes) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; every hold keeps the arena alive.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}
+
+/// The bytes of frame number `at` of a hold that skips `skip` bytes and then has `bytes`, as a range within the frame.
+#[inline]
+fn part(at: usize, skip: usize, bytes: usize, block_bytes: usize) -> (usize, usize) {
+    let start = if at == 0 { skip } else { 0 };
+    (start, (skip + bytes - at * block_bytes).min(block_bytes))
+}
+
+/// Frames that the holder may read: a run of bytes that lies in them one after the other.
+/// Dropping it, on any thread and without the engine's lock, gives the frames back.
+pub struct Shared {
+    arena: Arc<Arena>,
+    frames: FrameList,
+    /// Bytes of the first frame that do not belong to the run.
+    skip: usize,
+    bytes: usize,
+}
+
+impl Shared {
+    /// No frames yet.
+    pub(crate) fn new(arena: &Arc<Arena>) -> Shared {
+        Shared { arena: arena.clone(), frames: FrameList::new(), skip: 0, bytes: 0 }
+    }
+
+    /// `bytes` bytes of `frames`, from byte `skip` of the first.
+    ///
+    /// # Panics
+    /// If somebody has an exclusive hold on one of them.
+    #[inline]
+    pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Shared {
+        assert!(skip < arena.block_bytes && skip + bytes <= frames.len() * arena.block_bytes);
+        let mut shared = Shared::new(arena);
+        for &frame in frames {
+            shared.push(frame);
+        }
+        shared.skip = skip;
+        shared.bytes = bytes;
+        shared
+    }
+
+    /// Adds all of `frame`.
+    #[inline]
+    pub(crate) fn push(&mut self, frame: u32) {
+        self.arena.add_reader(frame);
+        self.frames.push(frame);
+        self.bytes += self.arena.block_bytes;
+    }
+
+    /// How many bytes the run has.
+    #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bytes, frame by frame.
+    pub fn slices(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.frames.iter().enumerate().map(|(at, &frame)| {
+            let (start, end) = part(at, self.skip, self.bytes, self.arena.block_bytes);
+            // SAFETY: the hold is counted, so nobody writes the frame; the range lies inside it.
+            unsafe { std::slice::from_raw_parts(self.arena.at(frame).add(start), end - start) }
+        })
+    }
+
+    /// Copies the bytes to `out`, which has the same length.
+    pub fn copy_to(&self, mut out: &mut [u8]) {
+        assert_eq!(out.len(), self.bytes);
+        for slice in self.slices() {
+            let (now, later) = out.split_at_mut(slice.len());
+            now.copy_from_slice(slice);
+            out = later;
+        }
+    }
+
+    /// Gives the frames back, and says whether requests wait for frames, so that `Engine::poll` should be called.
+    #[must_use = "requests may wait for these frames"]
+    pub fn release(self) -> bool {
+        let arena = self.arena.clone();
+        drop(self);
+        arena.wanted()
+    }
+}
+
+impl Drop for Shared {
+    #[inline]
+    fn drop(&mut self) {
+        for &frame in &self.frames {
+            self.arena.holders[frame as usize].fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} bytes in {} frames)", self.bytes, self.frames.len())
+    }
+}
+
+/// Frames that the holder alone may read and write: a run of bytes that lies in them one after the other.
+pub struct Exclusive {
+    arena: Arc<Arena>,
+    frames: FrameList,
+    skip: usize,
+    bytes: usize,
+}
+
+impl Exclusive {
+    /// `bytes` bytes of `frames`, from byte `skip` of the first.
+    ///
+    /// # Panics
+    /// If somebody holds one of them.
+    pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Exclusive {
+        assert!(skip < arena.block_bytes && skip + bytes <= frames.len() * arena.block_bytes);
+        let mut held = Exclusive { arena: arena.clone(), frames: FrameList::new(), skip, bytes };
+        for &frame in frames {
+            arena.add_writer(frame);
+            held.frames.push(frame);
+        }
+        held
+    }
+
+    /// Whether the frames are those of `arena`.
+    pub(crate) fn belongs(&self, arena: &Arc<Arena>) -> bool {
+        Arc::ptr_eq(&self.arena, arena)
+    }
+
+    /// The frames that are held.
+    pub(crate) fn frames(&self) -> &[u32] {
+        &self.frames
+    }
+
+    /// How many bytes the run has.
+    #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bytes, frame by frame.
+    pub fn slices_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
+        let (arena, skip, bytes) = (&self.arena, self.skip, self.bytes);
+        self.frames.iter().enumerate().map(move |(at, &frame)| {
+            let (start, end) = part(at, skip, bytes, arena.block_bytes);
+            // SAFETY: this is the frame's only holder, and `add_writer` let each frame in once, so that the slices
+            // are disjoint; the borrow of `self` makes them the only ones; the range lies inside the frame.
+            unsafe { std::slice::from_raw_parts_mut(arena.at(frame).add(start), end - start) }
+        })
+    }
+
+    /// Copies `data`, which has the same length, into the frames.
+    pub fn copy_from(&mut self, mut data: &[u8]) {
+        assert_eq!(data.len(), self.bytes);
+        for slice in self.slices_mut() {
+            let (now, later) = data.split_at(slice.len());
+            slice.copy_from_slice(now);
+            data = later;
+        }
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        for &frame in &self.frames {
+            self.arena.holders[frame as usize].store(0, Ordering::Release);
+        }
+    }
+}
+
+impl fmt::Debug for Exclusive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exclusive({} bytes in {} frames)", self.bytes, self.frames.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_see_the_right_bytes() {
+        let arena = Arena::new(4, 512).expect("memory");
+        let mut write = Exclusive::of(&arena, &[2, 0], 500, 24);
+        assert_eq!(write.slices_mut().map(|s| s.len()).collect::<Vec<_>>(), [12, 12]);
+        write.copy_from(b"abcdefghijklmnopqrstuvwx");
+        drop(write);
+        let read = Shared::of(&arena, &[2, 0], 502, 14);
+        assert_eq!(read.slices().collect::<Vec<_>>(), [b"cdefghijkl".as_slice(), b"mnop"]);
+        let again = Shared::of(&arena, &[0], 0, 2);
+        assert_eq!(again.slices().collect::<Vec<_>>(), [b"mn"]);
+        assert!(arena.held(0) && arena.held(2) && !arena.held(1));
+        arena.want(true);
+        assert!(read.release());
+        assert!(arena.held(0) && !arena.held(2));
+    }
+
+    #[test]
+    fn frames_are_aligned_and_zero() {
+        let arena = Arena::new(3, 4096).expect("memory");
+        let read = Shared::of(&arena, &[0, 1, 2], 0, 3 * 4096);
+        for slice in read.slices() {
+            assert_eq!(slice.as_ptr().align_offset(4096), 0);
+            assert!(slice.iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be shared")]
+    fn a_frame_being_written_is_not_shared() {
+        let arena = Arena::new(2, 512).expect("memory");
+        let _write = Exclusive::of(&arena, &[1], 0, 512);
+        Shared::of(&arena, &[1], 0, 512);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be written")]
+    fn a_frame_being_read_is_not_written() {
+        let arena = Arena::new(2, 512).expect("memory");
+        let _read = Shared::of(&arena, &[1], 0, 512);
+        Exclusive::of(&arena, &[1], 0, 512);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be written")]
+    fn a_frame_is_not_held_exclusively_twice() {
+        let arena = Arena::new(2, 512).expect("memory");
+        Exclusive::of(&arena, &[1, 1], 0, 1024);
+    }
+}

@@ -1,0 +1,150 @@
+//! How an engine is set up, and what limits it keeps.
+
+use nigh_policy::{Spec, SpecError};
+
+use crate::scheduler::Scheduler;
+
+/// How an engine is set up. Counts are in blocks unless their names say otherwise.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Size of a block: a power of two, at least 512.
+    pub block_bytes: u32,
+    /// How many blocks the policy may keep resident.
+    pub capacity: u32,
+    /// How far `Engine::set_capacity` can go; address space is reserved for it.
+    pub capacity_max: u32,
+    /// How many blocks that left the policy may remember, for each block of `capacity`.
+    pub ghosts_per_block: f32,
+    /// Frames beyond `capacity`: for what is pinned, dirty or being filled and not resident.
+    pub spare: u32,
+    /// Which block leaves.
+    pub policy: Spec,
+    /// In which order operations go to a device.
+    pub scheduler: Scheduler,
+    /// What is never exceeded.
+    pub limits: Limits,
+    /// When dirty blocks are written without being asked for.
+    pub write_back: WriteBack,
+}
+
+/// What an engine never exceeds.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Requests in progress, those waiting included. Hits are not counted.
+    pub requests: u32,
+    /// Length of a read or write.
+    pub request_bytes: u32,
+    /// Blocks being loaded.
+    pub loading: u32,
+    /// Of these, blocks that nobody waits for.
+    pub prefetching: u32,
+    /// Operations at one export's device at a time.
+    pub depth: u32,
+    /// Length of one device read or write.
+    pub operation_bytes: u32,
+    /// Dirty blocks, those about to be filled included: writes wait beyond.
+    pub dirty: u32,
+}
+
+/// When dirty blocks are written without being asked for.
+#[derive(Clone, Debug)]
+pub struct WriteBack {
+    /// Write-back begins above this many dirty blocks,
+    pub start: u32,
+    /// and ends below this many.
+    pub stop: u32,
+    /// Or when the oldest dirty block has waited for so long.
+    pub age_us: u64,
+    /// After a failed write, the export's next attempt waits for so long, unless a flush asks for it.
+    pub retry_us: u64,
+}
+
+impl Config {
+    /// The usual set-up for `capacity` blocks of 4 KiB: an eighth of them may be dirty, as many ghosts as blocks.
+    pub fn new(capacity: u32, policy: Spec) -> Config {
+        let dirty = (capacity / 8).max(512);
+        Config {
+            block_bytes: 4096,
+            capacity,
+            capacity_max: capacity,
+            ghosts_per_block: 1.0,
+            spare: (capacity / 32).clamp(1024, 16384),
+            policy,
+            scheduler: Scheduler::default(),
+            limits: Limits {
+                requests: 1024,
+                request_bytes: 1 << 20,
+                loading: 4096,
+                prefetching: 512,
+                depth: 32,
+                operation_bytes: 1 << 20,
+                dirty,
+            },
+            write_back: WriteBack { start: dirty / 2, stop: dirty / 4, age_us: 5_000_000, retry_us: 1_000_000 },
+        }
+    }
+
+    /// Whether the parts fit together; what does not is named.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |what| Err(ConfigError::Impossible { what });
+        if !self.block_bytes.is_power_of_two() || !(512..=1 << 20).contains(&self.block_bytes) {
+            return wrong("block_bytes is a power of two from 512 to 1 MiB");
+        }
+        if self.capacity == 0 || self.capacity > self.capacity_max {
+            return wrong("capacity is from 1 to capacity_max");
+        }
+        if !(0.0..=16.0).contains(&self.ghosts_per_block) {
+            return wrong("ghosts_per_block is from 0 to 16");
+        }
+        if u64::from(self.capacity_max) + u64::from(self.spare) > 1 << 28 {
+            return wrong("capacity_max and spare make at most 2^28 frames");
+        }
+        let limits = &self.limits;
+        if limits.requests == 0 || limits.depth == 0 {
+            return wrong("limits.requests and limits.depth are at least 1");
+        }
+        if limits.operation_bytes < self.block_bytes {
+            return wrong("limits.operation_bytes is at least a block");
+        }
+        // A request can touch one block more than its length says, at both ends; two more are loaded to be merged with.
+        let request = limits.request_bytes.div_ceil(self.block_bytes) + 1;
+        if limits.request_bytes == 0 || request + 2 > self.spare {
+            return wrong("spare holds the largest request and three blocks more");
+        }
+        if request > limits.loading || request > limits.dirty {
+            return wrong("limits.loading and limits.dirty hold the largest request and a block more");
+        }
+        if self.write_back.stop > self.write_back.start || self.write_back.start > limits.dirty {
+            return wrong("write_back.stop <= write_back.start <= limits.dirty");
+        }
+        Ok(())
+    }
+
+    /// How many ghosts a cache of `capacity` blocks remembers.
+    pub(crate) fn ghosts(&self, capacity: u32) -> u32 {
+        (f64::from(capacity) * f64::from(self.ghosts_per_block)).round() as u32
+    }
+}
+
+/// Why an engine cannot be made or changed as asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Two settings contradict each other, or one is out of range.
+    #[error("the cache cannot be set up: {what}")]
+    Impossible {
+        /// What must hold.
+        what: &'static str,
+    },
+    /// The policy cannot be made.
+    #[error(transparent)]
+    Policy(#[from] SpecError),
+    /// There is no address space for the frames.
+    #[error("no address space for {bytes} bytes of frames")]
+    NoMemory {
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The number of the export is taken.
+    #[error("export {0} is already open")]
+    Taken(u16),
+}

@@ -1,0 +1,334 @@
+//! The devices' side: operations to them, completions from them, and background write-back.
+
+use std::ops::Range;
+
+use crate::arena::{Exclusive, Shared};
+use crate::engine::{Engine, Step};
+use crate::frames::{DIRTY, LOADING};
+use crate::request::{Action, Export, Fault, Op, Operation, Outcome};
+use crate::scheduler::{Class, Waiting};
+use crate::slots::{Key, NONE};
+
+/// Whether somebody waits for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Somebody does.
+    Demand,
+    /// Nobody does yet.
+    Ahead,
+}
+
+/// An operation that is queued or at the device.
+pub(crate) enum Record {
+    /// Into these frames of consecutive blocks.
+    Read { block: u64, frames: Vec<u32> },
+    /// Of these frames, held until the operation has them.
+    Write { block: u64, blocks: u64, held: Option<Shared> },
+    /// For the requests that wait by the time it starts.
+    Flush { requests: Vec<u32> },
+    /// The discard or zeroes of a request.
+    Range { request: u32, blocks: Range<u64> },
+}
+
+impl Engine {
+    fn queue_operation(&mut self, export: Export, class: Class, blocks: Range<u64>, record: Record, now: u64) -> u64 {
+        let id = self.operations_made;
+        self.operations_made += 1;
+        self.operations.insert(id, record);
+        let waiting = Waiting { id, block: blocks.start, blocks: blocks.end - blocks.start, since: now };
+        self.volume(export).queue.push(class, waiting);
+        id
+    }
+
+    pub(crate) fn queue_read(
+        &mut self,
+        export: Export,
+        block: u64,
+        frames: Vec<u32>,
+        reading: Reading,
+        now: u64,
+    ) -> u64 {
+        let class = match reading {
+            Reading::Demand => Class::Read,
+            Reading::Ahead => Class::Prefetch,
+        };
+        let blocks = block..block + frames.len() as u64;
+        self.queue_operation(export, class, blocks, Record::Read { block, frames }, now)
+    }
+
+    pub(crate) fn queue_range(&mut self, export: Export, request: u32, blocks: Range<u64>, now: u64) {
+        let record = Record::Range { request, blocks: blocks.clone() };
+        self.queue_operation(export, Class::Control, blocks, record, now);
+    }
+
+    pub(crate) fn queue_flush(&mut self, export: Export, now: u64) {
+        self.queue_operation(export, Class::Control, 0..0, Record::Flush { requests: Vec::new() }, now);
+    }
+
+    /// The bytes of `blocks`, as far as the device goes.
+    fn bytes(&self, export: Export, blocks: Range<u64>) -> Range<u64> {
+        let volume = self.volumes[export.0 as usize].as_ref().expect("an open export");
+        blocks.start << self.shift..(blocks.end << self.shift).min(volume.bytes)
+    }
+
+    /// The next operation for a device, if there is one that its depth allows.
+    pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
+        if self.dirty > self.config.write_back.start {
+            self.writing_back = true;
+        } else if self.dirty <= self.config.write_back.stop {
+            self.writing_back = false;
+        }
+        let most = u64::from(self.config.limits.operation_bytes >> self.shift);
+        let count = self.volumes.len();
+        for at in (self.turn..count).chain(0..self.turn.min(count)) {
+            if self.volumes[at].is_none() {
+                continue;
+            }
+            let export = Export(at as u16);
+            if self.volume(export).at_device >= self.config.limits.depth {
+                continue;
+            }
+            self.write_back(export, now);
+            let volume = self.volume(export);
+            if let Some((first, joined)) = volume.queue.pop(most, now) {
+                volume.at_device += 1;
+                self.turn = at + 1;
+                return Some(self.start(export, first, joined));
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, export: Export, first: Waiting, joined: Vec<Waiting>) -> Operation {
+        for other in joined {
+            let Some(Record::Read { frames: more, .. }) = self.operations.remove(&other.id) else {
+                unreachable!("only reads are joined");
+            };
+            for frame in &more {
+                self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
+            }
+            let Some(Record::Read { frames, .. }) = self.operations.get_mut(&first.id) else {
+                unreachable!("only reads are joined");
+            };
+            frames.extend(more);
+        }
+        let volume = self.volumes[export.0 as usize].as_mut().expect("an open export");
+        let (blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
+            Record::Read { block, frames } => {
+                let blocks = *block..*block + frames.len() as u64;
+                let frames = frames.clone();
+                let bytes = self.bytes(export, blocks.clone());
+                let length = (bytes.end - bytes.start) as usize;
+                (blocks, Action::Read(Exclusive::of(&self.arena, &frames, 0, length)))
+            }
+            Record::Write { block, blocks, held } => {
+                (*block..*block + *blocks, Action::Write(held.take().expect("an operation starts once")))
+            }
+            Record::Flush { requests } => {
+                *requests = std::mem::take(&mut volume.syncs);
+                volume.unsynced = false;
+                volume.counters.device_flushes += 1;
+                (0..0, Action::Flush)
+            }
+            Record::Range { request, blocks } => {
+                let (request, blocks) = (*request, blocks.clone());
+                let action = match self.active(request).request.op {
+                    Op::Zeroes { keep, fast } => Action::Zeroes { keep, fast },
+                    _ => Action::Discard,
+                };
+                (blocks, action)
+            }
+        };
+        let bytes = if blocks.is_empty() { 0..0 } else { self.bytes(export, blocks) };
+        let length = bytes.end - bytes.start;
+        let counters = &mut self.volume(export).counters;
+        match action {
+            Action::Read(_) => {
+                counters.device_reads += 1;
+                counters.device_read_bytes += length;
+            }
+            Action::Write(_) => {
+                counters.device_writes += 1;
+                counters.device_written_bytes += length;
+            }
+            _ => {}
+        }
+        Operation { id: first.id, export, offset: bytes.start, length, action }
+    }
+
+    /// The device is done with `operation`: all of it, or it failed, whatever part of it was done.
+    ///
+    /// # Panics
+    /// If the operation came from another engine.
+    pub fn complete(&mut self, now: u64, operation: Operation, result: Result<(), Fault>) {
+        let Operation { id, export, action, .. } = operation;
+        let record = self.operations.remove(&id).expect("an operation of this engine");
+        drop(action);
+        let volume = self.volume(export);
+        volume.at_device -= 1;
+        volume.counters.device_faults += u64::from(result.is_err());
+        match record {
+            Record::Read { block, frames } => {
+                for (block, frame) in (block..).zip(frames) {
+                    self.complete_load(Key::new(export, block), frame, result, now);
+                }
+            }
+            Record::Write { block, blocks, .. } => {
+                volume.writes -= 1;
+                volume.unsynced = true;
+                self.complete_write(export, block..block + blocks, result, now);
+            }
+            Record::Flush { requests } => {
+                volume.syncing = false;
+                if result.is_err() {
+                    volume.unsynced = true;
+                }
+                for id in requests {
+                    self.finish(id, result.map_or_else(Outcome::Failed, |()| Outcome::Done));
+                }
+                if let Err(fault) = result {
+                    self.fail_closing(export, fault);
+                }
+                self.sync(export, now);
+            }
+            Record::Range { request, blocks } => {
+                volume.unsynced = true;
+                match result {
+                    Ok(()) => self.drop_blocks(export, blocks),
+                    Err(fault) => self.active(request).fault = Some(fault),
+                }
+                self.store(request, now);
+                self.unlock(export, request, now);
+                self.drained(export, now);
+            }
+        }
+        self.pump(now);
+    }
+
+    fn complete_load(&mut self, key: Key, frame: u32, result: Result<(), Fault>, now: u64) {
+        let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
+        self.prefetching -= u32::from(load.prefetch);
+        if self.current(key) != Some(frame) {
+            // Overwritten or dropped meanwhile.
+            assert!(load.waiters.is_empty());
+            self.retire(frame);
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.frames.clear(frame, LOADING);
+                self.wake(load.waiters, frame, now);
+                self.settle(key, frame);
+            }
+            Err(fault) => {
+                match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
+                    Some(slot) => _ = self.forget(slot),
+                    None => _ = self.outside.remove(&key),
+                }
+                self.retire(frame);
+                for (id, _) in load.waiters {
+                    let active = self.active(id);
+                    active.fault = Some(fault);
+                    active.loading -= 1;
+                    match (active.loading, active.step) {
+                        (0, Step::Reading) => self.finish_read(id),
+                        (0, _) => self.merged(id, now),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn complete_write(&mut self, export: Export, blocks: Range<u64>, result: Result<(), Fault>, now: u64) {
+        let mut told = false;
+        let mut oldest = u64::MAX;
+        for block in blocks {
+            let key = Key::new(export, block);
+            let written = self.volume(export).dirty.written(block, result.is_ok(), now);
+            oldest = oldest.min(written.first);
+            if written.clean {
+                self.dirty -= 1;
+                self.frames.clear(written.frame, DIRTY);
+                self.settle(key, written.frame);
+            } else if self.outside.contains_key(&key) {
+                self.volume(export).dirty.hurry(block);
+            }
+            for waiter in written.waiters {
+                told = true;
+                let active = self.active(waiter.request);
+                active.storing -= 1;
+                active.fault = active.fault.or(result.err());
+                if active.storing == 0 && active.step == Step::Storing {
+                    self.store(waiter.request, now);
+                }
+            }
+        }
+        if let Err(fault) = result {
+            let retry_at = now + self.config.write_back.retry_us;
+            let volume = self.volume(export);
+            volume.retry_at = retry_at;
+            let mut failed = Vec::new();
+            volume.flushes.retain(|flush| {
+                let covered = flush.version >= oldest;
+                failed.extend(covered.then_some(flush.request));
+                !covered
+            });
+            told |= !failed.is_empty();
+            for id in failed {
+                self.finish(id, Outcome::Failed(fault));
+            }
+            told |= self.fail_closing(export, fault);
+            if !told {
+                self.volume(export).fault = Some(fault);
+            }
+        }
+        self.drained(export, now);
+    }
+
+    /// Queues writes of dirty blocks of `export`, as many as its depth allows, while there is a reason to.
+    fn write_back(&mut self, export: Export, now: u64) {
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        let age_us = self.config.write_back.age_us;
+        let general = self.writing_back || !self.writes_waiting.is_empty();
+        let depth = self.config.limits.depth;
+        loop {
+            let volume = self.volume(export);
+            let Some((_, since)) = volume.dirty.oldest() else { return };
+            if volume.writes >= depth || now < volume.retry_at || volume.closing.is_some_and(|closing| closing.discard)
+            {
+                return;
+            }
+            let sweep = general
+                || !volume.flushes.is_empty()
+                || volume.closing.is_some()
+                || now.saturating_sub(since) >= age_us;
+            if !sweep && !volume.dirty.has_urgent() {
+                return;
+            }
+            let started = volume.locks.iter().filter(|lock| lock.started);
+            let closed: Vec<Range<u64>> = started.map(|lock| lock.blocks.clone()).collect();
+            let Some(run) = volume.dirty.next_run(!sweep, most, &closed) else { return };
+            volume.writes += 1;
+            let blocks = run.block..run.block + run.frames.len() as u64;
+            let bytes = self.bytes(export, blocks.clone());
+            let held = Shared::of(&self.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
+            let record = Record::Write { block: run.block, blocks: run.frames.len() as u64, held: Some(held) };
+            self.queue_operation(export, Class::Write, blocks, record, now);
+        }
+    }
+
+    /// When `next_operation` should be called again although nothing happened, in µs: for dirty blocks whose age is up
+    /// or whose write is to be tried again.
+    pub fn next_wakeup(&self) -> Option<u64> {
+        // Where an operation is at the device, its completion is what comes next.
+        let idle = self.volumes.iter().flatten().filter(|volume| volume.at_device == 0);
+        let times = idle.filter_map(|volume| {
+            let (_, since) = volume.dirty.oldest()?;
+            let pressed = self.writing_back || volume.dirty.has_urgent() || !self.writes_waiting.is_empty();
+            let due = if pressed { 0 } else { since.saturating_add(self.config.write_back.age_us) };
+            Some(due.max(volume.retry_at))
+        });
+        times.min()
+    }
+}

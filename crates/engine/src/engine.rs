@@ -1,0 +1,512 @@
+//! The engine: what it holds, how requests enter it, and how they go on when something they waited for happened.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use nigh_policy::{Access, Kind, Policy, Setup, Slot, Stream, Tenant, build};
+use smallvec::SmallVec;
+
+use crate::arena::{Arena, Shared};
+use crate::config::{Config, ConfigError};
+use crate::device::Record;
+use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
+use crate::request::{Export, Fault, Op, Outcome, Refusal, Reply, Request, WriteMode};
+use crate::slots::{Key, NONE, Slots};
+use crate::volume::{Volume, overlap};
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A read or write waits for frames or for the dirty limit.
+    Queued,
+    /// A read waits for a lock of its range.
+    Parked,
+    /// A read waits for loads.
+    Reading,
+    /// The host fills the frames of a write.
+    Filling,
+    /// A filled write waits for a lock of its range.
+    Filled,
+    /// A write waits for the contents that it overwrites in part.
+    Merging,
+    /// A write waits until the device has it.
+    Storing,
+    /// A discard or zeroes waits for its lock or for the device.
+    Locked,
+    /// A flush waits for write-back.
+    Draining,
+    /// A flush, or a request with FUA, waits for a device flush.
+    Syncing,
+}
+
+/// A request in progress.
+pub(crate) struct Active {
+    pub(crate) request: Request,
+    pub(crate) step: Step,
+    /// The bytes that are read or written now: the request's, or an edge of a zeroes.
+    pub(crate) part: Range<u64>,
+    /// Edges of a zeroes that are still to be written.
+    pub(crate) edges: SmallVec<[Range<u64>; 2]>,
+    /// The frame of each block of `part`; `NONE` where a write gave it to the cache.
+    pub(crate) frames: Vec<u32>,
+    /// What a read has of its blocks so far.
+    pub(crate) held: Option<Shared>,
+    /// Blocks of `part` that wait for a load.
+    pub(crate) loading: u32,
+    /// Blocks that wait to be written to the device.
+    pub(crate) storing: u32,
+    pub(crate) fault: Option<Fault>,
+}
+
+/// What waits for a load: a request, and the position of the block within its part.
+pub(crate) type LoadWaiters = SmallVec<[(u32, u32); 2]>;
+
+/// The load of one frame.
+pub(crate) struct Load {
+    /// The operation that loads it.
+    pub(crate) operation: u64,
+    pub(crate) waiters: LoadWaiters,
+    /// Whether it counts against the prefetch budget.
+    pub(crate) prefetch: bool,
+}
+
+/// A cache of blocks without I/O: see the crate's documentation for its rules.
+pub struct Engine {
+    pub(crate) config: Config,
+    /// Size of a block, as a power of two.
+    pub(crate) shift: u32,
+    pub(crate) capacity: u32,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) policy: Box<dyn Policy + Send>,
+    pub(crate) slots: Slots,
+    /// Slots with a frame.
+    pub(crate) resident: u32,
+    pub(crate) frames: Frames,
+    /// Contents of blocks that left the policy while dirty, held or being loaded.
+    pub(crate) outside: HashMap<Key, u32>,
+    /// Frames that are free as soon as nobody holds them: of blocks in `outside`, or of none.
+    /// May hold entries that no longer apply.
+    pub(crate) lingering: Vec<(Option<Key>, u32)>,
+    pub(crate) loads: HashMap<u32, Load>,
+    /// By number of the export.
+    pub(crate) volumes: Vec<Option<Box<Volume>>>,
+    /// Requests in progress.
+    pub(crate) requests: Vec<Option<Active>>,
+    pub(crate) free_requests: Vec<u32>,
+    pub(crate) reads_waiting: VecDeque<u32>,
+    pub(crate) writes_waiting: VecDeque<u32>,
+    /// Requests at `Step::Parked` or `Step::Filled`.
+    pub(crate) parked: Vec<u32>,
+    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) operations: HashMap<u64, Record>,
+    pub(crate) operations_made: u64,
+    /// The newest version of any block's contents.
+    pub(crate) version: u64,
+    pub(crate) tick: u64,
+    pub(crate) insertions: u32,
+    /// Frames promised to writes that may have to load what they overwrite in part.
+    pub(crate) reserved: u32,
+    /// Blocks of writes that are being filled or wait to be installed.
+    pub(crate) filling: u32,
+    pub(crate) dirty: u32,
+    pub(crate) prefetching: u32,
+    /// Whether write-back is on because of the number of dirty blocks.
+    pub(crate) writing_back: bool,
+    /// The export whose device is asked first for the next operation.
+    pub(crate) turn: usize,
+}
+
+impl Engine {
+    /// An empty cache without exports.
+    pub fn new(config: Config) -> Result<Engine, ConfigError> {
+        config.check()?;
+        let frames_max = config.capacity_max + config.spare;
+        let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
+        let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
+        let setup = Engine::setup(&config, config.capacity);
+        Ok(Engine {
+            shift: config.block_bytes.trailing_zeros(),
+            capacity: config.capacity,
+            arena,
+            policy: build(&config.policy, &setup)?,
+            slots: Slots::new(setup.slots),
+            resident: 0,
+            frames: Frames::new(config.capacity + config.spare, frames_max),
+            outside: HashMap::new(),
+            lingering: Vec::new(),
+            loads: HashMap::new(),
+            volumes: Vec::new(),
+            requests: Vec::new(),
+            free_requests: Vec::new(),
+            reads_waiting: VecDeque::new(),
+            writes_waiting: VecDeque::new(),
+            parked: Vec::new(),
+            replies: VecDeque::new(),
+            operations: HashMap::new(),
+            operations_made: 0,
+            version: 0,
+            tick: 0,
+            insertions: 0,
+            reserved: 0,
+            filling: 0,
+            dirty: 0,
+            prefetching: 0,
+            writing_back: false,
+            turn: 0,
+            config,
+        })
+    }
+
+    /// One slot more than blocks and ghosts: that of the incoming block, while the victim is still resident.
+    pub(crate) fn setup(config: &Config, capacity: u32) -> Setup {
+        let ghosts = config.ghosts(capacity);
+        Setup { capacity, slots: capacity + ghosts + 1, ghosts, future: None }
+    }
+
+    /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
+    /// A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
+    #[inline]
+    pub fn submit(&mut self, now: u64, request: Request) -> Result<Option<Reply>, Refusal> {
+        let Some(volume) = self.volumes.get(request.export.0 as usize).and_then(Option::as_ref) else {
+            return Err(Refusal::NoExport);
+        };
+        if volume.closing.is_some() {
+            return Err(Refusal::NoExport);
+        }
+        if request.op != Op::Flush
+            && (request.length == 0 || request.offset >= volume.bytes || request.length > volume.bytes - request.offset)
+        {
+            return Err(Refusal::OutOfRange);
+        }
+        if request.op == Op::Read {
+            if request.length > u64::from(self.config.limits.request_bytes) {
+                return Err(Refusal::TooLong);
+            }
+            if let Some(data) = self.hit(&request) {
+                return Ok(Some(Reply { token: request.token, outcome: Outcome::Data(data) }));
+            }
+        }
+        self.submit_slowly(now, request)
+    }
+
+    fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Option<Reply>, Refusal> {
+        let before = self.replies.len();
+        match request.op {
+            Op::Read => {
+                let id = self.enter(request)?;
+                if !(self.reads_waiting.is_empty() && self.start_read(id, now)) {
+                    self.reads_waiting.push_back(id);
+                }
+            }
+            Op::Write => {
+                if request.length > u64::from(self.config.limits.request_bytes) {
+                    return Err(Refusal::TooLong);
+                }
+                let id = self.enter(request)?;
+                self.begin_write(id, now);
+            }
+            Op::Flush => {
+                let id = self.enter(request)?;
+                self.flush(id, now);
+            }
+            Op::Trim | Op::Zeroes { .. } => {
+                let id = self.enter(request)?;
+                self.begin_range(id, now);
+            }
+            Op::Prefetch => {
+                self.prefetch(&request, now);
+                return Ok(Some(Reply { token: request.token, outcome: Outcome::Done }));
+            }
+        }
+        // Nothing but this request can have been replied to.
+        let reply = if self.replies.len() > before { self.replies.pop_back() } else { None };
+        Ok(reply)
+    }
+
+    /// The next reply to a request that `submit` did not reply to, or to a `close`.
+    pub fn next_reply(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+
+    /// Goes on with requests that waited for frames: to be called when `Shared::release` asks for it.
+    pub fn poll(&mut self, now: u64) {
+        self.pump(now);
+    }
+
+    fn enter(&mut self, request: Request) -> Result<u32, Refusal> {
+        let used = self.requests.len() - self.free_requests.len();
+        if used >= self.config.limits.requests as usize {
+            return Err(Refusal::Busy);
+        }
+        let active = Active {
+            // A flush has no range, whatever it says.
+            part: request.offset..request.offset.saturating_add(request.length),
+            request,
+            step: Step::Queued,
+            edges: SmallVec::new(),
+            frames: Vec::new(),
+            held: None,
+            loading: 0,
+            storing: 0,
+            fault: None,
+        };
+        let id = self.free_requests.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() as u32 - 1
+        });
+        self.requests[id as usize] = Some(active);
+        Ok(id)
+    }
+
+    /// The request is over.
+    pub(crate) fn finish(&mut self, id: u32, outcome: Outcome) {
+        let token = self.leave(id).request.token;
+        self.replies.push_back(Reply { token, outcome });
+    }
+
+    pub(crate) fn leave(&mut self, id: u32) -> Active {
+        let active = self.requests[id as usize].take().expect("a request in progress");
+        self.free_requests.push(id);
+        active
+    }
+
+    pub(crate) fn active(&mut self, id: u32) -> &mut Active {
+        self.requests[id as usize].as_mut().expect("a request in progress")
+    }
+
+    pub(crate) fn volume(&mut self, export: Export) -> &mut Volume {
+        self.volumes[export.0 as usize].as_mut().expect("an open export")
+    }
+
+    /// The blocks that `bytes` touches.
+    pub(crate) fn blocks(&self, bytes: &Range<u64>) -> Range<u64> {
+        bytes.start >> self.shift..((bytes.end - 1) >> self.shift) + 1
+    }
+
+    /// Goes on with everything that may no longer have to wait.
+    pub(crate) fn pump(&mut self, now: u64) {
+        self.start_ranges(now);
+        while let Some(&id) = self.reads_waiting.front()
+            && self.start_read(id, now)
+        {
+            self.reads_waiting.pop_front();
+        }
+        while let Some(&id) = self.writes_waiting.front()
+            && self.start_write(id, now)
+        {
+            self.writes_waiting.pop_front();
+        }
+        if self.reads_waiting.is_empty() && self.writes_waiting.is_empty() {
+            self.arena.want(false);
+        }
+        self.go_on_closing(now);
+    }
+
+    /// Whether a request in progress other than `id` uses any of `blocks` of `export`.
+    pub(crate) fn is_in_use(&self, export: Export, blocks: &Range<u64>, id: u32) -> bool {
+        (0..).zip(&self.requests).any(|(other, active)| {
+            active.as_ref().is_some_and(|active| {
+                let Request { offset, length, .. } = active.request;
+                other != id
+                    && active.request.export == export
+                    && (matches!(active.step, Step::Reading | Step::Merging) || active.storing > 0)
+                    && overlap(&self.blocks(&(offset..offset + length)), blocks)
+            })
+        })
+    }
+
+    /// Whether `count` frames can be taken, beyond those that are promised. If not, those who release frames are told
+    /// to call `poll`.
+    pub(crate) fn has_room(&mut self, count: u32) -> bool {
+        let enough = |engine: &Engine| engine.frames.available() >= engine.reserved + count;
+        if enough(self) {
+            return true;
+        }
+        self.reclaim();
+        if !enough(self) {
+            self.arena.want(true);
+            self.reclaim();
+        }
+        enough(self)
+    }
+
+    /// Frees the frames that nobody holds any more.
+    pub(crate) fn reclaim(&mut self) {
+        let mut lingering = std::mem::take(&mut self.lingering);
+        lingering.retain(|&(key, frame)| {
+            match key {
+                // The block was taken back, or is dirty again.
+                Some(key) if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) => {
+                    return false;
+                }
+                _ if self.arena.held(frame) => return true,
+                Some(key) => _ = self.outside.remove(&key),
+                None => {}
+            }
+            self.frames.put(frame);
+            false
+        });
+        self.lingering = lingering;
+    }
+
+    /// `frame` has the contents of no block any more.
+    pub(crate) fn retire(&mut self, frame: u32) {
+        self.frames.clear(frame, DIRTY | LOADING | PREFETCHED);
+        if self.arena.held(frame) {
+            self.lingering.push((None, frame));
+        } else {
+            self.frames.put(frame);
+        }
+    }
+
+    /// `frame` has the contents of `key`, which left the policy: it is free when it is clean and nobody holds it.
+    pub(crate) fn settle(&mut self, key: Key, frame: u32) {
+        if self.frames.has(frame, DIRTY | LOADING) || self.outside.get(&key) != Some(&frame) {
+            return;
+        }
+        if self.arena.held(frame) {
+            self.lingering.push((Some(key), frame));
+            if self.lingering.len() > 2 * self.config.spare as usize {
+                self.reclaim();
+            }
+        } else {
+            self.outside.remove(&key);
+            self.frames.put(frame);
+        }
+    }
+
+    /// The frame that has, or will have, the contents of `key`.
+    pub(crate) fn current(&self, key: Key) -> Option<u32> {
+        let resident = self.slots.find(key).map(|slot| self.slots.frame(slot)).filter(|&frame| frame != NONE);
+        resident.or_else(|| self.outside.get(&key).copied())
+    }
+
+    pub(crate) fn access(&mut self, key: Key, kind: Kind, stream: Stream) -> Access {
+        let tick = self.tick;
+        self.tick += 1;
+        Access { block: key.block(), tenant: Tenant(u32::from(key.export().0)), stream, kind, tick }
+    }
+
+    /// Tells the policy of a reference to `key`, which is resident afterwards. Gives its slot, its frame if there is
+    /// one (else the caller must `place` one), and whether it was resident.
+    pub(crate) fn reference(&mut self, key: Key, kind: Kind, stream: Stream) -> (Slot, Option<u32>, bool) {
+        let access = self.access(key, kind, stream);
+        if let Some(slot) = self.slots.find(key) {
+            let frame = self.slots.frame(slot);
+            if frame != NONE {
+                self.policy.hit(slot, &access);
+                return (slot, Some(frame), true);
+            }
+        }
+        self.drain_forgotten();
+        let slot = self.slots.find_or_add(key);
+        if self.resident == self.capacity {
+            let victim = self.policy.evict(slot, &access);
+            assert_ne!(victim, slot, "the incoming block is not resident and cannot leave");
+            self.depart(victim);
+            self.drain_forgotten();
+        }
+        self.policy.insert(slot, &access);
+        self.resident += 1;
+        let frame = self.outside.remove(&key);
+        if let Some(frame) = frame {
+            self.place(slot, frame);
+        }
+        (slot, frame, false)
+    }
+
+    /// Gives the newly inserted `slot` its frame.
+    pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
+        self.slots.set_frame(slot, frame);
+        self.insertions = self.insertions.wrapping_add(1);
+        self.frames.set_inserted(frame, self.insertions);
+    }
+
+    /// Frees the slots of the blocks that the policy no longer remembers.
+    pub(crate) fn drain_forgotten(&mut self) {
+        while let Some(slot) = self.policy.take_forgotten() {
+            self.slots.remove(slot);
+        }
+    }
+
+    /// The policy evicted `victim`: its frame is free, or lives on outside of the policy.
+    fn depart(&mut self, victim: Slot) {
+        let (key, frame) = (self.slots.key(victim), self.slots.frame(victim));
+        assert_ne!(frame, NONE, "the victim is resident");
+        self.slots.set_frame(victim, NONE);
+        self.resident -= 1;
+        let (prefetched, dirty) = (self.frames.has(frame, PREFETCHED), self.frames.has(frame, DIRTY));
+        self.frames.clear(frame, PREFETCHED);
+        let volume = self.volume(key.export());
+        volume.counters.evictions += 1;
+        volume.counters.prefetch_wasted += u64::from(prefetched);
+        if dirty {
+            volume.dirty.hurry(key.index());
+        }
+        let before = self.outside.insert(key, frame);
+        assert_eq!(before, None, "a block is either resident or outside");
+        self.settle(key, frame);
+    }
+
+    /// Takes the resident `slot` out of the policy. Gives its frame, which is nobody's.
+    pub(crate) fn forget(&mut self, slot: Slot) -> u32 {
+        self.drain_forgotten();
+        let frame = self.slots.frame(slot);
+        self.policy.remove(slot);
+        if frame != NONE {
+            self.slots.set_frame(slot, NONE);
+            self.resident -= 1;
+        }
+        self.slots.remove(slot);
+        frame
+    }
+
+    /// Drops the contents of all blocks of `export` in `blocks`. None of them is being written or waited for.
+    pub(crate) fn drop_blocks(&mut self, export: Export, blocks: Range<u64>) {
+        let gone = self.volume(export).dirty.discard(blocks.clone());
+        self.dirty -= gone.len() as u32;
+        let known = self.slots.len() + self.outside.len();
+        let keys: Vec<Key> = if blocks.end - blocks.start <= known as u64 {
+            blocks.map(|block| Key::new(export, block)).collect()
+        } else {
+            let slots = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
+            let inside = |key: &Key| key.export() == export && blocks.contains(&key.index());
+            let mut keys: Vec<Key> = slots.chain(self.outside.keys().copied()).filter(inside).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        for key in keys {
+            let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
+                Some(slot) => self.forget(slot),
+                None => match self.outside.remove(&key) {
+                    Some(frame) => frame,
+                    None => continue,
+                },
+            };
+            match self.loads.get(&frame) {
+                // The frame is free when the device is done with it.
+                Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
+                None => self.retire(frame),
+            }
+        }
+    }
+
+    /// Opens `export`, a disk of `bytes` bytes.
+    pub fn open(&mut self, export: Export, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
+        if bytes.div_ceil(u64::from(self.config.block_bytes)) >= Key::BLOCKS {
+            return Err(ConfigError::Impossible { what: "an export has less than 2^48 blocks" });
+        }
+        let at = export.0 as usize;
+        if self.volumes.len() <= at {
+            self.volumes.resize_with(at + 1, || None);
+        }
+        if self.volumes[at].is_some() {
+            return Err(ConfigError::Taken(export.0));
+        }
+        self.volumes[at] = Some(Box::new(Volume::new(bytes, mode, self.config.scheduler)));
+        Ok(())
+    }
+}

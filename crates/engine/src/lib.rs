@@ -1,0 +1,30 @@
+//! The cache itself, without I/O: requests and completions go in, device operations and replies come out.
+//!
+//! An [`Engine`] makes no system call, starts no thread and reads no clock: the host passes the time in, in µs from
+//! any start. The rules that it keeps, and what a host owes it, are in this crate's README.
+
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod arena;
+mod config;
+mod counters;
+mod device;
+mod dirty;
+mod engine;
+mod frames;
+mod read;
+mod request;
+mod scheduler;
+mod slots;
+mod volume;
+mod write;
+
+pub use arena::{Exclusive, Shared};
+pub use config::{Config, ConfigError, Limits, WriteBack};
+pub use counters::{Counters, Gauges};
+pub use engine::Engine;
+pub use request::{
+    Action, BlockState, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, WriteMode,
+};
+pub use scheduler::Scheduler;

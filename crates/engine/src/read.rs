@@ -1,0 +1,217 @@
+//! Reads and prefetches.
+
+use std::ops::Range;
+
+use nigh_policy::{Kind, Slot};
+use smallvec::SmallVec;
+
+use crate::arena::{FrameList, Shared};
+use crate::device::Reading;
+use crate::engine::{Engine, Load, LoadWaiters, Step};
+use crate::frames::{LOADING, PREFETCHED};
+use crate::request::{Export, Outcome, Request};
+use crate::slots::{Key, NONE};
+
+impl Engine {
+    /// The bytes of `request` if every block is resident with its contents; else leaves no trace. Locks do not matter: a
+    /// discard that is not over has not happened yet.
+    #[inline]
+    pub(crate) fn hit(&mut self, request: &Request) -> Option<Shared> {
+        let blocks = self.blocks(&(request.offset..request.offset + request.length));
+        let mut slots: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut frames = FrameList::new();
+        for block in blocks.clone() {
+            let slot = self.slots.find(Key::new(request.export, block))?;
+            let frame = self.slots.frame(slot);
+            if frame == NONE || self.frames.has(frame, LOADING) {
+                return None;
+            }
+            slots.push(slot);
+            frames.push(frame);
+        }
+        for ((block, &slot), &frame) in blocks.zip(&slots).zip(&frames) {
+            let access = self.access(Key::new(request.export, block), Kind::Read, request.stream);
+            self.policy.hit(slot, &access);
+            self.note_use(request.export, frame);
+        }
+        self.count_read(request, frames.len());
+        let skip = request.offset & (u64::from(self.config.block_bytes) - 1);
+        Some(Shared::of(&self.arena, &frames, skip as usize, request.length as usize))
+    }
+
+    #[inline]
+    fn count_read(&mut self, request: &Request, hits: usize) {
+        let counters = &mut self.volume(request.export).counters;
+        counters.reads += 1;
+        counters.read_bytes += request.length;
+        counters.hits += hits as u64;
+    }
+
+    /// The block of `frame` is referenced: if it was prefetched, it was worth it.
+    #[inline]
+    pub(crate) fn note_use(&mut self, export: Export, frame: u32) {
+        if self.frames.has(frame, PREFETCHED) {
+            self.frames.clear(frame, PREFETCHED);
+            self.volume(export).counters.prefetch_used += 1;
+        }
+    }
+
+    /// Starts the read, unless it has to wait in the queue: then says no.
+    pub(crate) fn start_read(&mut self, id: u32, now: u64) -> bool {
+        let active = self.active(id);
+        let (request, part) = (active.request, active.part.clone());
+        let blocks = self.blocks(&part);
+        if self.volume(request.export).is_locked(&blocks, id) {
+            self.active(id).step = Step::Parked;
+            self.parked.push(id);
+            return true;
+        }
+        let key = |block| Key::new(request.export, block);
+        // What is there must not leave while room is made for the rest.
+        let mut held = Shared::new(&self.arena);
+        for block in blocks.clone() {
+            if let Some(frame) = self.current(key(block)).filter(|&frame| !self.frames.has(frame, LOADING)) {
+                held.push(frame);
+            }
+        }
+        let absent = blocks.clone().filter(|&block| self.current(key(block)).is_none()).count() as u32;
+        let loading = self.loads.len() as u32 + absent;
+        if absent > 0 && (loading > self.config.limits.loading || !self.has_room(absent)) {
+            return false;
+        }
+        self.count_read(&request, 0);
+        let mut frames = Vec::with_capacity((blocks.end - blocks.start) as usize);
+        let mut missing = Vec::new();
+        let mut loading = 0;
+        for (at, block) in (0..).zip(blocks) {
+            let (slot, frame, resident) = self.reference(key(block), Kind::Read, request.stream);
+            self.count(request.export, frame, resident);
+            let frame = frame.unwrap_or_else(|| {
+                let frame = self.frames.take();
+                self.place(slot, frame);
+                self.frames.set(frame, LOADING);
+                missing.push((block, frame));
+                frame
+            });
+            self.note_use(request.export, frame);
+            if self.frames.has(frame, LOADING) {
+                loading += 1;
+                if missing.last() != Some(&(block, frame)) {
+                    self.join(request.export, frame, id, at);
+                }
+            }
+            frames.push(frame);
+        }
+        let first = part.start >> self.shift;
+        self.load(request.export, &missing, Reading::Demand, now, |block| {
+            SmallVec::from_slice(&[(id, (block - first) as u32)])
+        });
+        let active = self.active(id);
+        active.step = Step::Reading;
+        active.frames = frames;
+        active.held = Some(held);
+        active.loading = loading;
+        if loading == 0 {
+            self.finish_read(id);
+        }
+        true
+    }
+
+    /// Counts a reference that found `frame`.
+    pub(crate) fn count(&mut self, export: Export, frame: Option<u32>, resident: bool) {
+        let loading = frame.is_some_and(|frame| self.frames.has(frame, LOADING));
+        let counters = &mut self.volume(export).counters;
+        match (resident, loading) {
+            (true, false) => counters.hits += 1,
+            (true, true) => counters.joined += 1,
+            (false, _) => {
+                counters.misses += 1;
+                counters.adopted += u64::from(frame.is_some());
+            }
+        }
+    }
+
+    /// `request` waits for the load of `frame`, too.
+    pub(crate) fn join(&mut self, export: Export, frame: u32, request: u32, at: u32) {
+        let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
+        load.waiters.push((request, at));
+        let operation = load.operation;
+        self.volume(export).queue.promote(operation);
+    }
+
+    /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
+    pub(crate) fn load(
+        &mut self,
+        export: Export,
+        missing: &[(u64, u32)],
+        reading: Reading,
+        now: u64,
+        waiters: impl Fn(u64) -> LoadWaiters,
+    ) {
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        for neighbours in missing.chunk_by(|one, other| one.0 + 1 == other.0) {
+            for run in neighbours.chunks(most) {
+                let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
+                let operation = self.queue_read(export, run[0].0, frames, reading, now);
+                for &(block, frame) in run {
+                    let prefetch = reading == Reading::Ahead;
+                    self.loads.insert(frame, Load { operation, waiters: waiters(block), prefetch });
+                }
+            }
+        }
+    }
+
+    /// Every block of the read is there, or failed.
+    pub(crate) fn finish_read(&mut self, id: u32) {
+        let block_bytes = u64::from(self.config.block_bytes);
+        let arena = self.arena.clone();
+        let active = self.active(id);
+        assert_eq!(active.step, Step::Reading);
+        let outcome = match active.fault {
+            Some(fault) => Outcome::Failed(fault),
+            None => {
+                let skip = (active.part.start & (block_bytes - 1)) as usize;
+                let length = (active.part.end - active.part.start) as usize;
+                Outcome::Data(Shared::of(&arena, &active.frames, skip, length))
+            }
+        };
+        self.finish(id, outcome);
+    }
+
+    /// Loads what is absent of the request's range, as far as the budget goes.
+    pub(crate) fn prefetch(&mut self, request: &Request, now: u64) {
+        let export = request.export;
+        let blocks = self.blocks(&(request.offset..request.offset + request.length));
+        let total = blocks.end - blocks.start;
+        let limits = &self.config.limits;
+        let (budget, loads_most) = (limits.prefetching, limits.loading);
+        let considered: Range<u64> = blocks.start..blocks.end.min(blocks.start + u64::from(budget));
+        // Requests that somebody waits for find the other half of the spare frames.
+        let spare = self.config.spare / 2;
+        let mut missing = Vec::new();
+        for block in considered {
+            let key = Key::new(export, block);
+            if self.prefetching >= budget
+                || (self.loads.len() + missing.len()) as u32 >= loads_most
+                || !self.reads_waiting.is_empty()
+                || !self.writes_waiting.is_empty()
+                || !self.has_room(spare)
+            {
+                break;
+            }
+            if self.current(key).is_some() || self.volume(export).is_locked(&(block..block + 1), NONE) {
+                continue;
+            }
+            let (slot, _, _) = self.reference(key, Kind::Prefetch, request.stream);
+            let frame = self.frames.take();
+            self.place(slot, frame);
+            self.frames.set(frame, LOADING | PREFETCHED);
+            self.prefetching += 1;
+            missing.push((block, frame));
+        }
+        let counters = &mut self.volume(export).counters;
+        counters.prefetch_issued += missing.len() as u64;
+        counters.prefetch_dropped += total - missing.len() as u64;
+        self.load(export, &missing, Reading::Ahead, now, |_| SmallVec::new());
+    }
+}

@@ -1,0 +1,410 @@
+//! Writes, zeroes, trims and flushes.
+
+use std::ops::Range;
+
+use nigh_policy::Kind;
+use smallvec::SmallVec;
+
+use crate::arena::{Exclusive, Shared};
+use crate::device::Reading;
+use crate::engine::{Engine, LoadWaiters, Step};
+use crate::frames::{DIRTY, LOADING};
+use crate::request::{Export, Fill, Op, Outcome, Reply, WriteMode};
+use crate::slots::{Key, NONE};
+use crate::volume::{Flush, Lock, overlap};
+
+impl Engine {
+    /// Starts the write of the request's part, or queues it.
+    pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
+        self.active(id).step = Step::Queued;
+        if !(self.writes_waiting.is_empty() && self.start_write(id, now)) {
+            self.writes_waiting.push_back(id);
+        }
+    }
+
+    /// What of `block` the bytes `part` cover, within the block, and how much of it there is on the device.
+    fn covered(&self, export: Export, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
+        let (start, size) = (block << self.shift, u64::from(self.config.block_bytes));
+        let volume = self.volumes[export.0 as usize].as_ref().expect("an open export");
+        let exists = (volume.bytes - start).min(size);
+        let from = part.start.max(start) - start;
+        let to = part.end.min(start + size) - start;
+        (from as usize..to as usize, exists as usize)
+    }
+
+    fn is_whole(&self, export: Export, block: u64, part: &Range<u64>) -> bool {
+        let (covered, exists) = self.covered(export, block, part);
+        covered == (0..exists)
+    }
+
+    /// How many blocks of `part` are overwritten in part.
+    fn edges(&self, export: Export, part: &Range<u64>) -> u32 {
+        let blocks = self.blocks(part);
+        let partial = |&block: &u64| !self.is_whole(export, block, part);
+        let last = Some(blocks.end - 1).filter(|&last| last > blocks.start);
+        [Some(blocks.start), last].into_iter().flatten().filter(partial).count() as u32
+    }
+
+    /// Gives the write its frames, unless it has to wait in the queue: then says no.
+    pub(crate) fn start_write(&mut self, id: u32, now: u64) -> bool {
+        let active = self.active(id);
+        let (request, part) = (active.request, active.part.clone());
+        let blocks = self.blocks(&part);
+        let count = (blocks.end - blocks.start) as u32;
+        let edges = self.edges(request.export, &part);
+        if self.dirty + self.filling + count > self.config.limits.dirty || !self.has_room(count + edges) {
+            return false;
+        }
+        self.reserved += edges;
+        self.filling += count;
+        let frames: Vec<u32> = blocks.map(|_| self.frames.take()).collect();
+        let skip = (part.start & (u64::from(self.config.block_bytes) - 1)) as usize;
+        let mut target = Exclusive::of(&self.arena, &frames, skip, (part.end - part.start) as usize);
+        let active = self.active(id);
+        active.frames = frames;
+        active.step = Step::Filling;
+        if request.op == Op::Write {
+            let outcome = Outcome::Fill(Fill { request: id, frames: target });
+            self.replies.push_back(Reply { token: request.token, outcome });
+        } else {
+            target.slices_mut().for_each(|slice| slice.fill(0));
+            drop(target);
+            self.filled(id, now);
+        }
+        true
+    }
+
+    /// The frames of a write are filled.
+    ///
+    /// # Panics
+    /// If `fill` came from another engine.
+    pub fn commit(&mut self, now: u64, fill: Fill) {
+        let id = self.take_back(fill);
+        self.filled(id, now);
+        self.pump(now);
+    }
+
+    /// The frames of a write will not be filled: the request is over, without a reply.
+    ///
+    /// # Panics
+    /// If `fill` came from another engine.
+    pub fn abort(&mut self, now: u64, fill: Fill) {
+        let id = self.take_back(fill);
+        let active = self.leave(id);
+        self.filling -= active.frames.len() as u32;
+        self.reserved -= self.edges(active.request.export, &active.part);
+        for frame in active.frames {
+            self.frames.put(frame);
+        }
+        self.pump(now);
+    }
+
+    fn take_back(&mut self, fill: Fill) -> u32 {
+        assert!(fill.frames.belongs(&self.arena), "a write of another engine");
+        let active = self.active(fill.request);
+        assert!(active.step == Step::Filling && active.frames == fill.frames.frames());
+        fill.request
+    }
+
+    /// The frames of the request's part hold its bytes: they become the contents of its blocks, except of those that
+    /// are overwritten in part and whose contents have to be loaded.
+    pub(crate) fn filled(&mut self, id: u32, now: u64) {
+        let active = self.active(id);
+        let (request, part, frames) = (active.request, active.part.clone(), active.frames.clone());
+        let export = request.export;
+        let blocks = self.blocks(&part);
+        if self.volume(export).is_locked(&blocks, id) {
+            self.active(id).step = Step::Filled;
+            self.parked.push(id);
+            return;
+        }
+        let counters = &mut self.volume(export).counters;
+        counters.writes += 1;
+        counters.written_bytes += part.end - part.start;
+        self.active(id).step = Step::Merging;
+        let mut loading = 0;
+        for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
+            let (slot, current, resident) = self.reference(Key::new(export, block), Kind::Write, request.stream);
+            self.count(export, current, resident);
+            if let Some(current) = current {
+                self.note_use(export, current);
+            }
+            if self.is_whole(export, block, &part) {
+                if current.is_none() {
+                    self.place(slot, frame);
+                }
+                self.active(id).frames[at as usize] = NONE;
+                self.install(id, block, frame, now);
+                continue;
+            }
+            match current {
+                Some(current) if self.frames.has(current, LOADING) => {
+                    self.join(export, current, id, at);
+                    loading += 1;
+                }
+                Some(_) => self.merge(id, at, now),
+                None => {
+                    let base = self.frames.take();
+                    self.place(slot, base);
+                    self.frames.set(base, LOADING);
+                    let waiters = |_| SmallVec::from_slice(&[(id, at)]);
+                    self.load(export, &[(block, base)], Reading::Demand, now, waiters);
+                    loading += 1;
+                }
+            }
+        }
+        self.reserved -= self.edges(export, &part);
+        self.active(id).loading = loading;
+        if loading == 0 {
+            self.merged(id, now);
+        }
+    }
+
+    /// Completes block number `at` of the request's part, which it overwrites in part, with the block's contents.
+    pub(crate) fn merge(&mut self, id: u32, at: u32, now: u64) {
+        let active = self.active(id);
+        let (export, part) = (active.request.export, active.part.clone());
+        let frame = std::mem::replace(&mut active.frames[at as usize], NONE);
+        let block = (part.start >> self.shift) + u64::from(at);
+        let current = self.current(Key::new(export, block)).expect("the contents are there");
+        assert!(frame != NONE && !self.frames.has(current, LOADING));
+        let (covered, exists) = self.covered(export, block, &part);
+        let base = Shared::of(&self.arena, &[current], 0, exists);
+        let mut target = Exclusive::of(&self.arena, &[frame], 0, exists);
+        for (to, from) in target.slices_mut().zip(base.slices()) {
+            to[..covered.start].copy_from_slice(&from[..covered.start]);
+            to[covered.end..].copy_from_slice(&from[covered.end..]);
+        }
+        drop((base, target));
+        self.install(id, block, frame, now);
+    }
+
+    /// `frame` becomes the contents of `block`, which is in the policy or outside.
+    fn install(&mut self, id: u32, block: u64, frame: u32, now: u64) {
+        let request = self.active(id).request;
+        let export = request.export;
+        let key = Key::new(export, block);
+        let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
+        let old = match resident {
+            Some(slot) => {
+                let old = self.slots.frame(slot);
+                self.slots.set_frame(slot, frame);
+                old
+            }
+            None => self.outside.insert(key, frame).expect("the block is resident or outside"),
+        };
+        let mut woken = LoadWaiters::new();
+        let was_dirty = old != frame && self.frames.has(old, DIRTY);
+        if old != frame {
+            self.frames.set_inserted(frame, self.frames.inserted(old));
+            match self.loads.get_mut(&old) {
+                // Its waiters have the contents now; the frame is free when the device is done with it.
+                Some(load) => woken = std::mem::take(&mut load.waiters),
+                None => self.retire(old),
+            }
+        }
+        self.frames.set(frame, DIRTY);
+        self.filling -= 1;
+        self.dirty += u32::from(!was_dirty);
+        self.version += 1;
+        let version = self.version;
+        let volume = self.volume(export);
+        volume.dirty.write(block, frame, version, now);
+        if resident.is_none() {
+            volume.dirty.hurry(block);
+        }
+        if request.fua || volume.mode == WriteMode::Through {
+            volume.dirty.wait(block, id);
+            volume.retry_at = 0;
+            self.active(id).storing += 1;
+        }
+        self.wake(woken, frame, now);
+    }
+
+    /// The wait for the load of `frame`, or of one that it replaces, is over.
+    pub(crate) fn wake(&mut self, waiters: LoadWaiters, frame: u32, now: u64) {
+        if waiters.is_empty() {
+            return;
+        }
+        // A write among the waiters replaces the frame, which those behind it still need.
+        let held = Shared::of(&self.arena, &[frame], 0, self.config.block_bytes as usize);
+        for (id, at) in waiters {
+            self.loaded(id, at, frame, now);
+        }
+        drop(held);
+    }
+
+    /// The wait of `id` for block number `at` of its part is over: `frame` has the contents.
+    fn loaded(&mut self, id: u32, at: u32, frame: u32, now: u64) {
+        let active = self.active(id);
+        active.loading -= 1;
+        if let Some(held) = &mut active.held {
+            held.push(frame);
+            active.frames[at as usize] = frame;
+            if active.loading == 0 {
+                self.finish_read(id);
+            }
+        } else {
+            self.merge(id, at, now);
+            if self.active(id).loading == 0 {
+                self.merged(id, now);
+            }
+        }
+    }
+
+    /// Every block of the write's part has its new contents, or failed.
+    pub(crate) fn merged(&mut self, id: u32, now: u64) {
+        let active = self.active(id);
+        // A failed block leaves its frame behind.
+        let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
+        for frame in left {
+            self.filling -= 1;
+            self.frames.put(frame);
+        }
+        if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
+            self.go_on_zeroing(id, now);
+        } else {
+            self.store(id, now);
+        }
+    }
+
+    /// The cache has done its part of the request; what remains is the device's.
+    pub(crate) fn store(&mut self, id: u32, now: u64) {
+        let active = self.active(id);
+        active.step = Step::Storing;
+        if active.storing > 0 {
+            return;
+        }
+        let (export, fua) = (active.request.export, active.request.fua);
+        if let Some(fault) = active.fault {
+            self.finish(id, Outcome::Failed(fault));
+        } else if fua {
+            active.step = Step::Syncing;
+            self.volume(export).syncs.push(id);
+            self.sync(export, now);
+        } else {
+            self.finish(id, Outcome::Done);
+        }
+    }
+
+    /// Starts a trim or zeroes.
+    pub(crate) fn begin_range(&mut self, id: u32, now: u64) {
+        let active = self.active(id);
+        let (request, part) = (active.request, active.part.clone());
+        if request.op != Op::Trim {
+            let inner = self.inner(request.export, &part);
+            let mut edges: SmallVec<[Range<u64>; 2]> = SmallVec::new();
+            if inner.is_empty() && inner.start << self.shift > part.end {
+                edges.push(part);
+            } else {
+                let (start, end) = (inner.start << self.shift, (inner.end << self.shift).min(part.end));
+                edges.extend(
+                    [part.start..start.min(part.end), end..part.end].into_iter().filter(|edge| !edge.is_empty()),
+                );
+            }
+            self.active(id).edges = edges;
+        }
+        self.go_on_zeroing(id, now);
+    }
+
+    /// The blocks that `part` covers whole.
+    fn inner(&self, export: Export, part: &Range<u64>) -> Range<u64> {
+        let bytes = self.volumes[export.0 as usize].as_ref().expect("an open export").bytes;
+        let start = part.start.div_ceil(u64::from(self.config.block_bytes));
+        let end = if part.end == bytes { self.blocks(part).end } else { part.end >> self.shift };
+        start..end.max(start)
+    }
+
+    /// Does the next edge of a zeroes, and after these the blocks between them.
+    fn go_on_zeroing(&mut self, id: u32, now: u64) {
+        let active = self.active(id);
+        let export = active.request.export;
+        if let Some(edge) = active.edges.pop() {
+            active.part = edge;
+            return self.begin_write(id, now);
+        }
+        let (offset, length) = (active.request.offset, active.request.length);
+        let blocks = self.inner(export, &(offset..offset + length));
+        if blocks.is_empty() {
+            return self.store(id, now);
+        }
+        self.active(id).step = Step::Locked;
+        self.volume(export).locks.push(Lock { request: id, blocks, started: false });
+        self.start_ranges(now);
+    }
+
+    /// Queues the discards and zeroes whose ranges nobody uses any more.
+    pub(crate) fn start_ranges(&mut self, now: u64) {
+        for at in 0..self.volumes.len() {
+            let export = Export(at as u16);
+            let count = self.volumes[at].as_ref().map_or(0, |volume| volume.locks.len());
+            for lock in 0..count {
+                let volume = self.volume(export);
+                let (id, blocks) = (volume.locks[lock].request, volume.locks[lock].blocks.clone());
+                let free = !volume.locks[lock].started
+                    && !volume.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
+                    && !volume.dirty.is_writing(blocks.clone());
+                if free && !self.is_in_use(export, &blocks, id) {
+                    self.volume(export).locks[lock].started = true;
+                    self.queue_range(export, id, blocks, now);
+                }
+            }
+        }
+    }
+
+    /// The request's range is free again.
+    pub(crate) fn unlock(&mut self, export: Export, id: u32, now: u64) {
+        self.volume(export).locks.retain(|lock| lock.request != id);
+        for parked in std::mem::take(&mut self.parked) {
+            let active = self.active(parked);
+            if active.step == Step::Filled {
+                self.filled(parked, now);
+            } else {
+                active.step = Step::Queued;
+                self.reads_waiting.push_back(parked);
+            }
+        }
+    }
+
+    /// Starts a flush.
+    pub(crate) fn flush(&mut self, id: u32, now: u64) {
+        let export = self.active(id).request.export;
+        if let Some(fault) = self.volume(export).fault.take() {
+            return self.finish(id, Outcome::Failed(fault));
+        }
+        self.active(id).step = Step::Draining;
+        let version = self.version;
+        let volume = self.volume(export);
+        volume.retry_at = 0;
+        volume.flushes.push_back(Flush { request: id, version });
+        self.drained(export, now);
+    }
+
+    /// Goes on with the flushes of `export` whose blocks have been written.
+    pub(crate) fn drained(&mut self, export: Export, now: u64) {
+        loop {
+            let volume = self.volume(export);
+            let oldest = volume.dirty.oldest().map_or(u64::MAX, |(first, _)| first);
+            let Some(flush) = volume.flushes.pop_front_if(|flush| flush.version < oldest) else { break };
+            volume.syncs.push(flush.request);
+            self.active(flush.request).step = Step::Syncing;
+        }
+        self.sync(export, now);
+    }
+
+    /// Has the device flush if anybody waits for it and there is something to flush.
+    pub(crate) fn sync(&mut self, export: Export, now: u64) {
+        let volume = self.volume(export);
+        if volume.syncing || volume.syncs.is_empty() {
+            return;
+        }
+        if volume.unsynced {
+            volume.syncing = true;
+            self.queue_flush(export, now);
+        } else {
+            for id in std::mem::take(&mut volume.syncs) {
+                self.finish(id, Outcome::Done);
+            }
+        }
+    }
+}

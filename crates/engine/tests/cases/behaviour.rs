@@ -1,0 +1,509 @@
+//! What the engine asks of devices, and what it promises its clients, case by case.
+
+use crate::host::{BLOCK, Host, config};
+use nigh_engine::{
+    Action, BlockState, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, WriteMode,
+};
+
+const DISK: usize = 64 * BLOCK;
+
+fn one_disk(capacity: u32) -> Host {
+    Host::new(config(capacity, "lru"), &[(DISK, WriteMode::Back)])
+}
+
+/// (offset, length) of each, in blocks.
+fn blocks(operations: &[Operation]) -> Vec<(u64, u64)> {
+    let block = BLOCK as u64;
+    operations.iter().map(|operation| (operation.offset / block, operation.length / block)).collect()
+}
+
+fn fill_of(reply: Option<Reply>) -> Fill {
+    match reply {
+        Some(Reply { outcome: Outcome::Fill(fill), .. }) => fill,
+        other => panic!("expected frames to fill, not {other:?}"),
+    }
+}
+
+#[test]
+fn neighbouring_misses_make_one_operation_up_to_the_limit() {
+    let mut host = one_disk(16);
+    host.read(0, 3 * BLOCK, 1);
+    assert!(host.submit(host.request(0, Op::Read, 0, 8 * BLOCK), 0).is_none());
+    assert_eq!(blocks(&host.operations()), [(0, 3), (4, 4)]);
+}
+
+#[test]
+fn neighbours_of_different_requests_are_joined_in_the_queue() {
+    let mut host = one_disk(16);
+    for block in [10, 12, 11, 20] {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+    }
+    let operations = host.operations();
+    assert_eq!(blocks(&operations), [(10, 3), (20, 1)]);
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    for _ in 0..4 {
+        assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    }
+}
+
+#[test]
+fn a_second_miss_joins_the_first() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Read, 0, 2 * BLOCK), 0).is_none());
+    assert!(host.submit(host.request(0, Op::Read, BLOCK, 2 * BLOCK), 0).is_none());
+    let operations = host.operations();
+    assert_eq!(blocks(&operations), [(0, 3)]);
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    let counters = host.counters(0);
+    assert_eq!((counters.misses, counters.joined, counters.hits, counters.device_reads), (3, 1, 0, 1));
+}
+
+#[test]
+fn a_hit_does_not_wait_for_a_miss() {
+    let mut host = one_disk(16);
+    host.read(0, 0, BLOCK);
+    for block in 1..10 {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+    }
+    assert!(matches!(host.submit(host.request(0, Op::Read, 10, 20), 0), Some(Outcome::Data(_))));
+}
+
+#[test]
+fn a_whole_overwrite_reads_nothing_and_a_partial_one_only_its_edges() {
+    let mut host = one_disk(16);
+    host.write(0, 4 * BLOCK, 2 * BLOCK, 0xaa);
+    assert_eq!(host.counters(0).device_reads, 0);
+    assert!(host.submit(host.request(0, Op::Write, 9 * BLOCK + 100, 3 * BLOCK), 0xbb).is_none());
+    let operations = host.operations();
+    assert_eq!(blocks(&operations), [(9, 1), (12, 1)]);
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    let bytes = host.read(0, 9 * BLOCK, 4 * BLOCK);
+    assert!(bytes[..100].iter().all(|&byte| byte == 9));
+    assert!(bytes[100..3 * BLOCK + 100].iter().all(|&byte| byte == 0xbb));
+    assert!(bytes[3 * BLOCK + 100..].iter().all(|&byte| byte == 12));
+}
+
+#[test]
+fn a_partial_write_merges_with_a_write_that_overtook_it() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Write, 0, 10), 0xaa).is_none());
+    // The load of the block is still going on.
+    assert!(matches!(host.submit(host.request(0, Op::Write, 0, BLOCK), 0xbb), Some(Outcome::Done)));
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    host.run();
+    let bytes = host.read(0, 0, BLOCK);
+    assert!(bytes[10..].iter().all(|&byte| byte == 0xbb));
+    host.engine.check();
+}
+
+#[test]
+fn readers_keep_what_they_hold_while_it_is_overwritten_and_evicted() {
+    let mut host = one_disk(2);
+    host.read(0, 0, BLOCK);
+    let Some(Outcome::Data(held)) = host.submit(host.request(0, Op::Read, 0, BLOCK), 0) else { panic!("a hit") };
+    host.write(0, 0, BLOCK, 0xaa);
+    for block in 1..20 {
+        host.read(0, block * BLOCK, BLOCK);
+    }
+    assert!(held.slices().all(|slice| slice.iter().all(|&byte| byte == 0)));
+    assert_eq!(host.read(0, 0, 1), [0xaa]);
+    assert!(!held.release());
+    host.run();
+    host.engine.check();
+    assert_eq!(host.engine.gauges().frames, 2);
+}
+
+#[test]
+fn an_evicted_dirty_block_is_taken_back_without_the_device() {
+    let mut host = one_disk(1);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Read, BLOCK, BLOCK), 0).is_none());
+    assert_eq!(host.engine.state(Export(0), 0), BlockState::Dirty);
+    let Some(Outcome::Data(data)) = host.submit(host.request(0, Op::Read, 0, BLOCK), 0) else { panic!("taken back") };
+    assert_eq!(data.slices().next().map(|slice| slice[0]), Some(0xaa));
+    let counters = host.counters(0);
+    assert_eq!((counters.misses, counters.adopted), (3, 1));
+    assert_eq!(blocks(&host.operations()), [(1, 1), (0, 1)]);
+}
+
+#[test]
+fn exports_do_not_see_each_other() {
+    let mut host = Host::new(config(8, "lru"), &[(DISK, WriteMode::Back), (DISK, WriteMode::Back)]);
+    assert_eq!(host.read(0, 5 * BLOCK, 1), [5]);
+    assert_eq!(host.read(1, 5 * BLOCK, 1), [69]);
+    host.write(0, 5 * BLOCK, BLOCK, 0xaa);
+    assert_eq!(host.read(1, 5 * BLOCK, 1), [69]);
+    assert_eq!(host.counters(1).writes, 0);
+}
+
+#[test]
+fn the_end_of_a_disk_may_lie_in_mid_block() {
+    let mut host = Host::new(config(8, "lru"), &[(2 * BLOCK + 100, WriteMode::Back)]);
+    assert_eq!(host.read(0, 2 * BLOCK, 100), [2; 100]);
+    host.write(0, 2 * BLOCK, 100, 0xaa);
+    assert_eq!(host.counters(0).device_reads, 1);
+    host.finish(host.request(0, Op::Flush, 0, 0), 0);
+    assert_eq!(host.disks[0][2 * BLOCK..], [0xaa; 100]);
+    let past = host.request(0, Op::Read, 2 * BLOCK, 101);
+    assert_eq!(host.engine.submit(0, past).err(), Some(Refusal::OutOfRange));
+    host.finish(host.request(0, Op::Trim, 0, 2 * BLOCK + 100), 0);
+    assert_eq!(host.read(0, 2 * BLOCK + 99, 1), [0xdd]);
+}
+
+#[test]
+fn write_through_and_fua_reach_the_device_first() {
+    let mut host = Host::new(config(8, "lru"), &[(DISK, WriteMode::Through), (DISK, WriteMode::Back)]);
+    assert!(host.submit(host.request(0, Op::Write, 0, BLOCK), 0xaa).is_none());
+    let mut operations = host.operations();
+    assert!(matches!(operations[..], [Operation { action: Action::Write(_), .. }]));
+    host.perform(operations.remove(0));
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    let mut request = host.request(1, Op::Write, 0, BLOCK);
+    request.fua = true;
+    assert!(host.submit(request, 0xbb).is_none());
+    let write = host.operations().remove(0);
+    assert!(matches!(write.action, Action::Write(_)));
+    host.perform(write);
+    assert!(host.reply().is_none());
+    let flush = host.operations().remove(0);
+    assert!(matches!(flush.action, Action::Flush));
+    host.perform(flush);
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+}
+
+#[test]
+fn a_flush_writes_in_device_order_and_a_second_one_needs_nothing() {
+    let mut host = one_disk(16);
+    for block in [9, 2, 8, 1, 30] {
+        host.write(0, block * BLOCK, BLOCK, 0xaa);
+    }
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    let writes = host.operations();
+    assert_eq!(blocks(&writes), [(1, 2), (8, 2), (30, 1)]);
+    writes.into_iter().for_each(|operation| host.perform(operation));
+    host.run();
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert!(matches!(host.submit(host.request(0, Op::Flush, 0, 0), 0), Some(Outcome::Done)));
+    assert_eq!(host.counters(0).device_flushes, 1);
+}
+
+#[test]
+fn a_write_during_write_back_is_written_again() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    let write = host.operations().remove(0);
+    host.write(0, 0, BLOCK, 0xbb);
+    host.perform(write);
+    host.run();
+    // The first flush does not wait for what came later.
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert_eq!(host.disks[0][0], 0xaa);
+    host.finish(host.request(0, Op::Flush, 0, 0), 0);
+    assert_eq!(host.disks[0][0], 0xbb);
+}
+
+#[test]
+fn an_error_of_write_back_is_told_to_the_next_flush_and_the_data_stays() {
+    let mut config = config(16, "lru");
+    config.write_back.age_us = 100;
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert_eq!(host.engine.next_wakeup(), Some(100));
+    host.now = 100;
+    let write = host.operations().remove(0);
+    host.fail(write);
+    assert!(host.operations().is_empty());
+    assert_eq!(host.engine.next_wakeup(), Some(1100));
+    assert!(matches!(host.submit(host.request(0, Op::Flush, 0, 0), 0), Some(Outcome::Failed(Fault(5)))));
+    assert_eq!(host.read(0, 0, 1), [0xaa]);
+    assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
+    assert_eq!(host.disks[0][0], 0xaa);
+}
+
+#[test]
+fn an_error_of_a_read_is_told_to_all_who_wait_and_leaves_nothing() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Read, 0, 2 * BLOCK), 0).is_none());
+    assert!(host.submit(host.request(0, Op::Write, 10, 20), 0xaa).is_none());
+    let read = host.operations().remove(0);
+    host.fail(read);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    host.engine.check();
+    let gauges = host.engine.gauges();
+    assert_eq!((gauges.resident, gauges.frames, gauges.requests), (0, 0, 0));
+    assert_eq!(host.read(0, 0, 1), [0]);
+}
+
+#[test]
+fn zeroes_and_trim_drop_what_is_dirty_once_the_device_did_them() {
+    let mut host = one_disk(16);
+    host.write(0, 0, 4 * BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Zeroes { keep: true, fast: false }, 100, 2 * BLOCK), 0).is_none());
+    let operations = host.operations();
+    assert_eq!(blocks(&operations), [(1, 1)]);
+    assert!(matches!(operations[0].action, Action::Zeroes { keep: true, fast: false }));
+    // Hits do not wait, but writes to the range do.
+    assert!(matches!(host.submit(host.request(0, Op::Read, BLOCK, 1), 0), Some(Outcome::Data(_))));
+    assert!(host.submit(host.request(0, Op::Write, BLOCK + 50, 1), 0xbb).is_none());
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    host.run();
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert_eq!(host.read(0, BLOCK + 50, 2), [0xbb, 0]);
+    host.write(0, BLOCK + 50, 1, 0);
+    let bytes = host.read(0, 0, 4 * BLOCK);
+    assert!(bytes[..100].iter().chain(&bytes[2 * BLOCK + 100..]).all(|&byte| byte == 0xaa));
+    assert!(bytes[100..2 * BLOCK + 100].iter().all(|&byte| byte == 0));
+    assert!(matches!(host.finish(host.request(0, Op::Trim, 2 * BLOCK + 1, 2 * BLOCK - 1), 0), Outcome::Done));
+    assert_eq!(host.read(0, 2 * BLOCK, 1), [0]);
+    assert_eq!(host.read(0, 3 * BLOCK, 1), [0xdd]);
+}
+
+#[test]
+fn a_failed_trim_changes_nothing_in_the_cache() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Trim, 0, BLOCK), 0).is_none());
+    let trim = host.operations().remove(0);
+    host.fail(trim);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    assert_eq!(host.read(0, 0, 1), [0xaa]);
+    assert_eq!(host.engine.dirty(Export(0)), Some(1));
+}
+
+#[test]
+fn prefetches_keep_to_their_budget_and_are_counted() {
+    let mut host = one_disk(16);
+    host.read(0, BLOCK, 1);
+    assert!(matches!(host.submit(host.request(0, Op::Prefetch, 0, 9 * BLOCK), 0), Some(Outcome::Done)));
+    let counters = host.counters(0);
+    assert_eq!((counters.prefetch_issued, counters.prefetch_dropped), (3, 6));
+    // A read that waits for one makes it go first.
+    assert!(host.submit(host.request(0, Op::Read, 20 * BLOCK, 1), 0).is_none());
+    assert!(host.submit(host.request(0, Op::Read, 2 * BLOCK, 1), 0).is_none());
+    let operations = host.operations();
+    assert_eq!(blocks(&operations), [(2, 2), (20, 1), (0, 1)]);
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    assert_eq!(host.counters(0).prefetch_used, 1);
+    for block in 30..46 {
+        host.read(0, block * BLOCK, 1);
+    }
+    assert_eq!(host.counters(0).prefetch_wasted, 2);
+}
+
+#[test]
+fn background_write_back_starts_and_stops_at_its_marks() {
+    let mut config = config(16, "lru");
+    (config.write_back.start, config.write_back.stop) = (6, 2);
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    for block in 0..6 {
+        host.write(0, 2 * block * BLOCK, BLOCK, 0xaa);
+    }
+    host.run();
+    assert_eq!(host.engine.dirty(Export(0)), Some(6));
+    host.write(0, 40 * BLOCK, BLOCK, 0xaa);
+    host.run();
+    assert!(host.engine.dirty(Export(0)) <= Some(2));
+}
+
+#[test]
+fn every_limit_holds_and_says_busy() {
+    // Requests.
+    let mut host = one_disk(16);
+    for block in 0..16 {
+        assert!(host.submit(host.request(0, Op::Read, 4 * block * BLOCK, 1), 0).is_none());
+    }
+    let request = host.request(0, Op::Read, BLOCK, 1);
+    assert_eq!(host.engine.submit(0, request).err(), Some(Refusal::Busy));
+    // Loads: at most 16 blocks, 4 operations at the device.
+    let gauges = host.engine.gauges();
+    assert_eq!((gauges.loading, gauges.requests), (16, 16));
+    assert_eq!(host.operations().len(), 4);
+    // A request longer than allowed.
+    let long = host.request(0, Op::Read, 0, 8 * BLOCK + 1);
+    assert_eq!(host.engine.submit(0, long).err(), Some(Refusal::TooLong));
+}
+
+#[test]
+fn loads_beyond_the_limit_wait() {
+    let mut host = one_disk(16);
+    for at in 0..3 {
+        assert!(host.submit(host.request(0, Op::Read, 8 * at * BLOCK, 8 * BLOCK), 0).is_none());
+    }
+    let gauges = host.engine.gauges();
+    assert_eq!((gauges.loading, gauges.waiting), (16, 1));
+    host.run();
+    for _ in 0..3 {
+        assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    }
+}
+
+#[test]
+fn writes_beyond_the_dirty_limit_wait_and_force_write_back() {
+    let mut host = one_disk(32);
+    for at in 0..2 {
+        host.write(0, 8 * at * BLOCK, 8 * BLOCK, 0xaa);
+    }
+    let request = host.request(0, Op::Write, 40 * BLOCK, BLOCK);
+    assert!(host.engine.submit(0, request).expect("queued").is_none());
+    assert_eq!(host.engine.gauges().waiting, 1);
+    let operations = host.operations();
+    assert!(!operations.is_empty());
+    operations.into_iter().for_each(|operation| host.perform(operation));
+    let fill = fill_of(host.engine.next_reply());
+    host.engine.commit(0, fill);
+    assert!(host.engine.gauges().dirty <= 16);
+}
+
+#[test]
+fn misses_wait_for_frames_that_are_held_and_go_on_when_they_are_released() {
+    let mut host = one_disk(2);
+    let mut held = Vec::new();
+    let mut waiting = 0;
+    for block in 0..20 {
+        let request = host.request(0, Op::Read, block * BLOCK, 1);
+        match host.submit(request, 0) {
+            Some(Outcome::Data(data)) => held.push(data),
+            _ => {
+                host.run();
+                match host.reply() {
+                    Some(Outcome::Data(data)) => held.push(data),
+                    _ => waiting += 1,
+                }
+            }
+        }
+    }
+    // 2 blocks and 12 spare frames.
+    assert_eq!((held.len(), waiting), (14, 6));
+    assert_eq!(host.engine.gauges().frames, 14);
+    let mut asked = false;
+    for data in held {
+        asked |= data.release();
+    }
+    assert!(asked);
+    host.engine.poll(0);
+    host.run();
+    for _ in 0..6 {
+        assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    }
+    host.engine.check();
+    assert_eq!(host.engine.gauges().frames, 2);
+}
+
+#[test]
+fn an_abandoned_write_leaves_nothing() {
+    let mut host = one_disk(4);
+    let request = host.request(0, Op::Write, 100, 3 * BLOCK);
+    let fill = fill_of(host.engine.submit(0, request).expect("taken"));
+    host.engine.abort(0, fill);
+    host.engine.check();
+    let gauges = host.engine.gauges();
+    assert_eq!((gauges.frames, gauges.requests, gauges.dirty), (0, 0, 0));
+}
+
+#[test]
+fn capacity_and_policy_change_without_losing_anything() {
+    let mut host = one_disk(16);
+    for block in 0..16 {
+        host.write(0, block * BLOCK, BLOCK, 0xa0 + block as u8);
+    }
+    host.engine.set_capacity(0, 4).expect("possible");
+    assert_eq!(host.engine.gauges().resident, 4);
+    host.engine.check();
+    host.run();
+    // The last inserted stayed.
+    let resident: Vec<u64> = (0..16).filter(|&b| host.engine.state(Export(0), b) != BlockState::Absent).collect();
+    assert_eq!(resident, [12, 13, 14, 15]);
+    let mut returned = 0;
+    while let Some(surplus) = host.engine.surplus_memory(5) {
+        returned += surplus.len() / BLOCK;
+        host.engine.return_memory(surplus);
+    }
+    assert_eq!(returned, 0, "16 of 16 frames are still allowed");
+    host.engine.set_capacity(0, 12).expect("possible");
+    host.engine.set_policy(0, &"lru".parse().expect("registered")).expect("possible");
+    for block in 0..16 {
+        assert_eq!(host.read(0, block * BLOCK, 1), [0xa0 + block as u8]);
+    }
+    host.engine.check();
+    assert!(matches!(host.engine.set_capacity(0, 17), Err(ConfigError::Impossible { .. })));
+}
+
+#[test]
+fn a_smaller_cache_gives_memory_back() {
+    let mut config = config(200, "lru");
+    config.limits.requests = 1;
+    let mut host = Host::new(config, &[(400 * BLOCK, WriteMode::Back)]);
+    for block in 0..200 {
+        host.read(0, block * BLOCK, 1);
+    }
+    host.engine.set_capacity(0, 10).expect("possible");
+    let mut returned = 0;
+    while let Some(surplus) = host.engine.surplus_memory(7) {
+        returned += surplus.len() / BLOCK;
+        host.engine.return_memory(surplus);
+    }
+    assert_eq!(returned, 200 - 10 - 12);
+    host.engine.set_capacity(0, 200).expect("possible");
+    for block in 0..400 {
+        assert_eq!(host.read(0, block * BLOCK, 1), [block as u8 % 64]);
+    }
+    host.engine.check();
+}
+
+#[test]
+fn closing_writes_back_and_forgets() {
+    let mut host = Host::new(config(8, "lru"), &[(DISK, WriteMode::Back), (DISK, WriteMode::Back)]);
+    host.write(0, 0, BLOCK, 0xaa);
+    host.read(1, 0, 1);
+    host.engine.close(0, Export(0), false, 99).expect("open");
+    let request = host.request(0, Op::Read, 0, 1);
+    assert_eq!(host.engine.submit(0, request).err(), Some(Refusal::NoExport));
+    host.run();
+    assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
+    assert_eq!(host.disks[0][0], 0xaa);
+    assert_eq!(host.engine.gauges().resident, 1);
+    host.engine.open(Export(0), DISK as u64, WriteMode::Back).expect("closed");
+    host.disks[0][0] = 0xbb;
+    assert_eq!(host.read(0, 0, 1), [0xbb]);
+}
+
+#[test]
+fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
+    let mut host = one_disk(8);
+    host.write(0, 0, BLOCK, 0xaa);
+    host.engine.close(0, Export(0), false, 99).expect("open");
+    let write = host.operations().remove(0);
+    host.fail(write);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    assert_eq!(host.read(0, 0, 1), [0xaa]);
+    host.engine.close(0, Export(0), true, 99).expect("open");
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    host.engine.check();
+    assert_eq!(host.engine.gauges().frames, 0);
+}
+
+#[test]
+fn holds_outlive_the_engine() {
+    let mut host = one_disk(8);
+    host.read(0, 0, BLOCK);
+    let Some(Outcome::Data(data)) = host.submit(host.request(0, Op::Read, 0, BLOCK), 0) else { panic!("a hit") };
+    drop(host);
+    assert!(data.slices().all(|slice| slice.iter().all(|&byte| byte == 0)));
+}
+
+#[test]
+fn an_engine_crosses_threads() {
+    fn sendable<T: Send>(_: &T) {}
+    let host = one_disk(8);
+    sendable(&host.engine);
+    fn holds<T: Send + Sync>() {}
+    holds::<nigh_engine::Shared>();
+    holds::<nigh_engine::Exclusive>();
+    assert!(Engine::new(config(0, "lru")).is_err());
+}

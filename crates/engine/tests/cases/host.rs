@@ -1,0 +1,139 @@
+//! An engine with disks in memory, for tests that go step by step.
+
+use nigh_engine::{
+    Action, Config, Counters, Engine, Export, Fault, Limits, Op, Operation, Outcome, Request, Scheduler, WriteBack,
+    WriteMode,
+};
+use nigh_policy::Stream;
+
+pub(crate) const BLOCK: usize = 512;
+
+/// A small cache of `capacity` blocks of 512 bytes, which writes nothing back unless told to.
+pub(crate) fn config(capacity: u32, policy: &str) -> Config {
+    Config {
+        block_bytes: BLOCK as u32,
+        capacity,
+        capacity_max: capacity.max(16),
+        ghosts_per_block: 1.0,
+        spare: 12,
+        policy: policy.parse().expect("a registered policy"),
+        scheduler: Scheduler::FirstCome,
+        limits: Limits {
+            requests: 16,
+            request_bytes: 8 * BLOCK as u32,
+            loading: 16,
+            prefetching: 4,
+            depth: 4,
+            operation_bytes: 4 * BLOCK as u32,
+            dirty: 16,
+        },
+        write_back: WriteBack { start: 16, stop: 8, age_us: u64::MAX, retry_us: 1000 },
+    }
+}
+
+/// An engine with disks in memory. Disk number `e` starts with byte `e * 64 + b % 64` all over its block `b`.
+pub(crate) struct Host {
+    pub(crate) engine: Engine,
+    pub(crate) disks: Vec<Vec<u8>>,
+    pub(crate) now: u64,
+}
+
+impl Host {
+    pub(crate) fn new(config: Config, disks: &[(usize, WriteMode)]) -> Host {
+        let mut engine = Engine::new(config).expect("a possible set-up");
+        let mut contents = Vec::new();
+        for (at, &(bytes, mode)) in disks.iter().enumerate() {
+            engine.open(Export(at as u16), bytes as u64, mode).expect("not open yet");
+            contents.push((0..bytes).map(|byte| (at * 64 + byte / BLOCK % 64) as u8).collect());
+        }
+        Host { engine, disks: contents, now: 0 }
+    }
+
+    pub(crate) fn request(&self, export: u16, op: Op, offset: usize, length: usize) -> Request {
+        let (offset, length) = (offset as u64, length as u64);
+        Request { export: Export(export), op, offset, length, fua: false, stream: Stream(0), token: 7 }
+    }
+
+    /// Everything for the devices.
+    pub(crate) fn operations(&mut self) -> Vec<Operation> {
+        std::iter::from_fn(|| self.engine.next_operation(self.now)).collect()
+    }
+
+    /// Does `operation` and completes it.
+    pub(crate) fn perform(&mut self, mut operation: Operation) {
+        let disk = &mut self.disks[operation.export.0 as usize];
+        let range = operation.offset as usize..(operation.offset + operation.length) as usize;
+        match &mut operation.action {
+            Action::Read(frames) => frames.copy_from(&disk[range]),
+            Action::Write(frames) => frames.copy_to(&mut disk[range]),
+            Action::Flush => {}
+            Action::Discard => disk[range].fill(0xdd),
+            Action::Zeroes { .. } => disk[range].fill(0),
+        }
+        self.engine.complete(self.now, operation, Ok(()));
+    }
+
+    pub(crate) fn fail(&mut self, operation: Operation) {
+        self.engine.complete(self.now, operation, Err(Fault(5)));
+    }
+
+    /// Does everything there is to do for the devices.
+    pub(crate) fn run(&mut self) {
+        while let Some(operation) = self.engine.next_operation(self.now) {
+            self.perform(operation);
+        }
+    }
+
+    /// Submits; a write is filled with `byte`.
+    pub(crate) fn submit(&mut self, request: Request, byte: u8) -> Option<Outcome> {
+        let reply = self.engine.submit(self.now, request).expect("the request is taken");
+        self.fill(reply.map(|reply| reply.outcome), byte)
+    }
+
+    fn fill(&mut self, outcome: Option<Outcome>, byte: u8) -> Option<Outcome> {
+        match outcome {
+            Some(Outcome::Fill(mut fill)) => {
+                fill.frames.slices_mut().for_each(|slice| slice.fill(byte));
+                self.engine.commit(self.now, fill);
+                self.reply()
+            }
+            outcome => outcome,
+        }
+    }
+
+    pub(crate) fn reply(&mut self) -> Option<Outcome> {
+        self.engine.next_reply().map(|reply| reply.outcome)
+    }
+
+    /// Submits, does everything for the devices, and gives the outcome.
+    pub(crate) fn finish(&mut self, request: Request, byte: u8) -> Outcome {
+        let mut outcome = self.submit(request, byte);
+        while outcome.is_none() {
+            self.run();
+            let reply = self.reply();
+            assert!(reply.is_some(), "nothing is left to wait for");
+            outcome = self.fill(reply, byte);
+        }
+        outcome.expect("the loop's end")
+    }
+
+    pub(crate) fn read(&mut self, export: u16, offset: usize, length: usize) -> Vec<u8> {
+        match self.finish(self.request(export, Op::Read, offset, length), 0) {
+            Outcome::Data(data) => {
+                let mut bytes = vec![0; length];
+                data.copy_to(&mut bytes);
+                bytes
+            }
+            other => panic!("a read got {other:?}"),
+        }
+    }
+
+    pub(crate) fn write(&mut self, export: u16, offset: usize, length: usize, byte: u8) {
+        let outcome = self.finish(self.request(export, Op::Write, offset, length), byte);
+        assert!(matches!(outcome, Outcome::Done), "a write got {outcome:?}");
+    }
+
+    pub(crate) fn counters(&self, export: u16) -> Counters {
+        self.engine.counters(Export(export)).expect("an open export")
+    }
+}

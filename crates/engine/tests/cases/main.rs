@@ -1,0 +1,5 @@
+//! Tests that go step by step, on disks in memory.
+
+mod behaviour;
+mod host;
+mod replay;

@@ -1,0 +1,93 @@
+//! A disk with a volatile cache, which fails, tears and forgets as disks do.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rand::{Rng, RngExt};
+
+use crate::simulation::model::{ATOM, DISCARDED, encode};
+
+/// What a disk writes whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+
+/// One disk.
+pub(crate) struct Disk {
+    salt: u64,
+    /// What reads see.
+    view: Vec<u8>,
+    /// What survives the loss of power for certain.
+    stable: Vec<u8>,
+    /// What each sector was written with since, and when.
+    volatile: BTreeMap<usize, Vec<(u64, Vec<u8>)>>,
+    writes: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(bytes: usize, salt: u64) -> Disk {
+        Disk { salt, view: vec![0; bytes], stable: vec![0; bytes], volatile: BTreeMap::new(), writes: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.view
+    }
+
+    fn write_sector(&mut self, sector: usize, data: &[u8]) {
+        let range = sector * SECTOR..sector * SECTOR + data.len();
+        self.view[range].copy_from_slice(data);
+        self.writes += 1;
+        self.volatile.entry(sector).or_default().push((self.writes, data.to_vec()));
+    }
+
+    /// Writes `data` at `offset`, or of it only the sectors that `keep` says.
+    pub(crate) fn write(&mut self, offset: usize, data: &[u8], mut keep: impl FnMut() -> bool) {
+        assert_eq!(offset % SECTOR, 0);
+        for (sector, part) in (offset / SECTOR..).zip(data.chunks(SECTOR)) {
+            if keep() {
+                self.write_sector(sector, part);
+            }
+        }
+    }
+
+    /// The contents that a discard leaves in `range`.
+    pub(crate) fn discarded(&self, range: Range<usize>) -> Vec<u8> {
+        let mut data = vec![0; range.len()];
+        for (at, atom) in (range.start / ATOM..).zip(data.chunks_exact_mut(ATOM)) {
+            encode(DISCARDED, self.salt, at, atom);
+        }
+        data
+    }
+
+    /// How far a flush that begins now reaches.
+    pub(crate) fn begin_flush(&self) -> u64 {
+        self.writes
+    }
+
+    pub(crate) fn end_flush(&mut self, reach: u64) {
+        for (&sector, versions) in &mut self.volatile {
+            if let Some((_, data)) = versions.iter().rfind(|(at, _)| *at <= reach) {
+                self.stable[sector * SECTOR..][..data.len()].copy_from_slice(data);
+            }
+            versions.retain(|(at, _)| *at > reach);
+        }
+        self.volatile.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// The power fails: of each sector, any version since the last flush is left.
+    pub(crate) fn lose_power(&mut self, random: &mut impl Rng) {
+        for (&sector, versions) in &self.volatile {
+            let survivor = random.random_range(0..=versions.len());
+            if survivor > 0 {
+                let data = &versions[survivor - 1].1;
+                self.stable[sector * SECTOR..][..data.len()].copy_from_slice(data);
+            }
+        }
+        self.volatile.clear();
+        self.view.copy_from_slice(&self.stable);
+    }
+
+    /// The process dies: what reached the device is left.
+    pub(crate) fn lose_host(&mut self) {
+        self.volatile.clear();
+        self.stable.copy_from_slice(&self.view);
+    }
+}

@@ -1,0 +1,604 @@
+//! Deterministic simulation: engines with random set-ups serve random requests on disks that fail, tear, reorder and
+//! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
+
+pub(crate) mod disk;
+pub(crate) mod model;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use disk::{Disk, SECTOR};
+use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
+use nigh_engine::{
+    Action, Config, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request, Scheduler,
+    Shared, WriteBack, WriteMode,
+};
+use nigh_policy::{Spec, Stream};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+/// What one run does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Steps at random.
+    pub(crate) steps: u32,
+    /// Whether operations fail at random, and exports crash.
+    pub(crate) calm: bool,
+    /// The operation that fails, counted from 0.
+    pub(crate) fail_at: Option<u64>,
+    /// The loss of power comes when so many device writes are complete.
+    pub(crate) crash_at: Option<u64>,
+}
+
+/// What a run did, for those who count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) operations: u64,
+    pub(crate) device_writes: u64,
+    pub(crate) failed: u64,
+    pub(crate) crashes: u64,
+    pub(crate) adopted: u64,
+    pub(crate) joined: u64,
+    pub(crate) atoms_read: u64,
+}
+
+struct Pending {
+    request: Request,
+    began: Moment,
+}
+
+struct InFlight {
+    operation: Operation,
+    due: u64,
+    /// For a flush: how far it reaches.
+    reach: u64,
+    fails: bool,
+}
+
+struct Held {
+    data: Shared,
+    expected: Vec<u8>,
+    until: u64,
+}
+
+/// One simulated machine.
+pub(crate) struct World {
+    plan: Plan,
+    random: Random,
+    engine: Engine,
+    modes: Vec<WriteMode>,
+    disks: Vec<Disk>,
+    models: Vec<Model>,
+    closed: Vec<bool>,
+    now: u64,
+    moment: Moment,
+    next_token: u64,
+    pending: BTreeMap<u64, Pending>,
+    fills: Vec<(u64, Fill)>,
+    held: Vec<Held>,
+    in_flight: Vec<InFlight>,
+    fault_rate: f64,
+    done: Done,
+}
+
+const CLOSE: u64 = 1 << 60;
+
+/// The policies that an engine can have.
+pub(crate) fn policies() -> Vec<&'static str> {
+    nigh_policy::registry().iter().filter(|info| !info.offline).map(|info| info.name).collect()
+}
+
+fn config(random: &mut Random) -> Config {
+    let block_bytes = 512 << random.random_range(0..4u32);
+    let request_blocks = random.random_range(1..12u32);
+    let spare = request_blocks + 4 + if random.random_bool(0.5) { 0 } else { random.random_range(0..40) };
+    let dirty = request_blocks + 1 + random.random_range(0..60u32);
+    let start = random.random_range(0..=dirty);
+    let policies = policies();
+    let capacity = if random.random_bool(0.2) { random.random_range(1..8) } else { random.random_range(8..=160) };
+    Config {
+        block_bytes,
+        capacity,
+        capacity_max: if random.random_bool(0.5) { capacity } else { 160 },
+        ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
+        spare,
+        policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
+        scheduler: match random.random_range(0..3) {
+            0 => Scheduler::FirstCome,
+            1 => Scheduler::Batches { most: random.random_range(1..20) },
+            _ => Scheduler::Deadline { read_us: random.random_range(0..3000), write_us: random.random_range(0..9000) },
+        },
+        limits: Limits {
+            requests: random.random_range(1..40),
+            request_bytes: request_blocks * block_bytes,
+            loading: request_blocks + 1 + random.random_range(0..60u32),
+            prefetching: random.random_range(0..20),
+            depth: random.random_range(1..12),
+            operation_bytes: block_bytes * random.random_range(1..10u32),
+            dirty,
+        },
+        write_back: WriteBack {
+            start,
+            stop: random.random_range(0..=start),
+            age_us: if random.random_bool(0.5) { u64::MAX } else { random.random_range(0..20_000) },
+            retry_us: random.random_range(0..2_000),
+        },
+    }
+}
+
+impl World {
+    fn new(plan: Plan) -> World {
+        let mut random = Random::seed_from_u64(plan.seed);
+        let config = config(&mut random);
+        let count = random.random_range(1..4);
+        let mut world = World {
+            plan,
+            engine: Engine::new(config.clone()).expect("the set-up is possible"),
+            modes: Vec::new(),
+            disks: Vec::new(),
+            models: Vec::new(),
+            closed: Vec::new(),
+            now: 0,
+            moment: 1,
+            next_token: 2,
+            pending: BTreeMap::new(),
+            fills: Vec::new(),
+            held: Vec::new(),
+            in_flight: Vec::new(),
+            fault_rate: 0.0,
+            done: Done::default(),
+            random,
+        };
+        if !plan.calm && world.random.random_bool(0.5) {
+            world.fault_rate = world.random.random_range(0.0..0.2);
+        }
+        for at in 0..count {
+            let blocks = world.random.random_range(4..120) * config.block_bytes as usize;
+            let bytes = (blocks - world.random.random_range(0..config.block_bytes as usize)).next_multiple_of(SECTOR);
+            let mode = if world.random.random_bool(0.3) { WriteMode::Through } else { WriteMode::Back };
+            world.disks.push(Disk::new(bytes, at as u64 + 1));
+            world.models.push(Model::new(bytes / ATOM, at as u64 + 1));
+            world.modes.push(mode);
+            world.closed.push(false);
+        }
+        world.open_all();
+        world
+    }
+
+    fn open_all(&mut self) {
+        for at in 0..self.disks.len() {
+            let bytes = self.disks[at].bytes().len() as u64;
+            self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is not open");
+            self.closed[at] = false;
+        }
+    }
+
+    fn atoms(request: &Request) -> Range<usize> {
+        request.offset as usize / ATOM..(request.offset + request.length) as usize / ATOM
+    }
+
+    fn tick(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// The atoms that a request changes.
+    fn changed(&self, request: &Request) -> Range<usize> {
+        if request.op != Op::Trim {
+            return World::atoms(request);
+        }
+        let block_bytes = self.block_bytes();
+        let bytes = self.disks[request.export.0 as usize].bytes().len() as u64;
+        let start = request.offset.next_multiple_of(block_bytes).min(bytes);
+        let end = request.offset + request.length;
+        let end = if end == bytes { end } else { end / block_bytes * block_bytes };
+        start as usize / ATOM..end.max(start) as usize / ATOM
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.engine.config().block_bytes.into()
+    }
+
+    fn submit(&mut self) {
+        let at = self.random.random_range(0..self.disks.len());
+        let atoms = self.disks[at].bytes().len() / ATOM;
+        let block_atoms = self.block_bytes() as usize / ATOM;
+        let most = self.engine.config().limits.request_bytes as usize / ATOM;
+        let mut first = self.random.random_range(0..atoms);
+        let mut count = match self.random.random_range(0..4) {
+            0 => self.random.random_range(1..=most),
+            1 => self.random.random_range(1..=block_atoms.min(most)),
+            _ => block_atoms * self.random.random_range(1..=(most / block_atoms).clamp(1, 4)),
+        };
+        if self.random.random_bool(0.6) {
+            first = first / block_atoms * block_atoms;
+        }
+        if self.random.random_bool(0.3) {
+            // A part of the disk that is hot.
+            first %= (atoms / 4).max(1);
+        }
+        let op = match self.random.random_range(0..100) {
+            0..=44 => Op::Read,
+            45..=79 => Op::Write,
+            80..=85 => Op::Flush,
+            86..=89 => Op::Trim,
+            90..=94 => Op::Zeroes { keep: self.random.random_bool(0.5), fast: self.random.random_bool(0.5) },
+            _ => Op::Prefetch,
+        };
+        if !matches!(op, Op::Read | Op::Write) && self.random.random_bool(0.5) {
+            count *= 4;
+        }
+        count = count.min(atoms - first);
+        let (offset, length) = ((first * ATOM) as u64, (count * ATOM) as u64);
+        let token = self.next_token;
+        self.next_token += 1;
+        let fua = self.random.random_bool(0.1);
+        let request = Request { export: Export(at as u16), op, offset, length, fua, stream: Stream(0), token };
+        let began = self.tick();
+        let value = match op {
+            Op::Write => Some(token),
+            Op::Zeroes { .. } => Some(ZEROS),
+            Op::Trim => Some(model::DISCARDED),
+            _ => None,
+        };
+        let changed = self.changed(&request);
+        match self.engine.submit(self.now, request) {
+            Ok(reply) => {
+                self.done.requests += 1;
+                if let Some(value) = value {
+                    self.models[at].begin(began, changed, token, value);
+                }
+                self.pending.insert(token, Pending { request, began });
+                if let Some(reply) = reply {
+                    self.reply(reply);
+                }
+            }
+            Err(Refusal::Busy) => {
+                self.done.refused += 1;
+                assert_eq!(self.engine.gauges().requests, self.engine.config().limits.requests);
+            }
+            Err(Refusal::NoExport) => assert!(self.closed[at]),
+            Err(other) => panic!("{request:?}: {other}"),
+        }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let now = self.tick();
+        if reply.token >= CLOSE {
+            let at = (reply.token - CLOSE) as usize;
+            match reply.outcome {
+                Outcome::Done => {
+                    self.models[at].flushed(now);
+                    let bytes = self.disks[at].bytes().len() as u64;
+                    self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is closed");
+                }
+                Outcome::Failed(_) => {}
+                other => panic!("a close got {other:?}"),
+            }
+            self.closed[at] = false;
+            return;
+        }
+        if let Outcome::Fill(fill) = reply.outcome {
+            assert_eq!(self.pending[&reply.token].request.op, Op::Write);
+            self.fills.push((reply.token, fill));
+            return;
+        }
+        let Pending { request, began } = self.pending.remove(&reply.token).expect("a request in progress");
+        let at = request.export.0 as usize;
+        let changed = self.changed(&request);
+        match (request.op, reply.outcome) {
+            (Op::Read, Outcome::Data(data)) => {
+                assert_eq!(data.len() as u64, request.length);
+                let mut bytes = vec![0; data.len()];
+                data.copy_to(&mut bytes);
+                self.models[at].check_read(began, request.offset as usize / ATOM, &bytes);
+                self.done.atoms_read += request.length / ATOM as u64;
+                let until = self.now + self.random.random_range(0..5000);
+                self.held.push(Held { data, expected: bytes, until });
+            }
+            (Op::Flush, Outcome::Done) => self.models[at].flushed(began),
+            (Op::Prefetch, Outcome::Done) => {}
+            (Op::Write | Op::Trim | Op::Zeroes { .. }, Outcome::Done) => {
+                // The edges of zeroes are written back.
+                let through = self.modes[at] == WriteMode::Through || request.op == Op::Trim;
+                let safety = match (request.fua, through) {
+                    (true, _) => Safety::Stable,
+                    (_, true) => Safety::Device,
+                    _ => Safety::Seen,
+                };
+                self.models[at].end(now, changed, reply.token, Some(safety));
+            }
+            (op, Outcome::Failed(_)) => {
+                self.done.failed += 1;
+                if matches!(op, Op::Write | Op::Trim | Op::Zeroes { .. }) {
+                    self.models[at].end(now, changed, reply.token, Some(Safety::Failed));
+                }
+            }
+            (op, outcome) => panic!("{op:?} got {outcome:?}"),
+        }
+    }
+
+    fn replies(&mut self) {
+        while let Some(reply) = self.engine.next_reply() {
+            self.reply(reply);
+        }
+    }
+
+    /// Gives the devices what the engine has for them.
+    fn operations(&mut self) {
+        while let Some(operation) = self.engine.next_operation(self.now) {
+            let at = operation.export.0 as usize;
+            let range = operation.offset..operation.offset + operation.length;
+            let changes = |action: &Action| !matches!(action, Action::Read(_) | Action::Flush);
+            let others = self.in_flight.iter().filter(|other| other.operation.export == operation.export);
+            assert!(others.clone().count() < self.engine.config().limits.depth as usize, "more than the depth");
+            for other in others {
+                let begin = other.operation.offset;
+                let overlaps = begin < range.end && range.start < begin + other.operation.length;
+                assert!(
+                    !overlaps || !changes(&operation.action) || !changes(&other.operation.action),
+                    "{operation:?} overlaps {:?}",
+                    other.operation
+                );
+            }
+            if matches!(operation.action, Action::Read(_) | Action::Write(_)) {
+                assert!(operation.length <= u64::from(self.engine.config().limits.operation_bytes));
+            }
+            let fails = self.plan.fail_at == Some(self.done.operations) || self.random.random_bool(self.fault_rate);
+            self.done.operations += 1;
+            let due = self.now + self.random.random_range(1..4000);
+            let reach = self.disks[at].begin_flush();
+            self.in_flight.push(InFlight { operation, due, reach, fails });
+        }
+    }
+
+    /// What the device does for an operation: all of it, or any part.
+    fn apply(&mut self, flight: &mut InFlight, whole: bool) {
+        let World { random, disks, .. } = self;
+        let disk = &mut disks[flight.operation.export.0 as usize];
+        let start = flight.operation.offset as usize;
+        let range = start..start + flight.operation.length as usize;
+        let torn = random.random_bool(0.5);
+        let mut left = random.random_range(0..=range.len() / SECTOR);
+        // A short operation does a first part, a torn one any sectors.
+        let mut keep = || {
+            left = left.saturating_sub(1);
+            whole || if torn { random.random_bool(0.5) } else { left > 0 }
+        };
+        match &mut flight.operation.action {
+            Action::Read(frames) => {
+                assert_eq!(frames.len(), range.len());
+                if whole {
+                    frames.copy_from(&disk.bytes()[range]);
+                } else {
+                    frames.slices_mut().for_each(|slice| slice.fill(0xee));
+                }
+            }
+            Action::Write(frames) => {
+                let mut data = vec![0; range.len()];
+                frames.copy_to(&mut data);
+                disk.write(start, &data, keep);
+            }
+            Action::Zeroes { .. } => disk.write(start, &vec![0; range.len()], keep),
+            Action::Discard => {
+                let data = disk.discarded(range);
+                disk.write(start, &data, keep);
+            }
+            Action::Flush => {
+                if whole || keep() {
+                    disk.end_flush(flight.reach);
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, at: usize) {
+        let mut flight = self.in_flight.swap_remove(at);
+        let whole = !flight.fails;
+        self.apply(&mut flight, whole);
+        let write = matches!(flight.operation.action, Action::Write(_));
+        let result = if flight.fails { Err(Fault(5)) } else { Ok(()) };
+        self.engine.complete(self.now, flight.operation, result);
+        self.replies();
+        if write {
+            self.done.device_writes += 1;
+            if self.plan.crash_at == Some(self.done.device_writes) {
+                self.crash(true);
+            }
+        }
+    }
+
+    /// Fills a write's frames and commits it, or gives it up.
+    fn commit(&mut self, at: usize) {
+        let (token, mut fill) = self.fills.swap_remove(at);
+        let request = self.pending[&token].request;
+        let atoms = World::atoms(&request);
+        if self.random.random_bool(0.03) {
+            self.engine.abort(self.now, fill);
+            self.pending.remove(&token);
+            let now = self.tick();
+            self.models[request.export.0 as usize].end(now, atoms, token, None);
+        } else {
+            let mut data = vec![0; request.length as usize];
+            for (at, atom) in atoms.zip(data.chunks_exact_mut(ATOM)) {
+                encode(token, u64::from(request.export.0) + 1, at, atom);
+            }
+            fill.frames.copy_from(&data);
+            self.engine.commit(self.now, fill);
+        }
+        self.replies();
+    }
+
+    fn release(&mut self, at: usize) {
+        let held = self.held.swap_remove(at);
+        let mut bytes = vec![0; held.data.len()];
+        held.data.copy_to(&mut bytes);
+        assert!(bytes == held.expected, "frames changed while they were held");
+        if held.data.release() {
+            self.engine.poll(self.now);
+            self.replies();
+        }
+    }
+
+    /// The host dies, and with `power` the devices' caches, too; then a new engine starts on what is left.
+    fn crash(&mut self, power: bool) {
+        self.done.crashes += 1;
+        for mut flight in std::mem::take(&mut self.in_flight) {
+            self.apply(&mut flight, false);
+        }
+        let policy = self.engine.config().policy.clone();
+        let mut config = self.engine.config().clone();
+        config.policy = policy;
+        self.count();
+        self.engine = Engine::new(config).expect("the set-up is possible");
+        self.pending.clear();
+        self.fills.clear();
+        self.held.clear();
+        let now = self.tick();
+        for (disk, model) in self.disks.iter_mut().zip(&mut self.models) {
+            let safety = if power { Safety::Stable } else { Safety::Device };
+            if power {
+                disk.lose_power(&mut self.random);
+            } else {
+                disk.lose_host();
+            }
+            model.check_crash(now, disk.bytes(), safety);
+        }
+        self.open_all();
+    }
+
+    fn count(&mut self) {
+        for at in 0..self.disks.len() {
+            if let Some(counters) = self.engine.counters(Export(at as u16)) {
+                self.done.adopted += counters.adopted;
+                self.done.joined += counters.joined;
+            }
+        }
+    }
+
+    fn administer(&mut self) {
+        match self.random.random_range(0..4) {
+            0 => {
+                let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
+                self.engine.set_capacity(self.now, capacity).expect("a possible capacity");
+            }
+            1 => {
+                let policies = policies();
+                let policy = policies[self.random.random_range(0..policies.len())];
+                self.engine.set_policy(self.now, &policy.parse::<Spec>().expect("registered")).expect("a policy");
+            }
+            2 => {
+                if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
+                    surplus.slices_mut().for_each(|slice| slice.fill(0));
+                    self.engine.return_memory(surplus);
+                }
+            }
+            _ => {
+                let at = self.random.random_range(0..self.disks.len());
+                if !self.closed[at] && self.random.random_bool(0.3) {
+                    self.closed[at] = true;
+                    self.engine.close(self.now, Export(at as u16), false, CLOSE + at as u64).expect("an open export");
+                }
+            }
+        }
+        self.replies();
+    }
+
+    fn step(&mut self) {
+        match self.random.random_range(0..100) {
+            0..=39 => self.submit(),
+            40..=69 if !self.in_flight.is_empty() => {
+                let at = self.random.random_range(0..self.in_flight.len());
+                self.now = self.now.max(self.in_flight[at].due);
+                self.complete(at);
+            }
+            70..=84 if !self.fills.is_empty() => {
+                let at = self.random.random_range(0..self.fills.len());
+                self.commit(at);
+            }
+            85..=92 if !self.held.is_empty() => {
+                let at = self.random.random_range(0..self.held.len());
+                self.release(at);
+            }
+            93 => self.administer(),
+            94 if self.random.random_bool(0.05) && !self.plan.calm => {
+                let power = self.random.random_bool(0.6);
+                self.crash(power);
+            }
+            _ => self.now += self.random.random_range(0..1000),
+        }
+        while let Some(at) = self.held.iter().position(|held| held.until <= self.now) {
+            self.release(at);
+        }
+        if self.random.random_bool(0.9) {
+            self.operations();
+        }
+    }
+
+    /// Lets everything come to an end.
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            self.operations();
+            self.replies();
+            if !self.in_flight.is_empty() {
+                let next = (0..self.in_flight.len()).min_by_key(|&at| self.in_flight[at].due).expect("not empty");
+                self.now = self.now.max(self.in_flight[next].due);
+                self.complete(next);
+            } else if !self.fills.is_empty() {
+                self.commit(0);
+            } else if !self.held.is_empty() {
+                self.release(0);
+            } else if self.pending.is_empty() && !self.closed.contains(&true) {
+                return;
+            } else {
+                let wakeup = self.engine.next_wakeup();
+                let wakeup = wakeup.unwrap_or_else(|| panic!("{:?} wait for nothing", self.pending.keys()));
+                assert!(wakeup > self.now, "the engine is due and does nothing");
+                self.now = wakeup;
+            }
+        }
+        panic!("no end");
+    }
+
+    fn run(mut self) -> Done {
+        for step in 0..self.plan.steps {
+            self.step();
+            if step % 16 == 0 {
+                self.engine.check();
+            }
+            if step % 256 == 0 {
+                let oldest = self.pending.values().map(|pending| pending.began).min().unwrap_or(self.moment);
+                self.models.iter_mut().for_each(|model| model.prune(oldest));
+            }
+        }
+        self.settle();
+        self.fault_rate = 0.0;
+        self.plan.fail_at = None;
+        // Everything can be written now, and nothing is left behind.
+        for at in 0..self.disks.len() {
+            self.closed[at] = true;
+            self.engine.close(self.now, Export(at as u16), false, CLOSE + at as u64).expect("an open export");
+        }
+        self.count();
+        self.settle();
+        self.engine.check();
+        let gauges = self.engine.gauges();
+        assert_eq!((gauges.frames, gauges.requests, gauges.dirty, gauges.ghosts), (0, 0, 0, 0), "something is left");
+        let now = self.tick();
+        for (disk, model) in self.disks.iter().zip(&self.models) {
+            model.check_read(now, 0, disk.bytes());
+        }
+        self.done
+    }
+}
+
+/// Does what `plan` says.
+///
+/// # Panics
+/// If anything is not as it must be.
+pub(crate) fn run(plan: Plan) -> Done {
+    World::new(plan).run()
+}

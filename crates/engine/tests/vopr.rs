@@ -1,0 +1,47 @@
+//! The simulation, for a few hundred seeds, and each possible failure of a few. More of it:
+//! `cargo run --release -p nigh-engine --example vopr -- --seed N --seeds COUNT`.
+
+mod simulation;
+
+use simulation::{Plan, run};
+
+#[test]
+fn seeds() {
+    for seed in 0..300 {
+        let plan = Plan { seed, steps: 600, ..Plan::default() };
+        let done = std::panic::catch_unwind(|| run(plan));
+        assert!(done.is_ok(), "seed {seed} fails: cargo run -p nigh-engine --example vopr -- --seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    for seed in 0..20 {
+        let plan = Plan { seed, steps: 600, ..Plan::default() };
+        assert_eq!(run(plan), run(plan), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_operation_fails_once() {
+    for seed in 1000..1004 {
+        let plan = Plan { seed, steps: 300, calm: true, ..Plan::default() };
+        let operations = run(plan).operations;
+        assert!(operations > 20);
+        for k in 0..operations {
+            run(Plan { fail_at: Some(k), ..plan });
+        }
+    }
+}
+
+#[test]
+fn power_fails_after_every_write() {
+    for seed in 2000..2004 {
+        let plan = Plan { seed, steps: 300, calm: true, ..Plan::default() };
+        let writes = run(plan).device_writes;
+        assert!(writes > 5);
+        for k in 1..=writes {
+            assert_eq!(run(Plan { crash_at: Some(k), ..plan }).crashes, 1, "seed {seed}, write {k}");
+        }
+    }
+}
