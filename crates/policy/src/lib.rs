@@ -10,6 +10,7 @@ pub mod contract;
 pub mod lirs;
 pub mod list;
 pub mod lru;
+pub mod recency;
 mod registry;
 pub mod spec;
 
