@@ -305,8 +305,9 @@ impl Policy for Lirs {
         if self.stack.contains(&self.places, victim) {
             self.stack.set_tag(&mut self.places, victim, GHOST);
             self.ghosts += 1;
+            // In S itself the ghosts are in the order in which they leave Q.
             let place = self.stack.place(&self.places, victim);
-            if self.stack.before(place, self.stack.hand(GHOSTS)) {
+            if self.extended() && self.stack.before(place, self.stack.hand(GHOSTS)) {
                 self.stack.set_hand(GHOSTS, place);
             }
         } else {
@@ -397,7 +398,10 @@ impl Policy for Lirs {
             let both = queue.iter().copied().filter(|&slot| self.stack.contains(&self.places, slot));
             assert!(both.eq(with(HIR)), "S and Q have their common blocks in one order");
             let from_ghosts = stack.iter().rev().skip_while(|&&slot| self.status(slot) != GHOST);
-            assert!(!from_ghosts.into_iter().any(|&slot| self.status(slot) == HIR), "a resident HIR block below a ghost");
+            assert!(
+                !from_ghosts.into_iter().any(|&slot| self.status(slot) == HIR),
+                "a resident HIR block below a ghost"
+            );
         }
     }
 

@@ -8,6 +8,8 @@
 //! When the ring is full, the stale entries are squeezed out, and where few were stale the ring doubles: O(1) a
 //! reference, amortized, and O(length) at that reference.
 
+use std::ops::Range;
+
 use crate::Slot;
 
 const TAG: u32 = 3;
@@ -119,10 +121,17 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     /// the processor would have to guess, and waits for memory once.
     #[inline(always)]
     pub fn live<const N: usize>(&self, places: &Places<N>, place: u32) -> u32 {
+        let is_live = |slot: u32, at: u32| u32::from((places.words[slot as usize][AT] ^ at << TAG_BITS) <= TAG);
         let mut live = 0;
-        for ahead in 0..LOOK {
-            let at = self.ahead(place, ahead);
-            live |= u32::from(self.place(places, self.slot(at)) == at) << ahead;
+        if let Some(entries) = self.ring.get(place as usize..(place + LOOK) as usize) {
+            for (ahead, &slot) in (0..).zip(entries) {
+                live |= is_live(slot, place + ahead) << ahead;
+            }
+        } else {
+            for ahead in 0..LOOK {
+                let at = self.ahead(place, ahead);
+                live |= is_live(self.ring[at as usize], at) << ahead;
+            }
         }
         live
     }
@@ -279,22 +288,16 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     #[cold]
     #[inline(never)]
     fn squeeze<const N: usize>(&mut self, places: &mut Places<N>) {
-        let tail = self.tail;
-        let hands = self.hands.map(|hand| self.wrap(hand.wrapping_sub(tail)) as usize);
-        let mask = self.ring.len() as u32 - 1;
-        self.ring.rotate_left(tail as usize);
-        let mut write = 0;
-        for read in 0..self.ring.len() {
-            for (hand, from) in self.hands.iter_mut().zip(&hands) {
-                *hand = if *from == read { write } else { *hand };
-            }
-            let slot = self.ring[read];
-            let word = &mut places.words[slot as usize][AT];
-            let live = *word >> TAG_BITS == (tail + read as u32) & mask;
-            *word = if live { write << TAG_BITS | *word & TAG } else { *word };
-            self.ring[write as usize] = slot;
-            write += u32::from(live);
+        self.ring.rotate_left(self.tail as usize);
+        let mut hands: [(u32, usize); HANDS] =
+            std::array::from_fn(|hand| (self.wrap(self.hands[hand].wrapping_sub(self.tail)), hand));
+        hands.sort_unstable();
+        let (mut read, mut write) = (0, 0);
+        for (at, hand) in hands {
+            write = self.keep_live(places, read..at, write);
+            (read, self.hands[hand]) = (at, write);
         }
+        write = self.keep_live(places, read..self.ring.len() as u32, write);
         (self.tail, self.head) = (0, write);
         if 4 * write as usize > self.ring.len() {
             self.ring.resize(2 * self.ring.len(), 0);
@@ -305,15 +308,34 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         }
     }
 
+    /// Moves those entries of the ring, which begins with the tail's, to the places from `write` on that are not stale,
+    /// and returns the place after them.
+    fn keep_live<const N: usize>(&mut self, places: &mut Places<N>, read: Range<u32>, mut write: u32) -> u32 {
+        for read in read {
+            let slot = self.ring[read as usize];
+            let word = &mut places.words[slot as usize][AT];
+            let live = *word >> TAG_BITS == self.wrap(self.tail + read);
+            *word = if live { write << TAG_BITS | *word & TAG } else { *word };
+            self.ring[write as usize] = slot;
+            write += u32::from(live);
+        }
+        write
+    }
+
     /// Adds `change`, which wraps, to the use of `place`, where it is counted.
     #[inline(always)]
     fn count(&mut self, place: u32, change: u32) {
         if !self.used.is_empty() {
-            let mut at = place as usize + 1;
-            while at < self.used.len() {
-                self.used[at] = self.used[at].wrapping_add(change);
-                at += at & at.wrapping_neg();
-            }
+            self.add(place, change);
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, place: u32, change: u32) {
+        let mut at = place as usize + 1;
+        while at < self.used.len() {
+            self.used[at] = self.used[at].wrapping_add(change);
+            at += at & at.wrapping_neg();
         }
     }
 }

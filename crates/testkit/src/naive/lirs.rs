@@ -59,7 +59,8 @@ impl Lirs {
 
     /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
-        let at = self.s.iter().rposition(|block| self.non_resident.contains(block)).expect("S is longer than the cache");
+        let at =
+            self.s.iter().rposition(|block| self.non_resident.contains(block)).expect("S is longer than the cache");
         let block = self.s.remove(at);
         self.non_resident.remove(&block);
     }
