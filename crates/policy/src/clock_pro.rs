@@ -133,7 +133,7 @@ impl ClockPro {
 
     /// Puts `slot` at the list head.
     #[inline]
-    fn to_head(&mut self, slot: Slot) {
+    fn put_at_head(&mut self, slot: Slot) {
         if self.clock.is_empty() {
             self.clock.push_back(&mut self.links, slot);
             (self.hand_hot, self.hand_cold, self.hand_test) = (slot.0, slot.0, slot.0);
@@ -263,7 +263,7 @@ impl ClockPro {
             self.states[slot.index()] = COLD | TEST;
         }
         self.unlink(slot);
-        self.to_head(slot);
+        self.put_at_head(slot);
     }
 
     /// Runs HAND_test: ends the test period of the page it points to.
@@ -338,7 +338,7 @@ impl Policy for ClockPro {
         } else {
             self.cold += 1;
         }
-        self.to_head(slot);
+        self.put_at_head(slot);
     }
 
     fn remove(&mut self, slot: Slot) {

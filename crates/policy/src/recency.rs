@@ -16,13 +16,13 @@ const TAG: u32 = 3;
 const TAG_BITS: u32 = 2;
 /// The place of a slot that is not in the order.
 const NOWHERE: u32 = u32::MAX >> TAG_BITS;
-/// A ring is at most eight times as long as its order, and shorter than `NOWHERE`.
+/// A ring is less than six times as long as its order ever was, and shorter than `NOWHERE`.
 const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
 /// Entries that [`Order::live`] looks at.
 pub const LOOK: u32 = 16;
 
-/// The words of all slots for `N` orders: for each a place and a tag of two bits, which is its owner's.
+/// The words of all slots for `N` orders: for each, in 4 bytes, a place and a tag of two bits that is its owner's.
 pub struct Places<const N: usize> {
     words: Vec<[u32; N]>,
 }
@@ -45,7 +45,7 @@ impl<const N: usize> Places<N> {
 }
 
 /// The order number `AT` of those that share some [`Places`], which every operation takes, with `HANDS` places that its
-/// owner remembers: with its word 12 to 36 bytes for each slot in it.
+/// owner remembers. Its ring takes up to 22 bytes for each slot in it.
 pub struct Order<const AT: usize, const HANDS: usize> {
     /// Slots in the order of references, stale entries among them; a power of two.
     ring: Vec<u32>,
@@ -299,7 +299,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         }
         write = self.keep_live(places, read..self.ring.len() as u32, write);
         (self.tail, self.head) = (0, write);
-        if 4 * write as usize > self.ring.len() {
+        if 8 * write as usize > 3 * self.ring.len() {
             self.ring.resize(2 * self.ring.len(), 0);
         }
         if !self.used.is_empty() {
