@@ -26,7 +26,9 @@ fn installed(test: &str, tool: &str) -> bool {
 
 /// Runs a tool to its end and returns what it printed; panics with that when it fails.
 fn run(tool: &str, arguments: &[&str]) -> String {
-    let output = Process::new(tool).args(arguments).stdin(Stdio::null()).output().unwrap();
+    // Some leave files in their working folder, as fio does of what it is to verify.
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let output = Process::new(tool).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{tool} {arguments:?}: {}\n{text}\n{errors}", output.status);
