@@ -33,7 +33,7 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
         .collect();
     let most = Request {
         time_ns: u64::MAX,
-        offset: u64::MAX,
+        offset: u64::MAX - u64::from(u32::MAX),
         length: u32::MAX,
         volume: u32::MAX,
         tenant: u32::MAX,
@@ -180,6 +180,12 @@ fn foreign_files_are_refused_with_a_reason() {
         column::<Int64Type>(group, &[1], None);
     });
     assert_eq!(message(result), "row 0: column `op`: found \"erase\", expected read, write, trim or flush");
+    let result = foreign("required int64 length; required int64 offset (INTEGER(64, false));", |group| {
+        column::<Int64Type>(group, &[4096], None);
+        column::<Int64Type>(group, &[-4096], None);
+    });
+    let expected = "found 18446744073709547520, expected a request that ends below 2^64 bytes";
+    assert_eq!(message(result), format!("row 0: column `offset`: {expected}"));
     let result = foreign("required int64 op; required int64 offset;", two);
     assert_eq!(message(result), "column `op` has type INT64, expected string");
 }

@@ -72,7 +72,7 @@ fn references(requests: &[Request]) -> impl Iterator<Item = Request> {
 fn requests_survive_in_what_a_format_can_hold() {
     use Field::{Length, Offset, Stream, Tenant, Time, Volume};
     let folder = tempfile::tempdir().unwrap();
-    let requests = random_requests(20_000);
+    let requests = random_requests(6_000);
     let skipped = requests.iter().filter(|request| matches!(request.op, Op::Trim | Op::Flush)).count() as u64;
     for format in FORMATS {
         for compression in ["", ".zst", ".gz", ".xz"] {

@@ -138,6 +138,16 @@ impl ParquetReader {
         for chunk in &mut self.chunks {
             chunk.fill(batch, self.rows_read)?;
         }
+        for (row, request) in batch.iter().enumerate() {
+            if request.offset.checked_add(request.length.into()).is_none() {
+                return Err(Problem::Value {
+                    column: Field::Offset.name(),
+                    row: self.rows_read + row as u64,
+                    found: request.offset.to_string(),
+                    expected: "a request that ends below 2^64 bytes",
+                });
+            }
+        }
         self.left_in_group -= rows;
         self.rows_read += rows;
         Ok(())
