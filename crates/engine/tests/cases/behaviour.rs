@@ -2,7 +2,8 @@
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{
-    Action, BlockState, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, WriteMode,
+    Action, BlockState, Config, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply,
+    WriteMode,
 };
 
 const DISK: usize = 64 * BLOCK;
@@ -516,6 +517,16 @@ fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.check();
     assert_eq!(host.engine.gauges().frames, 0);
+}
+
+#[test]
+fn metadata_per_block_is_as_documented() {
+    for (capacity, expected) in [(1 << 17, 53.4), (114_600, 44.9)] {
+        let config = Config::new(capacity, "lru".parse().expect("registered"));
+        let engine = Engine::new(config).expect("a possible set-up");
+        let per_block = engine.metadata_bytes() as f64 / f64::from(capacity);
+        assert!(per_block <= expected, "{per_block} bytes for each of {capacity} blocks");
+    }
 }
 
 #[test]
