@@ -23,10 +23,12 @@ enum Command {
     Ci,
     /// All tests, and what they skipped by name
     Test {
-        /// First install the programs that black box tests drive (apt-get, root)
+        /// First do what `install` does
         #[arg(long)]
         install: bool,
     },
+    /// Install the programs that black box tests drive (apt-get, root)
+    Install,
     /// The rules of the tree that no compiler checks
     Tidy,
     /// Our figures beside published ones, as tables
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Ci => suite::ci(),
         Command::Test { install } => suite::test(install),
+        Command::Install => suite::install(),
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
         Command::Bench { args } => suite::bench(&args),

@@ -11,7 +11,7 @@ use crate::run::{cargo, check};
 use crate::tidy;
 
 /// Debian packages that black box tests and checks of pages use.
-const PACKAGES: &[&str] = &["chromium"];
+const PACKAGES: &[&str] = &["chromium", "fio", "libnbd-bin", "nbdkit", "python3-libnbd", "qemu-utils"];
 
 pub(crate) fn ci() -> anyhow::Result<()> {
     step("fmt", || check(&mut cargo(&["fmt", "--all", "--check"])))?;
@@ -34,11 +34,17 @@ fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result
     Ok(())
 }
 
+/// Installs the programs that black box tests drive.
+pub(crate) fn install() -> anyhow::Result<()> {
+    check(Command::new("apt-get").arg("update").arg("-qq"))?;
+    let mut install = Command::new("apt-get");
+    check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))
+}
+
 /// Runs all tests and lists at the end which were skipped: a test that cannot run prints `skipped: NAME: REASON`.
 pub(crate) fn test(install: bool) -> anyhow::Result<()> {
     if install {
-        check(Command::new("apt-get").arg("update").arg("-qq"))?;
-        check(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES))?;
+        self::install()?;
     }
     let mut tests = cargo(&["test", "--workspace", "--locked", "--", "--show-output"]);
     let mut running = tests.stdout(Stdio::piped()).spawn().context("starting cargo test")?;

@@ -12,7 +12,9 @@ use crate::run::root;
 /// and needs its line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-policy", "nigh-report", "nigh-sim", "nigh-trace"]),
-    ("nigh-bench", &["nigh-policy", "nigh-sim", "nigh-trace"]),
+    ("nigh-backend", &["nigh-engine"]),
+    ("nigh-bench", &[]),
+    ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),
     ("nigh-report", &[]),

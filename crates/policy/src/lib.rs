@@ -3,7 +3,10 @@
 //! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`].
 //! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
 
+pub mod arc;
+pub mod car;
 pub mod clock;
+pub mod clock_pro;
 pub mod contract;
 pub mod eelru;
 pub mod fbr;
@@ -11,6 +14,7 @@ pub mod fifo;
 pub mod gclock;
 pub mod heap;
 pub mod lfu;
+pub mod lirs;
 pub mod list;
 pub mod lrfu;
 pub mod lru;

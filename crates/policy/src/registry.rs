@@ -31,20 +31,24 @@ macro_rules! policies {
 }
 
 policies! {
-    fifo::Fifo,
+    opt::Opt,
     lru::Lru,
+    fifo::Fifo,
     lfu::Lfu,
     clock::Clock,
     gclock::GClock,
     lru_2::Lru2,
     two_q::TwoQ,
-    s3_fifo::S3Fifo,
-    sieve::Sieve,
-    opt::Opt,
     lrfu::Lrfu,
     fbr::Fbr,
     eelru::Eelru,
     mq::Mq,
+    arc::Arc,
+    car::Car,
+    lirs::Lirs,
+    clock_pro::ClockPro,
+    s3_fifo::S3Fifo,
+    sieve::Sieve,
     w_tinylfu::WTinyLfu,
 }
 

@@ -178,6 +178,23 @@ impl Params {
         if least <= number && number <= most { Ok(number) } else { Err(expected()) }
     }
 
+    /// A factor in `least..=most`, such as `1.5` or the same as a share, `150%`; nothing for the word `none`.
+    pub fn factor(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, SpecError> {
+        if self.is(key, "none") {
+            return Ok(None);
+        }
+        let expected = || self.bad(key, format!("none, or a factor from {least} to {most} such as 1.5 or 150%"));
+        let text = self.text(key);
+        let (text, unit) = text.strip_suffix('%').map_or((text, 1.0), |share| (share.trim(), 100.0));
+        let factor = text.parse::<f64>().map_err(|_| expected())? / unit;
+        if (least..=most).contains(&factor) { Ok(Some(factor)) } else { Err(expected()) }
+    }
+
+    /// Whether the value is `word`, for parameters that take a word instead of a number.
+    pub fn is(&self, key: &str, word: &str) -> bool {
+        self.text(key) == word
+    }
+
     /// Whether the value is the word `yes`; only `yes` and `no` are allowed.
     pub fn yes(&self, key: &str) -> Result<bool, SpecError> {
         match self.text(key) {

@@ -25,6 +25,20 @@ const VARIANTS: &[&str] = &[
     "eelru:early=3:late=15:reach=500%:age=1000%",
     "mq:queues=3:life=5:out=50%",
     "w-tinylfu:window=30%:protected=50%:sample=3",
+    "lirs:hir=1",
+    "lirs:hir=10%",
+    "lirs:hir=30%",
+    "lirs:stack=1.5",
+    "lirs:stack=2",
+    "lirs:threshold=50%",
+    "lirs:threshold=75%:hir=10%",
+    "lirs:threshold=125%",
+    "lirs:threshold=150%:stack=2",
+    "lirs:threshold=550%",
+    "lirs:threshold=none",
+    "clock-pro:cold=1",
+    "clock-pro:cold=10%",
+    "clock-pro:cold=50%",
 ];
 
 const SEEDS: u64 = 200;

@@ -270,3 +270,49 @@ pub(crate) fn op(word: &[u8]) -> Option<Op> {
     ];
     WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|&(_, op)| op)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_separated_by_blanks_or_a_comma() {
+        let fields = |line: &'static str| {
+            Fields::new(line.as_bytes()).map(|field| str::from_utf8(field).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(fields("1 2\t 3"), ["1", "2", "3"]);
+        assert_eq!(fields("1,2 , 3,\t4"), ["1", "2", "3", "4"]);
+        assert_eq!(fields("1,,3,"), ["1", "", "3", ""]);
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(number(b"0000000000000000000000000007"), Some(7));
+        for bad in ["", "18446744073709551616", "-1", "+1", "1 ", "0x1", "1/", "1:"] {
+            assert_eq!(number(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(hexadecimal(b"fFffFfffffffffff"), Some(u64::MAX));
+        assert_eq!(hexadecimal(b"10000000000000000"), None);
+    }
+
+    #[test]
+    fn times_are_exact_unless_they_have_an_exponent() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        for (text, ns) in [
+            ("12", 12_000_000_000),
+            ("0.000000001", 1),
+            ("0.1234567899", 123_456_789),
+            (".5", 500_000_000),
+            ("5.", 5_000_000_000),
+            ("18446744073.709551615", u64::MAX),
+            ("1e-3", 1_000_000),
+            ("2.5E0", 2_500_000_000),
+        ] {
+            assert_eq!(time_ns(text.as_bytes(), SECOND_NS), Some(ns), "{text}");
+        }
+        for bad in ["", ".", "18446744073.709551616", "-0.5", "1.x", "nan", "inf", "1e400", "1e99", "1.2.3"] {
+            assert_eq!(time_ns(bad.as_bytes(), SECOND_NS), None, "{bad}");
+        }
+    }
+}

@@ -225,6 +225,36 @@ fn an_error_of_write_back_is_told_to_the_next_flush_and_the_data_stays() {
 }
 
 #[test]
+fn a_flush_fails_with_the_write_it_waits_for() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    let write = host.operations().remove(0);
+    host.fail(write);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    // It was told, and is not told twice.
+    assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
+    assert_eq!(host.disks[0][0], 0xaa);
+}
+
+#[test]
+fn an_evicted_block_whose_write_failed_is_tried_again() {
+    let mut host = one_disk(1);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Read, BLOCK, 1), 0).is_none());
+    let mut operations = host.operations();
+    assert_eq!(blocks(&operations), [(1, 1), (0, 1)]);
+    host.fail(operations.remove(1));
+    host.perform(operations.remove(0));
+    assert!(host.operations().is_empty());
+    host.now = host.engine.next_wakeup().expect("a time to try again");
+    assert_eq!(host.now, 1000);
+    host.run();
+    assert_eq!(host.disks[0][0], 0xaa);
+    assert_eq!(host.engine.gauges().frames, 1);
+}
+
+#[test]
 fn an_error_of_a_read_is_told_to_all_who_wait_and_leaves_nothing() {
     let mut host = one_disk(16);
     assert!(host.submit(host.request(0, Op::Read, 0, 2 * BLOCK), 0).is_none());

@@ -2,12 +2,16 @@
 //!
 //! They share no code with `nigh-policy`: what the two agree on has been written down twice.
 
+mod arc;
+mod car;
 mod clock;
+mod clock_pro;
 mod eelru;
 mod fbr;
 mod fifo;
 mod gclock;
 mod lfu;
+mod lirs;
 mod lrfu;
 mod lru;
 mod lru_2;
@@ -69,6 +73,10 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
             let (window, protected) = (settings.share("window", "1%", 100), settings.share("protected", "80%", 100));
             Box::new(w_tinylfu::WTinyLfu::new(capacity, window, protected, settings.number("sample", "10")))
         }
+        "arc" => Box::new(arc::Arc::new(capacity)),
+        "car" => Box::new(car::Car::new(capacity)),
+        "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
+        "clock-pro" => Box::new(clock_pro::ClockPro::new(capacity, settings)),
         _ => return None,
     })
 }
@@ -103,4 +111,20 @@ impl Settings<'_> {
         let percent: f64 = self.get(key, default).trim_end_matches('%').parse().expect("a percentage");
         whole as f64 * percent / 100.0
     }
+
+    /// A factor such as `1.5` or `150%`, or `none`.
+    fn factor(&self, key: &str, default: &str) -> Option<f64> {
+        let value = self.get(key, default);
+        match value.strip_suffix('%') {
+            _ if value == "none" => None,
+            Some(share) => Some(share.parse::<f64>().expect("a share") / 100.0),
+            None => Some(value.parse().expect("a factor")),
+        }
+    }
+}
+
+/// Takes `block` out of `list`; whether it was there.
+fn take(list: &mut Vec<u64>, block: u64) -> bool {
+    let found = list.iter().position(|&other| other == block);
+    found.map(|at| list.remove(at)).is_some()
 }

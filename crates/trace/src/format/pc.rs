@@ -3,8 +3,8 @@
 //! `ra0` the innermost one, in hexadecimal.
 //!
 //! The process is the tenant, the file the volume, the stream a column of choice. Operations whose name contains
-//! `read`, and `mmap`, are reads; those with `write` writes; those with `sync` flushes. A request of length 0 (at the
-//! end of a file) stays one.
+//! `read` are reads, those with `write` writes, those with `sync` flushes; `mmap` says that a file was mapped, not what
+//! was accessed, and is skipped. A request of length 0 (at the end of a file) stays one.
 
 use std::str::FromStr;
 
@@ -99,7 +99,10 @@ impl Lines for Parser {
             Stream::Ra0 => code(ra0)?,
             Stream::File => volume.into(),
         };
-        let op = op(call).ok_or_else(|| Bad::field(call, "a kind of read, write, mmap or sync"))?;
+        if call == b"mmap" {
+            return Ok(None);
+        }
+        let op = op(call).ok_or_else(|| Bad::field(call, "a kind of read, write, sync or mmap"))?;
         Ok(Some(Request { time_ns, offset, length, volume, tenant: number32(pid, "a process id")?, op, stream }))
     }
 }
@@ -107,7 +110,7 @@ impl Lines for Parser {
 fn op(call: &[u8]) -> Option<Op> {
     let contains = |part: &[u8]| call.windows(part.len()).any(|window| window == part);
     match call {
-        _ if contains(b"read") || contains(b"mmap") => Some(Op::Read),
+        _ if contains(b"read") => Some(Op::Read),
         _ if contains(b"write") => Some(Op::Write),
         _ if contains(b"sync") => Some(Op::Flush),
         _ => None,

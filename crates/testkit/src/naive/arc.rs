@@ -1,0 +1,78 @@
+//! ARC as in Figure 4 of its paper, with the most recently used block of each list first.
+
+use std::collections::BTreeSet;
+
+use crate::Outcome;
+use crate::naive::{Model, take};
+
+pub(crate) struct Arc {
+    c: usize,
+    p: f64,
+    t1: Vec<u64>,
+    t2: Vec<u64>,
+    b1: Vec<u64>,
+    b2: Vec<u64>,
+}
+
+impl Arc {
+    pub(crate) fn new(c: usize) -> Arc {
+        Arc { c, p: 0.0, t1: Vec::new(), t2: Vec::new(), b1: Vec::new(), b2: Vec::new() }
+    }
+
+    fn replace(&mut self, x_in_b2: bool) -> Option<u64> {
+        let t1 = self.t1.len() as f64;
+        let victim;
+        if t1 >= 1.0 && ((x_in_b2 && t1 == self.p) || t1 > self.p) {
+            victim = self.t1.pop()?;
+            self.b1.insert(0, victim);
+        } else {
+            victim = self.t2.pop()?;
+            self.b2.insert(0, victim);
+        }
+        Some(victim)
+    }
+}
+
+impl Model for Arc {
+    fn access(&mut self, x: u64) -> Outcome {
+        if take(&mut self.t1, x) || take(&mut self.t2, x) {
+            self.t2.insert(0, x);
+            return Outcome { hit: true, evicted: None };
+        }
+        let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
+        let mut evicted = None;
+        if self.b1.contains(&x) {
+            self.p = f64::min(self.c as f64, self.p + f64::max(b2 / b1, 1.0));
+            evicted = self.replace(false);
+            take(&mut self.b1, x);
+            self.t2.insert(0, x);
+        } else if self.b2.contains(&x) {
+            self.p = f64::max(0.0, self.p - f64::max(b1 / b2, 1.0));
+            evicted = self.replace(true);
+            take(&mut self.b2, x);
+            self.t2.insert(0, x);
+        } else {
+            let l1 = self.t1.len() + self.b1.len();
+            let l2 = self.t2.len() + self.b2.len();
+            if l1 == self.c {
+                if self.t1.len() < self.c {
+                    self.b1.pop();
+                    evicted = self.replace(false);
+                } else {
+                    evicted = self.t1.pop();
+                }
+            } else if l1 < self.c && l1 + l2 >= self.c {
+                if l1 + l2 == 2 * self.c {
+                    self.b2.pop();
+                }
+                evicted = self.replace(false);
+            }
+            self.t1.insert(0, x);
+        }
+        Outcome { hit: false, evicted }
+    }
+
+    fn ghosts(&self) -> BTreeSet<u64> {
+        self.b1.iter().chain(&self.b2).copied().collect()
+    }
+}

@@ -1,0 +1,116 @@
+//! LIRS as the dissertation tells it in sections 2.3.1 to 2.3.3, with S and Q as vectors.
+
+use std::collections::BTreeSet;
+
+use crate::Outcome;
+use crate::naive::{Model, Settings};
+
+pub(crate) struct Lirs {
+    capacity: usize,
+    l_lirs: usize,
+    stack_limit: Option<f64>,
+    threshold: Option<f64>,
+    /// S, the top first. A block's position is its recency: the number of other blocks referenced since.
+    s: Vec<u64>,
+    /// Resident HIR blocks, the front first.
+    q: Vec<u64>,
+    lir: BTreeSet<u64>,
+    /// Non-resident HIR blocks that are remembered, in the order in which they left the cache.
+    non_resident: Vec<u64>,
+    previous: Option<u64>,
+}
+
+impl Lirs {
+    pub(crate) fn new(capacity: usize, settings: Settings) -> Lirs {
+        let asked = settings.blocks("hir", "1%", capacity);
+        let least = if settings.get("hir", "1%").ends_with('%') { 2 } else { 1 };
+        let l_hirs = asked.max(least).min(capacity - 1).max(1);
+        Lirs {
+            capacity,
+            l_lirs: capacity - l_hirs,
+            stack_limit: settings.factor("stack", "none"),
+            threshold: settings.factor("threshold", "100%"),
+            s: Vec::new(),
+            q: Vec::new(),
+            lir: BTreeSet::new(),
+            non_resident: Vec::new(),
+            previous: None,
+        }
+    }
+
+    /// The largest recency of the LIR blocks.
+    fn r_max(&self) -> Option<usize> {
+        self.s.iter().rposition(|block| self.lir.contains(block))
+    }
+
+    fn in_reach(&self, recency: usize) -> bool {
+        match (self.r_max(), self.threshold) {
+            (Some(r_max), Some(threshold)) => (recency as f64) < threshold * r_max as f64,
+            _ => false,
+        }
+    }
+
+    /// Stack pruning, where the blocks to be kept reach down to the threshold if that is beyond R_max.
+    fn prune(&mut self) {
+        let inside = self.r_max().map_or(0, |r_max| r_max + 1);
+        while self.s.len() > inside && !(self.threshold > Some(1.0) && self.in_reach(self.s.len() - 1)) {
+            let block = self.s.pop().expect("longer than that");
+            self.non_resident.retain(|&other| other != block);
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let block = self.non_resident.remove(0);
+        self.s.retain(|&other| other != block);
+    }
+}
+
+impl Model for Lirs {
+    fn access(&mut self, block: u64) -> Outcome {
+        let hit = self.lir.contains(&block) || self.q.contains(&block);
+        let mut evicted = None;
+        if self.previous.replace(block) == Some(block) {
+            return Outcome { hit, evicted };
+        }
+        if !hit && self.lir.len() + self.q.len() == self.capacity {
+            let victim = self.q.remove(0);
+            evicted = Some(victim);
+            if self.s.contains(&victim) {
+                self.non_resident.push(victim);
+            }
+        }
+        self.non_resident.retain(|&other| other != block);
+
+        let irr = self.s.iter().position(|&other| other == block);
+        let becomes_lir = self.lir.contains(&block)
+            || self.lir.len() < self.l_lirs
+            || self.threshold.is_none()
+            || irr.is_some_and(|irr| self.in_reach(irr));
+        self.s.retain(|&other| other != block);
+        self.s.insert(0, block);
+        self.q.retain(|&other| other != block);
+        if becomes_lir {
+            self.lir.insert(block);
+            if self.lir.len() > self.l_lirs {
+                // The LIR block with the largest recency.
+                let demoted = *self.s.iter().rfind(|other| self.lir.contains(other)).expect("there are LIR blocks");
+                self.lir.remove(&demoted);
+                self.q.push(demoted);
+                if self.threshold.is_none_or(|threshold| threshold <= 1.0) {
+                    self.s.retain(|&other| other != demoted);
+                }
+            }
+        } else {
+            self.q.push(block);
+        }
+        self.prune();
+        while self.stack_limit.is_some_and(|limit| self.s.len() > (limit * self.capacity as f64) as usize) {
+            self.forget_oldest();
+        }
+        Outcome { hit, evicted }
+    }
+
+    fn ghosts(&self) -> BTreeSet<u64> {
+        self.non_resident.iter().copied().collect()
+    }
+}
