@@ -1,6 +1,8 @@
 //! Every device against an array of bytes: random requests through an engine that caches almost nothing.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::process::Command;
 
 use crate::host::{Host, config, folders, open, sparse};
 use nigh_backend::{Device, Options};
@@ -16,26 +18,30 @@ struct Model {
 }
 
 impl Model {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     fn range(&self, range: Range<u64>) -> Range<usize> {
         range.start as usize..range.end as usize
     }
 
     /// The blocks that lie in `range` whole, where the last block of the disk may be shorter.
     fn whole(&self, range: Range<u64>) -> Range<usize> {
-        let end = if range.end == SIZE { SIZE } else { range.end / self.block * self.block };
+        let end = if range.end == self.size() { range.end } else { range.end / self.block * self.block };
         let start = range.start.next_multiple_of(self.block).min(end);
         self.range(start..end)
     }
 }
 
 /// A random range, often at the end of the disk, and seldom long.
-fn range(random: &mut fastrand::Rng, most: u64) -> Range<u64> {
+fn range(random: &mut fastrand::Rng, size: u64, most: u64) -> Range<u64> {
     let most = 1 << random.u32(0..=most.ilog2());
     let length = random.u64(1..=most);
     let start = match random.u32(0..4) {
-        0 => SIZE - length - random.u64(0..(SIZE - length).min(5000)),
-        1 => SIZE - length,
-        _ => random.u64(0..SIZE - length),
+        0 => size - length - random.u64(0..(size - length).min(5000)),
+        1 => size - length,
+        _ => random.u64(0..size - length),
     };
     start..start + length
 }
@@ -43,13 +49,14 @@ fn range(random: &mut fastrand::Rng, most: u64) -> Range<u64> {
 /// Rounds of requests that do not depend on each other, `rounds` of them. Returns what the disk must hold.
 fn exercise(name: &str, seed: u64, device: Box<dyn Device>, block: u32, rounds: u32) -> (Vec<u8>, Box<dyn Device>) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut model = Model { bytes: vec![0; SIZE as usize], block: block.into() };
+    let size = device.geometry().size().expect("a size");
+    let mut model = Model { bytes: vec![0; size as usize], block: block.into() };
     let mut host = Host::new(device, config(block));
     for round in 0..rounds {
         let mut taken: Vec<Range<u64>> = Vec::new();
         let mut begun = Vec::new();
         for _ in 0..random.u32(1..12) {
-            let range = range(&mut random, 1 << 20);
+            let range = range(&mut random, size, 1 << 20);
             let blocks = range.start / model.block..range.end.div_ceil(model.block);
             if taken.iter().any(|other| other.start < blocks.end && blocks.start < other.end) {
                 continue;
@@ -100,17 +107,17 @@ fn exercise(name: &str, seed: u64, device: Box<dyn Device>, block: u32, rounds: 
     }
     host.flush().expect("a flush");
     let all: Vec<u8> =
-        (0..SIZE).step_by(1 << 20).flat_map(|at| host.read(at, (SIZE - at).min(1 << 20)).expect("a read")).collect();
+        (0..SIZE).step_by(1 << 20).flat_map(|at| host.read(at, (size - at).min(1 << 20)).expect("a read")).collect();
     assert!(all == model.bytes, "{name}, seed {seed}: other bytes at the end");
     (model.bytes, host.into_device())
 }
 
 /// Extents cover the disk without gaps, and holes are zeros. Returns how much of the disk is holes.
 fn check_extents(name: &str, device: &dyn Device, bytes: &[u8]) -> u64 {
-    let geometry = device.geometry();
+    let (geometry, size) = (device.geometry(), bytes.len() as u64);
     let (mut at, mut holes) = (0, 0);
-    while at < SIZE {
-        for extent in geometry.extents(at..SIZE, 3).expect("extents") {
+    while at < size {
+        for extent in geometry.extents(at..size, 3).expect("extents") {
             assert_eq!(extent.range.start, at, "{name}: a gap");
             assert!(extent.range.end > at);
             if extent.hole {
@@ -121,7 +128,7 @@ fn check_extents(name: &str, device: &dyn Device, bytes: &[u8]) -> u64 {
             at = extent.range.end;
         }
     }
-    assert_eq!(at, SIZE, "{name}: extents end where the disk does");
+    assert_eq!(at, size, "{name}: extents end where the disk does");
     holes
 }
 
@@ -141,6 +148,36 @@ fn files_hold_what_was_written() {
             }
         }
     }
+}
+
+/// A block device, as far as the system lets the test make one of a file.
+#[test]
+fn block_devices_hold_what_was_written() {
+    let skip = |reason: &str| println!("skipped: block_devices_hold_what_was_written: {reason}");
+    let file = sparse(&folders()[0], SIZE / 512 * 512);
+    let losetup = |arguments: &[&OsStr]| {
+        let output = Command::new("losetup").args(arguments).output().ok().filter(|output| output.status.success());
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(path) = losetup(&["--find".as_ref(), "--show".as_ref(), file.path().as_os_str()]) else {
+        return skip("no loop device can be set up");
+    };
+    let result = std::panic::catch_unwind(|| {
+        for (seed, threads, block_bytes) in [(1, false, 4096), (2, true, 4096), (3, false, 512), (4, true, 512)] {
+            let name = format!("{path}, threads {threads}, blocks of {block_bytes}");
+            let options = Options { threads, block_bytes, depth: 8, ..Options::default() };
+            let mut zeros = Host::new(open(&path, &options), config(block_bytes));
+            let token = zeros.begin(Op::Zeroes { keep: false, fast: false }, 0, SIZE / 512 * 512, &[]);
+            assert_eq!(zeros.end(token), Ok(Vec::new()));
+            drop(zeros);
+            let (bytes, device) = exercise(&name, seed, open(&path, &options), block_bytes, 120);
+            assert_eq!(check_extents(&name, &*device, &bytes), 0);
+            drop(device);
+            assert!(std::fs::read(&path).expect("the device") == bytes, "{name}: other bytes on the device");
+        }
+    });
+    losetup(&["--detach".as_ref(), path.as_ref()]).expect("the loop device goes");
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]
