@@ -12,6 +12,7 @@ use crate::run::root;
 /// and needs its line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-policy", "nigh-report", "nigh-sim", "nigh-trace"]),
+    ("nigh-backend", &["nigh-engine"]),
     ("nigh-bench", &[]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
