@@ -20,6 +20,7 @@
 //! * Repeated references to a page within one turn of a hand are one, for there is one bit.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -358,7 +359,7 @@ impl Policy for ClockPro {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.states[slot.index()]);
+        prefetch(&self.states, slot.index());
     }
 
     fn check(&self) {

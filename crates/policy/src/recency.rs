@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use crate::Slot;
+use crate::prefetch::prefetch;
 
 const TAG: u32 = 3;
 const TAG_BITS: u32 = 2;
@@ -40,7 +41,7 @@ impl<const N: usize> Places<N> {
     /// Loads the words of `slot` into the processor's cache.
     #[inline(always)]
     pub fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.words[slot.index()][0]);
+        prefetch(&self.words, slot.index());
     }
 }
 
