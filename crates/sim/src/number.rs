@@ -47,8 +47,16 @@ impl Numbering {
     /// Appends the number of each of `blocks` to `numbers`; a new block gets the next.
     pub fn number(&mut self, blocks: &[Block], numbers: &mut Vec<u32>) -> Result<(), TooMany> {
         let start = numbers.len();
+        let mut all_known = true;
         // A loop of independent look-ups, so that many cache misses are under way at once.
-        numbers.extend(blocks.iter().map(|&block| self.look_up(block)));
+        numbers.extend(blocks.iter().map(|&block| {
+            let number = self.look_up(block);
+            all_known &= number != NONE;
+            number
+        }));
+        if all_known {
+            return Ok(());
+        }
         for (number, &block) in numbers[start..].iter_mut().zip(blocks) {
             if *number == NONE {
                 *number = self.look_further(block)?;

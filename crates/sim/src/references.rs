@@ -197,8 +197,14 @@ impl Loader {
         }
         let first = request.offset >> self.block_shift;
         let last = request.offset.saturating_add(u64::from(request.length - 1)) >> self.block_shift;
+        let volume = request.volume;
+        if !self.options.collapse && self.options.sample.is_none() {
+            self.totals.references += last - first + 1;
+            self.waiting.extend((first..=last).map(|index| Block { volume, index }));
+            return;
+        }
         for index in first..=last {
-            let block = Block { volume: request.volume, index };
+            let block = Block { volume, index };
             if self.options.collapse && self.last.insert(request.tenant, block) == Some(block) {
                 continue;
             }
