@@ -1,5 +1,6 @@
 //! The command line: one table for flags, help, man page and completions.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -44,7 +45,7 @@ pub(crate) struct DemoArgs {
     pub(crate) html: PathBuf,
     /// Threads that replay [default: one a processor]
     #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +65,10 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
     /// The columns of a CSV file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
+    ///
+    /// Columns: offset (needed), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns,
+    /// offset-unit and length-unit=bytes|sectors|blocks. Words for operations besides the usual: read=R,write=W. The
+    /// separator, where it is not told by the first line: separator=comma|tab|space|semicolon|bar.
     #[arg(long, value_name = "NAME=COLUMN,...")]
     pub(crate) columns: Option<String>,
     /// Which program counter column of a 'pc' trace is its stream: pc5, pc8, pc16, ra0 or file
@@ -108,17 +113,17 @@ pub(crate) struct SimArgs {
     /// Replay only this share of the blocks, chosen by hash, such as 0.1 or 10% (SHARDS)
     #[arg(long, value_name = "RATE")]
     pub(crate) sample: Option<String>,
-    /// References that warm the cache and are not counted: a number, or a share such as 10%
+    /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
-    /// Read at most this many requests
+    /// Read at most this many requests, such as 100k
     #[arg(long, value_name = "COUNT")]
-    pub(crate) limit: Option<u64>,
+    pub(crate) limit: Option<String>,
     /// Threads that replay [default: one a processor]
     #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
+    pub(crate) threads: Option<NonZeroUsize>,
     /// The size whose replays record the policies' internals for the page [default: the middle one]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", requires = "html")]
     pub(crate) internals: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -149,18 +154,18 @@ pub(crate) enum OpsArg {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GenerateArgs {
-    /// Requests to generate
-    #[arg(long, value_name = "COUNT", default_value = "1M")]
-    pub(crate) requests: String,
-    /// Seed of the generated workload: the same seed gives the same requests on any machine
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Share of the generated requests that write, from 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    pub(crate) writes: f64,
-    /// Mean time between two generated requests, in microseconds
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100.0)]
-    pub(crate) gap: f64,
+    /// Requests to generate, such as 100k or 20M [default: 1M]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) requests: Option<String>,
+    /// Seed of the generated workload: the same seed gives the same requests on any machine [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+    /// Share of the generated requests that write, such as 0.3 or 30% [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) writes: Option<String>,
+    /// Mean time between two generated requests, in microseconds [default: 100]
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub(crate) gap: Option<f64>,
     /// Let generated requests arrive at random (a Poisson process) instead of evenly
     #[arg(long)]
     pub(crate) poisson: bool,

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         internals: None,
         record_internals: true,
         warmup: 0,
-        threads: args.threads.unwrap_or_else(sim::processors),
+        threads: sim::threads(args.threads),
     };
     let found = sim::execute(&plan, &references, sim::summary(&source, &references))?;
     sim::write(&OutputArgs { json: false, csv: false, html: Some(args.html.clone()) }, &found, &references)?;

@@ -6,6 +6,7 @@ mod output;
 mod page;
 mod policies;
 mod progress;
+mod quantity;
 mod results;
 mod sim;
 mod size;
@@ -13,12 +14,21 @@ mod trace;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprintln!("nigh: {}", one_line(&error));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,6 +53,14 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
+/// What is wrong with the command line, without the usage that clap adds.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let parts: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
+    parts.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 fn man(path: &[String]) -> anyhow::Result<()> {
     let mut command = Cli::command();
     command.build();
@@ -51,7 +69,9 @@ fn man(path: &[String]) -> anyhow::Result<()> {
         at = at.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("there is no command '{}'", path.join(" ")))?;
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(at.clone()).render(&mut page)?;
+    let title = ["nigh"].into_iter().chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join("-");
+    let source = concat!("nigh ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(at.clone()).title(title.to_uppercase()).source(source).render(&mut page)?;
     output::print(&page)
 }
 

@@ -9,7 +9,7 @@ use crate::args::PoliciesArgs;
 use crate::output;
 
 pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
-    let chosen: Vec<&Info> = if args.names.is_empty() {
+    let chosen: Vec<&Info> = if args.names.is_empty() || args.names == ["all"] {
         registry().iter().collect()
     } else {
         let find = |name: &String| -> anyhow::Result<&Info> {

@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// A bar that counts references to be replayed.
 pub(crate) fn references(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
-    bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} references, {per_sec}, {eta} left"))
-        .with_prefix("replaying")
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = write!(out, "{:.1} M/s", state.per_sec() / 1e6);
+    };
+    let shown = style("{prefix} {wide_bar} {human_pos}/{human_len} references, {rate}, {eta} left");
+    bar.with_style(shown.with_key("rate", rate)).with_prefix("replaying")
 }
 
 /// A bar that shows which share of a trace has been read.

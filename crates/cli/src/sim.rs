@@ -1,5 +1,6 @@
 //! `nigh sim`: a trace against policies and sizes.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
@@ -11,7 +12,7 @@ use nigh_trace::Requests;
 use crate::args::{OpsArg, OutputArgs, SimArgs};
 use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, peak_memory_bytes};
 use crate::size::Sizes;
-use crate::{output, page, progress, trace};
+use crate::{output, page, progress, quantity, trace};
 
 /// What is replayed unless policies are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup: Warmup = args.warmup.parse()?;
     let sample = args.sample.as_deref().map(parse_rate).transpose()?;
+    let limit = args.limit.as_deref().map(parse_limit).transpose()?;
 
     let (source, mut requests) = trace::source(args)?;
     let loader = Loader::new(Options {
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         },
         collapse: args.collapse,
         sample,
-        requests_most: args.limit.unwrap_or(u64::MAX),
+        requests_most: limit.unwrap_or(u64::MAX),
     });
     let references = load(loader, requests.as_mut())?;
     ensure!(
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         internals: internals.filter(|_| args.output.html.is_some()),
         record_internals: args.output.html.is_some(),
         warmup: warmup.references(references.ids.len())?,
-        threads: args.threads.unwrap_or_else(processors),
+        threads: threads(args.threads),
     };
     let found = execute(&plan, &references, summary(&source, &references))?;
     write(&args.output, &found, &references)
@@ -94,9 +96,9 @@ pub(crate) struct Found {
     pub(crate) internals: Vec<(String, u64, nigh_sim::replay::Series)>,
 }
 
-/// Threads unless a number is given.
-pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// The threads that replay: one a processor unless a number is given.
+pub(crate) fn threads(given: Option<NonZeroUsize>) -> usize {
+    given.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
 /// The sizes unless any are given.
@@ -129,13 +131,14 @@ fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
 }
 
 fn parse_rate(text: &str) -> anyhow::Result<Sample> {
-    let rate = match text.strip_suffix('%') {
-        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse::<f64>(),
-    };
-    rate.ok()
+    quantity::share(text)
         .and_then(Sample::new)
         .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
+}
+
+fn parse_limit(text: &str) -> anyhow::Result<u64> {
+    let limit = quantity::count(text).filter(|&limit| limit > 0);
+    limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
 }
 
 /// How many references warm the cache.
@@ -153,7 +156,7 @@ impl std::str::FromStr for Warmup {
                 let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..100.0).contains(percent));
                 percent.map(|percent| Warmup::Share(percent / 100.0))
             }
-            None => text.parse().ok().map(Warmup::References),
+            None => quantity::count(text).and_then(|count| usize::try_from(count).ok()).map(Warmup::References),
         };
         warmup.with_context(|| format!("--warmup {text}: expected a number of references, or a share below 100%"))
     }

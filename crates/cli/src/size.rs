@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::quantity;
+
 /// One size, before the trace is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Size {
@@ -119,28 +121,21 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Size, SizeError> {
         let text = text.trim();
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (digits, unit) = text.split_at(split);
-        let value: f64 = digits.parse().map_err(|_| SizeError::Syntax(text.to_owned()))?;
-        let whole = |scale: f64| {
-            let scaled = value * scale;
-            if scaled.fract() == 0.0 && scaled < 2f64.powi(63) {
-                Ok(scaled as u64)
-            } else {
-                Err(SizeError::Syntax(text.to_owned()))
+        let syntax = || SizeError::Syntax(text.to_owned());
+        let digits = |text: &'_ str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.to_owned());
+        let size = if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse::<f64>().ok().filter(|percent| percent.is_finite() && *percent >= 0.0);
+            Size::Percent(percent.ok_or_else(syntax)?)
+        } else if let Some(blocks) = text.strip_suffix('b').and_then(digits) {
+            Size::Blocks(blocks.parse().map_err(|_| syntax())?)
+        } else if let Some(bytes) = text.strip_suffix('B').and_then(digits) {
+            Size::Bytes(bytes.parse().map_err(|_| syntax())?)
+        } else {
+            match text.parse::<f64>() {
+                Ok(0.0) => return Err(SizeError::Zero(text.to_owned())),
+                Ok(_) => return Err(SizeError::NoUnit(text.to_owned())),
+                Err(_) => Size::Bytes(quantity::bytes(text).ok_or_else(syntax)?),
             }
-        };
-        let size = match unit {
-            "%" => Size::Percent(value),
-            "b" => Size::Blocks(whole(1.0)?),
-            "B" => Size::Bytes(whole(1.0)?),
-            "K" | "k" | "KiB" => Size::Bytes(whole(1024.0)?),
-            "M" | "m" | "MiB" => Size::Bytes(whole(1024.0 * 1024.0)?),
-            "G" | "g" | "GiB" => Size::Bytes(whole(1024.0 * 1024.0 * 1024.0)?),
-            "T" | "t" | "TiB" => Size::Bytes(whole(1024.0 * 1024.0 * 1024.0 * 1024.0)?),
-            "" if value == 0.0 => return Err(SizeError::Zero(text.to_owned())),
-            "" => return Err(SizeError::NoUnit(text.to_owned())),
-            _ => return Err(SizeError::Syntax(text.to_owned())),
         };
         if size.value() == 0.0 { Err(SizeError::Zero(text.to_owned())) } else { Ok(size) }
     }
@@ -197,6 +192,7 @@ mod tests {
         assert_eq!(blocks("0.001%"), Ok(vec![1]));
         assert_eq!(blocks("32b"), Ok(vec![32]));
         assert_eq!(blocks("1.5M"), Ok(vec![384]));
+        assert_eq!((blocks("8kib"), blocks("8192B")), (Ok(vec![2]), Ok(vec![2])));
         assert_eq!(blocks("64K..1M"), Ok(vec![16, 32, 64, 128, 256]));
         assert_eq!(blocks("100b..400b/100b"), Ok(vec![100, 200, 300, 400]));
         assert_eq!(blocks("0.1%..0.3%/0.1%"), Ok(vec![10, 20, 30]));
@@ -210,6 +206,7 @@ mod tests {
         assert_eq!(blocks("100"), Err(SizeError::NoUnit("100".into())));
         assert_eq!(blocks("1.5b"), Err(SizeError::Syntax("1.5b".into())));
         assert_eq!(blocks("x"), Err(SizeError::Syntax("x".into())));
+        assert_eq!(blocks("2kb"), Err(SizeError::Syntax("2kb".into())));
         assert_eq!(blocks(""), Err(SizeError::Syntax("".into())));
         assert_eq!(blocks("100K..5%"), Err(SizeError::Units("100K..5%".into())));
         assert_eq!(blocks("2G..1G"), Err(SizeError::Backwards("2G..1G".into())));

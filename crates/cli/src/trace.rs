@@ -15,7 +15,7 @@ use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
 use crate::results::grouped;
 use crate::sim::Source;
 use crate::size::human_bytes;
-use crate::{output, progress};
+use crate::{output, progress, quantity};
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
@@ -36,6 +36,9 @@ pub(crate) fn source(args: &SimArgs) -> anyhow::Result<(Source, Box<dyn Requests
         let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
         return Ok((Source { name: spec.clone(), format: "generated".to_owned(), block_bytes }, requests));
     }
+    let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
+    let settings = requests.is_some() || seed.is_some() || writes.is_some() || gap.is_some() || *poisson;
+    ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
     let path = args.trace.as_deref().context("no trace was given")?;
     open(path, &args.input)
 }
@@ -56,6 +59,12 @@ fn open(path: &Path, input: &InputArgs) -> anyhow::Result<(Source, Box<dyn Reque
         path.display(),
         opened.block_bytes
     );
+    let is = |formats: &[Format]| formats.contains(&opened.format);
+    ensure!(input.stream.is_none() || is(&[Format::Pc]), "--stream is for the pc format, not for {}", opened.format);
+    let events = input.action.is_none() || is(&[Format::Blkparse]);
+    ensure!(events, "--action is for the blkparse format, not for {}", opened.format);
+    let objects = !input.recorded_sizes || is(&[Format::OracleGeneral, Format::Lcs]);
+    ensure!(objects, "--recorded-sizes is for formats that record objects, not for {}", opened.format);
     let name = if path == Path::new("-") {
         "standard input".to_owned()
     } else {
@@ -66,33 +75,29 @@ fn open(path: &Path, input: &InputArgs) -> anyhow::Result<(Source, Box<dyn Reque
 
 /// A block size as a user writes it.
 fn block_bytes(text: &str) -> anyhow::Result<u32> {
-    let bytes = count(text, 1024).and_then(|bytes| u32::try_from(bytes).ok());
+    let bytes = quantity::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
     bytes
         .filter(|bytes| bytes.is_power_of_two() && *bytes <= nigh_trace::BLOCK_BYTES_MAX)
         .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
 }
 
-/// A number with K, M or G, powers of `kilo`, behind it.
-fn count(text: &str, kilo: u64) -> Option<u64> {
-    let (digits, scale) = match text.char_indices().last()? {
-        (at, 'k' | 'K') => (&text[..at], kilo),
-        (at, 'm' | 'M') => (&text[..at], kilo.pow(2)),
-        (at, 'g' | 'G') => (&text[..at], kilo.pow(3)),
-        _ => (text, 1),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(scale)
-}
+/// The longest mean time between two requests, in microseconds: 11 days.
+const GAP_US_MOST: f64 = 1e12;
 
 fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
-    let requests = count(&args.requests, 1000);
+    let requests = args.requests.as_deref().unwrap_or("1M");
+    let writes = args.writes.as_deref().unwrap_or("0");
+    let gap_us = args.gap.unwrap_or(100.0);
+    ensure!((0.0..=GAP_US_MOST).contains(&gap_us), "--gap {gap_us}: expected microseconds from 0 to {GAP_US_MOST}");
     Ok(Common {
-        requests: requests
+        requests: quantity::count(requests)
             .filter(|&requests| requests > 0)
-            .with_context(|| format!("--requests {}: expected a number above 0, such as 100k or 20M", args.requests))?,
+            .with_context(|| format!("--requests {requests}: expected a number above 0, such as 100k or 20M"))?,
         block_bytes,
-        seed: args.seed,
-        writes: args.writes,
-        gap_ns: (args.gap * 1_000.0).round() as u64,
+        seed: args.seed.unwrap_or(1),
+        writes: quantity::share(writes)
+            .with_context(|| format!("--writes {writes}: expected a share from 0 to 1, such as 0.3 or 30%"))?,
+        gap_ns: (gap_us * 1_000.0).round() as u64,
         arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },
     })
 }
@@ -132,29 +137,21 @@ fn formats() -> anyhow::Result<()> {
 
 fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     let (_, mut requests) = open(path, input)?;
-    let mut writer = csv::Writer::from_writer(std::io::stdout().lock());
-    writer.write_record(Field::ALL.map(Field::name))?;
     let mut left = usize::try_from(count)?;
     let mut batch = Vec::new();
+    let mut text = Field::ALL.map(Field::name).join(",") + "\n";
     while left > 0 {
         requests.next_batch(&mut batch)?;
         if batch.is_empty() {
             break;
         }
-        for request in batch.iter().take(left) {
-            writer.serialize((
-                request.time_ns,
-                request.op.name(),
-                request.volume,
-                request.offset,
-                request.length,
-                request.tenant,
-                request.stream,
-            ))?;
+        for Request { time_ns, op, volume, offset, length, tenant, stream } in batch.iter().take(left) {
+            let _ = writeln!(text, "{time_ns},{},{volume},{offset},{length},{tenant},{stream}", op.name());
         }
+        output::print(text.as_bytes())?;
+        text.clear();
         left = left.saturating_sub(batch.len());
     }
-    writer.flush()?;
     Ok(())
 }
 

@@ -135,6 +135,15 @@ fn bad_input_gets_one_line() {
         (&["sim", trace, "--block-size", "1000"], &["--block-size 1000", "power of two"]),
         (&["sim", trace, "--format", "vscssi"], &["vscssi", "did you mean `vscsi`"]),
         (&["sim", trace, "--html", "/nowhere/report.html"], &["/nowhere/report.html"]),
+        (&["sim", trace, "--seed", "3"], &["--seed", "add --generate"]),
+        (&["sim", trace, "--stream", "pc8"], &["--stream is for the pc format", "lirs"]),
+        (&["sim", trace, "--threads", "0"], &["--threads", "0"]),
+        (&["sim", trace, "--limit", "0"], &["--limit 0", "above 0"]),
+        (&["sim", trace, "--ops", "foo"], &["--ops", "reads"]),
+        (&["sim", trace, "--polisy", "lru"], &["--polisy", "--policy"]),
+        (&["sim", trace, "--json", "--csv"], &["--json", "--csv"]),
+        (&["sim", trace, "--internals", "2b"], &["--html"]),
+        (&["trace", "generate", "zipf", "-", "--gap", "nan"], &["--gap", "microseconds"]),
         (&["trace", "generate", "zip:blocks=3", "-"], &["zip", "zipf"]),
         (&["trace", "generate", "zipf", "out.unknown"], &["out.unknown"]),
         (&["trace", "convert", trace, "out.msr"], &["msr can only be read", "parquet"]),
@@ -193,10 +202,18 @@ fn outputs_are_whole_or_not_there() {
     stdout(&nigh(["sim", text(&trace), "--html", text(&page), "--policy", "lru,lirs", "--size", "2b"]));
     let written = std::fs::read_to_string(&page).unwrap();
     assert!(written.trim_end().ends_with("</html>"));
+    // A link is followed, a device is written to.
+    let link = folder.path("link.html");
+    std::os::unix::fs::symlink(&page, &link).unwrap();
+    let before = std::fs::read(&page).unwrap();
+    stdout(&nigh(["sim", text(&trace), "--html", text(&link), "--policy", "fifo", "--size", "2b"]));
+    assert!(link.is_symlink() && std::fs::read(&page).unwrap() != before);
+    stdout(&nigh(["sim", text(&trace), "--html", "/dev/null", "--policy", "fifo", "--size", "2b"]));
+    assert!(!Path::new("/dev/null").is_file());
     let bad = folder.file("bad.lirs", b"1\nx\n");
     let output = folder.path("out.parquet");
     refused(&nigh(["trace", "convert", text(&bad), text(&output), "--format", "lirs"]));
-    assert_eq!(folder.others(&["t.lirs", "page.html", "bad.lirs"]), Vec::<String>::new());
+    assert_eq!(folder.others(&["t.lirs", "page.html", "link.html", "bad.lirs"]), Vec::<String>::new());
 }
 
 /// Time, tenant, stream and address survive a conversion there and back.
@@ -279,5 +296,18 @@ fn a_reader_that_goes_away_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let folder = Folder::new();
+    let trace = folder.path("long.csv");
+    stdout(&nigh(["trace", "generate", "zipf:blocks=1k", text(&trace), "--requests", "100k"]));
+    let mut head = Command::new(env!("CARGO_BIN_EXE_nigh"))
+        .args(["trace", "head", "-n", "100000", text(&trace)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(head.stdout.take());
+    let output = head.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -423,8 +423,8 @@ function resultsSection() {
   if (curves.length === 0) return;
   $("results").hidden = false;
   const bestAt = new Map(sizes.map(size => [size.blocks, least(choices, size.blocks)]));
-  // Whoever is within half of the last digit shown is as good as the best.
-  const isBest = (curve, blocks) => !curve.clairvoyant && choices.length > 1 && curve.bySize.get(blocks)?.miss_ratio <= bestAt.get(blocks) + 0.0005;
+  // Whoever shows the same digits is as good as the best.
+  const isBest = (curve, blocks) => !curve.clairvoyant && choices.length > 1 && percentOf(curve.bySize.get(blocks)?.miss_ratio) === percentOf(bestAt.get(blocks));
   const over = (miss, blocks) => {
     const bound = boundAt(blocks);
     return miss == null || bound == null ? null : miss - bound;
