@@ -18,7 +18,7 @@ pub(crate) enum Command {
     /// Show what nigh does on a generated mixed workload, start to finish
     Demo(DemoArgs),
     /// Replay a trace against replacement policies and cache sizes
-    Sim(SimArgs),
+    Sim(Box<SimArgs>),
     /// Look at, convert and generate traces
     Trace {
         #[command(subcommand)]

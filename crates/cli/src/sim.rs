@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context, bail, ensure};
 use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
+use nigh_sim::sample::Misses;
 use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep};
 use nigh_trace::Requests;
 
@@ -241,8 +242,10 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
     let mut jobs = Vec::new();
     for spec in plan.specs.iter().filter(|spec| !is_exact(spec)) {
         for &size in &sizes {
-            let gauges = if Some(size) == internals_at { INTERNALS_POINTS } else { 0 };
-            jobs.push((size, Job { spec: spec.clone(), capacity: replayed_size(references, size), gauges }));
+            for (at, capacity) in replayed_sizes(references, size).into_iter().enumerate() {
+                let gauges = if at == 0 && Some(size) == internals_at { INTERNALS_POINTS } else { 0 };
+                jobs.push(Job { spec: spec.clone(), capacity, gauges });
+            }
         }
     }
     let passes = jobs.len() + plan.specs.iter().filter(|spec| is_exact(spec)).count();
@@ -252,66 +255,77 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
         let wants_curve = plan.specs.iter().any(is_exact);
         let curve = wants_curve.then(|| stack::curve(references, plan.warmup, Some(&done)));
-        let only_jobs: Vec<Job> = jobs.iter().map(|(_, job)| job.clone()).collect();
-        sweep(references, &only_jobs, plan.threads, watch).map(|runs| (curve, runs))
+        sweep(references, &jobs, plan.threads, watch).map(|runs| (curve, runs))
     })?;
 
     let mut internals = Vec::new();
-    let mut runs = jobs.iter().zip(runs);
+    let mut runs = runs.into_iter();
     for spec in &plan.specs {
         if is_exact(spec) {
             let curve = curve.as_ref().expect("it was asked for");
-            results.results.extend(sizes.iter().map(|&size| row_of_curve(references, curve, size)));
+            results.results.extend(sizes.iter().map(|&size| row_of_curve(references, spec, curve, size)));
             if plan.exact_lru {
                 results.curves.push(all_sizes(references, curve));
             }
             continue;
         }
-        for ((size, job), run) in runs.by_ref().take(sizes.len()) {
-            results.results.push(row(references, job, *size, &run));
-            if !run.series.points.is_empty() {
-                internals.push((job.spec.to_string(), *size, run.series));
-            }
+        for &size in &sizes {
+            let of_size: Vec<Run> = runs.by_ref().take(replayed_sizes(references, size).len()).collect();
+            results.results.push(row(references, spec, size, &of_size));
+            let series = of_size.into_iter().next().map(|run| run.series).filter(|series| !series.points.is_empty());
+            internals.extend(series.map(|series| (spec.to_string(), size, series)));
         }
     }
     results.peak_memory_bytes = peak_memory_bytes();
     Ok(Found { results, internals })
 }
 
-/// The blocks that a cache of `size` blocks is replayed with. More than all blocks there are never makes a difference.
-fn replayed_size(references: &References, size: u64) -> u32 {
-    let most = references.distinct();
+/// The sizes with which a cache of `size` blocks is replayed: one, and for a sample two more, from which its error is
+/// estimated. More than all blocks there are never makes a difference.
+fn replayed_sizes(references: &References, size: u64) -> Vec<u32> {
     let size = u32::try_from(size).unwrap_or(u32::MAX);
-    references.sample.map_or(size, |sample| sample.scaled(size)).min(most).max(1)
+    let sizes = match references.sample {
+        Some(sample) => {
+            let [less, more] = sample.around(size);
+            vec![sample.scaled(size), less, more]
+        }
+        None => vec![size],
+    };
+    sizes.into_iter().map(|size| size.clamp(1, references.distinct())).collect()
 }
 
-fn row(references: &References, job: &Job, size: u64, run: &Run) -> Row {
-    let counts = &run.counts;
-    let misses = counts.references - counts.hits;
+fn row(references: &References, spec: &Spec, size: u64, runs: &[Run]) -> Row {
+    let run = &runs[0];
+    let misses: Vec<u64> = runs.iter().map(|run| run.counts.references - run.counts.hits).collect();
     Row {
-        evictions: Some(counts.evictions),
+        evictions: Some(run.counts.evictions),
         cpu_s: Some(run.cpu_s),
         references_per_s: (run.cpu_s > 0.0).then(|| references.ids.len() as f64 / run.cpu_s),
-        ..ratios(references, job.spec.to_string(), size, counts.references, misses, counts.misses_squared as f64)
+        ..ratios(references, spec, size, run.counts.references, &misses, run.counts.misses_squared as f64)
     }
 }
 
-fn row_of_curve(references: &References, curve: &stack::Curve, size: u64) -> Row {
-    let scaled = replayed_size(references, size);
-    let misses = curve.references - curve.hits(scaled);
-    ratios(references, "lru".to_owned(), size, curve.references, misses, curve.misses_squared(scaled))
+fn row_of_curve(references: &References, spec: &Spec, curve: &stack::Curve, size: u64) -> Row {
+    let sizes = replayed_sizes(references, size);
+    let misses: Vec<u64> = sizes.iter().map(|&size| curve.references - curve.hits(size)).collect();
+    ratios(references, spec, size, curve.references, &misses, curve.misses_squared(sizes[0]))
 }
 
-fn ratios(references: &References, policy: String, size: u64, counted: u64, misses: u64, misses_squared: f64) -> Row {
+/// What `misses` at the [`replayed_sizes`] of `size` say, of `counted` references.
+fn ratios(references: &References, spec: &Spec, size: u64, counted: u64, misses: &[u64], misses_squared: f64) -> Row {
     let counted_of_trace = references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
-    let estimate = references.sample.map(|sample| sample.estimate(counted_of_trace, misses, misses_squared));
+    let estimate = references.sample.map(|sample| {
+        let around = [misses[1], misses[2]];
+        sample.estimate(counted_of_trace, &Misses { counted: misses[0], squared: misses_squared, around })
+    });
+    let misses = misses[0];
     let miss_ratio = estimate.map_or(misses as f64 / counted as f64, |estimate| estimate.miss_ratio);
     let missed = match references.sample {
         Some(_) => (miss_ratio * counted_of_trace).round() as u64,
         None => misses,
     };
     Row {
-        policy,
+        policy: spec.to_string(),
         size_blocks: size,
         size_bytes: size.saturating_mul(u64::from(references.block_bytes)),
         references: counted,

@@ -40,15 +40,35 @@ impl Sample {
         ((f64::from(size) * self.rate).round() as u32).max(1)
     }
 
-    /// The miss ratio of a trace of `references`, of which the blocks of this sample missed `misses` times;
-    /// `misses_squared` is the sum of the squares of the misses of each of them.
-    pub fn estimate(self, references: f64, misses: u64, misses_squared: f64) -> Estimate {
+    /// Of the blocks that a cache of `size` holds, R × size are in the sample, give or take one standard deviation:
+    /// the scaled sizes at both ends of that, from which the error of a replay at [`Sample::scaled`] is estimated.
+    pub fn around(self, size: u32) -> [u32; 2] {
+        let deviation = (f64::from(size) * self.rate * (1.0 - self.rate)).sqrt();
+        let scaled = f64::from(size) * self.rate;
+        [(scaled - deviation).round().max(1.0) as u32, ((scaled + deviation).round() as u32).max(1)]
+    }
+
+    /// The miss ratio of a trace of `references`, of which the blocks of this sample missed as `misses` says.
+    pub fn estimate(self, references: f64, misses: &Misses) -> Estimate {
         let expected = references * self.rate;
         // Each block is in the sample with probability R, independently of the others: misses / R is the
         // Horvitz-Thompson estimate of the misses of the whole trace, with a variance of (1 - R) / R² Σ misses².
-        let deviation = ((1.0 - self.rate) * misses_squared).sqrt();
-        Estimate { miss_ratio: (misses as f64 / expected).min(1.0), error: 1.96 * deviation / expected }
+        let of_blocks = (1.0 - self.rate) * misses.squared;
+        let of_size = (misses.around[0].abs_diff(misses.around[1]) as f64 / 2.0).powi(2);
+        let error = 1.96 * (of_blocks + of_size).sqrt() / expected;
+        Estimate { miss_ratio: (misses.counted as f64 / expected).min(1.0), error }
     }
+}
+
+/// The misses of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Misses {
+    /// At the scaled size.
+    pub counted: u64,
+    /// The sum of the squares of the misses of each block.
+    pub squared: f64,
+    /// At the two sizes of [`Sample::around`].
+    pub around: [u64; 2],
 }
 
 /// A miss ratio estimated from a sample.
@@ -56,8 +76,8 @@ impl Sample {
 pub struct Estimate {
     /// The estimated miss ratio of the whole trace.
     pub miss_ratio: f64,
-    /// Half the width of its 95 % confidence interval, as far as the choice of blocks goes. How much a cache of R × C
-    /// blocks differs from one of C blocks on the same sample is not in it.
+    /// Half the width of its 95 % confidence interval: which blocks are in the sample makes their misses vary, and how
+    /// many of those that a cache holds.
     pub error: f64,
 }
 
@@ -86,7 +106,9 @@ mod tests {
     fn everything_is_exact() {
         let all = Sample::new(1.0).unwrap();
         assert!((0..1_000).all(|index| all.takes(Block { volume: 0, index })));
-        assert_eq!(all.estimate(1_000.0, 250, 900.0), Estimate { miss_ratio: 0.25, error: 0.0 });
+        let misses = Misses { counted: 250, squared: 900.0, around: [250, 250] };
+        assert_eq!(all.around(77), [77, 77]);
+        assert_eq!(all.estimate(1_000.0, &misses), Estimate { miss_ratio: 0.25, error: 0.0 });
         assert_eq!(Sample::new(0.0), None);
         assert_eq!(Sample::new(1.1), None);
         assert_eq!(Sample::new(f64::NAN), None);

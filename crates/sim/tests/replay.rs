@@ -2,6 +2,7 @@
 
 use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
+use nigh_sim::sample::Misses;
 use nigh_sim::{Job, Loader, Ops, Options, References, Sample, replay, stack, sweep};
 use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::workload;
@@ -86,8 +87,11 @@ fn samples_are_near() {
         let misses = run.counts.references - run.counts.hits;
         assert_eq!(misses, curve.references - curve.hits(scaled));
         let truth = 1.0 - exact.hits(capacity) as f64 / exact.references as f64;
-        let by_replay = sample.estimate(total, misses, run.counts.misses_squared as f64);
-        let by_curve = sample.estimate(total, misses, curve.misses_squared(scaled));
+        let around = sample.around(capacity).map(|size| curve.references - curve.hits(size));
+        let squared = run.counts.misses_squared as f64;
+        let by_replay = sample.estimate(total, &Misses { counted: misses, squared, around });
+        let squared = curve.misses_squared(scaled);
+        let by_curve = sample.estimate(total, &Misses { counted: misses, squared, around });
         assert!(by_replay.error > 0.0 && by_replay.error < 0.1);
         // 1.5 half-widths of the 95 % interval: one case in 300 lies outside, and the seed is fixed.
         let off = (by_replay.miss_ratio - truth).abs();
