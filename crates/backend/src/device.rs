@@ -1,0 +1,92 @@
+//! What a device is to its driver.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nigh_engine::{Fault, Operation};
+
+/// An operation on its way through a device. It owns the frames until its [`Completion`] gives them back.
+#[must_use = "the operation is lost"]
+pub struct Job {
+    /// Which engine the operation came from: a number of the host's.
+    pub sender: u32,
+    /// What is to be done.
+    pub operation: Operation,
+    /// How much of a read or write is transferred, from its beginning: at most `operation.length` bytes.
+    pub bytes: u64,
+    /// What is reported once that is done.
+    pub verdict: Result<(), Fault>,
+}
+
+impl Job {
+    /// All of `operation`.
+    pub fn new(sender: u32, operation: Operation) -> Job {
+        Job { sender, bytes: operation.length, operation, verdict: Ok(()) }
+    }
+
+    /// The bytes of a read or write that are transferred, as a range of the device.
+    pub fn range(&self) -> Range<u64> {
+        self.operation.offset..self.operation.offset + self.bytes
+    }
+
+    /// What is reported of a job that went as `result` says.
+    pub fn finish(self, result: Result<(), Fault>) -> Completion {
+        Completion { sender: self.sender, operation: self.operation, result: result.and(self.verdict) }
+    }
+}
+
+/// An operation that the device has done, or failed to do.
+#[must_use = "the engine waits for the operation"]
+#[derive(Debug)]
+pub struct Completion {
+    /// As in [`Job`].
+    pub sender: u32,
+    /// The operation, and with it its frames.
+    pub operation: Operation,
+    /// Whether all of it was done.
+    pub result: Result<(), Fault>,
+}
+
+/// A range of a device of which all or nothing has storage behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it lies, in bytes.
+    pub range: Range<u64>,
+    /// Nothing is stored: the range reads as zeros.
+    pub hole: bool,
+}
+
+/// What can be asked of a device from any thread, beside its operations.
+pub trait Geometry: Send + Sync {
+    /// Its present size in bytes. Cheap enough to be polled, so that a change is noticed.
+    fn size(&self) -> io::Result<u64>;
+
+    /// The extents of `range` in order and without gaps, at most `most` of them: the rest of the range can be asked
+    /// for again. The last one may go on beyond the range.
+    fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>>;
+}
+
+/// A device. One thread uses it at a time.
+///
+/// Operations are given with `submit` and come back from `poll`, in any order. Nothing is refused: what the device
+/// cannot take on at once waits in it, and the hosts' engines limit how much that is. A device that is dropped waits
+/// for what was started.
+pub trait Device: Send {
+    /// Its size and extents.
+    fn geometry(&self) -> Arc<dyn Geometry>;
+
+    /// Takes a job on. It may be started at the next `poll` only.
+    fn submit(&mut self, job: Job);
+
+    /// Starts what can be started and appends what is complete. Does not wait.
+    fn poll(&mut self, now: Instant, done: &mut Vec<Completion>);
+
+    /// When `poll` has something to do although [`Device::signal`] says nothing.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Becomes readable when `poll` has something to do. `None` where the deadline says it all.
+    fn signal(&self) -> Option<BorrowedFd<'_>>;
+}

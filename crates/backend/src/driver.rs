@@ -1,0 +1,205 @@
+//! The thread that does the I/O of many devices, and how others reach it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use nigh_engine::{Export, Operation};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::device::{Completion, Device, Job};
+use crate::signal::Signal;
+
+/// A change of what the driver drives.
+enum Change {
+    Attach(Export, Box<dyn Device>),
+    /// The sender goes once the device is gone.
+    Detach(Export, Sender<()>),
+}
+
+/// What other threads have for the driver.
+#[derive(Default)]
+struct Inbox {
+    jobs: Vec<Job>,
+    changes: Vec<Change>,
+    stop: bool,
+    /// Whether the driver has to be woken for it.
+    asleep: bool,
+}
+
+struct Common {
+    inbox: Mutex<Inbox>,
+    signal: Signal,
+    /// How many operations may be on their way at a time.
+    limit: usize,
+}
+
+impl Common {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().expect("nobody panics with it")
+    }
+}
+
+/// What gives operations to a [`Driver`], from any thread.
+#[derive(Clone)]
+pub struct Handle(Arc<Common>);
+
+impl Handle {
+    fn tell(&self, say: impl FnOnce(&mut Inbox)) {
+        let mut inbox = self.0.inbox();
+        say(&mut inbox);
+        let wake = std::mem::take(&mut inbox.asleep);
+        drop(inbox);
+        if wake {
+            self.0.signal.raise();
+        }
+    }
+
+    /// From now on, `device` does the operations of `export`, which has none yet.
+    pub fn attach(&self, export: Export, device: Box<dyn Device>) {
+        self.tell(|inbox| inbox.changes.push(Change::Attach(export, device)));
+    }
+
+    /// Lets the device of `export` go, once all its operations are done; no more may be given. What is returned ends
+    /// when it is gone, and its file unlocked.
+    pub fn detach(&self, export: Export) -> Receiver<()> {
+        let (sender, gone) = channel();
+        self.tell(|inbox| inbox.changes.push(Change::Detach(export, sender)));
+        gone
+    }
+
+    /// Has `operation` done by the device of its export. Its completion carries `sender`.
+    ///
+    /// # Panics
+    /// Where more operations wait than the driver's limit: the host has set that too low for its engines.
+    pub fn submit(&self, sender: u32, operation: Operation) {
+        self.tell(|inbox| {
+            assert!(inbox.jobs.len() < self.0.limit, "more operations than the driver was made for");
+            inbox.jobs.push(Job::new(sender, operation));
+        });
+    }
+
+    /// Ends `Driver::run` when all operations are done.
+    pub fn stop(&self) {
+        self.tell(|inbox| inbox.stop = true);
+    }
+}
+
+/// A device and its place in a driver.
+struct Attached {
+    device: Box<dyn Device>,
+    /// Operations that it has.
+    busy: usize,
+    /// It goes when they are done.
+    leaving: Option<Sender<()>>,
+}
+
+/// Devices driven by one thread, which waits for all of them and for the engines at once.
+pub struct Driver {
+    common: Arc<Common>,
+    devices: BTreeMap<Export, Attached>,
+    busy: usize,
+}
+
+impl Driver {
+    /// A driver without devices. `limit` is how many operations the engines have at its devices at a time: per engine
+    /// and export, the engine's `Limits::depth`.
+    pub fn new(limit: usize) -> io::Result<(Driver, Handle)> {
+        let common = Arc::new(Common { inbox: Mutex::default(), signal: Signal::new()?, limit });
+        Ok((Driver { common: common.clone(), devices: BTreeMap::new(), busy: 0 }, Handle(common)))
+    }
+
+    /// Does operations until `Handle::stop`. `complete` is given what is complete, one or more at a time, and empties
+    /// it; it may submit operations.
+    pub fn run(mut self, mut complete: impl FnMut(&mut Vec<Completion>)) {
+        let (mut jobs, mut done) = (Vec::new(), Vec::new());
+        loop {
+            let stop = self.receive(&mut jobs);
+            let now = Instant::now();
+            for attached in self.devices.values_mut().filter(|attached| attached.busy > 0) {
+                let before = done.len();
+                attached.device.poll(now, &mut done);
+                attached.busy -= done.len() - before;
+                self.busy -= done.len() - before;
+            }
+            self.devices.retain(|_, attached| attached.busy > 0 || attached.leaving.is_none());
+            if !done.is_empty() {
+                complete(&mut done);
+                assert!(done.is_empty(), "completions are taken");
+            } else if stop && self.busy == 0 {
+                return;
+            } else {
+                self.wait();
+            }
+        }
+    }
+
+    /// Takes what others have sent, with `jobs` as scratch memory; says whether to stop.
+    fn receive(&mut self, jobs: &mut Vec<Job>) -> bool {
+        let mut inbox = self.common.inbox();
+        inbox.asleep = false;
+        std::mem::swap(jobs, &mut inbox.jobs);
+        let changes = std::mem::take(&mut inbox.changes);
+        let stop = inbox.stop;
+        drop(inbox);
+        // Those who detach a device have no more operations for it, and those who attach one have none yet.
+        let (attach, detach): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| matches!(c, Change::Attach(..)));
+        for change in attach {
+            self.change(change);
+        }
+        for job in jobs.drain(..) {
+            let export = job.operation.export;
+            let attached = self.devices.get_mut(&export).unwrap_or_else(|| panic!("no device of export {}", export.0));
+            attached.busy += 1;
+            self.busy += 1;
+            attached.device.submit(job);
+        }
+        for change in detach {
+            self.change(change);
+        }
+        stop
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Attach(export, device) => {
+                let before = self.devices.insert(export, Attached { device, busy: 0, leaving: None });
+                assert!(before.is_none(), "export {} has a device", export.0);
+            }
+            Change::Detach(export, gone) => {
+                self.devices.get_mut(&export).expect("a device that is detached").leaving = Some(gone);
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self) {
+        let mut inbox = self.common.inbox();
+        if !inbox.jobs.is_empty() || !inbox.changes.is_empty() || inbox.stop {
+            return;
+        }
+        inbox.asleep = true;
+        drop(inbox);
+        let busy = || self.devices.values().filter(|attached| attached.busy > 0);
+        let deadline = busy().filter_map(|attached| attached.device.deadline()).min();
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let common = self.common.signal.as_fd();
+        let signals = busy().filter_map(|attached| attached.device.signal());
+        let mut signals: Vec<PollFd<'_>> =
+            std::iter::once(common).chain(signals).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut signals, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => panic!("poll: {errno}"),
+        }
+        if !signals[0].revents().is_empty() {
+            self.common.signal.clear();
+        }
+    }
+}

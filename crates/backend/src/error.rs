@@ -1,0 +1,87 @@
+//! What can be wrong with a target, in its text or at its opening.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a text is not a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// It says nothing.
+    #[error("a target is missing")]
+    Empty,
+    /// The word before the first colon is no kind of target.
+    #[error("`{word}` is no kind of target{}; a file of that name is written `./{word}:…`", suggestion(.nearest))]
+    Kind {
+        /// The word.
+        word: String,
+        /// The kind that is written similarly.
+        nearest: Option<&'static str>,
+    },
+    /// A wrapper does not say what it wraps.
+    #[error("`{kind}:` lacks a part: it is written `{form}`")]
+    Form {
+        /// Which wrapper.
+        kind: &'static str,
+        /// How it is written.
+        form: &'static str,
+    },
+    /// An option of a wrapper has no such name.
+    #[error("`{kind}:` has no option `{word}`{}; it takes {takes}", suggestion(.nearest))]
+    Option {
+        /// Which wrapper.
+        kind: &'static str,
+        /// The option.
+        word: String,
+        /// The option that is written similarly.
+        nearest: Option<&'static str>,
+        /// What there is.
+        takes: &'static str,
+    },
+    /// A size, time, rate or count is not written as such.
+    #[error("`{text}` is not {what}")]
+    Value {
+        /// What was written.
+        text: String,
+        /// What was expected, with an example.
+        what: &'static str,
+    },
+}
+
+fn suggestion(nearest: &Option<&'static str>) -> String {
+    nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default()
+}
+
+/// The one of `names` that `word` may be a slip of.
+pub(crate) fn nearest(word: &str, names: &[&'static str]) -> Option<&'static str> {
+    let distance = |name: &&'static str| strsim::osa_distance(word, name);
+    names.iter().copied().min_by_key(distance).filter(|name| distance(name) <= name.len().div_ceil(3))
+}
+
+/// What kind of trouble an opening met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenErrorKind {
+    /// There is no such file.
+    NotFound,
+    /// The file may not be opened so.
+    Denied,
+    /// Somebody else uses it.
+    Busy,
+    /// It is no regular file or block device.
+    Unsuitable,
+    /// The system said no for another reason.
+    System,
+}
+
+/// Why a target cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct OpenError {
+    /// What kind of trouble it is.
+    pub kind: OpenErrorKind,
+    /// What was being done.
+    pub action: &'static str,
+    /// To what.
+    pub path: PathBuf,
+    /// What the system says, or who holds the file.
+    pub source: io::Error,
+}

@@ -1,0 +1,221 @@
+//! Files and block devices: how they are opened, and what is known of them from then on.
+
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
+use rustix::io::Errno;
+
+use crate::device::{Extent, Geometry};
+use crate::error::{OpenError, OpenErrorKind};
+
+/// A page of the page cache, in bytes: direct and buffered transfers never share one.
+const PAGE: u64 = 4096;
+/// The alignment that O_DIRECT is taken to need where the system does not say.
+const USUAL_ALIGN: u64 = 4096;
+
+/// How a target is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Writes are refused, and others may read the file meanwhile.
+    pub read_only: bool,
+    /// The block size of the engines, in bytes: operations begin at its multiples, and frames are aligned to it.
+    pub block_bytes: u32,
+    /// How many operations the kernel works on at a time, 1 to 4096.
+    pub depth: u32,
+    /// Threads that call pread and pwrite, also where io_uring is available.
+    pub threads: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { read_only: false, block_bytes: 4096, depth: 128, threads: false }
+    }
+}
+
+/// An open file or block device. It is locked while it is open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) buffered: File,
+    /// The same, past the page cache.
+    pub(crate) direct: Option<Direct>,
+    pub(crate) block_device: bool,
+    pub(crate) read_only: bool,
+    /// As last seen.
+    size: AtomicU64,
+    /// How often the size was seen to change.
+    resizes: AtomicU32,
+}
+
+/// A file opened with O_DIRECT.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    pub(crate) file: File,
+    /// Multiples of which offsets and lengths are, in bytes.
+    align: u64,
+}
+
+impl OpenFile {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<OpenFile, OpenError> {
+        let fail = |action: &'static str| {
+            move |source: io::Error| {
+                let kind = match source.kind() {
+                    io::ErrorKind::NotFound => OpenErrorKind::NotFound,
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenErrorKind::Denied,
+                    io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => OpenErrorKind::Busy,
+                    io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => OpenErrorKind::Unsuitable,
+                    _ => OpenErrorKind::System,
+                };
+                OpenError { kind, action, path: path.to_owned(), source }
+            }
+        };
+        let metadata = std::fs::metadata(path).map_err(fail("open"))?;
+        let block_device = metadata.file_type().is_block_device();
+        if !block_device && !metadata.is_file() {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
+            return Err(fail("serve")(source));
+        }
+        // With O_EXCL, a block device that is mounted is not opened.
+        let exclusive = if block_device && !options.read_only { libc::O_EXCL } else { 0 };
+        let buffered = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .custom_flags(exclusive)
+            .open(path)
+            .map_err(fail(if options.read_only { "open" } else { "open for writing" }))?;
+        let locked = if options.read_only { buffered.try_lock_shared() } else { buffered.try_lock() };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(path = %path.display(), %error, "the file cannot be locked: nothing keeps others from serving it");
+            }
+        }
+        // The engine does the reading ahead. Where advice is not taken, nothing is lost.
+        let _ = fadvise(&buffered, 0, None, Advice::Random);
+        let direct = match open_direct(&buffered, options) {
+            Ok(direct) => Some(direct),
+            Err(error) => {
+                tracing::info!(path = %path.display(), %error, "no O_DIRECT: through the page cache");
+                None
+            }
+        };
+        let (size, resizes) = (AtomicU64::new(0), AtomicU32::new(0));
+        let file = OpenFile { buffered, direct, block_device, read_only: options.read_only, size, resizes };
+        let size = file.present_size().map_err(fail("get the size of"))?;
+        file.size.store(size, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    fn present_size(&self) -> io::Result<u64> {
+        match self.block_device {
+            true => (&self.buffered).seek(SeekFrom::End(0)),
+            false => Ok(self.buffered.metadata()?.len()),
+        }
+    }
+
+    /// How often the size was seen to change.
+    pub(crate) fn resizes(&self) -> u32 {
+        self.resizes.load(Ordering::Acquire)
+    }
+
+    /// How many of the bytes of `range`, from its beginning, can be transferred directly. The others have to go through
+    /// the page cache: those beyond the last whole page, so that the two ways never meet in one page, and what does
+    /// not fill the unit of O_DIRECT.
+    pub(crate) fn direct_bytes(&self, range: &Range<u64>) -> u64 {
+        let Some(Direct { align, .. }) = self.direct else { return 0 };
+        if !range.start.is_multiple_of(align) {
+            return 0;
+        }
+        let unit = align.max(PAGE);
+        let last = self.size.load(Ordering::Relaxed) / unit * unit;
+        (range.end.min(last) / align * align).saturating_sub(range.start)
+    }
+
+    /// The extent at `offset`, up to its end or that of the file.
+    pub(crate) fn extent(&self, offset: u64) -> io::Result<Extent> {
+        let size = self.size.load(Ordering::Relaxed).max(offset + 1);
+        let data = |end| Ok(Extent { range: offset..end, hole: false });
+        if self.block_device {
+            return data(size);
+        }
+        match rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(start) if start > offset => Ok(Extent { range: offset..start.min(size), hole: true }),
+            Ok(_) => {
+                data(rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::Hole(offset))?.clamp(offset + 1, size))
+            }
+            // No data up to the end, or the file has become shorter than `offset`.
+            Err(Errno::NXIO) => {
+                let end = self.buffered.metadata()?.len();
+                if end > offset { Ok(Extent { range: offset..end, hole: true }) } else { data(size) }
+            }
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => data(size),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Geometry for OpenFile {
+    fn size(&self) -> io::Result<u64> {
+        let size = self.present_size()?;
+        if self.size.swap(size, Ordering::AcqRel) != size {
+            self.resizes.fetch_add(1, Ordering::Release);
+        }
+        Ok(size)
+    }
+
+    fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+        let mut extents = Vec::new();
+        let mut at = range.start;
+        while at < range.end && extents.len() < most {
+            let extent = self.extent(at)?;
+            at = extent.range.end;
+            extents.push(extent);
+        }
+        Ok(extents)
+    }
+}
+
+/// Opens `file` once more with O_DIRECT, if blocks and frames fit its alignment.
+fn open_direct(file: &File, options: &Options) -> io::Result<Direct> {
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
+    let (memory, align) = match known {
+        true => (u64::from(stat.stx_dio_mem_align), u64::from(stat.stx_dio_offset_align)),
+        false => (USUAL_ALIGN, USUAL_ALIGN),
+    };
+    if align == 0 {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let block = u64::from(options.block_bytes);
+    if !block.is_multiple_of(align) || memory > block.min(4096) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("blocks are not aligned to {align} bytes")));
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(libc::O_DIRECT)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(Direct { file, align })
+}
+
+/// The error of a file that somebody else has locked, with the process where the system tells it.
+fn in_use(metadata: &Metadata) -> io::Error {
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let id = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holder = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&id.as_str())).then(|| fields[4].to_owned())
+    });
+    let message = match holder {
+        Some(process) => format!("process {process} has it open, and two must not write it"),
+        None => "another process has it open, and two must not write it".to_owned(),
+    };
+    io::Error::new(io::ErrorKind::ResourceBusy, message)
+}

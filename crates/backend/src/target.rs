@@ -1,0 +1,217 @@
+//! What an export is served from, as a user writes it.
+//!
+//! ```text
+//! TARGET = PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
+//! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME
+//! ```
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::delay::{Delayed, Latency};
+use crate::device::Device;
+use crate::error::{OpenError, OpenErrorKind, TargetError, nearest};
+use crate::fault::{FaultKind, Faulty, Planned};
+use crate::file::FileDevice;
+use crate::memory::Memory;
+use crate::open::Options;
+use crate::units::{rate, show_size, show_time, size, time};
+
+const KINDS: [&str; 3] = ["memory", "delay", "fault"];
+const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET or delay:seek=0.5ms..12ms,rotation=3ms:TARGET";
+const DELAY_OPTIONS: [&str; 3] = ["jitter", "seek", "rotation"];
+const DELAY_TAKES: &str = "a time, a rate, jitter=TIME, seek=TIME..TIME and rotation=TIME";
+const FAULT_FORM: &str = "fault:KIND=K:TARGET, such as fault:read=3,flush=1:TARGET";
+const FAULT_TAKES: &str = "read, write, flush, discard, zeroes, short-read, short-write and torn-write, each =K";
+
+/// What an export is served from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// A regular file or block device.
+    File(PathBuf),
+    /// Memory of so many bytes, zeros at first.
+    Memory(u64),
+    /// Another target, as slow as that.
+    Delay(Latency, Box<Target>),
+    /// Another target, of which chosen operations go wrong.
+    Fault(Vec<Planned>, Box<Target>),
+}
+
+impl Target {
+    /// Opens it.
+    pub fn open(&self, options: &Options) -> Result<Box<dyn Device>, OpenError> {
+        Ok(match self {
+            Target::File(path) => Box::new(FileDevice::open(path, options)?),
+            Target::Memory(size) => Box::new(Memory::new(*size)),
+            Target::Delay(latency, inner) => {
+                let inner = inner.open(options)?;
+                let size = inner.geometry().size().map_err(|source: io::Error| OpenError {
+                    kind: OpenErrorKind::System,
+                    action: "get the size of",
+                    path: self.to_string().into(),
+                    source,
+                })?;
+                Box::new(Delayed::new(latency.clone(), inner, size))
+            }
+            Target::Fault(plan, inner) => Box::new(Faulty::new(plan.clone(), inner.open(options)?)),
+        })
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Target, TargetError> {
+        if text.is_empty() {
+            return Err(TargetError::Empty);
+        }
+        let is_word =
+            |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| is_word(kind)) else {
+            return Ok(Target::File(text.into()));
+        };
+        let wrapped = |kind, form| {
+            let split = rest.split_once(':').filter(|(_, inner)| !inner.is_empty());
+            split.ok_or(TargetError::Form { kind, form })
+        };
+        match kind {
+            "memory" => Ok(Target::Memory(size(rest)?)),
+            "delay" => {
+                let (options, inner) = wrapped("delay", DELAY_FORM)?;
+                Ok(Target::Delay(latency(options)?, Box::new(inner.parse()?)))
+            }
+            "fault" => {
+                let (options, inner) = wrapped("fault", FAULT_FORM)?;
+                let plan = options.split(',').map(planned).collect::<Result<_, _>>()?;
+                Ok(Target::Fault(plan, Box::new(inner.parse()?)))
+            }
+            _ => Err(TargetError::Kind { word: kind.to_owned(), nearest: nearest(kind, &KINDS) }),
+        }
+    }
+}
+
+fn latency(options: &str) -> Result<Latency, TargetError> {
+    let mut latency = Latency::default();
+    for option in options.split(',') {
+        match option.split_once('=') {
+            Some(("jitter", value)) => latency.jitter = time(value)?,
+            Some(("rotation", value)) => latency.rotation = time(value)?,
+            Some(("seek", value)) => {
+                let what = "two times, such as `0.5ms..12ms`";
+                let wrong = || TargetError::Value { text: value.to_owned(), what };
+                let (least, most) = value.split_once("..").ok_or_else(wrong)?;
+                let (least, most) = (time(least)?, time(most)?);
+                if least > most {
+                    return Err(wrong());
+                }
+                latency.seek = Some((least, most));
+            }
+            Some((word, _)) => {
+                let nearest = nearest(word, &DELAY_OPTIONS);
+                return Err(TargetError::Option { kind: "delay", word: word.to_owned(), nearest, takes: DELAY_TAKES });
+            }
+            None if option.contains('/') => latency.rate = Some(rate(option)?),
+            None => latency.fixed = time(option)?,
+        }
+    }
+    Ok(latency)
+}
+
+fn planned(option: &str) -> Result<Planned, TargetError> {
+    let (word, count) = option.split_once('=').ok_or(TargetError::Form { kind: "fault", form: FAULT_FORM })?;
+    let Some((_, kind)) = FaultKind::ALL.into_iter().find(|(name, _)| *name == word) else {
+        let nearest = nearest(word, &FaultKind::ALL.map(|(name, _)| name));
+        return Err(TargetError::Option { kind: "fault", word: word.to_owned(), nearest, takes: FAULT_TAKES });
+    };
+    let at = count.parse().ok().filter(|&at| at > 0);
+    let at = at.ok_or_else(|| TargetError::Value { text: count.to_owned(), what: "a count from 1" })?;
+    Ok(Planned { kind, at })
+}
+
+/// As it is parsed.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::File(path) => match path.display().to_string() {
+                path if matches!(path.parse(), Ok(Target::File(_))) => f.write_str(&path),
+                path => write!(f, "./{path}"),
+            },
+            Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
+            Target::Delay(latency, inner) => {
+                let Latency { fixed, jitter, seek, rotation, rate } = latency;
+                let mut parts = Vec::new();
+                parts.extend((*fixed > Duration::ZERO || *latency == Latency::default()).then(|| show_time(*fixed)));
+                parts.extend((*jitter > Duration::ZERO).then(|| format!("jitter={}", show_time(*jitter))));
+                parts.extend(seek.map(|(least, most)| format!("seek={}..{}", show_time(least), show_time(most))));
+                parts.extend((*rotation > Duration::ZERO).then(|| format!("rotation={}", show_time(*rotation))));
+                parts.extend(rate.map(|rate| format!("{}/s", show_size(rate))));
+                write!(f, "delay:{}:{inner}", parts.join(","))
+            }
+            Target::Fault(plan, inner) => {
+                let name = |fault: &Planned| FaultKind::ALL.into_iter().find(|(_, kind)| *kind == fault.kind);
+                let parts: Vec<String> = plan
+                    .iter()
+                    .map(|fault| format!("{}={}", name(fault).expect("every kind has a name").0, fault.at))
+                    .collect();
+                write!(f, "fault:{}:{inner}", parts.join(","))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        text.parse::<Target>().expect_err(text).to_string()
+    }
+
+    #[test]
+    fn targets_are_shown_as_they_are_parsed() {
+        for text in [
+            "disk.img",
+            "/srv/vm/a:b.img",
+            "./memory:1G",
+            "memory:1G",
+            "delay:5ms:memory:64M",
+            "delay:5ms,jitter=1ms,100M/s:/dev/sdb",
+            "delay:seek=500us..12ms,rotation=3ms,100M/s:fault:read=3,torn-write=1:disk.img",
+            "fault:flush=2:delay:0us:./x",
+        ] {
+            let target: Target = text.parse().expect(text);
+            assert_eq!(target.to_string(), text);
+        }
+        assert_eq!(
+            "delay:seek=0.5ms..12ms:a".parse(),
+            Ok(Target::Delay(
+                Latency { seek: Some((Duration::from_micros(500), Duration::from_millis(12))), ..Latency::default() },
+                Box::new(Target::File("a".into()))
+            ))
+        );
+    }
+
+    #[test]
+    fn slips_are_explained() {
+        assert_eq!(wrong(""), "a target is missing");
+        assert_eq!(
+            wrong("memroy:1G"),
+            "`memroy` is no kind of target (did you mean `memory`?); a file of that name is written `./memroy:…`"
+        );
+        assert_eq!(wrong("rbd:x"), "`rbd` is no kind of target; a file of that name is written `./rbd:…`");
+        assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
+        assert_eq!(wrong("delay:5ms"), format!("`delay:` lacks a part: it is written `{DELAY_FORM}`"));
+        assert_eq!(wrong("delay:5:x"), "`5` is not a time, such as `5ms` or `80us`");
+        assert_eq!(wrong("delay:100M/m:x"), "`100M/m` is not a rate, such as `100M/s`");
+        assert_eq!(wrong("delay:seek=5ms..1ms:x"), "`5ms..1ms` is not two times, such as `0.5ms..12ms`");
+        assert!(wrong("delay:rotate=3ms:x").starts_with("`delay:` has no option `rotate` (did you mean `rotation`?)"));
+        assert!(wrong("fault:torn=1:x").starts_with("`fault:` has no option `torn`; it takes read, write,"));
+        assert!(wrong("fault:raed=1:x").contains("did you mean `read`?"));
+        assert_eq!(wrong("fault:read=0:x"), "`0` is not a count from 1");
+        assert!(wrong("fault:read:x").contains("fault:read=3,flush=1:TARGET"));
+        assert!(wrong("delay:1ms:memroy:1G").starts_with("`memroy` is no kind"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Sizes, times and rates as a user writes them.
+
+use std::time::Duration;
+
+use crate::error::TargetError;
+
+/// The number at the beginning of `text`, and its unit.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(at);
+    Some((digits.parse().ok()?, unit))
+}
+
+/// A size in bytes: a number with B, K, M, G or T (powers of 1024).
+pub(crate) fn size(text: &str) -> Result<u64, TargetError> {
+    let read = || {
+        let (value, unit) = split(text)?;
+        let shift = match unit {
+            "B" => 0,
+            "K" | "k" | "KiB" => 10,
+            "M" | "m" | "MiB" => 20,
+            "G" | "g" | "GiB" => 30,
+            "T" | "t" | "TiB" => 40,
+            _ => return None,
+        };
+        let bytes = value * (1u64 << shift) as f64;
+        (bytes.fract() == 0.0 && bytes >= 1.0 && bytes < 2f64.powi(63)).then_some(bytes as u64)
+    };
+    read().ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a size, such as `1G` or `512M`" })
+}
+
+/// A time: a number with us, ms or s; at most an hour.
+pub(crate) fn time(text: &str) -> Result<Duration, TargetError> {
+    let read = || {
+        let (value, unit) = split(text)?;
+        let seconds = match unit {
+            "us" | "µs" => value / 1e6,
+            "ms" => value / 1e3,
+            "s" => value,
+            _ => return None,
+        };
+        (seconds <= 3600.0).then(|| Duration::from_secs_f64(seconds))
+    };
+    read().ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a time, such as `5ms` or `80us`" })
+}
+
+/// Bytes per second: a size and `/s`.
+pub(crate) fn rate(text: &str) -> Result<u64, TargetError> {
+    let bytes = text.strip_suffix("/s").and_then(|text| size(text).ok());
+    bytes.ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a rate, such as `100M/s`" })
+}
+
+/// `bytes` with the largest unit that leaves a whole number.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let unit = units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| format!("{bytes}B"), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+/// `time` in the unit that suits it.
+pub(crate) fn show_time(time: Duration) -> String {
+    let us = time.as_secs_f64() * 1e6;
+    match us {
+        1e6.. => format!("{}s", us / 1e6),
+        1e3.. => format!("{}ms", us / 1e3),
+        _ => format!("{us}us"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_shown_the_same() {
+        for text in ["1G", "512M", "4K", "513B", "3T"] {
+            assert_eq!(show_size(size(text).expect(text)), text);
+        }
+        for text in ["5ms", "0us", "80us", "1.5ms", "2s"] {
+            assert_eq!(show_time(time(text).expect(text)), text);
+        }
+        assert_eq!(rate("1.5K/s"), Ok(1536));
+        for text in ["", "G", "1", "1X", "-1G", "0.5B", "1..2K", "0K", "1e3K"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        for text in ["5", "ms", "5m", "2h", "99999s"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+        assert!(rate("100M").is_err() && rate("M/s").is_err());
+    }
+}
