@@ -7,6 +7,7 @@ mod page;
 mod policies;
 mod progress;
 mod results;
+mod serve;
 mod sim;
 mod size;
 mod trace;
@@ -33,6 +34,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
+        Command::Serve(args) => serve::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -17,6 +17,8 @@ mod status;
 mod stream;
 mod sync;
 
+pub use nigh_engine::WriteMode;
+
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, LatencySummary, Statistics};
 pub use server::{Server, StartError, Unwritten};

@@ -174,7 +174,7 @@ impl Server {
         let mut server = Server { common, handle, listeners: Vec::new(), threads: Vec::new(), driver, timer };
         if let Some(listener) = http {
             server.accept(listener, "metrics", |common, socket| {
-                http::answer(socket, &statistics(&common));
+                http::answer(socket, &statistics(common));
             })?;
         }
         Ok(server)
@@ -183,7 +183,7 @@ impl Server {
     /// Listens for clients. Where `insecure`, TCP need not be this machine's own.
     pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<(), StartError> {
         let listener = Listener::bind(address, insecure)?;
-        self.accept(listener, "listener", connect)
+        self.accept(listener, "listener", |common, socket| connect(common, Stream::Socket(socket), || ()))
     }
 
     /// Listens on the sockets that the parent process passed by `LISTEN_FDS`; says how many.
@@ -191,7 +191,7 @@ impl Server {
         let passed = Listener::passed()?;
         let count = passed.len();
         for listener in passed {
-            self.accept(listener, "listener", connect)?;
+            self.accept(listener, "listener", |common, socket| connect(common, Stream::Socket(socket), || ()))?;
         }
         Ok(count)
     }
@@ -200,7 +200,7 @@ impl Server {
         &mut self,
         listener: Listener,
         name: &str,
-        client: impl Fn(Arc<Common>, OwnedFd) + Send + 'static,
+        client: impl Fn(&Arc<Common>, OwnedFd) + Send + 'static,
     ) -> Result<(), StartError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
@@ -208,7 +208,7 @@ impl Server {
         let accept = move || {
             while !common.stopping.load(Ordering::Acquire) {
                 match listener.accept() {
-                    Ok(socket) => client(common.clone(), socket),
+                    Ok(socket) => client(&common, socket),
                     Err(_) if common.stopping.load(Ordering::Acquire) => {}
                     Err(error) => {
                         tracing::warn!(%error, "a client cannot be accepted");
@@ -221,16 +221,10 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one client on a connected socket, on a thread of its own.
-    pub fn attach(&self, socket: OwnedFd) {
-        connect(self.common.clone(), socket);
-    }
-
-    /// Serves one client on this thread until it leaves.
-    pub fn serve(&self, input: OwnedFd, output: OwnedFd) {
-        if let Some(id) = self.common.register(Arc::new(Stream::of(input, output))) {
-            self.common.serve(id);
-        }
+    /// Serves one client that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
+    /// called when it has left.
+    pub fn attach(&self, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
+        connect(&self.common, Stream::of(input, output), left);
     }
 
     /// What it did so far, and holds at the moment.
@@ -319,11 +313,15 @@ fn open(settings: &Settings) -> Result<(Box<[Disk]>, Vec<Box<dyn Device>>), Star
 }
 
 /// Serves a client on a thread of its own.
-fn connect(common: Arc<Common>, socket: OwnedFd) {
-    let Some(id) = common.register(Arc::new(Stream::Socket(socket))) else { return };
+fn connect(common: &Arc<Common>, stream: Stream, left: impl FnOnce() + Send + 'static) {
+    let Some(id) = common.register(Arc::new(stream)) else { return };
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
-    if let Err(error) = thread.spawn(move || at.serve(id)) {
+    let serve = move || {
+        at.serve(id);
+        left();
+    };
+    if let Err(error) = thread.spawn(serve) {
         tracing::warn!(%error, "no thread for a connection");
         common.forget(id);
     }
