@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask golden` prints them side by side.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +27,31 @@ fn simulate(trace: &Path, policy: &str, sizes: &str, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
+/// A copy in `folder` of a trace of programs without the files in /etc, which the counted figures leave out.
+fn without_etc(trace: &Path, folder: &Path) -> PathBuf {
+    let files = trace.to_str().unwrap().replace(".csv.gz", ".files.csv.gz");
+    let files = text(Path::new(&files));
+    let in_etc: Vec<&str> = files
+        .lines()
+        .filter_map(|line| line.split_once(','))
+        .filter(|(_, rest)| rest.split_once(',').is_some_and(|(_, path)| path.starts_with("/etc/")))
+        .map(|(file, _)| file)
+        .collect();
+    let kept: String = text(trace)
+        .split_inclusive('\n')
+        .filter(|line| line.split(',').nth(4).is_none_or(|file| !in_etc.contains(&file)))
+        .collect();
+    let copy = folder.join("programs.pc.csv");
+    std::fs::write(&copy, kept).unwrap();
+    copy
+}
+
+fn text(path: &Path) -> String {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
 #[test]
 fn published_figures() {
     let Some(folder) = traces("published_figures") else { return };
@@ -42,8 +68,14 @@ fn published_figures() {
             .collect();
         let sizes: Vec<String> = figures.iter().map(|(size, _)| format!("{size}b")).collect();
         let exact = source == "exact";
-        let more: &[&str] = if exact { &["--ops", "reads", "--collapse"] } else { &[] };
-        let found = simulate(&folder.join(trace), policy, &sizes.join(","), more);
+        let found = match exact {
+            true => {
+                let scratch = tempfile::tempdir().unwrap();
+                let programs = without_etc(&folder.join(trace), scratch.path());
+                simulate(&programs, policy, &sizes.join(","), &["--ops", "reads", "--collapse"])
+            }
+            false => simulate(&folder.join(trace), policy, &sizes.join(","), &[]),
+        };
         let rows = found["results"].as_array().unwrap();
         assert_eq!(rows.len(), figures.len());
         print!("{trace:22} {policy:10}");
@@ -77,7 +109,7 @@ fn shapes_of_the_loops() {
     for policy in ["lru", "lirs"] {
         for row in rows(&cs, policy) {
             let size = row["size_blocks"].as_u64().unwrap();
-            let (ratio, best) = (ratio(row), ratio(&rows(&cs, "opt")[(size / 200 - 1) as usize]));
+            let (ratio, best) = (ratio(&row), ratio(&rows(&cs, "opt")[(size / 200 - 1) as usize]));
             match policy {
                 "lru" if size < 1_400 => assert!(ratio < 2.0, "LRU at {size}: {ratio}"),
                 "lirs" => assert!(best - ratio < 10.0, "LIRS at {size}: {ratio}, OPT {best}"),
@@ -87,28 +119,52 @@ fn shapes_of_the_loops() {
     }
     let gli = simulate(&folder.join("lirs/gli.trace.gz"), "lirs,lru,opt", "500b..2500b/500b", &[]);
     for ((lirs, lru), opt) in rows(&gli, "lirs").iter().zip(rows(&gli, "lru")).zip(rows(&gli, "opt")) {
-        assert!(ratio(opt) - ratio(lirs) < 12.0, "LIRS {lirs}, OPT {opt}");
-        assert!(ratio(lirs) >= ratio(lru), "LIRS {lirs}, LRU {lru}");
+        assert!(ratio(&opt) - ratio(lirs) < 12.0, "LIRS {lirs}, OPT {opt}");
+        assert!(ratio(lirs) >= ratio(&lru), "LIRS {lirs}, LRU {lru}");
     }
 }
 
-/// Section 2.4.4.2: with a threshold far beyond R_max, LIRS is LRU.
+/// Section 2.4.4.2: thresholds of 50 % and 75 % of R_max lose little, a large one turns LIRS into LRU, and none is LRU.
+///
+/// What the dissertation shows for 125 % and 150 % on postgres and sprite, which are not here, does not hold for loops: a
+/// loop's blocks return at a distance just above R_max, and become LIR in turn.
 #[test]
 fn a_large_threshold_makes_lirs_lru() {
     let Some(folder) = traces("a_large_threshold_makes_lirs_lru") else { return };
-    let policies = "lru,lirs:threshold=50%,lirs,lirs:threshold=150%,lirs:threshold=550%,lirs:threshold=100000%";
-    let found = simulate(&folder.join("lirs/multi1.trace.gz"), policies, "600b..1400b/200b", &[]);
+    let policies = "lru,lirs:threshold=50%,lirs:threshold=75%,lirs,lirs:threshold=550%,lirs:threshold=none";
+    let found = simulate(&folder.join("lirs/multi1.trace.gz"), policies, "600b..2000b/200b", &[]);
     let mean = |policy: &str| {
         let rows = rows(&found, policy);
         rows.iter().map(ratio).sum::<f64>() / rows.len() as f64
     };
+    let means = policies.split(',').map(|policy| format!("{policy} {:.2}", mean(policy)));
+    println!("mean hit ratios on multi1: {}", means.collect::<Vec<_>>().join(", "));
+    let hits = |policy: &str| rows(&found, policy).iter().map(|row| row["hits"].clone()).collect::<Vec<_>>();
+    assert_eq!(hits("lirs:threshold=none"), hits("lru"));
     let (lru, lirs) = (mean("lru"), mean("lirs"));
-    let (large, limitless) = (mean("lirs:threshold=550%"), mean("lirs:threshold=100000%"));
-    println!("mean hit ratios: LRU {lru:.2}, LIRS {lirs:.2}, at 550 % {large:.2}, at 100000 % {limitless:.2}");
-    assert!((limitless - lru).abs() < 1.0, "without a threshold {limitless}, LRU {lru}");
-    assert!(large < lirs && lirs - lru > 10.0);
-    // Small changes change little.
-    assert!((mean("lirs:threshold=50%") - lirs).abs() < 5.0 && (mean("lirs:threshold=150%") - lirs).abs() < 5.0);
+    assert!(lru < mean("lirs:threshold=550%") && mean("lirs:threshold=550%") < lirs - 10.0);
+    for small in ["lirs:threshold=50%", "lirs:threshold=75%"] {
+        assert!((mean(small) - lirs).abs() < 1.0, "{small}: {}", mean(small));
+    }
+}
+
+/// Figure 2.16: HIR shares from 2 blocks to 30 % change little, and 30 % is nearer to LRU. Figure 2.17: a stack of 1.5 to 3
+/// times the cache keeps most of the gain over LRU.
+#[test]
+fn lirs_is_not_sensitive_to_its_sizes() {
+    let Some(folder) = traces("lirs_is_not_sensitive_to_its_sizes") else { return };
+    let policies = "lru,lirs,lirs:hir=2,lirs:hir=10%,lirs:hir=30%,lirs:stack=1.5,lirs:stack=2,lirs:stack=3";
+    let found = simulate(&folder.join("lirs/cpp.trace.gz"), policies, "100b..900b/100b", &[]);
+    let mean = |policy: &str| {
+        let rows = rows(&found, policy);
+        rows.iter().map(ratio).sum::<f64>() / rows.len() as f64
+    };
+    let means = policies.split(',').map(|policy| format!("{policy} {:.2}", mean(policy)));
+    println!("mean hit ratios on cpp: {}", means.collect::<Vec<_>>().join(", "));
+    for policy in policies.split(',').skip(2) {
+        assert!((mean(policy) - mean("lirs")).abs() < 1.5, "{policy}");
+        assert!(mean(policy) > mean("lru"), "{policy}");
+    }
 }
 
 fn rows(found: &Value, policy: &str) -> Vec<Value> {

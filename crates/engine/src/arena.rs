@@ -10,7 +10,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
@@ -66,21 +66,16 @@ impl Arena {
     /// Whether somebody holds `frame`.
     #[inline]
     pub(crate) fn held(&self, frame: u32) -> bool {
-        self.holders[frame as usize].load(Ordering::Acquire) != 0
+        self.holders[frame as usize].load(Ordering::SeqCst) != 0
     }
 
-    /// Says whether requests wait for frames, to those who release holds from now on.
+    /// Says whether requests wait for frames, to those who release holds from now on. All accesses to `wanted` and those
+    /// to `holders` that release or look are sequentially consistent: either the caller sees a hold gone afterwards, or
+    /// its holder sees `wanted`.
     pub(crate) fn want(&self, wanted: bool) {
         if self.wanted.load(Ordering::Relaxed) != wanted {
-            self.wanted.store(wanted, Ordering::Relaxed);
-            // Pairs with the fence in `release`: either this side sees the hold gone, or that side sees `wanted`.
-            fence(Ordering::SeqCst);
+            self.wanted.store(wanted, Ordering::SeqCst);
         }
-    }
-
-    fn wanted(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.wanted.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -143,14 +138,20 @@ impl Shared {
     /// If somebody has an exclusive hold on one of them.
     #[inline]
     pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Shared {
-        assert!(skip < arena.block_bytes && skip + bytes <= frames.len() * arena.block_bytes);
         let mut shared = Shared::new(arena);
         for &frame in frames {
             shared.push(frame);
         }
-        shared.skip = skip;
-        shared.bytes = bytes;
-        shared
+        shared.part(skip, bytes)
+    }
+
+    /// The part of the frames that begins at byte `skip` of the first and has `bytes` bytes.
+    #[inline]
+    pub(crate) fn part(mut self, skip: usize, bytes: usize) -> Shared {
+        assert!(skip < self.arena.block_bytes && skip + bytes <= self.frames.len() * self.arena.block_bytes);
+        self.skip = skip;
+        self.bytes = bytes;
+        self
     }
 
     /// Adds all of `frame`.
@@ -188,19 +189,25 @@ impl Shared {
 
     /// Gives the frames back, and says whether requests wait for frames, so that `Engine::poll` should be called.
     #[must_use = "requests may wait for these frames"]
-    pub fn release(self) -> bool {
-        let arena = self.arena.clone();
-        drop(self);
-        arena.wanted()
+    #[inline]
+    pub fn release(mut self) -> bool {
+        self.let_go();
+        self.arena.wanted.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    fn let_go(&mut self) {
+        for &frame in &self.frames {
+            self.arena.holders[frame as usize].fetch_sub(1, Ordering::SeqCst);
+        }
+        self.frames.clear();
     }
 }
 
 impl Drop for Shared {
     #[inline]
     fn drop(&mut self) {
-        for &frame in &self.frames {
-            self.arena.holders[frame as usize].fetch_sub(1, Ordering::Release);
-        }
+        self.let_go();
     }
 }
 
@@ -274,7 +281,7 @@ impl Exclusive {
 impl Drop for Exclusive {
     fn drop(&mut self) {
         for &frame in &self.frames {
-            self.arena.holders[frame as usize].store(0, Ordering::Release);
+            self.arena.holders[frame as usize].store(0, Ordering::SeqCst);
         }
     }
 }

@@ -26,7 +26,10 @@ pub(crate) struct Frames {
 impl Frames {
     /// `limit` frames to use, `most` after `set_limit`.
     pub(crate) fn new(limit: u32, most: u32) -> Frames {
-        Frames { flags: Vec::new(), inserted: Vec::new(), free: Vec::new(), idle: Vec::new(), in_use: 0, limit, most }
+        // Reserved at once, touched as frames are used.
+        let flags = Vec::with_capacity(most as usize);
+        let inserted = Vec::with_capacity(most as usize);
+        Frames { flags, inserted, free: Vec::new(), idle: Vec::new(), in_use: 0, limit, most }
     }
 
     /// How many more frames can be taken.

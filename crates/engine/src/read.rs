@@ -5,7 +5,7 @@ use std::ops::Range;
 use nigh_policy::{Kind, Slot};
 use smallvec::SmallVec;
 
-use crate::arena::{FrameList, Shared};
+use crate::arena::Shared;
 use crate::device::Reading;
 use crate::engine::{Engine, Load, LoadWaiters, Step};
 use crate::frames::{LOADING, PREFETCHED};
@@ -19,24 +19,24 @@ impl Engine {
     pub(crate) fn hit(&mut self, request: &Request) -> Option<Shared> {
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let mut slots: SmallVec<[Slot; 4]> = SmallVec::new();
-        let mut frames = FrameList::new();
+        let mut held = Shared::new(&self.arena);
         for block in blocks.clone() {
             let slot = self.slots.find(Key::new(request.export, block))?;
             let frame = self.slots.frame(slot);
             if frame == NONE || self.frames.has(frame, LOADING) {
                 return None;
             }
+            held.push(frame);
             slots.push(slot);
-            frames.push(frame);
         }
-        for ((block, &slot), &frame) in blocks.zip(&slots).zip(&frames) {
+        for (block, &slot) in blocks.zip(&slots) {
             let access = self.access(Key::new(request.export, block), Kind::Read, request.stream);
             self.policy.hit(slot, &access);
-            self.note_use(request.export, frame);
+            self.note_use(request.export, self.slots.frame(slot));
         }
-        self.count_read(request, frames.len());
+        self.count_read(request, slots.len());
         let skip = request.offset & (u64::from(self.config.block_bytes) - 1);
-        Some(Shared::of(&self.arena, &frames, skip as usize, request.length as usize))
+        Some(held.part(skip as usize, request.length as usize))
     }
 
     #[inline]

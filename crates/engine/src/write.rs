@@ -385,9 +385,13 @@ impl Engine {
         loop {
             let volume = self.volume(export);
             let oldest = volume.dirty.oldest().map_or(u64::MAX, |(first, _)| first);
-            let Some(flush) = volume.flushes.pop_front_if(|flush| flush.version < oldest) else { break };
-            volume.syncs.push(flush.request);
-            self.active(flush.request).step = Step::Syncing;
+            let Some(&Flush { request, version }) = volume.flushes.front() else { break };
+            if version >= oldest {
+                break;
+            }
+            volume.flushes.pop_front();
+            volume.syncs.push(request);
+            self.active(request).step = Step::Syncing;
         }
         self.sync(export, now);
     }

@@ -2,7 +2,8 @@
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{
-    Action, BlockState, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, WriteMode,
+    Action, BlockState, Config, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply,
+    WriteMode,
 };
 
 const DISK: usize = 64 * BLOCK;
@@ -222,6 +223,36 @@ fn an_error_of_write_back_is_told_to_the_next_flush_and_the_data_stays() {
     assert_eq!(host.read(0, 0, 1), [0xaa]);
     assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
     assert_eq!(host.disks[0][0], 0xaa);
+}
+
+#[test]
+fn a_flush_fails_with_the_write_it_waits_for() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    let write = host.operations().remove(0);
+    host.fail(write);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    // It was told, and is not told twice.
+    assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
+    assert_eq!(host.disks[0][0], 0xaa);
+}
+
+#[test]
+fn an_evicted_block_whose_write_failed_is_tried_again() {
+    let mut host = one_disk(1);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Read, BLOCK, 1), 0).is_none());
+    let mut operations = host.operations();
+    assert_eq!(blocks(&operations), [(1, 1), (0, 1)]);
+    host.fail(operations.remove(1));
+    host.perform(operations.remove(0));
+    assert!(host.operations().is_empty());
+    host.now = host.engine.next_wakeup().expect("a time to try again");
+    assert_eq!(host.now, 1000);
+    host.run();
+    assert_eq!(host.disks[0][0], 0xaa);
+    assert_eq!(host.engine.gauges().frames, 1);
 }
 
 #[test]
@@ -486,6 +517,16 @@ fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.check();
     assert_eq!(host.engine.gauges().frames, 0);
+}
+
+#[test]
+fn metadata_per_block_is_as_documented() {
+    for (capacity, expected) in [(1 << 17, 53.4), (114_600, 44.9)] {
+        let config = Config::new(capacity, "lru".parse().expect("registered"));
+        let engine = Engine::new(config).expect("a possible set-up");
+        let per_block = engine.metadata_bytes() as f64 / f64::from(capacity);
+        assert!(per_block <= expected, "{per_block} bytes for each of {capacity} blocks");
+    }
 }
 
 #[test]

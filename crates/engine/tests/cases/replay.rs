@@ -1,9 +1,11 @@
 //! One request at a time, the engine hits and misses exactly where the bare policy does.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{Op, WriteMode};
+use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
 
@@ -11,8 +13,8 @@ fn policies() -> impl Iterator<Item = &'static str> {
     nigh_policy::registry().iter().filter(|info| !info.offline).map(|info| info.name)
 }
 
-/// Reads or, every third time, overwrites each block in turn, and compares with `bare`.
-fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64], mut bare: Bare) {
+/// Reads or, every third time, overwrites each block in turn, and compares with `bare`, which tells hits from misses.
+fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64], mut bare: impl FnMut(u64) -> bool) {
     let mut config = config(capacity, policy);
     config.ghosts_per_block = ghosts_per_block;
     let blocks = references.iter().max().map_or(1, |&block| block as usize + 1);
@@ -31,7 +33,7 @@ fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64
         host.run();
         let hit = host.counters(0).hits > hits;
         hits = host.counters(0).hits;
-        assert_eq!(hit, bare.access(block).hit, "{policy}, {capacity} blocks: reference {at}, of block {block}");
+        assert_eq!(hit, bare(block), "{policy}, {capacity} blocks: reference {at}, of block {block}");
     }
     let counters = host.counters(0);
     assert_eq!(counters.hits + counters.misses, references.len() as u64);
@@ -50,8 +52,9 @@ fn every_policy_on_random_references() {
             let (blocks, capacity) = ([40, 120, 300][seed as usize % 3], [9, 25, 64][seed as usize / 2]);
             let references = mixed(seed, blocks, 4000);
             let ghosts = if seed % 2 == 0 { capacity } else { 2 * capacity };
-            let bare = Bare::new(policy, capacity, blocks as u32, Slots::Reused { ghosts }, None);
-            compare(policy, capacity, ghosts as f32 / capacity as f32, &references, bare);
+            let mut bare = Bare::new(policy, capacity, blocks as u32, Slots::Reused { ghosts }, None);
+            let ghosts_per_block = ghosts as f32 / capacity as f32;
+            compare(policy, capacity, ghosts_per_block, &references, |block| bare.access(block).hit);
             count += 1;
         }
     }
@@ -69,9 +72,31 @@ fn every_policy_on_multi1() {
     let references: Vec<u64> = lines.filter_map(|line| line.expect("text").trim().parse().ok()).collect();
     let blocks = references.iter().max().expect("references") + 1;
     for policy in policies() {
-        // Ghosts for every block of the trace, as a replay has.
-        let capacity = 1000;
-        let bare = Bare::new(policy, capacity, blocks as u32, Slots::Reused { ghosts: 4 * capacity }, None);
-        compare(policy, capacity, 4.0, &references, bare);
+        // Room for every block of the trace, as a replay has; its slots are the blocks' numbers.
+        let (capacity, ghosts) = (1000, 4000);
+        let setup = Setup { capacity, slots: blocks as u32, ghosts, future: None };
+        let spec: Spec = policy.parse().expect("a registered policy");
+        let mut bare = build(&spec, &setup).expect("a policy that needs no future");
+        let mut resident = HashSet::new();
+        let mut tick = 0;
+        compare(policy, capacity, 4.0, &references, |block| {
+            let (tenant, stream) = (Tenant(0), Stream(0));
+            let access = Access { block: Block { volume: 0, index: block }, tenant, stream, kind: Kind::Read, tick };
+            tick += 1;
+            let slot = Slot(block as u32);
+            let hit = resident.contains(&slot);
+            if hit {
+                bare.hit(slot, &access);
+            } else {
+                if resident.len() == capacity as usize {
+                    resident.remove(&bare.evict(slot, &access));
+                    while bare.take_forgotten().is_some() {}
+                }
+                bare.insert(slot, &access);
+                resident.insert(slot);
+            }
+            while bare.take_forgotten().is_some() {}
+            hit
+        });
     }
 }

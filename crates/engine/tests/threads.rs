@@ -1,0 +1,136 @@
+//! An engine behind a lock, used as a server uses it: bytes are copied and frames released without the lock, on several
+//! threads. Nobody sees half a write, and whoever waits for frames is woken.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use nigh_engine::{Action, Config, Engine, Export, Limits, Op, Outcome, Request, Scheduler, WriteBack, WriteMode};
+use nigh_policy::Stream;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const BLOCK: usize = 512;
+const BLOCKS: u64 = 64;
+const THREADS: u64 = 4;
+
+struct Server {
+    /// The engine, and replies that nobody took yet.
+    engine: Mutex<(Engine, HashMap<u64, Outcome>)>,
+    arrived: Condvar,
+    disk: Mutex<Vec<u8>>,
+}
+
+impl Server {
+    /// Does what the devices have to do, and hands out replies.
+    fn turn(&self) {
+        loop {
+            let mut engine = self.engine.lock().expect("no thread failed");
+            while let Some(reply) = engine.0.next_reply() {
+                engine.1.insert(reply.token, reply.outcome);
+                self.arrived.notify_all();
+            }
+            let Some(mut operation) = engine.0.next_operation(0) else { return };
+            drop(engine);
+            let range = operation.offset as usize..(operation.offset + operation.length) as usize;
+            match &mut operation.action {
+                Action::Read(frames) => frames.copy_from(&self.disk.lock().expect("no thread failed")[range]),
+                Action::Write(frames) => frames.copy_to(&mut self.disk.lock().expect("no thread failed")[range]),
+                _ => {}
+            }
+            self.engine.lock().expect("no thread failed").0.complete(0, operation, Ok(()));
+        }
+    }
+
+    fn wait(&self, token: u64) -> Outcome {
+        self.turn();
+        let mut engine = self.engine.lock().expect("no thread failed");
+        for _ in 0..200 {
+            if let Some(outcome) = engine.1.remove(&token) {
+                return outcome;
+            }
+            engine = self.arrived.wait_timeout(engine, Duration::from_millis(100)).expect("no thread failed").0;
+        }
+        panic!("request {token} waits for ever: {:?}", engine.0.gauges());
+    }
+
+    fn submit(&self, op: Op, block: u64, blocks: u64, token: u64) -> Outcome {
+        let (offset, length) = (block * BLOCK as u64, blocks * BLOCK as u64);
+        let request = Request { export: Export(0), op, offset, length, fua: false, stream: Stream(0), token };
+        let reply = self.engine.lock().expect("no thread failed").0.submit(0, request).expect("never too many");
+        reply.map_or_else(|| self.wait(token), |reply| reply.outcome)
+    }
+
+    fn client(&self, thread: u64) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
+        for step in 0..3000 {
+            let blocks = random.random_range(1..4);
+            let block = random.random_range(0..BLOCKS - blocks);
+            let token = step * THREADS + thread;
+            match random.random_range(0..20) {
+                0 => assert!(matches!(self.submit(Op::Flush, 0, 0, token), Outcome::Done)),
+                1..8 => {
+                    let Outcome::Fill(mut fill) = self.submit(Op::Write, block, blocks, token) else {
+                        panic!("a fill")
+                    };
+                    for slice in fill.frames.slices_mut() {
+                        slice.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&token.to_le_bytes()));
+                    }
+                    self.engine.lock().expect("no thread failed").0.commit(0, fill);
+                    assert!(matches!(self.wait(token), Outcome::Done));
+                }
+                _ => {
+                    let Outcome::Data(data) = self.submit(Op::Read, block, blocks, token) else { panic!("data") };
+                    for slice in data.slices() {
+                        let first = &slice[..8];
+                        assert!(slice.chunks_exact(8).all(|word| word == first), "half a write");
+                        std::thread::yield_now();
+                    }
+                    if data.release() {
+                        self.engine.lock().expect("no thread failed").0.poll(0);
+                        self.turn();
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_threads_share_an_engine() {
+    let config = Config {
+        block_bytes: BLOCK as u32,
+        capacity: 8,
+        capacity_max: 8,
+        ghosts_per_block: 1.0,
+        spare: 7,
+        policy: "lru".parse().expect("registered"),
+        scheduler: Scheduler::default(),
+        limits: Limits {
+            requests: 16,
+            request_bytes: 4 * BLOCK as u32,
+            loading: 8,
+            prefetching: 0,
+            depth: 4,
+            operation_bytes: 4 * BLOCK as u32,
+            dirty: 8,
+        },
+        write_back: WriteBack { start: 6, stop: 3, age_us: u64::MAX, retry_us: 0 },
+    };
+    let mut engine = Engine::new(config).expect("a possible set-up");
+    engine.open(Export(0), BLOCKS * BLOCK as u64, WriteMode::Back).expect("not open yet");
+    let server = Server {
+        engine: Mutex::new((engine, HashMap::new())),
+        arrived: Condvar::new(),
+        disk: Mutex::new(vec![0; BLOCKS as usize * BLOCK]),
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let server = &server;
+            scope.spawn(move || server.client(thread));
+        }
+    });
+    let (mut engine, _) = server.engine.into_inner().expect("no thread failed");
+    engine.check();
+    assert_eq!(engine.gauges().requests, 0);
+}
