@@ -70,7 +70,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let level = args.log.parse::<tracing::Level>();
     let level = level.map_err(|_| anyhow!("'{}' is no level: error, warn, info, debug or trace", args.log))?;
-    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
 
     let (sender, events) = channel();
     watch_signals(sender.clone())?;

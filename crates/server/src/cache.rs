@@ -19,12 +19,15 @@ use slab::Slab;
 use crate::disk::Disk;
 use crate::job::Waiter;
 use crate::link::Link;
-use crate::sync::lock;
+use crate::sync::{Budget, lock};
 
 /// What goes to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
 const EXTENT: u64 = 1 << 20;
 /// Longest read or write of an engine: it is what one client can hold in frames while it sends or receives.
 pub(crate) const PIECE: u64 = 256 << 10;
+/// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
+/// the longest read.
+const HEAP: usize = 40 << 20;
 /// How long a wait goes on whose end nobody may tell.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -91,6 +94,8 @@ pub(crate) struct Cache {
     shards: Box<[Shard]>,
     /// By number of the export.
     pub(crate) disks: Box<[Disk]>,
+    /// Memory for replies outside of the engines.
+    pub(crate) heap: Budget,
     handle: Handle,
     started: Instant,
     timer: Timer,
@@ -119,13 +124,11 @@ impl Cache {
             for disk in &disks {
                 engine.open(disk.export, disk.size(), mode)?;
             }
-            Ok(Shard {
-                core: Mutex::new(Core { engine, waiters: Slab::new(), queueing: 0 }),
-                room: Condvar::new(),
-            })
+            Ok(Shard { core: Mutex::new(Core { engine, waiters: Slab::new(), queueing: 0 }), room: Condvar::new() })
         };
         let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
-        Ok(Cache { shards, disks, handle, started: Instant::now(), timer: Timer::default() })
+        let heap = Budget::new(HEAP);
+        Ok(Cache { shards, disks, heap, handle, started: Instant::now(), timer: Timer::default() })
     }
 
     pub(crate) fn shards(&self) -> u32 {
@@ -187,9 +190,7 @@ impl Cache {
     /// clients. Writes to no socket that would block, and leaves what `own` has to write to the caller.
     pub(crate) fn settle(&self, work: &mut Work, own: Option<&Arc<Link>>) {
         loop {
-            for (shard, operation) in work.operations.drain(..) {
-                self.launch(shard, operation);
-            }
+            self.launch(&mut work.operations);
             for (shard, waiter, outcome) in std::mem::take(&mut work.replies) {
                 match waiter {
                     Waiter::Piece(job, range) => job.deliver(shard, range, outcome, work),
@@ -214,14 +215,28 @@ impl Cache {
         }
     }
 
-    fn launch(&self, shard: u32, operation: Operation) {
-        let ready = match operation.action {
-            Action::Flush => self.disks[usize::from(operation.export.0)].sync(shard, operation),
-            _ => Some((shard, operation)),
-        };
-        if let Some((shard, operation)) = ready {
+    /// Gives operations to the devices.
+    fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
+        let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
+        for flush in operations.extract_if(.., is_flush) {
+            self.disks[usize::from(flush.1.export.0)].sync(flush);
+        }
+        for (shard, operation) in operations.drain(..) {
             self.handle.submit(shard, operation);
         }
+        for disk in &self.disks {
+            if let Some((shard, operation)) = disk.next_sync() {
+                self.handle.submit(shard, operation);
+            }
+        }
+    }
+
+    /// Goes on with requests that wait for frames, as far as that needs no client: for those who write to one.
+    pub(crate) fn settle_elsewhere(&self, work: &mut Work) {
+        while let Some(shard) = work.polls.pop_first() {
+            self.with(shard, work, |core, now| core.engine.poll(now));
+        }
+        self.launch(&mut work.operations);
     }
 
     /// A device is done with an operation.
@@ -229,11 +244,7 @@ impl Cache {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
-            let (joined, next) = self.disks[usize::from(over[0].1.export.0)].synced();
-            over.extend(joined);
-            if let Some((shard, operation)) = next {
-                self.handle.submit(shard, operation);
-            }
+            over.extend(self.disks[usize::from(over[0].1.export.0)].synced());
         }
         for (shard, operation) in over {
             self.with(shard, work, |core, now| core.engine.complete(now, operation, result));

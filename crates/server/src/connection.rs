@@ -10,7 +10,7 @@ use nigh_nbd::{Command, Errno, Event, Exports, Framing, Negotiation, Request, Tl
 
 use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
 use crate::job::{Job, Kind, Waiter};
-use crate::link::{Data, Link, Measure, Reply};
+use crate::link::{self, Data, Link, Measure, Reply};
 use crate::status;
 use crate::stream::Stream;
 
@@ -21,6 +21,9 @@ const BATCH_BYTES: usize = 64 << 10;
 const BATCH_REPLIES: usize = 64;
 /// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often memory for a collected read is asked for again.
+const HEAP_GLANCE: Duration = Duration::from_millis(10);
 
 /// Why a connection ended before the client said goodbye.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +105,7 @@ impl Input {
 
 /// Serves a client until it leaves or `stream` is shut down.
 pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended> {
-    stream.set_patience(PATIENCE, PATIENCE)?;
+    stream.set_patience(PATIENCE, link::GLANCE)?;
     let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
     let Some(transmission) = negotiate(&mut input, cache)? else { return Ok(()) };
     let link = Link::new(stream, transmission.framing(), transmission.export(), cache.clone());
@@ -125,10 +128,13 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended
     result
 }
 
-fn send_all(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
+fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        let written = stream.write(&[io::IoSlice::new(bytes)], true)?;
-        bytes = &bytes[written..];
+        match stream.write(&[io::IoSlice::new(bytes)], true) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
@@ -137,13 +143,13 @@ fn send_all(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
 fn negotiate(input: &mut Input, cache: &Cache) -> Result<Option<Transmission>, Ended> {
     let exports = Exports::new(cache.disks.iter().map(|disk| disk.offer()).collect())?;
     let mut negotiation = Negotiation::new(exports, Tls::Off);
-    send_all(&input.stream, &Negotiation::greeting())?;
     let deadline = Instant::now() + PATIENCE;
+    send_all(&input.stream, &Negotiation::greeting(), deadline)?;
     let mut out = Vec::new();
     loop {
         let (used, outcome) = negotiation.step(input.bytes(), &mut out)?;
         input.start += used;
-        send_all(&input.stream, &out)?;
+        send_all(&input.stream, &out, deadline)?;
         out.clear();
         match outcome {
             nigh_nbd::Outcome::Continue => {}
@@ -340,6 +346,16 @@ impl Session {
     fn read_collected(&mut self, request: &Request, range: Range<u64>) {
         let length = request.length as usize;
         self.admit(1, length);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.cache.heap.take(length) {
+            self.send();
+            if Instant::now() > deadline {
+                self.link.dismiss(1, length);
+                let head = Some(self.link.framing.error(request.tag(), Errno::NoMem));
+                return self.reply(Reply { head, ends: true, ..Reply::default() });
+            }
+            std::thread::sleep(HEAP_GLANCE);
+        }
         let pieces = pieces(range, PIECE);
         let job = Job::collected(&self.link, request.tag(), self.received, pieces.len(), length);
         let job = Arc::new(job);

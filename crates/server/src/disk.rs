@@ -1,7 +1,7 @@
 //! A disk that is served: one export of the engines, and its device.
 
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use nigh_backend::Geometry;
@@ -23,6 +23,8 @@ pub(crate) struct Disk {
     /// As the engines know it, in bytes.
     size: AtomicU64,
     syncs: Mutex<Syncs>,
+    /// Whether `Syncs::waiting` may have any: spares the lock.
+    flushes_wanted: AtomicBool,
     opening: Mutex<Opening>,
     opened: Condvar,
     /// Reads that found everything in the cache, from request to reply sent.
@@ -69,6 +71,7 @@ impl Disk {
             geometry,
             size: AtomicU64::new(size),
             syncs: Mutex::default(),
+            flushes_wanted: AtomicBool::new(false),
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
             hits: Histogram::default(),
@@ -119,22 +122,32 @@ impl Disk {
         }
     }
 
-    /// A shard wants the device flushed: what is to be given to the device now, if anything.
-    pub(crate) fn sync(&self, shard: u32, operation: Operation) -> Option<(u32, Operation)> {
-        let mut syncs = lock(&self.syncs);
-        if mem::replace(&mut syncs.running, true) {
-            syncs.waiting.push((shard, operation));
-            return None;
-        }
-        Some((shard, operation))
+    /// A shard wants the device flushed.
+    pub(crate) fn sync(&self, flush: (u32, Operation)) {
+        lock(&self.syncs).waiting.push(flush);
+        self.flushes_wanted.store(true, Ordering::Release);
     }
 
-    /// The device flush that was given out is over: which others are over with it, and what is to be given next.
-    pub(crate) fn synced(&self) -> (Vec<(u32, Operation)>, Option<(u32, Operation)>) {
+    /// The flush that is to be given to the device now, for all that wait, if none is under way.
+    pub(crate) fn next_sync(&self) -> Option<(u32, Operation)> {
+        if !self.flushes_wanted.load(Ordering::Acquire) {
+            return None;
+        }
         let mut syncs = lock(&self.syncs);
-        let mut waiting = mem::take(&mut syncs.waiting);
-        let next = waiting.pop();
-        syncs.running = next.is_some();
-        (mem::replace(&mut syncs.joined, waiting), next)
+        if syncs.running {
+            return None;
+        }
+        self.flushes_wanted.store(false, Ordering::Release);
+        let next = syncs.waiting.pop()?;
+        syncs.running = true;
+        syncs.joined = mem::take(&mut syncs.waiting);
+        Some(next)
+    }
+
+    /// The device flush that was given out is over: which others are over with it.
+    pub(crate) fn synced(&self) -> Vec<(u32, Operation)> {
+        let mut syncs = lock(&self.syncs);
+        syncs.running = false;
+        mem::take(&mut syncs.joined)
     }
 }

@@ -83,7 +83,7 @@ impl Job {
         }
     }
 
-    /// A read of `length` bytes that are collected.
+    /// A read of `length` bytes that are collected, in memory that was taken from `Cache::heap`.
     pub(crate) fn collected(link: &Arc<Link>, tag: Tag, since: Instant, pieces: usize, length: usize) -> Job {
         let job = Job::new(link, Kind::Collected, tag, Measure::Hit, since, pieces);
         lock(&job.state).buffer = vec![0; length];
@@ -149,10 +149,13 @@ impl Job {
             let buffer = std::mem::take(&mut state.buffer);
             reply.bytes += buffer.len();
             match state.errno {
-                Some(errno) => reply.head = Some(framing.error(self.tag, errno)),
+                Some(errno) => {
+                    reply.head = Some(framing.error(self.tag, errno));
+                    self.link.give_up(buffer.len());
+                }
                 None if self.kind == Kind::Collected => {
                     reply.head = Some(framing.data(self.tag, buffer.len() as u32));
-                    reply.data = Data::Bytes(buffer);
+                    reply.data = Data::Heap(buffer);
                 }
                 None => reply.head = Some(framing.success(self.tag)),
             }

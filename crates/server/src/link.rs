@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nigh_engine::Shared;
 use nigh_nbd::{Framing, Header};
@@ -20,7 +20,11 @@ use crate::sync::lock;
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: usize = 512;
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
-const BYTES_MAX: usize = 4 << 20;
+const BYTES_MAX: usize = 2 << 20;
+/// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
+pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+/// A client that takes nothing for so long is left.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 const WRITER_STACK: usize = 128 << 10;
@@ -45,6 +49,8 @@ pub(crate) enum Data {
     /// Of this shard.
     Frames(u32, Shared),
     Bytes(Vec<u8>),
+    /// Memory that was taken from `Cache::heap`.
+    Heap(Vec<u8>),
 }
 
 /// A reply, or a chunk of one.
@@ -68,7 +74,7 @@ impl Reply {
         match &self.data {
             Data::None => {}
             Data::Frames(_, frames) => frames.slices().for_each(add),
-            Data::Bytes(bytes) => add(bytes),
+            Data::Bytes(bytes) | Data::Heap(bytes) => add(bytes),
         }
     }
 
@@ -78,6 +84,17 @@ impl Reply {
         self.slices(|slice| bytes += slice.len());
         bytes
     }
+}
+
+/// How long a thread that writes waits for the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Not at all: then the writer goes on.
+    No,
+    /// A glance: then the writer goes on.
+    Briefly,
+    /// As long as a client may take.
+    Long,
 }
 
 #[derive(Default)]
@@ -148,6 +165,11 @@ impl Link {
         state.bytes -= bytes;
     }
 
+    /// Memory of a collected read is not needed.
+    pub(crate) fn give_up(&self, bytes: usize) {
+        self.cache.heap.give(bytes);
+    }
+
     /// Queues a reply.
     pub(crate) fn push(&self, reply: Reply) {
         lock(&self.state).queue.push_back(reply);
@@ -155,7 +177,7 @@ impl Link {
 
     /// Writes what can be written without waiting; the writer does the rest.
     pub(crate) fn send_now(self: &Arc<Self>, work: &mut Work) {
-        self.send(false, work);
+        self.send(Wait::No, work);
     }
 
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
@@ -170,18 +192,19 @@ impl Link {
             state = self.changed.wait(state).expect("nobody panics with a lock");
         }
         drop(state);
-        self.send(true, work);
+        self.send(Wait::Briefly, work);
     }
 
-    fn send(self: &Arc<Self>, wait: bool, work: &mut Work) {
+    fn send(self: &Arc<Self>, wait: Wait, work: &mut Work) {
         let mut state = lock(&self.state);
         if !mem::replace(&mut state.writing, true) {
             self.write(state, wait, work);
         }
     }
 
-    /// Writes until nothing is queued, or, without `wait`, until the socket is full. The caller is the one who writes.
-    fn write<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: bool, work: &mut Work) {
+    /// Writes until nothing is queued, or the socket was full for as long as `wait` says. The caller is the one who writes.
+    fn write<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
+        let mut progress = Instant::now();
         loop {
             let mut batch = mem::take(&mut state.queue);
             if batch.is_empty() {
@@ -196,14 +219,18 @@ impl Link {
             let (mut requests, mut bytes) = (0, 0);
             let mut result = if broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
             while result.is_ok() && !batch.is_empty() {
-                result = self.write_some(&mut batch, &mut sent, wait, |reply| {
+                result = self.write_some(&mut batch, &mut sent, wait != Wait::No, |reply| {
                     requests += usize::from(reply.ends);
                     bytes += reply.bytes;
-                    if let Data::Frames(shard, frames) = reply.data {
-                        work.release(shard, frames);
-                    }
+                    self.dispose(reply, work);
                 });
+                if result.is_ok() {
+                    progress = Instant::now();
+                }
             }
+            let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            let patient = progress.elapsed() < PATIENCE;
+            let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
             state = lock(&self.state);
             state.requests -= requests;
             state.bytes -= bytes;
@@ -214,12 +241,14 @@ impl Link {
                         state.queue = batch;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !wait => {
+                Err(_) if goes_on => {
                     batch.append(&mut state.queue);
                     state.queue = batch;
                     state.sent = sent;
-                    self.hand_over(&mut state);
-                    return;
+                    if wait != Wait::Long {
+                        self.hand_over(&mut state);
+                        return;
+                    }
                 }
                 Err(error) => {
                     if !mem::replace(&mut state.broken, true) {
@@ -230,15 +259,41 @@ impl Link {
                     batch.append(&mut state.queue);
                     state.requests -= batch.iter().filter(|reply| reply.ends).count();
                     state.bytes -= batch.iter().map(|reply| reply.bytes).sum::<usize>();
-                    for reply in batch {
-                        if let Data::Frames(shard, frames) = reply.data {
-                            work.release(shard, frames);
-                        }
-                    }
+                    batch.into_iter().for_each(|reply| self.dispose(reply, work));
                 }
             }
             self.changed.notify_all();
         }
+    }
+
+    /// `reply` is written, or will never be.
+    fn dispose(&self, reply: Reply, work: &mut Work) {
+        match reply.data {
+            Data::None | Data::Bytes(_) => {}
+            Data::Frames(shard, frames) => work.release(shard, frames),
+            Data::Heap(bytes) => self.cache.heap.give(bytes.len()),
+        }
+    }
+
+    /// The client is slow: copies what it will get and gives the engines their frames back. Says no where the memory
+    /// for that is used up.
+    fn spill(&self, batch: &mut VecDeque<Reply>, work: &mut Work) -> bool {
+        for reply in batch {
+            if let Data::Frames(_, frames) = &reply.data {
+                let length = frames.len();
+                if !self.cache.heap.take(length) {
+                    tracing::warn!("a slow client is left: others need the memory of its replies");
+                    return false;
+                }
+                let mut bytes = vec![0; length];
+                frames.copy_to(&mut bytes);
+                if let Data::Frames(shard, frames) = mem::replace(&mut reply.data, Data::Heap(bytes)) {
+                    work.release(shard, frames);
+                }
+            }
+        }
+        self.cache.settle_elsewhere(work);
+        true
     }
 
     /// Writes once. `done` is given what is written whole.
@@ -283,7 +338,7 @@ impl Link {
         Ok(())
     }
 
-    fn measure(&self, measure: Measure, took: std::time::Duration) {
+    fn measure(&self, measure: Measure, took: Duration) {
         let disk = &self.cache.disks[self.disk];
         match measure {
             Measure::Hit => disk.hits.add(took),
@@ -315,7 +370,7 @@ impl Link {
         let mut state = lock(&self.state);
         loop {
             if mem::take(&mut state.handed) {
-                self.write(state, true, &mut work);
+                self.write(state, Wait::Long, &mut work);
                 self.cache.settle(&mut work, None);
                 state = lock(&self.state);
             } else if state.closed {
