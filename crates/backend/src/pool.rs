@@ -38,7 +38,7 @@ impl Pool {
 
     pub(crate) fn submit(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("it is not being dropped");
-        jobs.send(job).map_err(drop).expect("the threads run until it is dropped");
+        jobs.send(job).expect("the threads run until it is dropped");
     }
 
     /// Appends what is done.

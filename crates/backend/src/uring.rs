@@ -26,6 +26,9 @@ const FILE: types::Fixed = types::Fixed(0);
 const POOL: u64 = u64::MAX;
 /// Threads for what the ring does not do.
 const POOL_THREADS: usize = 2;
+/// Completions that are taken at a time: few, so that what follows from them is at the device while the others are
+/// looked after.
+const REAP_MAX: usize = 8;
 /// How often a job is tried again that the kernel has no resources for.
 const TRIES_MAX: u32 = 1000;
 /// When a submission is tried again that the kernel has no resources for.
@@ -110,6 +113,7 @@ impl Uring {
 
     /// Starts what can be started and appends what is complete.
     pub(crate) fn poll(&mut self, done: &mut Vec<Completion>) {
+        let before = done.len();
         loop {
             self.reap(done);
             self.watch(done);
@@ -121,7 +125,7 @@ impl Uring {
                 return;
             }
             self.enter(0).expect("io_uring_enter takes what it should");
-            if self.stuck {
+            if self.stuck || done.len() > before {
                 return;
             }
         }
@@ -223,8 +227,9 @@ impl Uring {
         self.push(entry.user_data(u64::from(place)));
     }
 
+    /// Takes completions of the kernel, at most `REAP_MAX`.
     fn reap(&mut self, done: &mut Vec<Completion>) {
-        loop {
+        for _ in 0..REAP_MAX {
             let next = self.ring.completion().next();
             let Some(entry) = next else { return };
             if entry.user_data() == POOL {

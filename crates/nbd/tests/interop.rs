@@ -199,6 +199,7 @@ fn fio_verifies() {
         "--offset_increment=16m",
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--group_reporting",
         &uri,
     ];
