@@ -140,7 +140,7 @@ impl Cache {
     fn shard_of(&self, export: Export, offset: u64) -> u32 {
         let extent = (offset / EXTENT) ^ u64::from(export.0).rotate_right(16);
         let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (scattered * self.shards.len() as u64 >> 32) as u32
+        ((scattered * self.shards.len() as u64) >> 32) as u32
     }
 
     /// µs since the start.

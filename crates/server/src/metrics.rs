@@ -213,6 +213,7 @@ impl EncodeMetric for Buckets<'_> {
 
 impl Collector for Statistics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        type Value = fn(&ExportStatistics) -> u64;
         let gauges = [
             ("memory_bytes", "Memory for blocks", self.memory_bytes),
             ("resident_bytes", "Memory of blocks that the policy keeps", self.resident_bytes),
@@ -229,7 +230,7 @@ impl Collector for Statistics {
             let metric = ConstGauge::new(value as i64);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
-        let mut gauge = |name, help, value: fn(&ExportStatistics) -> u64| {
+        let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for export in &self.exports {
                 let of = OfExport { export: export.name.clone() };
@@ -239,7 +240,7 @@ impl Collector for Statistics {
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.dirty_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.size)?;
-        let counters: [(&str, &str, fn(&ExportStatistics) -> u64); 16] = [
+        let counters: [(&str, &str, Value); 16] = [
             ("reads", "Read requests", |export| export.reads),
             ("writes", "Write requests", |export| export.writes),
             ("read_bytes", "Bytes asked for by reads", |export| export.read_bytes),

@@ -17,7 +17,7 @@ use crate::disk::{Disk, Opening};
 use crate::http;
 use crate::listen::{Listen, ListenError, Listener};
 use crate::metrics::{Statistics, statistics};
-use crate::settings::{BLOCK, Settings};
+use crate::settings::{BLOCK, ExportSettings, Settings};
 use crate::stream::Stream;
 use crate::sync::lock;
 
@@ -132,7 +132,8 @@ impl Server {
         }
         check_memory(settings.memory)?;
         let config = settings.engine();
-        let (disks, devices) = open(&settings)?;
+        let opened = (0..).zip(&settings.exports).map(|(number, export)| open(number, export));
+        let (disks, devices): (Vec<Disk>, Vec<_>) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         nigh_nbd::Exports::new(disks.iter().map(|disk| disk.offer()).collect())?;
         let limit = settings.shards() * disks.len() * config.limits.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
@@ -140,7 +141,7 @@ impl Server {
             handle.attach(disk.export, device);
         }
         let metrics = settings.metrics;
-        let cache = Cache::new(settings.shards(), &config, settings.write_mode, disks, handle.clone())?;
+        let cache = Cache::new(settings.shards(), &config, settings.write_mode, disks.into(), handle.clone())?;
         let common = Arc::new(Common {
             cache: Arc::new(cache),
             settings: Mutex::new(settings),
@@ -292,24 +293,18 @@ fn check_memory(memory: u64) -> Result<(), StartError> {
     }
 }
 
-fn open(settings: &Settings) -> Result<(Box<[Disk]>, Vec<Box<dyn Device>>), StartError> {
-    let (mut disks, mut devices) = (Vec::new(), Vec::new());
-    for (number, export) in settings.exports.iter().enumerate() {
-        let name = export.name.clone();
-        let options = Options { read_only: export.read_only, block_bytes: BLOCK as u32, ..Options::default() };
-        let device = export.target.open(&options).map_err(|source| StartError::Open { name: name.clone(), source })?;
-        let geometry = device.geometry();
-        let wrong = |reason| StartError::Size { name: name.clone(), reason };
-        let size = geometry.size().map_err(|error| wrong(format!("its size cannot be told: {error}")))?;
-        if size == 0 {
-            return Err(wrong(format!("{} is empty", export.target)));
-        }
-        let number = Export(number as u16);
-        let target = export.target.to_string();
-        disks.push(Disk::new(number, name, target, export.read_only, geometry, size));
-        devices.push(device);
+fn open(number: u16, export: &ExportSettings) -> Result<(Disk, Box<dyn Device>), StartError> {
+    let name = export.name.clone();
+    let options = Options { read_only: export.read_only, block_bytes: BLOCK as u32, ..Options::default() };
+    let device = export.target.open(&options).map_err(|source| StartError::Open { name: name.clone(), source })?;
+    let geometry = device.geometry();
+    let wrong = |reason| StartError::Size { name: name.clone(), reason };
+    let size = geometry.size().map_err(|error| wrong(format!("its size cannot be told: {error}")))?;
+    if size == 0 {
+        return Err(wrong(format!("{} is empty", export.target)));
     }
-    Ok((disks.into(), devices))
+    let target = export.target.to_string();
+    Ok((Disk::new(Export(number), name, target, export.read_only, geometry, size), device))
 }
 
 /// Serves a client on a thread of its own.
