@@ -17,8 +17,8 @@ pub(crate) struct Finished {
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<Finished> {
     let before = children_cpu_s()?;
     let shown = format!("{command:?}").replace('"', "");
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {shown}"))?;
-    ensure!(output.status.success(), "{shown}: {}", output.status);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {shown}"))?;
+    ensure!(output.status.success(), "{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Finished { cpu_s: children_cpu_s()? - before, stdout })
 }

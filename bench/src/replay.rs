@@ -25,7 +25,7 @@ const CASES: &[Case] = &[
     Case { name: "LIRS at 1 % and 10 %", nigh: "lirs", rival: "lirs", permille: &[10, 100], goal: 15.0 },
     Case { name: "CLOCK at 1 % and 10 %", nigh: "clock", rival: "clock", permille: &[10, 100], goal: 1.0 },
     Case { name: "ARC at 1 % and 10 %", nigh: "arc", rival: "arc", permille: &[10, 100], goal: 1.0 },
-    Case { name: "sweep of 12 sizes, LRU", nigh: "lru", rival: "lru", permille: SWEEP, goal: 20.0 },
+    Case { name: "sweep of 12 sizes, LRU (1)", nigh: "lru", rival: "lru", permille: SWEEP, goal: 20.0 },
     Case { name: "sweep of 12 sizes, LIRS", nigh: "lirs", rival: "lirs", permille: SWEEP, goal: 20.0 },
 ];
 
@@ -61,6 +61,7 @@ pub(crate) fn run(rounds: usize, references: u64) -> anyhow::Result<()> {
             case.goal
         );
     }
+    println!("(1) nigh counts LRU's hits at all sizes in one pass");
     Ok(())
 }
 

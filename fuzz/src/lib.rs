@@ -3,12 +3,23 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use nigh_trace::{Error, ReadOptions, Requests, from_reader};
+use nigh_trace::{Error, Opened, ReadOptions, Requests, from_reader, open};
 
 /// Reads `content` to its end or its first error: no panic, every request ends below 2^64 bytes, and a trace read to
 /// its end has at least one.
 pub fn read(content: &[u8], options: &ReadOptions) {
-    match from_reader(Cursor::new(content.to_owned()), Path::new("fuzz"), options) {
+    check(from_reader(Cursor::new(content.to_owned()), Path::new("fuzz"), options));
+}
+
+/// The same for formats that are read from a file only.
+pub fn read_file(content: &[u8], options: &ReadOptions) {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(&file, content).expect("room for a temporary file");
+    check(open(file.path(), options));
+}
+
+fn check(opened: Result<Opened, Error>) {
+    match opened {
         Ok(opened) => {
             assert!(opened.block_bytes > 0);
             if let Err(error) = drain(opened.requests) {

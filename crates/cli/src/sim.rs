@@ -19,6 +19,9 @@ pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve
 /// The sizes unless any are given, in shares of the distinct blocks.
 const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];
 
+/// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
+const LRU_SIZES_IN_ONE_PASS: usize = 8;
+
 /// How often a policy's internals are read for the page.
 const INTERNALS_POINTS: usize = 500;
 
@@ -74,7 +77,7 @@ pub(crate) struct Source {
 pub(crate) struct Plan {
     pub(crate) specs: Vec<Spec>,
     pub(crate) sizes: Vec<Sizes>,
-    /// Whether LRU gets its exact curve of all sizes.
+    /// Whether LRU's exact curve of all sizes is a result.
     pub(crate) exact_lru: bool,
     /// The size whose replays record internals.
     pub(crate) internals: Option<Sizes>,
@@ -230,7 +233,8 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
     };
 
-    let is_exact = |spec: &Spec| plan.exact_lru && spec.name() == "lru";
+    let in_one_pass = plan.exact_lru || sizes.len() >= LRU_SIZES_IN_ONE_PASS;
+    let is_exact = |spec: &Spec| in_one_pass && spec.name() == "lru";
     let mut jobs = Vec::new();
     for spec in plan.specs.iter().filter(|spec| !is_exact(spec)) {
         for &size in &sizes {
@@ -255,7 +259,9 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         if is_exact(spec) {
             let curve = curve.as_ref().expect("it was asked for");
             results.results.extend(sizes.iter().map(|&size| row_of_curve(references, curve, size)));
-            results.curves.push(all_sizes(references, curve));
+            if plan.exact_lru {
+                results.curves.push(all_sizes(references, curve));
+            }
             continue;
         }
         for ((size, job), run) in runs.by_ref().take(sizes.len()) {

@@ -5,6 +5,7 @@
 //! were invalidated, replaces nothing; all else holds.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -157,7 +158,7 @@ impl Policy for Car {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.referenced[slot.index()]);
+        prefetch(&self.referenced, slot.index());
     }
 
     fn check(&self) {

@@ -9,6 +9,7 @@
 //! `first=1`.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -89,7 +90,7 @@ impl Policy for Clock {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.referenced[slot.index()]);
+        prefetch(&self.referenced, slot.index());
     }
 
     fn check(&self) {

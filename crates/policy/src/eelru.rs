@@ -12,6 +12,7 @@
 //! * Without room for all its ghosts the axis forgets the one evicted first, and what is less recent moves up.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -327,7 +328,7 @@ impl Policy for Eelru {
     fn warm(&self, slot: Slot) {
         self.recency.warm(slot);
         self.residency.warm(slot);
-        std::hint::black_box(self.region[slot.index()]);
+        prefetch(&self.region, slot.index());
     }
 
     fn check(&self) {

@@ -7,6 +7,7 @@
 //! Invalidation, which the paper does not have, moves the sections' boundaries down the stack.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -222,7 +223,8 @@ impl Policy for Fbr {
     fn warm(&self, slot: Slot) {
         self.stack.warm(slot);
         self.chain.warm(slot);
-        std::hint::black_box((self.section[slot.index()], self.count[slot.index()]));
+        prefetch(&self.section, slot.index());
+        prefetch(&self.count, slot.index());
     }
 
     fn check(&self) {

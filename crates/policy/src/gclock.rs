@@ -9,6 +9,7 @@
 //! the search for a victim short: 5 is that of PostgreSQL's buffer manager.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -97,7 +98,7 @@ impl Policy for GClock {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.count[slot.index()]);
+        prefetch(&self.count, slot.index());
     }
 
     fn check(&self) {

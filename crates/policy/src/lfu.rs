@@ -4,6 +4,7 @@
 //! list, by count and then by recency, so that a hit moves a block only past those with the same count: O(1).
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -150,7 +151,7 @@ impl Policy for Lfu {
     #[inline(always)]
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
-        std::hint::black_box(self.group[slot.index()]);
+        prefetch(&self.group, slot.index());
     }
 
     fn check(&self) {

@@ -21,6 +21,8 @@ pub mod lru;
 pub mod lru_2;
 pub mod mq;
 pub mod opt;
+mod prefetch;
+pub mod recency;
 mod registry;
 pub mod s3_fifo;
 pub mod sieve;

@@ -3,8 +3,9 @@
 //! Stack S, list Q and the three cases of a reference are those of section 2.3.3. Where the text leaves a choice, or
 //! this file deviates:
 //!
-//! * A reference that repeats the one before it changes nothing, which is the rule of the authors' own program and
-//!   stands behind the published figures: it would make an HIR block LIR whose only re-use is the same operation.
+//! * A reference that repeats the one before it changes nothing. That is the rule of the authors' own program, which
+//!   stands behind the published figures; Figure 2.2 (c) counts it. On the authors' traces, where repeats are rare, the
+//!   rule is worth at most 0.15 points.
 //! * L_hirs is 1 % of the cache and at least 2 blocks (2.4.1), L_lirs at least 1. So a cache of 2 blocks has one of
 //!   each, and a cache of 1 block has no LIR block: S stays empty, and the single block of Q is replaced at each miss.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
@@ -15,27 +16,24 @@
 //!   smaller by their number.
 //! * With a `threshold` above 100 % of R_max (2.4.4.2) the blocks that pruning removes from S stay behind as its
 //!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
-//!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it, and
-//!   the ghost that is removed is the one evicted longest ago.
+//!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
 
-use crate::list::{Links, List};
+use crate::recency::{LOOK, Order, Places};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
-// The state of a slot: one of four, and flags. A block that is neither resident nor a ghost is HIR, but not known.
-const UNKNOWN: u8 = 0;
-const LIR: u8 = 1;
+// Tags in S. A block that is neither resident nor a ghost is HIR, but not known.
+const UNKNOWN: u32 = 0;
+const LIR: u32 = 1;
 /// HIR and resident: in Q, and in S or not.
-const HIR: u8 = 2;
-/// HIR and not resident: in S.
-const GHOST: u8 = 3;
-const STATUS: u8 = 3;
-/// In S or its extension.
-const STACKED: u8 = 4;
-/// In the extension of S.
-const BELOW: u8 = 8;
-/// Of a recency below the threshold; used where that is smaller than R_max.
-const NEAR: u8 = 16;
+const HIR: u32 = 2;
+/// HIR and not resident: in S or its extension.
+const GHOST: u32 = 3;
+
+/// The hand of S at the LIR block at the bottom; where there is none, S is empty.
+const BOTTOM: usize = 0;
+/// The hand of S before which there is no ghost.
+const GHOSTS: usize = 1;
 
 const NONE: u32 = u32::MAX;
 
@@ -53,30 +51,21 @@ enum Threshold {
 
 /// Low inter-reference recency set.
 pub struct Lirs {
-    states: Vec<u8>,
-    stack_links: Links,
-    /// S with its top in front, and behind its bottom its extension.
-    stack: List,
-    /// Links of all that follows.
-    links: Links,
-    /// Q.
-    queue: List,
-    /// Ghosts, the one evicted longest ago in front.
-    ghosts: List,
+    places: Places<2>,
+    /// S with its top as the latest, and before its bottom its extension.
+    stack: Order<0, 2>,
+    /// Q with its end as the latest.
+    queue: Order<1, 0>,
     /// Slots to be handed back.
-    forgotten: List,
+    forgotten: Vec<Slot>,
     threshold: Threshold,
     /// The slot of the last reference.
     last: u32,
-    /// The LIR block at the bottom of S; where there is none, S is empty.
-    bottom: u32,
-    /// Blocks in the extension of S.
-    below: u32,
-    /// Blocks that are NEAR, and the one of them nearest to the bottom.
-    near: u32,
-    near_edge: u32,
+    /// Entries of S without its extension.
+    in_stack: u32,
     lir: u32,
     lir_most: u32,
+    ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
 }
@@ -121,24 +110,17 @@ impl Configured for Lirs {
             Some(multiple) => Threshold::Above(multiple),
             None => Threshold::None,
         };
-        let (stack_links, [stack]) = Links::new(setup.slots);
-        let (links, [queue, ghosts, forgotten]) = Links::new(setup.slots);
         Ok(Lirs {
-            states: vec![UNKNOWN; setup.slots as usize],
-            stack_links,
-            stack,
-            links,
-            queue,
-            ghosts,
-            forgotten,
+            places: Places::new(setup.slots),
+            stack: Order::new(matches!(threshold, Threshold::Below(_))),
+            queue: Order::new(false),
+            forgotten: Vec::new(),
             threshold,
             last: NONE,
-            bottom: NONE,
-            below: 0,
-            near: 0,
-            near_edge: NONE,
+            in_stack: 0,
             lir: 0,
             lir_most: capacity - hir,
+            ghosts: 0,
             ghosts_most: setup.ghosts,
             stack_most,
         })
@@ -147,190 +129,146 @@ impl Configured for Lirs {
 
 impl Lirs {
     #[inline(always)]
-    fn status(&self, slot: Slot) -> u8 {
-        self.states[slot.index()] & STATUS
+    fn status(&self, slot: Slot) -> u32 {
+        self.stack.tag(&self.places, slot)
     }
 
     #[inline(always)]
-    fn is(&self, slot: Slot, flag: u8) -> bool {
-        self.states[slot.index()] & flag != 0
-    }
-
-    #[inline(always)]
-    fn set_status(&mut self, slot: Slot, status: u8) {
-        let state = &mut self.states[slot.index()];
-        *state = *state & !STATUS | status;
+    fn extended(&self) -> bool {
+        matches!(self.threshold, Threshold::Above(_))
     }
 
     /// Whether `slot`, which is HIR and known, becomes LIR by this reference.
     #[inline(always)]
     fn becomes_lir(&self, slot: Slot) -> bool {
+        let stacked = self.stack.contains(&self.places, slot);
         match self.threshold {
             // A block in S has a recency, which is its new IRR, below that of the LIR block at the bottom (2.3.2).
-            Threshold::RMax | Threshold::Above(_) => self.is(slot, STACKED),
-            Threshold::Below(_) => self.is(slot, NEAR),
+            Threshold::RMax | Threshold::Above(_) => stacked,
+            Threshold::Below(share) => {
+                stacked && f64::from(self.stack.after(&self.places, slot)) < share * f64::from(self.in_stack - 1)
+            }
             Threshold::None => true,
         }
     }
 
     /// Moves `slot` to the top of S, or puts it there.
     #[inline(always)]
-    fn to_top(&mut self, slot: Slot) {
-        if !self.is(slot, STACKED) {
-            self.states[slot.index()] |= STACKED;
-            self.stack.push_front(&mut self.stack_links, slot);
+    fn put_on_top(&mut self, slot: Slot, status: u32) {
+        if self.in_stack == 0 {
+            self.stack.set_hand(BOTTOM, self.stack.head());
+        }
+        if self.stack.contains(&self.places, slot) {
+            let place = self.stack.place(&self.places, slot);
+            let below = self.extended() && self.stack.before(place, self.stack.hand(BOTTOM));
+            self.in_stack += u32::from(below);
+            self.stack.refresh(&mut self.places, slot, status);
         } else {
-            if self.is(slot, BELOW) {
-                self.states[slot.index()] &= !BELOW;
-                self.below -= 1;
-            }
-            if let Threshold::Below(_) = self.threshold {
-                self.leave_near(slot);
-            }
-            self.stack.move_to_front(&mut self.stack_links, slot);
-        }
-        if let Threshold::Below(_) = self.threshold {
-            self.states[slot.index()] |= NEAR;
-            self.near += 1;
-            if self.near == 1 {
-                self.near_edge = slot.0;
-            }
-        }
-    }
-
-    /// Takes `slot` out of S or its extension.
-    #[inline(always)]
-    fn unstack(&mut self, slot: Slot) {
-        self.below -= u32::from(self.is(slot, BELOW));
-        self.leave_near(slot);
-        self.states[slot.index()] &= STATUS;
-        self.stack.unlink(&mut self.stack_links, slot);
-    }
-
-    #[inline(always)]
-    fn leave_near(&mut self, slot: Slot) {
-        if self.is(slot, NEAR) {
-            self.states[slot.index()] &= !NEAR;
-            self.near -= 1;
-            if self.near_edge == slot.0 {
-                self.near_edge = self.stack.before(&self.stack_links, slot).map_or(NONE, |slot| slot.0);
-            }
-        }
-    }
-
-    /// Makes those blocks NEAR whose recency is below the share of R_max, which changed by a few.
-    fn adjust_near(&mut self) {
-        let Threshold::Below(share) = self.threshold else { return };
-        let near = (share * f64::from(self.stack.len().saturating_sub(1))).ceil() as u32;
-        while self.near < near {
-            let next = match self.near_edge {
-                NONE => self.stack.front(&self.stack_links),
-                edge => self.stack.after(&self.stack_links, Slot(edge)),
-            };
-            let next = next.expect("fewer blocks are near than in S");
-            self.states[next.index()] |= NEAR;
-            self.near_edge = next.0;
-            self.near += 1;
-        }
-        while self.near > near {
-            self.leave_near(Slot(self.near_edge));
+            self.in_stack += 1;
+            self.stack.push(&mut self.places, slot, status);
         }
     }
 
     /// Takes an HIR block out of S or its extension.
     #[inline(always)]
     fn drop_hir(&mut self, slot: Slot) {
-        self.unstack(slot);
         if self.status(slot) == GHOST {
-            self.set_status(slot, UNKNOWN);
-            self.ghosts.unlink(&mut self.links, slot);
-            self.forgotten.push_back(&mut self.links, slot);
+            self.stack.leave(&mut self.places, slot, UNKNOWN);
+            self.ghosts -= 1;
+            self.forgotten.push(slot);
+        } else {
+            self.stack.leave(&mut self.places, slot, HIR);
         }
     }
 
-    /// "Removes the HIR blocks in the bottom of the stack until an LIR block sits in the stack bottom" (2.3.3), where
-    /// `bottom` is what is now at the bottom.
-    #[inline(always)]
-    fn prune(&mut self, mut bottom: Option<Slot>) {
-        let extended = matches!(self.threshold, Threshold::Above(_));
-        while let Some(slot) = bottom
-            && self.status(slot) != LIR
-        {
-            bottom = self.stack.before(&self.stack_links, slot);
-            if extended {
-                self.put_below(slot);
-            } else {
-                self.drop_hir(slot);
+    /// "Removes the HIR blocks in the bottom of the stack until an LIR block sits in the stack bottom" (2.3.3).
+    #[inline]
+    fn prune(&mut self) {
+        let extended = self.extended();
+        let mut base = self.stack.hand(BOTTOM);
+        let bottom = 'found: loop {
+            let mut live = self.stack.live(&self.places, base);
+            while live != 0 && self.in_stack > 0 {
+                let place = self.stack.ahead(base, live.trailing_zeros());
+                let slot = self.stack.slot(place);
+                if self.status(slot) == LIR {
+                    break 'found place;
+                }
+                self.in_stack -= 1;
+                if !extended {
+                    self.drop_hir(slot);
+                }
+                live &= live - 1;
             }
-        }
-        self.bottom = bottom.map_or(NONE, |slot| slot.0);
+            if self.in_stack == 0 {
+                break self.stack.head();
+            }
+            base = self.stack.ahead(base, LOOK);
+        };
+        self.stack.set_hand(BOTTOM, bottom);
         if extended {
             self.trim();
+        } else {
+            self.stack.set_tail(bottom);
         }
-    }
-
-    #[inline(always)]
-    fn put_below(&mut self, slot: Slot) {
-        self.states[slot.index()] |= BELOW;
-        self.below += 1;
     }
 
     /// Shortens the extension to blocks with a recency below the threshold.
     fn trim(&mut self) {
         let Threshold::Above(multiple) = self.threshold else { return };
-        let r_max = (self.stack.len() - self.below).saturating_sub(1);
-        let limit = multiple * f64::from(r_max);
-        while self.below > 0 && f64::from(self.stack.len() - 1) >= limit {
-            let last = self.stack.back(&self.stack_links).expect("the extension is not empty");
-            self.drop_hir(last);
+        let limit = multiple * f64::from(self.in_stack.saturating_sub(1));
+        let mut place = self.stack.tail();
+        while self.stack.len() > self.in_stack && f64::from(self.stack.len() - 1) >= limit {
+            if let Some(slot) = self.stack.at(&self.places, place) {
+                self.drop_hir(slot);
+            }
+            place = self.stack.ahead(place, 1);
         }
+        self.stack.set_tail(place);
     }
 
     /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
-        let oldest = self.ghosts.front(&self.links).expect("S has no other block that it could lose");
-        self.drop_hir(oldest);
+        let mut place = self.stack.hand(GHOSTS);
+        let slot = loop {
+            match self.stack.at(&self.places, place) {
+                Some(slot) if self.status(slot) == GHOST => break slot,
+                _ => place = self.stack.ahead(place, 1),
+            }
+        };
+        self.stack.set_hand(GHOSTS, place);
+        self.in_stack -= u32::from(!self.stack.before(place, self.stack.hand(BOTTOM)));
+        self.drop_hir(slot);
     }
 
     /// Gives LIR status to `slot` and puts it on top of S; where there are too many LIR blocks then, the one at the
     /// bottom becomes HIR.
     #[inline(always)]
     fn become_lir(&mut self, slot: Slot) {
-        self.set_status(slot, LIR);
-        self.to_top(slot);
+        self.put_on_top(slot, LIR);
         self.lir += 1;
-        if self.bottom == NONE {
-            self.bottom = slot.0;
-        }
         if self.lir > self.lir_most {
             // "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack
             // pruning is then conducted." (2.3.3, cases 2 and 3)
-            let bottom = Slot(self.bottom);
-            let above = self.stack.before(&self.stack_links, bottom);
+            let bottom = self.stack.slot(self.stack.hand(BOTTOM));
             self.lir -= 1;
-            self.set_status(bottom, HIR);
-            self.queue.push_back(&mut self.links, bottom);
-            if let Threshold::Above(_) = self.threshold {
-                self.put_below(bottom);
-            } else {
-                self.unstack(bottom);
-            }
-            self.prune(above);
+            self.stack.set_tag(&mut self.places, bottom, HIR);
+            self.queue.push(&mut self.places, bottom, 0);
+            self.prune();
         }
-        self.adjust_near();
     }
 
     /// Puts `slot`, which is resident HIR, on top of S.
     #[inline(always)]
     fn remain_hir(&mut self, slot: Slot) {
         if self.lir == 0 {
+            self.stack.set_tag(&mut self.places, slot, HIR);
             return;
         }
-        self.to_top(slot);
+        self.put_on_top(slot, HIR);
         if self.stack.len() > self.stack_most {
             self.forget_oldest();
         }
-        self.adjust_near();
     }
 }
 
@@ -344,21 +282,19 @@ impl Policy for Lirs {
         if self.status(slot) == LIR {
             // Case 1: "We move it to the top of the stack S. If the LIR block is originally located at the bottom of
             // the stack, we conduct a stack pruning."
-            let above = self.stack.before(&self.stack_links, slot);
-            self.to_top(slot);
-            if slot.0 == self.bottom && above.is_some() {
-                self.prune(above);
+            let at_bottom = self.stack.place(&self.places, slot) == self.stack.hand(BOTTOM);
+            self.stack.refresh(&mut self.places, slot, LIR);
+            if at_bottom {
+                self.prune();
             }
-            self.adjust_near();
         } else if self.lir < self.lir_most || self.becomes_lir(slot) {
             // Case 2 (1): "If X is in the stack S, we change its status to LIR. This block is also removed from list
             // Q."
-            self.queue.unlink(&mut self.links, slot);
+            self.queue.leave(&mut self.places, slot, 0);
             self.become_lir(slot);
         } else {
             // Case 2 (2): "If X is not in the stack S, we leave its status in HIR and move it to the end of list Q."
-            self.queue.unlink(&mut self.links, slot);
-            self.queue.push_back(&mut self.links, slot);
+            self.queue.refresh(&mut self.places, slot, 0);
             self.remain_hir(slot);
         }
     }
@@ -366,36 +302,36 @@ impl Policy for Lirs {
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
-        let victim = self.queue.pop_front(&mut self.links).expect("the LIR blocks do not fill a cache");
-        if !self.is(victim, STACKED) {
-            self.set_status(victim, UNKNOWN);
-            self.forgotten.push_back(&mut self.links, victim);
-            return victim;
+        let victim = self.queue.pop(&mut self.places).expect("the LIR blocks do not fill a cache");
+        if self.stack.contains(&self.places, victim) {
+            self.stack.set_tag(&mut self.places, victim, GHOST);
+            self.ghosts += 1;
+            // In S itself the ghosts are in the order in which they leave Q.
+            let place = self.stack.place(&self.places, victim);
+            if self.extended() && self.stack.before(place, self.stack.hand(GHOSTS)) {
+                self.stack.set_hand(GHOSTS, place);
+            }
+        } else {
+            self.stack.set_tag(&mut self.places, victim, UNKNOWN);
+            self.forgotten.push(victim);
         }
-        self.set_status(victim, GHOST);
-        self.ghosts.push_back(&mut self.links, victim);
         victim
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.last = slot.0;
-        let ghost = self.status(slot) == GHOST;
-        if ghost {
-            self.ghosts.unlink(&mut self.links, slot);
-        }
+        self.ghosts -= u32::from(self.status(slot) == GHOST);
         if self.lir < self.lir_most || self.becomes_lir(slot) {
             // Case 3 (1): "If X is in the stack S, we change its status to LIR."
             self.become_lir(slot);
         } else {
             // Case 3 (2): "If X is not in the stack S, we leave its status in HIR and place it at the end of list Q."
-            self.set_status(slot, HIR);
-            self.queue.push_back(&mut self.links, slot);
+            self.queue.push(&mut self.places, slot, 0);
             self.remain_hir(slot);
         }
-        if self.ghosts.len() > self.ghosts_most {
+        if self.ghosts > self.ghosts_most {
             self.forget_oldest();
-            self.adjust_near();
         }
     }
 
@@ -405,89 +341,76 @@ impl Policy for Lirs {
         }
         match self.status(slot) {
             LIR => self.lir -= 1,
-            HIR => self.queue.unlink(&mut self.links, slot),
-            _ => self.ghosts.unlink(&mut self.links, slot),
+            HIR => self.queue.leave(&mut self.places, slot, 0),
+            _ => self.ghosts -= 1,
         }
-        if self.is(slot, STACKED) {
-            let above = self.stack.before(&self.stack_links, slot);
-            self.unstack(slot);
-            if slot.0 == self.bottom {
-                self.prune(above);
+        if self.stack.contains(&self.places, slot) {
+            let place = self.stack.place(&self.places, slot);
+            let bottom = self.stack.hand(BOTTOM);
+            self.in_stack -= u32::from(!self.stack.before(place, bottom));
+            self.stack.leave(&mut self.places, slot, UNKNOWN);
+            if place == bottom || self.extended() {
+                self.prune();
             }
-            self.trim();
-            self.adjust_near();
         }
-        self.states[slot.index()] = UNKNOWN;
+        self.stack.set_tag(&mut self.places, slot, UNKNOWN);
     }
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.pop_front(&mut self.links)
+        self.forgotten.pop()
     }
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        self.stack_links.warm(slot);
+        self.places.warm(slot);
     }
 
     fn check(&self) {
-        let stack = self.stack.checked(&self.stack_links);
-        let queue = self.queue.checked(&self.links);
-        let ghosts = self.ghosts.checked(&self.links);
-        let forgotten = self.forgotten.checked(&self.links);
-        let count = |set: &dyn Fn(u8) -> bool| self.states.iter().filter(|&&state| set(state)).count() as u32;
-        assert_eq!(count(&|state| state & STATUS == LIR), self.lir, "LIR blocks");
-        assert_eq!(count(&|state| state & STATUS == HIR), self.queue.len(), "resident HIR blocks, which are in Q");
-        assert_eq!(count(&|state| state & STATUS == GHOST), self.ghosts.len(), "ghosts");
-        assert_eq!(count(&|state| state & STACKED != 0), self.stack.len(), "entries of S");
-        assert_eq!(count(&|state| state & BELOW != 0), self.below, "entries of the extension of S");
-        assert_eq!(count(&|state| state & NEAR != 0), self.near, "blocks below the threshold");
-        assert!(stack.iter().all(|&slot| self.is(slot, STACKED)), "a block in S that does not know it");
+        let stack = self.stack.checked(&self.places);
+        let queue = self.queue.checked(&self.places);
+        let bottom = self.stack.hand(BOTTOM);
+        let split = stack.partition_point(|&slot| self.stack.before(self.stack.place(&self.places, slot), bottom));
+        let (below, inside) = stack.split_at(split);
+        let with = |status| stack.iter().copied().filter(move |&slot| self.status(slot) == status);
+        assert_eq!(inside.len(), self.in_stack as usize, "entries of S");
+        assert_eq!(with(LIR).count(), self.lir as usize, "LIR blocks, which are all in S");
+        assert_eq!(with(GHOST).count(), self.ghosts as usize, "ghosts, which are all in S or its extension");
+        assert_eq!(with(UNKNOWN).count(), 0, "a block in S that is not known");
         assert!(queue.iter().all(|&slot| self.status(slot) == HIR), "a block in Q that is not resident HIR");
-        assert!(ghosts.iter().all(|&slot| self.states[slot.index()] & (STATUS | STACKED) == GHOST | STACKED));
-        assert!(forgotten.iter().all(|&slot| self.states[slot.index()] == UNKNOWN), "a known block is forgotten");
+        assert!(with(HIR).all(|slot| self.queue.contains(&self.places, slot)), "a resident HIR block is in Q");
+        assert!(self.forgotten.iter().all(|&slot| self.status(slot) == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
-        assert!(self.ghosts.len() <= self.ghosts_most, "too many ghosts");
+        assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
         assert!(self.stack.len() <= self.stack_most, "S is longer than its limit");
-
-        let inside = stack.len() - self.below as usize;
-        assert!(stack[..inside].iter().all(|&slot| !self.is(slot, BELOW)), "a block of the extension inside S");
-        assert!(stack[inside..].iter().all(|&slot| self.status(slot) != LIR), "an LIR block in the extension");
-        assert_eq!(inside.checked_sub(1).map_or(NONE, |last| stack[last].0), self.bottom, "the bottom of S");
-        match stack.get(inside.wrapping_sub(1)) {
-            Some(&slot) => assert_eq!(self.status(slot), LIR, "the bottom of S is LIR"),
+        match inside.first() {
+            Some(&slot) => assert_eq!((self.status(slot), self.stack.place(&self.places, slot)), (LIR, bottom)),
             None => assert_eq!((self.lir, stack.len()), (0, 0), "S is empty where there is no LIR block"),
         }
-        let r_max = f64::from(inside.saturating_sub(1) as u32);
-        match self.threshold {
-            Threshold::Above(multiple) => {
-                let reach = f64::from(stack.len().saturating_sub(1) as u32);
-                assert!(self.below == 0 || reach < multiple * r_max, "the extension is too long");
-            }
-            _ => {
-                assert_eq!(self.below, 0, "an HIR block below the bottom of S");
-                let oldest_first = |status| stack.iter().rev().filter(move |&&slot| self.status(slot) == status);
-                assert!(oldest_first(GHOST).eq(&ghosts), "ghosts are in the order of S");
-                let both = queue.iter().filter(|&&slot| self.is(slot, STACKED));
-                assert!(oldest_first(HIR).eq(both), "S and Q have their common blocks in one order");
-            }
-        }
-        if let Threshold::Below(share) = self.threshold {
-            for (recency, &slot) in stack.iter().enumerate() {
-                assert_eq!(
-                    self.is(slot, NEAR),
-                    f64::from(recency as u32) < share * r_max,
-                    "below the threshold or not"
-                );
-            }
+        assert!(below.iter().all(|&slot| self.status(slot) != LIR), "an LIR block below the bottom of S");
+        let hand = self.stack.hand(GHOSTS);
+        let missed = |slot| self.stack.before(self.stack.place(&self.places, slot), hand);
+        assert!(!with(GHOST).any(missed), "a ghost before the hand that looks for them");
+        if let Threshold::Above(multiple) = self.threshold {
+            let (reach, r_max) = (stack.len().saturating_sub(1) as f64, inside.len().saturating_sub(1) as f64);
+            assert!(below.is_empty() || reach < multiple * r_max, "the extension is too long");
+        } else {
+            assert!(below.is_empty(), "an HIR block below the bottom of S");
+            let both = queue.iter().copied().filter(|&slot| self.stack.contains(&self.places, slot));
+            assert!(both.eq(with(HIR)), "S and Q have their common blocks in one order");
+            let from_ghosts = stack.iter().rev().skip_while(|&&slot| self.status(slot) != GHOST);
+            assert!(
+                !from_ghosts.into_iter().any(|&slot| self.status(slot) == HIR),
+                "a resident HIR block below a ghost"
+            );
         }
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
-        report("stack", (self.stack.len() - self.below).into());
+        report("stack", self.in_stack.into());
         report("lir", self.lir.into());
         report("hir_resident", self.queue.len().into());
-        report("ghosts", self.ghosts.len().into());
+        report("ghosts", self.ghosts.into());
     }
 }
 
@@ -521,9 +444,9 @@ mod tests {
         }
 
         /// S from its top, each block with its status, and Q from its front.
-        fn state(&self) -> (Vec<(Slot, u8)>, Vec<Slot>) {
-            let stack = self.stack.checked(&self.stack_links);
-            (stack.into_iter().map(|slot| (slot, self.status(slot))).collect(), self.queue.checked(&self.links))
+        fn state(&self) -> (Vec<(Slot, u32)>, Vec<Slot>) {
+            let stack = self.stack.checked(&self.places);
+            (stack.into_iter().rev().map(|slot| (slot, self.status(slot))).collect(), self.queue.checked(&self.places))
         }
     }
 

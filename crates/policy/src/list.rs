@@ -4,6 +4,7 @@
 //! Each list of the family is a ring through a sentinel, so linking and unlinking never branch.
 
 use crate::Slot;
+use crate::prefetch::prefetch;
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -32,7 +33,7 @@ impl Links {
     /// Loads the links of `slot` into the processor's cache.
     #[inline(always)]
     pub fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.links[slot.index()].next);
+        prefetch(&self.links, slot.index());
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@
 //! LRFU depends on a lambda that suits the trace and the cache size, and there is none that suits all: the default is
 //! ours. With it, a cache of more than some ten thousand blocks evicts almost as LRU does and wants a smaller lambda.
 
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -174,7 +175,9 @@ impl Policy for Lrfu {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box((self.position[slot.index()], self.last[slot.index()], self.older[slot.index()]));
+        prefetch(&self.position, slot.index());
+        prefetch(&self.last, slot.index());
+        prefetch(&self.older, slot.index());
     }
 
     fn check(&self) {

@@ -14,6 +14,7 @@
 
 use crate::heap::Heap;
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -216,8 +217,8 @@ impl Policy for Lru2 {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.times[slot.index()].last);
-        std::hint::black_box(self.state[slot.index()]);
+        prefetch(&self.times, slot.index());
+        prefetch(&self.state, slot.index());
     }
 
     fn check(&self) {

@@ -8,6 +8,7 @@
 //!   reference count is asked for.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -172,7 +173,9 @@ impl Policy for Mq {
     #[inline(always)]
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
-        std::hint::black_box((self.queue[slot.index()], self.references[slot.index()], self.expires[slot.index()]));
+        prefetch(&self.queue, slot.index());
+        prefetch(&self.references, slot.index());
+        prefetch(&self.expires, slot.index());
     }
 
     fn check(&self) {

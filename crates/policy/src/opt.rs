@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -122,7 +123,7 @@ impl Policy for Opt {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.next[slot.index()]);
+        prefetch(&self.next, slot.index());
     }
 
     fn check(&self) {

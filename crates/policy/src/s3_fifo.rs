@@ -8,6 +8,7 @@
 //! * A block referenced while it is a ghost leaves the ghost queue before the victim enters it.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -177,7 +178,7 @@ impl Policy for S3Fifo {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.state[slot.index()].freq);
+        prefetch(&self.state, slot.index());
     }
 
     fn check(&self) {

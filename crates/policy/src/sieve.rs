@@ -2,6 +2,7 @@
 //! it last passed. Unlike CLOCK, blocks that stay keep their places, and new ones enter at the head, not at the hand.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -93,7 +94,7 @@ impl Policy for Sieve {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.visited[slot.index()]);
+        prefetch(&self.visited, slot.index());
     }
 
     fn check(&self) {

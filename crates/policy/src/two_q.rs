@@ -5,6 +5,7 @@
 //! not say when it leaves. The paper compares lengths with shares of the cache, so the shares are rounded down here.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -133,7 +134,7 @@ impl Policy for TwoQ {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        std::hint::black_box(self.queue[slot.index()]);
+        prefetch(&self.queue, slot.index());
         self.links.warm(slot);
     }
 

@@ -14,6 +14,7 @@
 //! has forgotten. [`mix`] is the hash.
 
 use crate::list::{Links, List};
+use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Block, Policy, Slot};
 
@@ -229,7 +230,8 @@ impl Policy for WTinyLfu {
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
         let hash = self.hash[slot.index()];
-        std::hint::black_box((self.list[slot.index()], self.sketch.lines[self.sketch.line(hash)].0[0]));
+        prefetch(&self.list, slot.index());
+        prefetch(&self.sketch.lines, self.sketch.line(hash));
     }
 
     fn check(&self) {

@@ -153,14 +153,31 @@ fn multi1_arc() {
     compare("arc", &multi1, &MULTI1, &MULTI1_ARC, |_| 0.25);
 }
 
+/// On a loop LIRS follows OPT, CLOCK-Pro is "a little lower than LIRS" (3.4.1), and LRU hits only where the loop fits.
 #[test]
 fn loops() {
-    for name in ["cs", "gli"] {
+    for (name, loop_length, below_opt) in [("cs", 1400, 1.6), ("gli", 0, 4.8)] {
         let Some(references) = trace("loops", name) else { return };
         for size in (200..=1400).step_by(200) {
             let at = |spec| hit_ratio(spec, size, &references);
-            let (opt, lirs, lru, clock_pro) = (opt(size, &references), at("lirs"), at("lru"), at("clock-pro"));
+            let (opt, lirs, clock_pro, lru) = (opt(size, &references), at("lirs"), at("clock-pro"), at("lru"));
             println!("{name} {size}: OPT {opt:.1}, LIRS {lirs:.1}, CLOCK-Pro {clock_pro:.1}, LRU {lru:.1}");
+            assert!(lirs <= opt && lirs >= opt - below_opt, "LIRS on {name} at {size}");
+            assert!(clock_pro <= opt && clock_pro >= lirs - 3.2, "CLOCK-Pro on {name} at {size}");
+            assert!(size >= loop_length || lru < 2.0, "LRU on {name} at {size}");
         }
+    }
+}
+
+/// "A LIRS algorithm with an indefinitely large threshold" is LRU, and comes close as the threshold grows (2.4.4.2).
+#[test]
+fn lirs_without_threshold_is_lru() {
+    let Some(multi1) = trace("lirs_without_threshold_is_lru", "multi1") else { return };
+    for size in MULTI1 {
+        let at = |spec: &str| hit_ratio(spec, size, &multi1);
+        let (lru, near) = (at("lru"), at("lirs:threshold=550%"));
+        let by_threshold = ["50%", "75%", "100%", "125%", "150%"].map(|share| at(&format!("lirs:threshold={share}")));
+        println!("{size}: 50..150%: {by_threshold:.1?}, 550%: {near:.1}, LRU {lru:.1}");
+        assert_eq!(at("lirs:threshold=none"), lru);
     }
 }

@@ -65,3 +65,23 @@ fn evicts_what_the_model_evicts() {
         }
     }
 }
+
+/// Blocks can be invalidated at any time, and ghosts have a limit, with any setting.
+#[test]
+fn settings_survive_invalidation() {
+    for spec in VARIANTS {
+        for seed in 0..SEEDS {
+            let blocks = 8 + seed % 60;
+            let capacity = 1 + (seed * 13 % blocks) as u32;
+            let references = workload::mixed(seed, blocks, 500);
+            let slots = if seed % 2 == 0 { Slots::Forever } else { Slots::Reused { ghosts: seed as u32 % 30 } };
+            let mut host = Host::new(spec, capacity, blocks as u32, slots, None);
+            for (at, &block) in references.iter().enumerate() {
+                host.access(block);
+                if at % 7 == 0 {
+                    host.remove(references[(at * 5) % references.len()]);
+                }
+            }
+        }
+    }
+}

@@ -15,8 +15,8 @@ pub(crate) struct Lirs {
     /// Resident HIR blocks, the front first.
     q: Vec<u64>,
     lir: BTreeSet<u64>,
-    /// Non-resident HIR blocks that are remembered, in the order in which they left the cache.
-    non_resident: Vec<u64>,
+    /// Non-resident HIR blocks that are remembered.
+    non_resident: BTreeSet<u64>,
     previous: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Lirs {
             s: Vec::new(),
             q: Vec::new(),
             lir: BTreeSet::new(),
-            non_resident: Vec::new(),
+            non_resident: BTreeSet::new(),
             previous: None,
         }
     }
@@ -55,13 +55,16 @@ impl Lirs {
         let inside = self.r_max().map_or(0, |r_max| r_max + 1);
         while self.s.len() > inside && !(self.threshold > Some(1.0) && self.in_reach(self.s.len() - 1)) {
             let block = self.s.pop().expect("longer than that");
-            self.non_resident.retain(|&other| other != block);
+            self.non_resident.remove(&block);
         }
     }
 
+    /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
-        let block = self.non_resident.remove(0);
-        self.s.retain(|&other| other != block);
+        let at =
+            self.s.iter().rposition(|block| self.non_resident.contains(block)).expect("S is longer than the cache");
+        let block = self.s.remove(at);
+        self.non_resident.remove(&block);
     }
 }
 
@@ -76,10 +79,10 @@ impl Model for Lirs {
             let victim = self.q.remove(0);
             evicted = Some(victim);
             if self.s.contains(&victim) {
-                self.non_resident.push(victim);
+                self.non_resident.insert(victim);
             }
         }
-        self.non_resident.retain(|&other| other != block);
+        self.non_resident.remove(&block);
 
         let irr = self.s.iter().position(|&other| other == block);
         let becomes_lir = self.lir.contains(&block)
@@ -111,6 +114,6 @@ impl Model for Lirs {
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {
-        self.non_resident.iter().copied().collect()
+        self.non_resident.clone()
     }
 }

@@ -18,6 +18,7 @@
 //! (`length`: one block), columns of other names are ignored, and integers may be of either width and sign as long as
 //! the values fit.
 
+mod pages;
 mod read;
 mod write;
 

@@ -8,20 +8,30 @@ use crate::{Field, Request};
 
 pub(super) struct Csv {
     output: Output,
+    line: Vec<u8>,
 }
 
 impl Csv {
     pub(super) fn new(mut output: Output) -> io::Result<Csv> {
         writeln!(output, "{}", Field::ALL.map(Field::name).join(","))?;
-        Ok(Csv { output })
+        Ok(Csv { output, line: Vec::new() })
     }
 }
 
 impl Sink for Csv {
     fn push(&mut self, request: &Request) -> Result<(), Failure> {
         let Request { time_ns, offset, length, volume, tenant, op, stream } = *request;
-        writeln!(self.output, "{time_ns},{},{volume},{offset},{length},{tenant},{stream}", op.name())?;
-        Ok(())
+        let mut number = itoa::Buffer::new();
+        self.line.clear();
+        self.line.extend_from_slice(number.format(time_ns).as_bytes());
+        self.line.push(b',');
+        self.line.extend_from_slice(op.name().as_bytes());
+        for value in [volume.into(), offset, length.into(), tenant.into(), stream] {
+            self.line.push(b',');
+            self.line.extend_from_slice(number.format(value).as_bytes());
+        }
+        self.line.push(b'\n');
+        Ok(self.output.write_all(&self.line)?)
     }
 
     fn finish(self: Box<Self>) -> io::Result<Output> {

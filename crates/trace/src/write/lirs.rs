@@ -26,7 +26,8 @@ impl Lirs {
 impl Sink for Lirs {
     fn push(&mut self, request: &Request) -> Result<(), Failure> {
         for block in self.numbering.blocks(request)? {
-            writeln!(self.output, "{block}")?;
+            self.output.write_all(itoa::Buffer::new().format(block).as_bytes())?;
+            self.output.write_all(b"\n")?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 const RECORD_BYTES: usize = 24;
 const BLOCK_AT: usize = 4;
+const BYTES_AT: usize = 12;
 const NEXT_AT: usize = 16;
 
 /// Records that are completed in one piece.
@@ -43,10 +44,11 @@ impl Sink for OracleGeneral {
         let seconds = u32::try_from(request.time_ns / SECOND_NS)
             .map_err(|_| Failure::Unrepresentable("a time of 2^32 seconds or more"))?;
         for block in self.numbering.blocks(request)? {
-            self.spool.write_all(&seconds.to_le_bytes())?;
-            self.spool.write_all(&block.to_le_bytes())?;
-            self.spool.write_all(&self.numbering.block_bytes.to_le_bytes())?;
-            self.spool.write_all(&(-1i64).to_le_bytes())?;
+            let mut record = [0; RECORD_BYTES];
+            record[..BLOCK_AT].copy_from_slice(&seconds.to_le_bytes());
+            record[BLOCK_AT..BYTES_AT].copy_from_slice(&block.to_le_bytes());
+            record[BYTES_AT..NEXT_AT].copy_from_slice(&self.numbering.block_bytes.to_le_bytes());
+            self.spool.write_all(&record)?;
             self.records += 1;
         }
         Ok(())
@@ -74,7 +76,7 @@ fn complete(spool: &mut File, records: u64) -> io::Result<()> {
         spool.read_exact(&mut piece)?;
         for (record, number) in piece.as_chunks_mut::<RECORD_BYTES>().0.iter_mut().rev().zip((1..=end as i64).rev()) {
             let mut block = [0; 8];
-            block.copy_from_slice(&record[BLOCK_AT..BLOCK_AT + 8]);
+            block.copy_from_slice(&record[BLOCK_AT..BYTES_AT]);
             let next = later.insert(u64::from_le_bytes(block), number).unwrap_or(-1);
             record[NEXT_AT..].copy_from_slice(&next.to_le_bytes());
         }

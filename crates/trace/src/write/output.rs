@@ -114,6 +114,10 @@ impl Write for Output {
         self.writer().write(bytes)
     }
 
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer().write_all(bytes)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.writer().flush()
     }
@@ -124,19 +128,16 @@ impl Target {
         if path == Path::new("-") {
             return Ok((Target::Stdout(io::stdout()), None));
         }
-        // The file behind a link is what is replaced, not the link.
-        let (path, permissions) = match fs::canonicalize(path) {
+        let (path, permissions) = match fs::metadata(path) {
+            Ok(existing) if !existing.is_file() => {
+                return Ok((Target::Stream(File::options().write(true).open(path)?), None));
+            }
+            // The file behind a link is what is replaced, not the link.
+            Ok(existing) => (fs::canonicalize(path)?, existing.permissions()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (path.to_owned(), Permissions::from_mode(NEW_FILE_MODE))
             }
             Err(error) => return Err(error),
-            Ok(existing) => {
-                let metadata = fs::metadata(&existing)?;
-                if !metadata.is_file() {
-                    return Ok((Target::Stream(File::options().write(true).open(existing)?), None));
-                }
-                (existing, metadata.permissions())
-            }
         };
         let folder = folder(&path).to_owned();
         let temporary = tempfile::Builder::new().prefix(".nigh-").permissions(permissions).tempfile_in(&folder)?;

@@ -8,6 +8,7 @@ use crate::{Op, Request};
 
 pub(super) const MICROSECOND_NS: u64 = 1000;
 const SECTOR_BYTES: u64 = 512;
+const RECORD_BYTES: usize = 32;
 
 /// Version 1, which stands in the upper 8 bits.
 const VERSION: u16 = 1 << 8;
@@ -42,15 +43,16 @@ impl Sink for Vscsi {
         if !request.offset.is_multiple_of(SECTOR_BYTES) {
             return Err(Failure::Unrepresentable("an offset that is not a multiple of 512 bytes"));
         }
-        let output = &mut self.output;
-        output.write_all(&self.serial.to_le_bytes())?;
-        output.write_all(&request.length.to_le_bytes())?;
         let scatter_gather_elements = 1u32;
-        output.write_all(&scatter_gather_elements.to_le_bytes())?;
-        output.write_all(&command(request.op).to_le_bytes())?;
-        output.write_all(&VERSION.to_le_bytes())?;
-        output.write_all(&(request.offset / SECTOR_BYTES).to_le_bytes())?;
-        output.write_all(&(request.time_ns / MICROSECOND_NS).to_le_bytes())?;
+        let mut record = [0; RECORD_BYTES];
+        record[0..4].copy_from_slice(&self.serial.to_le_bytes());
+        record[4..8].copy_from_slice(&request.length.to_le_bytes());
+        record[8..12].copy_from_slice(&scatter_gather_elements.to_le_bytes());
+        record[12..14].copy_from_slice(&command(request.op).to_le_bytes());
+        record[14..16].copy_from_slice(&VERSION.to_le_bytes());
+        record[16..24].copy_from_slice(&(request.offset / SECTOR_BYTES).to_le_bytes());
+        record[24..32].copy_from_slice(&(request.time_ns / MICROSECOND_NS).to_le_bytes());
+        self.output.write_all(&record)?;
         self.serial = self.serial.wrapping_add(1);
         Ok(())
     }

@@ -1,0 +1,229 @@
+//! The canonical form: what is written is read back, foreign files are taken or refused with a reason, damaged files
+//! are errors.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use nigh_trace::format::parquet::{ParquetReader, ParquetWriter};
+use nigh_trace::{Error, Op, Request, Requests, Result};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+fn random_requests(count: usize, seed: u64) -> Vec<Request> {
+    let mut random = Random::seed_from_u64(seed);
+    let mut time_ns = 0;
+    let mut requests: Vec<Request> = (0..count)
+        .map(|_| {
+            time_ns += random.random_range(0..1_000_000);
+            Request {
+                time_ns,
+                offset: random.random_range(0..1 << 40),
+                length: random.random_range(0..1 << 20),
+                volume: random.random_range(0..4),
+                tenant: random.random_range(0..100),
+                op: Op::ALL[random.random_range(0..4)],
+                stream: random.random(),
+            }
+        })
+        .collect();
+    let most = Request {
+        time_ns: u64::MAX,
+        offset: u64::MAX - u64::from(u32::MAX),
+        length: u32::MAX,
+        volume: u32::MAX,
+        tenant: u32::MAX,
+        op: Op::Flush,
+        stream: u64::MAX,
+    };
+    requests.extend([most, Request::default(), Request { offset: 1 << 63, ..most }]);
+    requests
+}
+
+fn write(path: &Path, requests: &[Request]) {
+    let mut writer = ParquetWriter::new(File::create(path).unwrap(), 512).unwrap();
+    requests.chunks(10_000).for_each(|chunk| writer.push(chunk).unwrap());
+    writer.finish().unwrap();
+}
+
+fn read(path: &Path) -> Result<Vec<Request>> {
+    let mut reader = ParquetReader::open(path, None)?;
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        reader.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(all);
+        }
+        all.append(&mut batch);
+        let progress = reader.progress().unwrap();
+        assert!((progress - all.len() as f64 / reader.rows() as f64).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn requests_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    for count in [0, 1, 4096, 5000, (1 << 20) + 10] {
+        let requests = random_requests(count, count as u64);
+        write(&path, &requests);
+        assert!(read(&path).unwrap() == requests, "{count} requests");
+    }
+    let reader = ParquetReader::open(&path, None).unwrap();
+    assert_eq!((reader.rows(), reader.block_bytes()), ((1 << 20) + 13, 512));
+    let opened = nigh_trace::open(&path, &nigh_trace::ReadOptions::default()).unwrap();
+    assert_eq!((opened.format, opened.block_bytes), (nigh_trace::Format::Parquet, 512));
+}
+
+#[test]
+fn the_file_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    write(&path, &random_requests((1 << 20) + 10, 1));
+    let file = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let metadata = file.metadata();
+    let groups: Vec<i64> = metadata.row_groups().iter().map(|group| group.num_rows()).collect();
+    assert_eq!(groups, [1 << 20, 13]);
+    let pairs = metadata.file_metadata().key_value_metadata().unwrap();
+    let pairs: Vec<_> = pairs.iter().map(|pair| (&pair.key[..], pair.value.as_deref().unwrap())).collect();
+    assert_eq!(pairs, [("nigh.schema", "1"), ("nigh.block_bytes", "512")]);
+}
+
+#[test]
+fn a_file_without_rows_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    write(&path, &[]);
+    assert!(matches!(read(&path), Err(Error::Empty { .. })));
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, File>;
+
+fn column<T: DataType>(group: &mut Group, values: &[T::T], levels: Option<&[i16]>) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, levels, None).unwrap();
+    column.close().unwrap();
+}
+
+/// Writes a file of one row group as another program might, and reads it.
+fn foreign(columns: &str, fill: impl Fn(&mut Group)) -> Result<Vec<Request>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("foreign.parquet");
+    let schema = Arc::new(parse_message_type(&format!("message foreign {{ {columns} }}")).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    fill(&mut group);
+    group.close().unwrap();
+    file.close().unwrap();
+    read(&path)
+}
+
+fn message(result: Result<Vec<Request>>) -> String {
+    let text = result.expect_err("it is not a trace").to_string();
+    text.split_once("foreign.parquet: ").expect("the message names the file").1.to_owned()
+}
+
+#[test]
+fn foreign_files_are_taken_with_fewer_columns_and_other_integers() {
+    let only_offset = foreign("required int64 offset;", |group| column::<Int64Type>(group, &[0, 8192], None));
+    let block = Request { length: 4096, ..Request::default() };
+    assert_eq!(only_offset.unwrap(), [block, Request { offset: 8192, ..block }]);
+
+    let columns = "optional binary op (UTF8); optional int64 tenant; required double other; required int32 offset;
+                   optional int64 time_ns (TIMESTAMP(NANOS, true)); optional int32 length (INTEGER(16, false));";
+    let requests = foreign(columns, |group| {
+        column::<ByteArrayType>(group, &["WRITE".into(), "read".into()], Some(&[1, 1]));
+        column::<Int64Type>(group, &[7, 4_294_967_295], Some(&[1, 1]));
+        column::<DoubleType>(group, &[0.5, 1.5], None);
+        column::<Int32Type>(group, &[512, 1024], None);
+        column::<Int64Type>(group, &[5, 6], Some(&[1, 1]));
+        column::<Int32Type>(group, &[100, 200], Some(&[1, 1]));
+    });
+    let first = Request { time_ns: 5, offset: 512, length: 100, tenant: 7, op: Op::Write, ..Request::default() };
+    let second =
+        Request { time_ns: 6, offset: 1024, length: 200, tenant: u32::MAX, op: Op::Read, ..Request::default() };
+    assert_eq!(requests.unwrap(), [first, second]);
+}
+
+#[test]
+fn foreign_files_are_refused_with_a_reason() {
+    let one_long = |group: &mut Group| column::<Int64Type>(group, &[-5], None);
+    let result = foreign("required int64 lba;", one_long);
+    assert_eq!(message(result), "no column `offset`; the columns are lba");
+    let result = foreign("required int64 offset;", one_long);
+    assert_eq!(message(result), "row 0: column `offset`: found -5, expected a number from 0 to 2^64 - 1");
+    let result = foreign("required double offset;", |group| column::<DoubleType>(group, &[1.0], None));
+    assert_eq!(message(result), "column `offset` has type DOUBLE, expected an integer of 32 or 64 bits");
+    let result = foreign("required group offset { required int64 low; }", one_long);
+    assert_eq!(message(result), "column `offset` has type list or struct, expected an integer of 32 or 64 bits");
+    let result = foreign("required int64 offset (TIMESTAMP(MICROS, true));", one_long);
+    assert!(message(result).starts_with("column `offset` has type INT64 (Timestamp("));
+    let result = foreign("required int64 time_ns (TIMESTAMP(MICROS, true)); required int64 offset;", |group| {
+        column::<Int64Type>(group, &[1], None);
+        column::<Int64Type>(group, &[1], None);
+    });
+    assert!(message(result).ends_with("expected an integer of 32 or 64 bits, or a timestamp in nanoseconds"));
+    let result = foreign("optional int64 offset;", |group| column::<Int64Type>(group, &[1], Some(&[1, 0])));
+    assert_eq!(message(result), "column `offset` has nulls");
+    let two = |group: &mut Group| {
+        column::<Int64Type>(group, &[1, 1 << 32], None);
+        column::<Int64Type>(group, &[1, 1], None);
+    };
+    let result = foreign("required int64 volume; required int64 offset;", two);
+    assert_eq!(message(result), "row 1: column `volume`: found 4294967296, expected a number from 0 to 2^32 - 1");
+    let result = foreign("required binary op (UTF8); required int64 offset;", |group| {
+        column::<ByteArrayType>(group, &[ByteArray::from("erase")], None);
+        column::<Int64Type>(group, &[1], None);
+    });
+    assert_eq!(message(result), "row 0: column `op`: found \"erase\", expected read, write, trim or flush");
+    let result = foreign("required int64 length; required int64 offset (INTEGER(64, false));", |group| {
+        column::<Int64Type>(group, &[4096], None);
+        column::<Int64Type>(group, &[-4096], None);
+    });
+    let expected = "found 18446744073709547520, expected a request that ends below 2^64 bytes";
+    assert_eq!(message(result), format!("row 0: column `offset`: {expected}"));
+    let result = foreign("required int64 op; required int64 offset;", two);
+    assert_eq!(message(result), "column `op` has type INT64, expected string");
+}
+
+#[test]
+fn truncated_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    write(&path, &random_requests(3000, 5));
+    let whole = fs::read(&path).unwrap();
+    for bytes in (0..whole.len()).step_by(97).chain(whole.len() - 100..whole.len()) {
+        fs::write(&path, &whole[..bytes]).unwrap();
+        assert!(matches!(read(&path), Err(Error::Parquet { .. })), "{bytes} of {} bytes", whole.len());
+    }
+}
+
+/// Changed bytes, everywhere in the file and above all in its footer, may make other requests or an error of it, but
+/// no panic.
+#[test]
+fn damaged_files_do_not_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    write(&path, &random_requests(500, 6));
+    let whole = fs::read(&path).unwrap();
+    let footer = u32::from_le_bytes(whole[whole.len() - 8..whole.len() - 4].try_into().unwrap()) as usize + 8;
+    let mut random = Random::seed_from_u64(11);
+    let mut errors = 0;
+    const ROUNDS: usize = 6000;
+    for round in 0..ROUNDS {
+        let mut bytes = whole.clone();
+        let from = if round % 3 == 0 { 0 } else { whole.len() - footer };
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(from..whole.len());
+            bytes[at] = random.random();
+        }
+        fs::write(&path, &bytes).unwrap();
+        errors += usize::from(read(&path).is_err());
+    }
+    assert!(errors > ROUNDS / 4, "only {errors} of {ROUNDS} damaged files were noticed");
+    println!("{errors} of {ROUNDS} damaged files were noticed");
+}
