@@ -481,10 +481,10 @@ mod tests {
 
     #[test]
     fn pieces_cover_the_range() {
-        let list = |range, size| pieces(range, size).collect::<Vec<_>>();
-        assert_eq!(list(0..10, 10), [0..10]);
-        assert_eq!(list(9..21, 10), [9..10, 10..20, 20..21]);
-        assert_eq!(list(10..20, 10), [10..20]);
-        assert_eq!(list(12..13, 10), [12..13]);
+        let list = |range, size| pieces(range, size).map(|piece| (piece.start, piece.end)).collect::<Vec<_>>();
+        assert_eq!(list(0..10, 10), [(0, 10)]);
+        assert_eq!(list(9..21, 10), [(9, 10), (10, 20), (20, 21)]);
+        assert_eq!(list(10..20, 10), [(10, 20)]);
+        assert_eq!(list(12..13, 10), [(12, 13)]);
     }
 }
