@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_has_libnbd, run};
+use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -100,10 +100,10 @@ fn refused(output: &Output) -> String {
     said
 }
 
-fn python(script: &str, arguments: &[&str]) {
+fn script(python: &str, script: &str, arguments: &[&str]) {
     let mut all = vec!["-c", script];
     all.extend(arguments);
-    assert_eq!(run("python3", &all).trim(), "done");
+    assert_eq!(run(python, &all).trim(), "done");
 }
 
 #[test]
@@ -253,16 +253,14 @@ fn written(length: usize, pattern: u8) -> Vec<u8> {
 #[test]
 fn sigterm_loses_nothing_and_exports_never_mix() {
     let test = "sigterm_loses_nothing_and_exports_never_mix";
-    if !python_has_libnbd(test) {
-        return;
-    }
+    let Some(python) = python_with_libnbd(test) else { return };
     let folder = Folder::new();
     let images = ["a", "b"].map(|name| folder.empty_image(name, 32 * MIB));
     let server = folder.serve(&[&format!("a={}", images[0]), &format!("b={}", images[1])]);
     let uris = ["a", "b"].map(|name| server.uri(name));
     std::thread::scope(|scope| {
         for (uri, pattern) in uris.iter().zip(["A", "B"]) {
-            scope.spawn(move || python(WRITE, &[uri, pattern, "no"]));
+            scope.spawn(move || script(python, WRITE, &[uri, pattern, "no"]));
         }
     });
     server.end();
@@ -274,16 +272,14 @@ fn sigterm_loses_nothing_and_exports_never_mix() {
 #[test]
 fn sigkill_loses_only_what_was_not_flushed() {
     let test = "sigkill_loses_only_what_was_not_flushed";
-    if !python_has_libnbd(test) {
-        return;
-    }
+    let Some(python) = python_with_libnbd(test) else { return };
     let folder = Folder::new();
     let image = folder.empty_image("image", 8 * MIB);
     let server = folder.serve(&[&format!("disk={image}")]);
-    python(WRITE, &[&server.uri("disk"), "F", "flush"]);
+    script(python, WRITE, &[&server.uri("disk"), "F", "flush"]);
     let flushed = written(8 << 20, b'F');
     assert!(std::fs::read(&image).unwrap() == flushed, "a flush wrote less than everything");
-    python(WRITE, &[&server.uri("disk"), "U", "no"]);
+    script(python, WRITE, &[&server.uri("disk"), "U", "no"]);
     server.kill();
     let unflushed = written(8 << 20, b'U');
     let found = std::fs::read(&image).unwrap();
@@ -299,9 +295,7 @@ fn sigkill_loses_only_what_was_not_flushed() {
 #[test]
 fn a_client_on_standard_input_and_output() {
     let test = "a_client_on_standard_input_and_output";
-    if !python_has_libnbd(test) {
-        return;
-    }
+    let Some(python) = python_with_libnbd(test) else { return };
     let folder = Folder::new();
     let image = folder.empty_image("image", MIB);
     let script = r#"
@@ -317,7 +311,7 @@ assert h.pread(4096, 0) == bytes(4096)
 h.shutdown()
 print("done")
 "#;
-    python(script, &[env!("CARGO_BIN_EXE_nigh"), &image]);
+    self::script(python, script, &[env!("CARGO_BIN_EXE_nigh"), &image]);
     let start = Instant::now();
     // The server ends when its client has left, which does not wait for it.
     while &std::fs::read(&image).unwrap()[..10] != b"\0\0\0\0\0stdio" {

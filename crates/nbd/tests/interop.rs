@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Server, export};
 use nigh_nbd::client::{Client, Handshake};
 use nigh_nbd::{Command, Framing};
-use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_has_libnbd, run};
+use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -208,9 +208,7 @@ fn fio_verifies() {
 
 #[test]
 fn libnbd_from_python() {
-    if !python_has_libnbd("libnbd_from_python") {
-        return;
-    }
+    let Some(python) = python_with_libnbd("libnbd_from_python") else { return };
     let server = Server::start("python", vec![export("a", 4 * MIB), export("b", 4 * MIB)]);
     let script = r#"
 import errno, nbd, sys
@@ -314,7 +312,7 @@ for h in a, b, simple, options, zeroes, many:
     h.shutdown()
 print("done")
 "#;
-    let text = run("python3", &["-c", script, server.socket().to_str().unwrap()]);
+    let text = run(python, &["-c", script, server.socket().to_str().unwrap()]);
     assert_eq!(text.trim(), "done");
 }
 

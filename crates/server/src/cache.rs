@@ -231,14 +231,6 @@ impl Cache {
         }
     }
 
-    /// Goes on with requests that wait for frames, as far as that needs no client: for those who write to one.
-    pub(crate) fn settle_elsewhere(&self, work: &mut Work) {
-        while let Some(shard) = work.polls.pop_first() {
-            self.with(shard, work, |core, now| core.engine.poll(now));
-        }
-        self.launch(&mut work.operations);
-    }
-
     /// A device is done with an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
         let Completion { sender, operation, result } = completion;

@@ -231,6 +231,10 @@ impl Link {
             let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
             let patient = progress.elapsed() < PATIENCE;
             let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
+            if wait != Wait::No {
+                // Others may wait for the frames that were written or copied.
+                self.cache.settle(work, Some(self));
+            }
             state = lock(&self.state);
             state.requests -= requests;
             state.bytes -= bytes;
@@ -292,7 +296,6 @@ impl Link {
                 }
             }
         }
-        self.cache.settle_elsewhere(work);
         true
     }
 
