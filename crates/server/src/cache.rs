@@ -397,15 +397,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes policy and capacity of every shard, where they differ from what it has.
-    pub(crate) fn change(&self, policy: &Spec, blocks_per_shard: u32) -> Result<(), ConfigError> {
+    /// Changes policy or capacity of every shard, or both.
+    pub(crate) fn change(&self, policy: Option<&Spec>, blocks_per_shard: Option<u32>) -> Result<(), ConfigError> {
         let mut work = Work::default();
         let mut result = Ok(());
         for shard in 0..self.shards() {
             result = result.and_then(|()| {
                 self.with(shard, &mut work, |core, now| {
-                    core.engine.set_policy(now, policy)?;
-                    core.engine.set_capacity(now, blocks_per_shard)
+                    policy.map_or(Ok(()), |policy| core.engine.set_policy(now, policy))?;
+                    blocks_per_shard.map_or(Ok(()), |blocks| core.engine.set_capacity(now, blocks))
                 })
             });
         }

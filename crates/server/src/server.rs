@@ -123,7 +123,9 @@ pub struct Server {
 
 impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
-    pub fn start(settings: Settings) -> Result<Server, StartError> {
+    pub fn start(mut settings: Settings) -> Result<Server, StartError> {
+        // Their number stays, whatever memory becomes.
+        settings.shards = Some(settings.shards());
         if settings.exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -233,14 +235,16 @@ impl Server {
         statistics(&self.common)
     }
 
-    /// Changes the cache while it runs. Only policies without parameters of size keep what they know.
+    /// Changes the cache while it runs. Where anything changes, what the policy remembers of absent blocks is lost.
     pub fn change(&self, memory: u64, policy: &Spec) -> Result<(), StartError> {
         let mut settings = lock(&self.common.settings);
         let most = settings.memory_max.max(settings.memory);
         if memory > most {
             return Err(StartError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
-        self.common.cache.change(policy, settings.blocks_per_shard(memory))?;
+        let new_policy = Some(policy).filter(|policy| **policy != settings.policy);
+        let new_blocks = Some(settings.blocks_per_shard(memory)).filter(|_| memory != settings.memory);
+        self.common.cache.change(new_policy, new_blocks)?;
         settings.memory = memory;
         settings.policy = policy.clone();
         Ok(())
