@@ -24,6 +24,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TraceCommand,
     },
+    /// Serve disks over NBD through a cache in memory
+    #[command(after_long_help = SERVE_HELP)]
+    Serve(ServeArgs),
     /// List the replacement policies, their parameters and their papers
     Policies(PoliciesArgs),
     /// Print a completion script for a shell
@@ -46,6 +49,73 @@ pub(crate) struct DemoArgs {
     /// Threads that replay [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+const SERVE_HELP: &str = "\
+Targets:
+  PATH                     a regular file or block device
+  memory:SIZE              memory, zeros at first; lost at the end
+  delay:TIME:TARGET        another target, so much slower (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
+  fault:read=3:TARGET      another target of which chosen operations fail
+
+SIGTERM and SIGINT write everything back and end the server; SIGHUP reads --config again and changes memory and policy.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The disks: a name for clients, and what is served under it
+    #[arg(value_name = "NAME=TARGET")]
+    pub(crate) exports: Vec<String>,
+    /// Listen here: unix:PATH or tcp:HOST:PORT; sockets of LISTEN_FDS are used, too
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<String>,
+    /// Serve one client on standard input and output, and end with it
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// Memory for blocks, such as 512M [default: 512M]
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// How much memory SIGHUP can ask for [default: twice --memory]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_max: Option<String>,
+    /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
+    #[arg(short, long, value_name = "POLICY")]
+    pub(crate) policy: Option<String>,
+    /// When writes reach the devices [default: back]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) write_mode: Option<WriteModeArg>,
+    /// Refuse writes to the disks
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Parts of the cache, each with its lock [default: four a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<usize>,
+    /// Clients at a time [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<usize>,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Let others than this machine connect over TCP, without encryption
+    #[arg(long)]
+    pub(crate) insecure_tcp: bool,
+    /// Read settings from this file (TOML); flags go before it
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Explain what would be served, and end
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// What is told on standard error: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WriteModeArg {
+    /// Acknowledged in memory; on the device at a flush, or within seconds
+    Back,
+    /// Acknowledged when the device has it
+    Through,
 }
 
 #[derive(Debug, Args)]

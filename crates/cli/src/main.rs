@@ -8,6 +8,7 @@ mod policies;
 mod progress;
 mod quantity;
 mod results;
+mod serve;
 mod sim;
 mod size;
 mod trace;
@@ -43,6 +44,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
+        Command::Serve(args) => serve::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -13,6 +13,7 @@ const COMMANDS: &[&[&str]] = &[
     &["trace", "convert"],
     &["trace", "generate"],
     &["trace", "formats"],
+    &["serve"],
     &["policies"],
     &["completions"],
     &["man"],

@@ -6,40 +6,19 @@ mod common;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command as Process, Stdio};
+use std::process::{Child, Command as Process};
 use std::time::{Duration, Instant};
 
 use common::{Server, export};
 use nigh_nbd::client::{Client, Handshake};
 use nigh_nbd::{Command, Framing};
+use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, run};
 
 const MIB: u64 = 1 << 20;
 
-fn installed(test: &str, tool: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
-    if !found {
-        println!("skipped: {test}: {tool} is not installed");
-    }
-    found
-}
-
-/// Runs a tool to its end and returns what it printed; panics with that when it fails.
-fn run(tool: &str, arguments: &[&str]) -> String {
-    // Some leave files in their working folder, as fio does of what it is to verify.
-    let folder = env!("CARGO_TARGET_TMPDIR");
-    let output = Process::new(tool).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{tool} {arguments:?}: {}\n{text}\n{errors}", output.status);
-    text
-}
-
 /// A file of `length` bytes whose middle half is zeroes.
 fn half_empty_file(path: &Path, length: u64) -> Vec<u8> {
-    let mut data: Vec<u8> = (0..length).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let (from, to) = (data.len() / 4, data.len() * 3 / 4);
-    data[from..to].fill(0);
+    let data = half_empty(length as usize);
     std::fs::write(path, &data).unwrap();
     data
 }
@@ -203,11 +182,7 @@ fn qemu_io_is_refused_writes_to_a_read_only_export() {
 
 #[test]
 fn fio_verifies() {
-    if !installed("fio_verifies", "fio") {
-        return;
-    }
-    if !run("fio", &["--enghelp"]).contains("nbd") {
-        println!("skipped: fio_verifies: fio has no nbd engine");
+    if !fio_speaks_nbd("fio_verifies") {
         return;
     }
     let server = Server::start("fio", vec![export("disk", 64 * MIB)]);
@@ -224,6 +199,7 @@ fn fio_verifies() {
         "--offset_increment=16m",
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--group_reporting",
         &uri,
     ];
@@ -232,14 +208,7 @@ fn fio_verifies() {
 
 #[test]
 fn libnbd_from_python() {
-    let test = "libnbd_from_python";
-    if !installed(test, "python3") {
-        return;
-    }
-    if !Process::new("python3").args(["-c", "import nbd"]).output().unwrap().status.success() {
-        println!("skipped: {test}: the Python module nbd is not installed");
-        return;
-    }
+    let Some(python) = python_with_libnbd("libnbd_from_python") else { return };
     let server = Server::start("python", vec![export("a", 4 * MIB), export("b", 4 * MIB)]);
     let script = r#"
 import errno, nbd, sys
@@ -343,7 +312,7 @@ for h in a, b, simple, options, zeroes, many:
     h.shutdown()
 print("done")
 "#;
-    let text = run("python3", &["-c", script, server.socket().to_str().unwrap()]);
+    let text = run(python, &["-c", script, server.socket().to_str().unwrap()]);
     assert_eq!(text.trim(), "done");
 }
 

@@ -3,6 +3,7 @@
 
 pub mod host;
 pub mod naive;
+pub mod tools;
 pub mod workload;
 
 /// What one reference led to.

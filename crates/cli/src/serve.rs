@@ -1,0 +1,224 @@
+//! `nigh serve`: disks over NBD.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use nigh_policy::Spec;
+use nigh_server::{ExportSettings, Listen, Server, Settings, WriteMode};
+use serde::Deserialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{ServeArgs, WriteModeArg};
+use crate::output;
+use crate::size::human_bytes;
+
+const MEMORY: &str = "512M";
+const POLICY: &str = "lirs";
+/// How much larger than at the start the cache can become, unless said otherwise.
+const GROWTH: u64 = 2;
+
+/// What a file of `--config` can say. Flags on the command line go before it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    memory: Option<String>,
+    memory_max: Option<String>,
+    policy: Option<String>,
+    write_mode: Option<WriteModeArg>,
+    shards: Option<usize>,
+    connections: Option<usize>,
+    #[serde(default)]
+    listen: Vec<String>,
+    insecure_tcp: Option<bool>,
+    metrics: Option<SocketAddr>,
+    #[serde(default)]
+    export: Vec<FileExport>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileExport {
+    name: String,
+    target: String,
+    #[serde(default)]
+    read_only: bool,
+}
+
+/// All that was asked for.
+struct Plan {
+    settings: Settings,
+    listen: Vec<Listen>,
+    insecure_tcp: bool,
+}
+
+/// What the main thread waits for.
+enum Event {
+    Stop,
+    Reload,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let plan = plan(args)?;
+    if args.check {
+        return output::print(explain(&plan, args).as_bytes());
+    }
+    let level = args.log.parse::<tracing::Level>();
+    let level = level.map_err(|_| anyhow!("'{}' is no level: error, warn, info, debug or trace", args.log))?;
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+
+    let (sender, events) = channel();
+    watch_signals(sender.clone())?;
+    let mut server = Server::start(plan.settings.clone())?;
+    for address in &plan.listen {
+        server.listen(address, plan.insecure_tcp)?;
+        tracing::info!(%address, "listening");
+    }
+    let passed = server.listen_on_passed()?;
+    if args.stdio {
+        let (input, output) = (std::io::stdin(), std::io::stdout());
+        let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
+        server.attach(input, output, move || {
+            // Fails where the server ends already.
+            let _ = sender.send(Event::Stop);
+        });
+    }
+    if plan.listen.is_empty() && passed == 0 && !args.stdio {
+        // There is nothing to lose.
+        let _ = server.shut_down();
+        bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
+    }
+    wait(&server, args, &events);
+    tracing::info!("shutting down");
+    server.shut_down().map_err(|unwritten| {
+        let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
+        anyhow!(lines.join("; "))
+    })
+}
+
+fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
+    while let Ok(Event::Reload) = events.recv() {
+        match reload(server, args) {
+            Ok((memory, policy)) => tracing::info!(memory, %policy, "reloaded"),
+            Err(error) => tracing::error!("not reloaded: {error:#}"),
+        }
+    }
+}
+
+/// What can be changed while running: memory and policy.
+fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<(u64, Spec)> {
+    let Settings { memory, policy, .. } = plan(args)?.settings;
+    server.change(memory, &policy)?;
+    Ok((memory, policy))
+}
+
+fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
+    let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
+    let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(POLICY).parse()?;
+    let mut exports = args.exports.iter().map(|text| export(text, args.read_only)).collect::<Result<Vec<_>, _>>()?;
+    for FileExport { name, target, read_only } in file.export {
+        let target = target.parse().with_context(|| format!("export {name}"))?;
+        exports.push(ExportSettings { name, target, read_only: read_only || args.read_only });
+    }
+    ensure!(!exports.is_empty(), "there is nothing to serve: say NAME=TARGET, such as root=/srv/root.img");
+    let names: BTreeSet<&str> = exports.iter().map(|export| export.name.as_str()).collect();
+    ensure!(names.len() == exports.len(), "two exports have the same name");
+
+    let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
+    let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));
+    ensure!(memory_max >= memory, "--memory-max is less than --memory");
+    let mut settings = Settings::new(memory, policy, exports);
+    settings.memory_max = memory_max;
+    settings.write_mode = match args.write_mode.or(file.write_mode).unwrap_or(WriteModeArg::Back) {
+        WriteModeArg::Back => WriteMode::Back,
+        WriteModeArg::Through => WriteMode::Through,
+    };
+    settings.shards = args.shards.or(file.shards);
+    ensure!(settings.shards != Some(0), "--shards is at least 1");
+    settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
+    settings.metrics = args.metrics.or(file.metrics);
+    let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
+    let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
+    Ok(Plan { settings, listen, insecure_tcp })
+}
+
+fn read_file(path: &Path) -> anyhow::Result<File> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        anyhow!("{}:{line}: {}", path.display(), error.message().replace('\n', " "))
+    })
+}
+
+fn export(text: &str, read_only: bool) -> anyhow::Result<ExportSettings> {
+    let (name, target) =
+        text.split_once('=').with_context(|| format!("'{text}' is no export: it is written NAME=TARGET"))?;
+    let target = target.parse().with_context(|| format!("export {name}"))?;
+    Ok(ExportSettings { name: name.to_owned(), target, read_only })
+}
+
+/// A size such as 512M, in bytes.
+fn bytes(text: &str) -> anyhow::Result<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let shift = ["K", "M", "G", "T"].iter().position(|known| unit.eq_ignore_ascii_case(known));
+    let bytes = digits.parse::<f64>().ok().zip(shift).map(|(value, at)| value * (1u64 << (10 * (at + 1))) as f64);
+    match bytes {
+        Some(bytes) if (4096.0..2f64.powi(60)).contains(&bytes) => Ok(bytes as u64),
+        _ => bail!("'{text}' is no amount of memory: expected at least 4K, such as 512M or 2G"),
+    }
+}
+
+/// What would be served, and how.
+fn explain(plan: &Plan, args: &ServeArgs) -> String {
+    let Plan { settings, listen, insecure_tcp } = plan;
+    let mut text = String::new();
+    for ExportSettings { name, target, read_only } in &settings.exports {
+        let access = if *read_only { ", read-only" } else { "" };
+        let _ = writeln!(text, "serve    {name} from {target}{access}");
+    }
+    for address in listen {
+        let open = if *insecure_tcp { " (TCP without encryption)" } else { "" };
+        let _ = writeln!(text, "on       {address}{open}");
+    }
+    if args.stdio {
+        let _ = writeln!(text, "on       standard input and output");
+    }
+    let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
+    let _ = writeln!(text, "memory   {memory} in {} shards; SIGHUP can ask for up to {most}", settings.shards());
+    let _ = writeln!(text, "policy   {}", settings.policy);
+    let mode = match settings.write_mode {
+        WriteMode::Back => "back: acknowledged in memory, on the device at a flush or within seconds",
+        WriteMode::Through => "through: acknowledged when the device has it",
+    };
+    let _ = writeln!(text, "writes   {mode}");
+    if let Some(address) = settings.metrics {
+        let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json");
+    }
+    text
+}

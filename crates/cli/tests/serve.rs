@@ -1,0 +1,413 @@
+//! `nigh serve` as its users meet it: the real binary, against clients that others wrote.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, run};
+
+const MIB: u64 = 1 << 20;
+
+/// A folder with files, sockets and the servers on them.
+struct Folder(tempfile::TempDir);
+
+/// A running server, killed when dropped.
+struct Server {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn image(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.text(name)
+    }
+
+    fn empty_image(&self, name: &str, length: u64) -> String {
+        std::fs::File::create(self.path(name)).unwrap().set_len(length).unwrap();
+        self.text(name)
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Server {
+        let socket = self.path("socket");
+        let listen = format!("unix:{}", socket.display());
+        let process = nigh(&["--listen", &listen], arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Server { process, socket };
+        // Everything that it says, so that it never waits for a reader.
+        let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
+        assert!(ready, "the server does not listen: {arguments:?}");
+        std::thread::spawn(move || lines.for_each(drop));
+        server
+    }
+}
+
+fn nigh(first: &[&str], more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.arg("serve").args(["--memory", "16M"]).args(first).args(more).stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    fn signal(&self, signal: &str) {
+        run("kill", &[signal, &self.process.id().to_string()]);
+    }
+
+    /// Has it end in order.
+    fn end(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        assert!(!self.socket.exists(), "the socket is left behind");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The one line that a refused command says.
+fn refused(output: &Output) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("nigh: "), "{said}");
+    said
+}
+
+fn script(python: &str, script: &str, arguments: &[&str]) {
+    let mut all = vec!["-c", script];
+    all.extend(arguments);
+    assert_eq!(run(python, &all).trim(), "done");
+}
+
+#[test]
+fn nbdinfo_describes_lists_and_maps() {
+    if !installed("nbdinfo_describes_lists_and_maps", "nbdinfo") {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.image("image", &half_empty(8 << 20));
+    let server = folder.serve(&[&format!("root={image}"), "data=memory:3M", "--read-only"]);
+    let text = run("nbdinfo", &[&server.uri("root")]);
+    for line in ["export-size: 8388608", "is_read_only: true", "can_multi_conn: true", "can_cache: true"] {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    let list = run("nbdinfo", &["--list", &server.uri("")]);
+    assert!(list.contains("export=\"root\"") && list.contains("export=\"data\""), "{list}");
+    let map = run("nbdinfo", &["--map=x-nigh:cache", &server.uri("root")]);
+    // nbdinfo itself looked at the beginning.
+    let rows: Vec<Vec<&str>> = map.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(rows, [["0", "8192", "1"], ["8192", "8380416", "0"]], "{map}");
+    server.end();
+}
+
+#[test]
+fn nbdcopy_both_ways() {
+    if !installed("nbdcopy_both_ways", "nbdcopy") {
+        return;
+    }
+    let folder = Folder::new();
+    let source = folder.image("source", &half_empty(64 << 20));
+    let image = folder.empty_image("image", 64 * MIB);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    run("nbdcopy", &["--flush", &source, &server.uri("disk")]);
+    run("cmp", &[&source, &image]);
+    run("nbdcopy", &[&server.uri("disk"), &folder.text("copy")]);
+    run("cmp", &[&source, &folder.text("copy")]);
+    server.end();
+}
+
+#[test]
+fn qemu_img_converts_and_compares() {
+    if !installed("qemu_img_converts_and_compares", "qemu-img") {
+        return;
+    }
+    let folder = Folder::new();
+    let source = folder.image("source", &half_empty(32 << 20));
+    let image = folder.empty_image("image", 32 * MIB);
+    let server = folder.serve(&[&format!("disk={image}"), "--write-mode", "through"]);
+    let uri = server.uri("disk");
+    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &source, &uri]);
+    let compared = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &source, &uri]);
+    assert!(compared.contains("Images are identical."), "{compared}");
+    run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &uri, &folder.text("copy")]);
+    run("cmp", &[&source, &folder.text("copy")]);
+    server.end();
+    run("cmp", &[&source, &image]);
+}
+
+#[test]
+fn qemu_io_reads_writes_discards_and_zeroes() {
+    if !installed("qemu_io_reads_writes_discards_and_zeroes", "qemu-io") {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 16 * MIB);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let mut arguments = vec!["-f", "raw", "-t", "writeback", "-d", "unmap"];
+    for command in [
+        "write -P 0x11 0 1M",
+        "write -P 0x22 -f 1M 1M",
+        "read -P 0x11 0 1M",
+        "read -P 0x22 1M 1M",
+        "write -P 0x33 3000 777",
+        "read -P 0x33 3000 777",
+        "read -P 0x11 3777 5000",
+        "write -z 1M 512k",
+        "read -P 0 1M 512k",
+        "write -z -u 1536k 512k",
+        "read -P 0 1536k 512k",
+        "discard 0 64k",
+        "flush",
+        "aio_write -P 0x44 4M 1M",
+        "aio_write -P 0x55 5M 1M",
+        "aio_read 0 4M",
+        "aio_flush",
+        "read -P 0x44 4M 1M",
+        "read -P 0x55 5M 1M",
+    ] {
+        arguments.extend(["-c", command]);
+    }
+    let uri = server.uri("disk");
+    arguments.push(&uri);
+    let text = run("qemu-io", &arguments);
+    assert!(!text.contains("failed") && !text.contains("error"), "{text}");
+    server.end();
+}
+
+#[test]
+fn fio_verifies() {
+    if !fio_speaks_nbd("fio_verifies") {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 128 * MIB);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let arguments = [
+        "--name=verify",
+        "--ioengine=nbd",
+        "--rw=randrw",
+        "--bssplit=512/20:4k/40:64k/30:1m/10",
+        "--bs_unaligned=0",
+        "--iodepth=8",
+        "--numjobs=16",
+        "--size=8m",
+        "--offset_increment=8m",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+        "--group_reporting",
+        &format!("--uri={}", server.uri("disk")),
+    ];
+    run("fio", &arguments);
+    server.end();
+}
+
+const WRITE: &str = r#"
+import nbd, sys
+uri, pattern, flush = sys.argv[1], sys.argv[2].encode(), sys.argv[3] == "flush"
+h = nbd.NBD()
+h.connect_uri(uri)
+for at in range(0, h.get_size(), 65536):
+    h.pwrite(pattern * 10000, at + 77)
+if flush:
+    h.flush()
+print("done")
+"#;
+
+/// What `WRITE` makes of a disk of zeros.
+fn written(length: usize, pattern: u8) -> Vec<u8> {
+    let mut disk = vec![0; length];
+    for at in (0..length).step_by(65536) {
+        disk[at + 77..at + 10077].fill(pattern);
+    }
+    disk
+}
+
+#[test]
+fn sigterm_loses_nothing_and_exports_never_mix() {
+    let test = "sigterm_loses_nothing_and_exports_never_mix";
+    let Some(python) = python_with_libnbd(test) else { return };
+    let folder = Folder::new();
+    let images = ["a", "b"].map(|name| folder.empty_image(name, 32 * MIB));
+    let server = folder.serve(&[&format!("a={}", images[0]), &format!("b={}", images[1])]);
+    let uris = ["a", "b"].map(|name| server.uri(name));
+    std::thread::scope(|scope| {
+        for (uri, pattern) in uris.iter().zip(["A", "B"]) {
+            scope.spawn(move || script(python, WRITE, &[uri, pattern, "no"]));
+        }
+    });
+    server.end();
+    for (image, pattern) in images.iter().zip(*b"AB") {
+        assert!(std::fs::read(image).unwrap() == written(32 << 20, pattern), "{image} has other bytes");
+    }
+}
+
+#[test]
+fn sigkill_loses_only_what_was_not_flushed() {
+    let test = "sigkill_loses_only_what_was_not_flushed";
+    let Some(python) = python_with_libnbd(test) else { return };
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 8 * MIB);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    script(python, WRITE, &[&server.uri("disk"), "F", "flush"]);
+    let flushed = written(8 << 20, b'F');
+    assert!(std::fs::read(&image).unwrap() == flushed, "a flush wrote less than everything");
+    script(python, WRITE, &[&server.uri("disk"), "U", "no"]);
+    server.kill();
+    let unflushed = written(8 << 20, b'U');
+    let found = std::fs::read(&image).unwrap();
+    for (at, block) in found.chunks(4096).enumerate() {
+        let range = at * 4096..at * 4096 + block.len();
+        assert!(block == &flushed[range.clone()] || block == &unflushed[range], "block {at} is neither old nor new");
+    }
+    // The socket of the killed server is in nobody's way.
+    let server = folder.serve(&[&format!("disk={image}")]);
+    server.end();
+}
+
+#[test]
+fn a_client_on_standard_input_and_output() {
+    let test = "a_client_on_standard_input_and_output";
+    let Some(python) = python_with_libnbd(test) else { return };
+    let folder = Folder::new();
+    let image = folder.empty_image("image", MIB);
+    let script = r#"
+import nbd, sys
+h = nbd.NBD()
+h.connect_command([sys.argv[1], "serve", "--memory", "16M", "--log", "warn", "--stdio", "disk=" + sys.argv[2]])
+h.pwrite(b"stdio" * 1000, 5)
+assert h.pread(5000, 5) == b"stdio" * 1000
+h.shutdown()
+h = nbd.NBD()
+h.connect_systemd_socket_activation([sys.argv[1], "serve", "--log", "warn", "memory=memory:1M"])
+assert h.pread(4096, 0) == bytes(4096)
+h.shutdown()
+print("done")
+"#;
+    self::script(python, script, &[env!("CARGO_BIN_EXE_nigh"), &image]);
+    let start = Instant::now();
+    // The server ends when its client has left, which does not wait for it.
+    while &std::fs::read(&image).unwrap()[..10] != b"\0\0\0\0\0stdio" {
+        assert!(start.elapsed() < Duration::from_secs(10), "what was written is lost");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn statistics_are_served_and_sighup_reloads() {
+    let folder = Folder::new();
+    let config = folder.text("nigh.toml");
+    let write = |memory: &str, policy: &str| {
+        let text = format!(
+            "policy = '{policy}'\nmemory-max = '64M'\n# {memory}\n[[export]]\nname = 'disk'\ntarget = 'memory:8M'\n"
+        );
+        std::fs::write(&config, text).unwrap();
+    };
+    write("16M", "lru");
+    let server = folder.serve(&["--config", &config, "--metrics", "127.0.0.1:19187"]);
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect("127.0.0.1:19187").unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = get("/metrics");
+    for line in ["nigh_hits_total{export=\"disk\"} 0", "nigh_memory_bytes 16777216", "nigh_latency_seconds_bucket{le="]
+    {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    let json = get("/json");
+    let value: serde_json::Value = serde_json::from_str(json.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(value["policy"], "lru");
+    assert!(get("/").starts_with("HTTP/1.0 404"));
+    write("16M", "s3-fifo");
+    server.signal("-HUP");
+    let start = Instant::now();
+    while !get("/json").contains("\"policy\": \"s3-fifo\"") {
+        assert!(start.elapsed() < Duration::from_secs(10), "the policy does not change");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // A slip leaves everything as it is.
+    write("16M", "no-such-policy");
+    server.signal("-HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(get("/json").contains("\"policy\": \"s3-fifo\""));
+    server.end();
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line() {
+    let folder = Folder::new();
+    let image = folder.empty_image("image", MIB);
+    let disk = format!("disk={image}");
+    let socket = format!("unix:{}", folder.text("other"));
+    let fails = |arguments: &[&str]| {
+        refused(&Command::new(env!("CARGO_BIN_EXE_nigh")).arg("serve").args(arguments).output().unwrap())
+    };
+    let missing = format!("disk={}", folder.text("missing"));
+    assert!(fails(&[&missing, "--listen", &socket]).contains("missing"));
+    assert!(fails(&[&disk, "--listen", &socket, "--memory", "900T"]).contains("the machine has"));
+    assert!(fails(&[&disk, "--listen", &socket, "--memory", "12"]).contains("amount of memory"));
+    assert!(fails(&[&disk, "--listen", &socket, "--policy", "lrv"]).contains("lrv"));
+    assert!(fails(&[&disk, "--listen", &socket, "--policy", "opt"]).contains("opt"));
+    assert!(fails(&[&disk, "--listen", "/tmp/x"]).contains("unix:PATH"));
+    assert!(fails(&[&disk, "--listen", "tcp:0.0.0.0:0"]).contains("--insecure-tcp"));
+    assert!(fails(&[&disk]).contains("nobody can connect"));
+    assert!(fails(&["--listen", &socket]).contains("nothing to serve"));
+    assert!(fails(&[&disk, &disk, "--listen", &socket]).contains("same name"));
+    assert!(fails(&["disk", "--listen", &socket]).contains("NAME=TARGET"));
+    assert!(fails(&["disk=memroy:1G", "--listen", &socket]).contains("memory"));
+    let config = folder.image("bad.toml", b"memory = 3\n");
+    assert!(fails(&[&disk, "--config", &config]).contains("bad.toml:1"));
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", taken.local_addr().unwrap());
+    assert!(fails(&[&disk, "--listen", &address]).contains("another server"));
+    let server = folder.serve(&[&disk]);
+    let same = format!("unix:{}", server.socket.display());
+    assert!(fails(&["m=memory:1M", "--listen", &same]).contains("another server"));
+    assert!(fails(&[&disk, "--listen", &socket]).contains("two must not write it"));
+    server.end();
+    assert!(Path::new(&image).exists());
+}
+
+#[test]
+fn check_explains_and_serves_nothing() {
+    let folder = Folder::new();
+    let socket = format!("unix:{}", folder.text("socket"));
+    let output = nigh(&["--listen", &socket, "--check"], &["disk=delay:5ms:memory:1G"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for part in ["disk from delay:5ms:memory:1G", "unix:", "16 MiB", "lirs", "back"] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!folder.path("socket").exists());
+}

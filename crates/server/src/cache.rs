@@ -1,0 +1,482 @@
+//! The shards: engines behind locks, and the consequences of calling them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use nigh_backend::{Completion, Handle};
+use nigh_engine::{
+    Action, BlockState, Config, ConfigError, Counters, Engine, Export, Fault, Fill, Gauges, Op, Operation, Outcome,
+    Refusal, Request, Shared, WriteMode,
+};
+use nigh_policy::{Spec, Stream};
+use slab::Slab;
+
+use crate::disk::Disk;
+use crate::job::Waiter;
+use crate::link::Link;
+use crate::sync::{Budget, lock};
+
+/// What goes to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
+const EXTENT: u64 = 1 << 20;
+/// Longest read or write of an engine: it is what one client can hold in frames while it sends or receives.
+pub(crate) const PIECE: u64 = 256 << 10;
+/// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
+/// the longest read.
+const HEAP: usize = 40 << 20;
+/// How long a wait goes on whose end nobody may tell.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// A part of the cache.
+struct Shard {
+    core: Mutex<Core>,
+    /// A request was replied to.
+    room: Condvar,
+}
+
+struct Core {
+    engine: Engine,
+    /// Who waits for replies, by token.
+    waiters: Slab<Waiter>,
+    /// How many threads wait for `Shard::room`.
+    queueing: usize,
+}
+
+/// What calls of engines brought about and is still to be done, without their locks.
+#[derive(Default)]
+pub(crate) struct Work {
+    operations: Vec<(u32, Operation)>,
+    replies: Vec<(u32, Waiter, Outcome)>,
+    polls: BTreeSet<u32>,
+    kicks: Vec<Arc<Link>>,
+}
+
+impl Work {
+    /// Gives frames of `shard` back.
+    pub(crate) fn release(&mut self, shard: u32, data: Shared) {
+        if data.release() {
+            self.polls.insert(shard);
+        }
+    }
+
+    /// `link` has replies to be written.
+    pub(crate) fn kick(&mut self, link: &Arc<Link>) {
+        if !self.kicks.iter().any(|known| Arc::ptr_eq(known, link)) {
+            self.kicks.push(link.clone());
+        }
+    }
+}
+
+/// What became of a request.
+pub(crate) struct Submitted {
+    /// Which shard has it.
+    pub(crate) shard: u32,
+    /// By which its waiter is known, if there is one: always for a write.
+    pub(crate) token: usize,
+    /// The reply; none if it comes later.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// When something is to be done although nothing happens.
+#[derive(Default)]
+struct Timer {
+    /// In µs.
+    due: AtomicU64,
+    thread: OnceLock<Thread>,
+}
+
+/// All shards, and the way to the devices.
+pub(crate) struct Cache {
+    shards: Box<[Shard]>,
+    /// By number of the export.
+    pub(crate) disks: Box<[Disk]>,
+    /// Memory for replies outside of the engines.
+    pub(crate) heap: Budget,
+    handle: Handle,
+    started: Instant,
+    timer: Timer,
+}
+
+/// `range` cut at multiples of `size`.
+pub(crate) fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Range<u64>> + Clone {
+    let count = (range.end.div_ceil(size) - range.start / size) as usize;
+    (0..count).map(move |at| {
+        let start = (range.start / size + at as u64) * size;
+        start.max(range.start)..(start + size).min(range.end)
+    })
+}
+
+impl Cache {
+    /// `shards` engines, each set up as `config` says, with all of `disks` open.
+    pub(crate) fn new(
+        shards: usize,
+        config: &Config,
+        mode: WriteMode,
+        disks: Box<[Disk]>,
+        handle: Handle,
+    ) -> Result<Cache, ConfigError> {
+        let shard = |_| {
+            let mut engine = Engine::new(config.clone())?;
+            for disk in &disks {
+                engine.open(disk.export, disk.size(), mode)?;
+            }
+            Ok(Shard { core: Mutex::new(Core { engine, waiters: Slab::new(), queueing: 0 }), room: Condvar::new() })
+        };
+        let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
+        let heap = Budget::new(HEAP);
+        Ok(Cache { shards, disks, heap, handle, started: Instant::now(), timer: Timer::default() })
+    }
+
+    pub(crate) fn shards(&self) -> u32 {
+        self.shards.len() as u32
+    }
+
+    /// The shard of the extent of `offset`. Extents are scattered, so that no stride of a client meets one shard only.
+    #[inline]
+    fn shard_of(&self, export: Export, offset: u64) -> u32 {
+        let extent = (offset / EXTENT) ^ u64::from(export.0).rotate_right(16);
+        let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((scattered * self.shards.len() as u64) >> 32) as u32
+    }
+
+    /// µs since the start.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Calls the engine of `shard` and collects what that brings about.
+    fn with<R>(&self, shard: u32, work: &mut Work, call: impl FnOnce(&mut Core, u64) -> R) -> R {
+        let mut core = lock(&self.shards[shard as usize].core);
+        let now = self.now();
+        let result = call(&mut core, now);
+        self.collect(core, shard, now, work);
+        result
+    }
+
+    fn collect(&self, mut core: MutexGuard<'_, Core>, shard: u32, now: u64, work: &mut Work) {
+        let Core { engine, waiters, queueing } = &mut *core;
+        let before = work.replies.len();
+        while let Some(reply) = engine.next_reply() {
+            let token = reply.token as usize;
+            let waiter = match (&reply.outcome, waiters.get(token)) {
+                // The reply to the write itself comes later.
+                (Outcome::Fill(_), Some(Waiter::Piece(job, range))) => Waiter::Piece(job.clone(), range.clone()),
+                _ => waiters.remove(token),
+            };
+            work.replies.push((shard, waiter, reply.outcome));
+        }
+        while let Some(operation) = engine.next_operation(now) {
+            work.operations.push((shard, operation));
+        }
+        let queueing = *queueing > 0 && work.replies.len() > before;
+        let wakeup = engine.next_wakeup();
+        drop(core);
+        if queueing {
+            self.shards[shard as usize].room.notify_all();
+        }
+        if let Some(at) = wakeup
+            && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
+            && let Some(thread) = self.timer.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Does what was brought about, and what that brings about: operations go to the devices, replies to their
+    /// clients. Writes to no socket that would block, and leaves what `own` has to write to the caller.
+    pub(crate) fn settle(&self, work: &mut Work, own: Option<&Arc<Link>>) {
+        loop {
+            self.launch(&mut work.operations);
+            for (shard, waiter, outcome) in std::mem::take(&mut work.replies) {
+                match waiter {
+                    Waiter::Piece(job, range) => job.deliver(shard, range, outcome, work),
+                    Waiter::Close(closed) => {
+                        let result = if let Outcome::Failed(fault) = outcome { Err(fault) } else { Ok(()) };
+                        // Whoever closes may have given up.
+                        let _ = closed.send(result);
+                    }
+                }
+            }
+            while let Some(link) = work.kicks.pop() {
+                if !own.is_some_and(|own| Arc::ptr_eq(own, &link)) {
+                    link.send_now(work);
+                }
+            }
+            while let Some(shard) = work.polls.pop_first() {
+                self.with(shard, work, |core, now| core.engine.poll(now));
+            }
+            if work.operations.is_empty() && work.replies.is_empty() && work.kicks.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Gives operations to the devices.
+    fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
+        let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
+        for flush in operations.extract_if(.., is_flush) {
+            self.disks[usize::from(flush.1.export.0)].sync(flush);
+        }
+        for (shard, operation) in operations.drain(..) {
+            self.handle.submit(shard, operation);
+        }
+        for disk in &self.disks {
+            if let Some((shard, operation)) = disk.next_sync() {
+                self.handle.submit(shard, operation);
+            }
+        }
+    }
+
+    /// A device is done with an operation.
+    pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
+        let Completion { sender, operation, result } = completion;
+        let mut over = vec![(sender, operation)];
+        if let Action::Flush = over[0].1.action {
+            over.extend(self.disks[usize::from(over[0].1.export.0)].synced());
+        }
+        for (shard, operation) in over {
+            self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
+        }
+    }
+
+    /// Asks the shard of the first byte of `range`, which is within one extent except for a flush.
+    /// `waiter` is called if the reply does not come at once, and for a write.
+    #[inline]
+    pub(crate) fn submit(
+        &self,
+        export: Export,
+        op: Op,
+        range: Range<u64>,
+        fua: bool,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Result<Submitted, Refusal> {
+        let shard = self.shard_of(export, range.start);
+        self.submit_to(shard, export, op, range, fua, work, waiter)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are a request's")]
+    fn submit_to(
+        &self,
+        shard: u32,
+        export: Export,
+        op: Op,
+        range: Range<u64>,
+        fua: bool,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Result<Submitted, Refusal> {
+        self.with(shard, work, |core, now| {
+            let entry = core.waiters.vacant_entry();
+            let token = entry.key();
+            let (offset, length) = (range.start, range.end - range.start);
+            let request = Request { export, op, offset, length, fua, stream: Stream(0), token: token as u64 };
+            let outcome = core.engine.submit(now, request)?.map(|reply| reply.outcome);
+            if matches!(outcome, None | Some(Outcome::Fill(_))) {
+                entry.insert(waiter());
+            }
+            Ok(Submitted { shard, token, outcome })
+        })
+    }
+
+    /// Flushes one shard of an export.
+    pub(crate) fn flush(
+        &self,
+        shard: u32,
+        export: Export,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Result<Submitted, Refusal> {
+        self.submit_to(shard, export, Op::Flush, 0..0, false, work, waiter)
+    }
+
+    /// The frames of a write are filled.
+    pub(crate) fn commit(&self, shard: u32, fill: Fill, work: &mut Work) {
+        self.with(shard, work, |core, now| core.engine.commit(now, fill));
+    }
+
+    /// The frames of a write will not be filled.
+    pub(crate) fn abort(&self, shard: u32, token: usize, fill: Fill, work: &mut Work) {
+        self.with(shard, work, |core, now| {
+            core.waiters.remove(token);
+            core.engine.abort(now, fill);
+        });
+    }
+
+    /// `range` cut at the borders of extents.
+    pub(crate) fn extents(&self, range: Range<u64>) -> impl ExactSizeIterator<Item = Range<u64>> + Clone + use<> {
+        pieces(range, EXTENT)
+    }
+
+    /// Waits until the shard of `offset` may take a request that it refused as busy, or for a moment.
+    pub(crate) fn wait_for_room(&self, export: Export, offset: u64) {
+        self.wait_for_room_in(self.shard_of(export, offset));
+    }
+
+    /// As `wait_for_room`.
+    pub(crate) fn wait_for_room_in(&self, shard: u32) {
+        let shard = &self.shards[shard as usize];
+        let mut core = lock(&shard.core);
+        core.queueing += 1;
+        let (mut core, _) = shard.room.wait_timeout(core, GLANCE).expect("nobody panics with a lock");
+        core.queueing -= 1;
+    }
+
+    /// What the cache has of the blocks of `range`, which is within one extent: `report` is told for each block, by
+    /// where it ends.
+    pub(crate) fn states(&self, export: Export, range: Range<u64>, mut report: impl FnMut(u64, BlockState)) {
+        let core = lock(&self.shards[self.shard_of(export, range.start) as usize].core);
+        let size = u64::from(core.engine.config().block_bytes);
+        for block in range.start / size..range.end.div_ceil(size) {
+            report((block + 1) * size, core.engine.state(export, block));
+        }
+    }
+
+    /// Runs on a thread of its own: has the engines do what is due at a certain time, until `over`.
+    pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
+        self.timer.thread.set(std::thread::current()).expect("there is one timer");
+        let mut work = Work::default();
+        while !over() {
+            self.timer.due.store(u64::MAX, Ordering::Release);
+            for shard in 0..self.shards() {
+                self.with(shard, &mut work, |_, _| ());
+            }
+            self.settle(&mut work, None);
+            let due = self.timer.due.load(Ordering::Acquire);
+            let wait = Duration::from_micros(due.saturating_sub(self.now()));
+            std::thread::park_timeout(wait.clamp(Duration::from_millis(1), Duration::from_secs(3600)));
+        }
+    }
+
+    /// Ends the waiting of the timer.
+    pub(crate) fn wake_timer(&self) {
+        if let Some(thread) = self.timer.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Writes back what is dirty of `export`, flushes its device and forgets its blocks. On an error it stays open in the
+    /// shards that had it.
+    pub(crate) fn close(&self, export: Export) -> Result<(), Fault> {
+        let (closed, results) = channel();
+        let mut work = Work::default();
+        let mut closing = 0;
+        for shard in 0..self.shards() {
+            let closed = closed.clone();
+            let begun = self.with(shard, &mut work, |core, now| {
+                let token = core.waiters.insert(Waiter::Close(closed));
+                let begun = core.engine.close(now, export, false, token as u64);
+                if begun.is_err() {
+                    core.waiters.remove(token);
+                }
+                begun.is_ok()
+            });
+            closing += usize::from(begun);
+        }
+        self.settle(&mut work, None);
+        let mut result = Ok(());
+        for _ in 0..closing {
+            result = result.and(results.recv().expect("a closing is replied to"));
+        }
+        result
+    }
+
+    /// Opens `export` again where it is closed, with its present size.
+    pub(crate) fn open(&self, export: Export, size: u64, mode: WriteMode) -> Result<(), ConfigError> {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            match self.with(shard, &mut work, |core, _| core.engine.open(export, size, mode)) {
+                Ok(()) | Err(ConfigError::Taken(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes policy or capacity of every shard, or both.
+    pub(crate) fn change(&self, policy: Option<&Spec>, blocks_per_shard: Option<u32>) -> Result<(), ConfigError> {
+        let mut work = Work::default();
+        let mut result = Ok(());
+        for shard in 0..self.shards() {
+            result = result.and_then(|()| {
+                self.with(shard, &mut work, |core, now| {
+                    policy.map_or(Ok(()), |policy| core.engine.set_policy(now, policy))?;
+                    blocks_per_shard.map_or(Ok(()), |blocks| core.engine.set_capacity(now, blocks))
+                })
+            });
+        }
+        self.settle(&mut work, None);
+        result
+    }
+
+    /// What the shards hold, in sum.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let mut sum = Gauges::default();
+        for shard in &self.shards {
+            let of = lock(&shard.core).engine.gauges();
+            sum.resident += of.resident;
+            sum.ghosts += of.ghosts;
+            sum.dirty += of.dirty;
+            sum.frames += of.frames;
+            sum.loading += of.loading;
+            sum.requests += of.requests;
+            sum.waiting += of.waiting;
+            sum.queued += of.queued;
+        }
+        sum
+    }
+
+    /// What `export` did, and how many of its blocks are dirty, in sum.
+    pub(crate) fn counters(&self, export: Export) -> (Counters, u64) {
+        let mut sum = Counters::default();
+        let mut dirty = 0;
+        for shard in &self.shards {
+            let core = lock(&shard.core);
+            let Some(of) = core.engine.counters(export) else { continue };
+            dirty += u64::from(core.engine.dirty(export).unwrap_or(0));
+            sum.reads += of.reads;
+            sum.writes += of.writes;
+            sum.read_bytes += of.read_bytes;
+            sum.written_bytes += of.written_bytes;
+            sum.hits += of.hits;
+            sum.misses += of.misses;
+            sum.adopted += of.adopted;
+            sum.joined += of.joined;
+            sum.evictions += of.evictions;
+            sum.prefetch_issued += of.prefetch_issued;
+            sum.prefetch_used += of.prefetch_used;
+            sum.prefetch_wasted += of.prefetch_wasted;
+            sum.prefetch_dropped += of.prefetch_dropped;
+            sum.device_reads += of.device_reads;
+            sum.device_read_bytes += of.device_read_bytes;
+            sum.device_writes += of.device_writes;
+            sum.device_written_bytes += of.device_written_bytes;
+            sum.device_flushes += of.device_flushes;
+            sum.device_faults += of.device_faults;
+        }
+        (sum, dirty)
+    }
+
+    /// Memory of the indexes and the frames' bookkeeping, in bytes.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(&shard.core).engine.metadata_bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn pieces_cover_the_range() {
+        let list = |range, size| pieces(range, size).map(|piece| (piece.start, piece.end)).collect::<Vec<_>>();
+        assert_eq!(list(0..10, 10), [(0, 10)]);
+        assert_eq!(list(9..21, 10), [(9, 10), (10, 20), (20, 21)]);
+        assert_eq!(list(10..20, 10), [(10, 20)]);
+        assert_eq!(list(12..13, 10), [(12, 13)]);
+    }
+}

@@ -1,0 +1,475 @@
+//! A connection: negotiation and requests, on a thread of its own.
+
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nigh_engine::{Exclusive, Op, Outcome, Refusal};
+use nigh_nbd::{Command, Errno, Event, Exports, Framing, Negotiation, Request, Tls, Transmission};
+
+use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
+use crate::job::{Job, Kind, Waiter};
+use crate::link::{self, Data, Link, Measure, Reply};
+use crate::status;
+use crate::stream::Stream;
+
+/// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
+const BUFFER: usize = 16 << 10;
+/// Replies that are sent together at most, in bytes and in number.
+const BATCH_BYTES: usize = 64 << 10;
+const BATCH_REPLIES: usize = 64;
+/// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often memory for a collected read is asked for again.
+const HEAP_GLANCE: Duration = Duration::from_millis(10);
+
+/// Why a connection ended before the client said goodbye.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("{0}")]
+    Violation(#[from] nigh_nbd::Violation),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the exports cannot be offered: {0}")]
+    Exports(#[from] nigh_nbd::InvalidExport),
+}
+
+/// Bytes that were received and not yet used.
+struct Input {
+    stream: Arc<Stream>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Receives more; says no at the end of the stream.
+    fn receive(&mut self) -> io::Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let read = self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])])?;
+        self.end += read;
+        Ok(read > 0)
+    }
+
+    /// Makes room for messages of so many bytes.
+    fn grow(&mut self, bytes: usize) {
+        if self.buffer.len() < bytes {
+            let mut larger = vec![0; bytes.next_power_of_two()];
+            larger[self.start..self.end].copy_from_slice(self.bytes());
+            self.buffer = larger.into();
+        }
+    }
+
+    /// Receives a payload into `frames`.
+    fn fill(&mut self, frames: &mut Exclusive) -> io::Result<()> {
+        let total = frames.len();
+        let mut done = total.min(self.end - self.start);
+        let mut ready = &self.buffer[self.start..self.start + done];
+        for slice in frames.slices_mut() {
+            let (now, later) = ready.split_at(slice.len().min(ready.len()));
+            slice[..now.len()].copy_from_slice(now);
+            ready = later;
+        }
+        self.start += done;
+        while done < total {
+            let mut slices = Vec::with_capacity(frames.slices_mut().len() + 1);
+            let mut skip = done;
+            for slice in frames.slices_mut() {
+                let skipped = skip.min(slice.len());
+                skip -= skipped;
+                if skipped < slice.len() {
+                    slices.push(IoSliceMut::new(&mut slice[skipped..]));
+                }
+            }
+            slices.push(IoSliceMut::new(&mut self.buffer));
+            let read = self.stream.read(&mut slices)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            done += read;
+        }
+        if done > total {
+            (self.start, self.end) = (0, done - total);
+        }
+        Ok(())
+    }
+}
+
+/// Serves a client until it leaves or `stream` is shut down.
+pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended> {
+    stream.set_patience(PATIENCE, link::GLANCE)?;
+    let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
+    let Some(transmission) = negotiate(&mut input, cache)? else { return Ok(()) };
+    let link = Link::new(stream, transmission.framing(), transmission.export(), cache.clone());
+    let mut session = Session {
+        input,
+        transmission,
+        cache: cache.clone(),
+        link,
+        batch: Vec::new(),
+        batch_bytes: 0,
+        work: Work::default(),
+        received: Instant::now(),
+    };
+    let result = session.run();
+    session.send();
+    if result.is_ok() {
+        session.link.finish();
+    }
+    session.link.close();
+    result
+}
+
+fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(&[io::IoSlice::new(bytes)], true) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Agrees with the client on an export; none if the client leaves.
+fn negotiate(input: &mut Input, cache: &Cache) -> Result<Option<Transmission>, Ended> {
+    let exports = Exports::new(cache.disks.iter().map(|disk| disk.offer()).collect())?;
+    let mut negotiation = Negotiation::new(exports, Tls::Off);
+    let deadline = Instant::now() + PATIENCE;
+    send_all(&input.stream, &Negotiation::greeting(), deadline)?;
+    let mut out = Vec::new();
+    loop {
+        let (used, outcome) = negotiation.step(input.bytes(), &mut out)?;
+        input.start += used;
+        send_all(&input.stream, &out, deadline)?;
+        out.clear();
+        match outcome {
+            nigh_nbd::Outcome::Continue => {}
+            nigh_nbd::Outcome::Need(more) => {
+                input.grow(input.bytes().len() + more);
+                if Instant::now() > deadline {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                if !input.receive()? {
+                    return Ok(None);
+                }
+            }
+            nigh_nbd::Outcome::Transmit(transmission) => return Ok(Some(transmission)),
+            nigh_nbd::Outcome::Abort | nigh_nbd::Outcome::StartTls => return Ok(None),
+        }
+    }
+}
+
+/// A connection in the transmission phase.
+struct Session {
+    input: Input,
+    transmission: Transmission,
+    cache: Arc<Cache>,
+    link: Arc<Link>,
+    /// Replies that were made here and not yet queued.
+    batch: Vec<Reply>,
+    batch_bytes: usize,
+    work: Work,
+    /// When the last bytes were received.
+    received: Instant,
+}
+
+impl Session {
+    fn run(&mut self) -> Result<(), Ended> {
+        loop {
+            let disk = &self.cache.disks[self.link.disk];
+            self.transmission.resize(disk.size());
+            let (used, event) = self.transmission.step(self.input.bytes())?;
+            self.input.start += used;
+            match event {
+                Event::Need(_) => {
+                    self.send();
+                    let middle = !self.input.bytes().is_empty();
+                    match self.input.receive() {
+                        Ok(true) => self.received = Instant::now(),
+                        Ok(false) => return Ok(()),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Event::Request(request) => self.request(&request)?,
+                Event::Refused { tag, errno } => self.reply(Reply {
+                    head: Some(self.link.framing.error(tag, errno)),
+                    ends: true,
+                    ..Reply::default()
+                }),
+                Event::Disconnect => return Ok(()),
+            }
+            if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_REPLIES {
+                self.send();
+            }
+        }
+    }
+
+    /// Does what calls brought about, and sends what is queued for this client.
+    fn send(&mut self) {
+        self.cache.settle(&mut self.work, Some(&self.link));
+        self.link.send_batch(&mut self.batch, &mut self.work);
+        self.batch_bytes = 0;
+        self.cache.settle(&mut self.work, Some(&self.link));
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        self.batch_bytes += reply.bytes;
+        self.batch.push(reply);
+    }
+
+    /// Has the connection take another request with so many bytes of data in its reply, when there is room.
+    fn admit(&mut self, requests: usize, bytes: usize) {
+        if !self.link.try_admit(requests, bytes) {
+            self.send();
+            self.link.admit(requests, bytes);
+        }
+    }
+
+    fn request(&mut self, request: &Request) -> Result<(), Ended> {
+        let range = request.offset..request.offset.saturating_add(request.length);
+        match request.command {
+            Command::Read { dont_fragment } => {
+                if range.end.div_ceil(PIECE) - range.start / PIECE == 1 {
+                    self.read_piece(request, range);
+                } else if dont_fragment || self.link.framing == Framing::Simple {
+                    self.read_collected(request, range);
+                } else {
+                    self.read_in_chunks(request, range);
+                }
+            }
+            Command::Write { fua } => self.write(request, range, fua)?,
+            Command::Flush => self.flush(request),
+            Command::Trim { fua } => self.change(request, Op::Trim, range, fua),
+            Command::WriteZeroes { fua, no_hole, fast } => {
+                self.change(request, Op::Zeroes { keep: no_hole, fast }, range, fua);
+            }
+            Command::Cache => self.prefetch(request, range),
+            Command::BlockStatus { .. } => {
+                let disk = &self.cache.disks[self.link.disk];
+                let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
+                let data = Data::Bytes(bytes);
+                self.reply(Reply { data, ends: true, ..Reply::default() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits until it is taken or refused for good.
+    fn submit(
+        &mut self,
+        op: Op,
+        range: &Range<u64>,
+        fua: bool,
+        waiter: impl Fn() -> Waiter,
+    ) -> Result<Submitted, Errno> {
+        loop {
+            let export = self.cache.disks[self.link.disk].export;
+            match self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter) {
+                Ok(submitted) => return Ok(submitted),
+                Err(Refusal::Busy) => {
+                    self.send();
+                    self.cache.wait_for_room(export, range.start);
+                }
+                Err(Refusal::NoExport) => {
+                    self.send();
+                    if !self.cache.disks[self.link.disk].wait_for_opening() {
+                        return Err(Errno::Shutdown);
+                    }
+                }
+                // The disk has become shorter.
+                Err(Refusal::OutOfRange) => return Err(if op == Op::Read { Errno::Inval } else { Errno::NoSpc }),
+                Err(Refusal::TooLong) => unreachable!("pieces are short"),
+            }
+        }
+    }
+
+    fn job(&self, request: &Request, kind: Kind, measure: Measure, pieces: usize) -> Arc<Job> {
+        Arc::new(Job::new(&self.link, kind, request.tag(), measure, self.received, pieces))
+    }
+
+    /// The piece is submitted as part of `job`, and its reply delivered if it comes at once.
+    fn submit_piece(&mut self, job: &Arc<Job>, op: Op, range: Range<u64>, fua: bool) {
+        let waiter = || {
+            job.wait();
+            Waiter::Piece(job.clone(), range.clone())
+        };
+        match self.submit(op, &range, fua, waiter) {
+            Ok(Submitted { shard, outcome: Some(outcome), .. }) => job.deliver(shard, range, outcome, &mut self.work),
+            Ok(_) => {}
+            Err(errno) => job.refuse(range, errno, &mut self.work),
+        }
+    }
+
+    fn read_piece(&mut self, request: &Request, range: Range<u64>) {
+        let bytes = request.length as usize;
+        // A hit needs no place among the requests in progress, but whether it is one shows only later.
+        self.admit(1, bytes);
+        let (link, tag, since) = (self.link.clone(), request.tag(), self.received);
+        let waiter = || {
+            let job = Job::new(&link, Kind::Whole, tag, Measure::Miss, since, 1);
+            Waiter::Piece(Arc::new(job), range.clone())
+        };
+        let submitted = self.submit(Op::Read, &range, false, waiter);
+        let (head, data) = match submitted {
+            Ok(Submitted { outcome: None, .. }) => return,
+            Ok(Submitted { shard, outcome: Some(Outcome::Data(data)), .. }) => {
+                (self.link.framing.data(tag, bytes as u32), Data::Frames(shard, data))
+            }
+            Ok(_) => (self.link.framing.error(tag, Errno::Io), Data::None),
+            Err(errno) => (self.link.framing.error(tag, errno), Data::None),
+        };
+        self.link.dismiss(1, bytes);
+        self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, since)) });
+    }
+
+    fn read_in_chunks(&mut self, request: &Request, range: Range<u64>) {
+        let pieces = pieces(range, PIECE);
+        let job = self.job(request, Kind::Chunks, Measure::Hit, pieces.len());
+        self.admit(1, 0);
+        for piece in pieces {
+            self.admit(0, (piece.end - piece.start) as usize);
+            self.submit_piece(&job, Op::Read, piece, false);
+            self.send();
+        }
+    }
+
+    fn read_collected(&mut self, request: &Request, range: Range<u64>) {
+        let length = request.length as usize;
+        self.admit(1, length);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.cache.heap.take(length) {
+            self.send();
+            if Instant::now() > deadline {
+                self.link.dismiss(1, length);
+                let head = Some(self.link.framing.error(request.tag(), Errno::NoMem));
+                return self.reply(Reply { head, ends: true, ..Reply::default() });
+            }
+            std::thread::sleep(HEAP_GLANCE);
+        }
+        let pieces = pieces(range, PIECE);
+        let job = Job::collected(&self.link, request.tag(), self.received, pieces.len(), length);
+        let job = Arc::new(job);
+        for piece in pieces {
+            self.submit_piece(&job, Op::Read, piece, false);
+        }
+        self.send();
+    }
+
+    fn write(&mut self, request: &Request, range: Range<u64>, fua: bool) -> io::Result<()> {
+        let pieces = pieces(range, PIECE);
+        let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
+        self.admit(1, 0);
+        for piece in pieces {
+            let submitted = self.submit(Op::Write, &piece, fua, || Waiter::Piece(job.clone(), piece.clone()));
+            let length = piece.end - piece.start;
+            let (shard, token, outcome) = match submitted {
+                Ok(Submitted { shard, token, outcome }) => (shard, token, outcome),
+                Err(errno) => {
+                    self.pass_over(length)?;
+                    job.refuse(piece, errno, &mut self.work);
+                    continue;
+                }
+            };
+            let mut fill = match outcome {
+                Some(Outcome::Fill(fill)) => fill,
+                _ => {
+                    self.send();
+                    job.wait_for_frames()
+                }
+            };
+            if (self.input.bytes().len() as u64) < length {
+                self.send();
+            }
+            match self.input.fill(&mut fill.frames) {
+                Ok(()) => self.cache.commit(shard, fill, &mut self.work),
+                Err(error) => {
+                    self.cache.abort(shard, token, fill, &mut self.work);
+                    return Err(error);
+                }
+            }
+        }
+        self.cache.settle(&mut self.work, Some(&self.link));
+        Ok(())
+    }
+
+    /// Receives so many bytes and forgets them.
+    fn pass_over(&mut self, mut bytes: u64) -> io::Result<()> {
+        loop {
+            let passed = bytes.min(self.input.bytes().len() as u64);
+            self.input.start += passed as usize;
+            bytes -= passed;
+            if bytes == 0 {
+                return Ok(());
+            }
+            self.send();
+            if !self.input.receive()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    fn flush(&mut self, request: &Request) {
+        // All shards have it before the client's next request is looked at.
+        let job = self.job(request, Kind::Plain, Measure::Flush, self.cache.shards() as usize);
+        self.admit(1, 0);
+        let export = self.cache.disks[self.link.disk].export;
+        for shard in 0..self.cache.shards() {
+            loop {
+                let waiter = || Waiter::Piece(job.clone(), 0..0);
+                match self.cache.flush(shard, export, &mut self.work, waiter) {
+                    Ok(Submitted { outcome: Some(outcome), .. }) => {
+                        job.deliver(shard, 0..0, outcome, &mut self.work);
+                    }
+                    Ok(_) => {}
+                    Err(Refusal::Busy) => {
+                        self.send();
+                        self.cache.wait_for_room_in(shard);
+                        continue;
+                    }
+                    Err(_) => {
+                        self.send();
+                        if self.cache.disks[self.link.disk].wait_for_opening() {
+                            continue;
+                        }
+                        job.refuse(0..0, Errno::Shutdown, &mut self.work);
+                    }
+                }
+                break;
+            }
+        }
+        self.cache.settle(&mut self.work, Some(&self.link));
+    }
+
+    /// Trims or zeroes a range.
+    fn change(&mut self, request: &Request, op: Op, range: Range<u64>, fua: bool) {
+        let pieces = self.cache.extents(range);
+        let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
+        self.admit(1, 0);
+        for piece in pieces {
+            self.submit_piece(&job, op, piece, fua);
+        }
+        self.cache.settle(&mut self.work, Some(&self.link));
+    }
+
+    fn prefetch(&mut self, request: &Request, range: Range<u64>) {
+        let export = self.cache.disks[self.link.disk].export;
+        for piece in self.cache.extents(range) {
+            let refused = || unreachable!("a prefetch is answered at once");
+            // A hint may be refused.
+            let _ = self.cache.submit(export, Op::Prefetch, piece, false, &mut self.work, refused);
+        }
+        let head = Some(self.link.framing.success(request.tag()));
+        self.reply(Reply { head, ends: true, ..Reply::default() });
+        self.cache.settle(&mut self.work, Some(&self.link));
+    }
+}

@@ -1,0 +1,192 @@
+//! A request that is not answered at once: it waits for one or more pieces, each the business of one shard.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use nigh_engine::{Fault, Fill, Outcome, Shared};
+use nigh_nbd::{Errno, Tag};
+
+use crate::cache::Work;
+use crate::link::{Data, Link, Measure, Reply};
+use crate::sync::lock;
+
+/// How the answer to a request is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A read of one piece: its frames are the reply.
+    Whole,
+    /// A read whose pieces are sent as they come, a chunk each.
+    Chunks,
+    /// A read whose pieces are collected in memory, since the reply has to be in one part.
+    Collected,
+    /// A request without data in its reply.
+    Plain,
+}
+
+/// A request in progress.
+pub(crate) struct Job {
+    link: Arc<Link>,
+    kind: Kind,
+    tag: Tag,
+    measure: Measure,
+    since: Instant,
+    /// Whether the request had to wait for anything.
+    waited: AtomicBool,
+    state: Mutex<State>,
+    /// The frames of a write have come.
+    filled: Condvar,
+}
+
+struct State {
+    /// Pieces that are not over.
+    left: usize,
+    errno: Option<Errno>,
+    /// Of a collected read.
+    buffer: Vec<u8>,
+    /// Frames for the piece of a write that the connection's thread waits for.
+    fill: Option<Fill>,
+}
+
+/// What waits for a reply of an engine.
+pub(crate) enum Waiter {
+    /// A piece of a request: its range.
+    Piece(Arc<Job>, Range<u64>),
+    /// The closing of an export.
+    Close(Sender<Result<(), Fault>>),
+}
+
+/// What a client is told of a fault of a device.
+fn errno(fault: Fault, kind: Measure) -> Errno {
+    match Errno::from(std::io::Error::from_raw_os_error(fault.0).kind()) {
+        // Only in reply to zeroes that were to be fast.
+        Errno::NotSup if kind != Measure::Write => Errno::Io,
+        errno => errno,
+    }
+}
+
+impl Job {
+    /// A request of `pieces` pieces.
+    pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, since: Instant, pieces: usize) -> Job {
+        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None };
+        Job {
+            link: link.clone(),
+            kind,
+            tag,
+            measure,
+            since,
+            waited: AtomicBool::new(false),
+            state: Mutex::new(state),
+            filled: Condvar::new(),
+        }
+    }
+
+    /// A read of `length` bytes that are collected, in memory that was taken from `Cache::heap`.
+    pub(crate) fn collected(link: &Arc<Link>, tag: Tag, since: Instant, pieces: usize, length: usize) -> Job {
+        let job = Job::new(link, Kind::Collected, tag, Measure::Hit, since, pieces);
+        lock(&job.state).buffer = vec![0; length];
+        job
+    }
+
+    /// A piece does not get its reply at once.
+    pub(crate) fn wait(&self) {
+        self.waited.store(true, Ordering::Relaxed);
+    }
+
+    /// An engine replied to the piece of `range`.
+    pub(crate) fn deliver(&self, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
+        let result = match outcome {
+            Outcome::Fill(fill) => {
+                lock(&self.state).fill = Some(fill);
+                return self.filled.notify_one();
+            }
+            Outcome::Data(data) => Ok(Some(data)),
+            Outcome::Done => Ok(None),
+            Outcome::Failed(fault) => Err(errno(fault, self.measure)),
+        };
+        self.end_piece(shard, range, result, work);
+    }
+
+    fn end_piece(&self, shard: u32, range: Range<u64>, result: Result<Option<Shared>, Errno>, work: &mut Work) {
+        let (data, failure) = match result {
+            Ok(data) => (data, None),
+            Err(errno) => (None, Some(errno)),
+        };
+        let mut state = lock(&self.state);
+        state.left -= 1;
+        state.errno = state.errno.or(failure);
+        let last = state.left == 0;
+        let framing = self.link.framing;
+        let mut reply = Reply { measure: last.then(|| (self.measured(), self.since)), ends: last, ..Reply::default() };
+        if matches!(self.kind, Kind::Whole | Kind::Chunks) {
+            reply.bytes = (range.end - range.start) as usize;
+        }
+        match (self.kind, data) {
+            (Kind::Whole, Some(data)) => {
+                reply.head = Some(framing.data(self.tag, data.len() as u32));
+                reply.data = Data::Frames(shard, data);
+            }
+            (Kind::Chunks, Some(data)) => {
+                let chunks = framing.chunks().expect("chunks were agreed");
+                reply.head = Some(chunks.data(self.tag, range.start, data.len() as u32, last));
+                reply.data = Data::Frames(shard, data);
+            }
+            (Kind::Collected, Some(data)) => {
+                let at = (range.start - self.tag.offset) as usize;
+                data.copy_to(&mut state.buffer[at..at + data.len()]);
+                work.release(shard, data);
+            }
+            (Kind::Chunks, None) => {
+                let chunks = framing.chunks().expect("chunks were agreed");
+                let failure = failure.expect("a read has data or fails");
+                reply.head = Some(chunks.error_at(self.tag, failure, range.start, last));
+            }
+            _ => {}
+        }
+        if last && reply.head.is_none() {
+            let buffer = std::mem::take(&mut state.buffer);
+            reply.bytes += buffer.len();
+            match state.errno {
+                Some(errno) => {
+                    reply.head = Some(framing.error(self.tag, errno));
+                    self.link.give_up(buffer.len());
+                }
+                None if self.kind == Kind::Collected => {
+                    reply.head = Some(framing.data(self.tag, buffer.len() as u32));
+                    reply.data = Data::Heap(buffer);
+                }
+                None => reply.head = Some(framing.success(self.tag)),
+            }
+        }
+        if reply.head.is_some() {
+            // With the lock held, so that the last chunk is behind the others.
+            self.link.push(reply);
+            work.kick(&self.link);
+        }
+    }
+
+    fn measured(&self) -> Measure {
+        match self.measure {
+            Measure::Hit if self.waited.load(Ordering::Relaxed) => Measure::Miss,
+            measure => measure,
+        }
+    }
+
+    /// A piece failed before an engine took it.
+    pub(crate) fn refuse(&self, range: Range<u64>, errno: Errno, work: &mut Work) {
+        self.end_piece(0, range, Err(errno), work);
+    }
+
+    /// Waits for the frames of the piece of a write that was submitted last.
+    pub(crate) fn wait_for_frames(&self) -> Fill {
+        let mut state = lock(&self.state);
+        loop {
+            match state.fill.take() {
+                Some(fill) => return fill,
+                None => state = self.filled.wait(state).expect("nobody panics with a lock"),
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Histograms of latencies that any thread adds to without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Buckets per doubling.
+const STEPS: usize = 4;
+/// The last bucket also has everything above about a minute.
+const BUCKETS: usize = 27 * STEPS;
+
+/// A histogram of durations, in µs, with four buckets per doubling.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_us: AtomicU64,
+}
+
+/// A histogram at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latencies {
+    /// How many durations are in each bucket.
+    counts: Vec<u64>,
+    /// Sum of all, in µs.
+    pub(crate) sum_us: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_us: AtomicU64::new(0) }
+    }
+}
+
+/// The bucket of `us`: below `STEPS` one bucket per µs, then `STEPS` per doubling.
+fn bucket(us: u64) -> usize {
+    if us < STEPS as u64 {
+        return us as usize;
+    }
+    let doubling = us.ilog2() as usize;
+    let step = (us >> (doubling - STEPS.ilog2() as usize)) as usize & (STEPS - 1);
+    ((doubling - 1) * STEPS + step).min(BUCKETS - 1)
+}
+
+/// Durations of `bucket` are below this many µs.
+fn end(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64 + 1;
+    }
+    let (doubling, step) = (bucket / STEPS + 1, bucket % STEPS);
+    ((STEPS + step + 1) as u64) << (doubling - STEPS.ilog2() as usize)
+}
+
+impl Histogram {
+    pub(crate) fn add(&self, duration: Duration) {
+        let us = duration.as_micros() as u64;
+        self.buckets[bucket(us)].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Latencies {
+        let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        Latencies { counts, sum_us: self.sum_us.load(Ordering::Relaxed) }
+    }
+}
+
+impl Latencies {
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The duration that a share of all are below, in µs, to a quarter of its size.
+    pub(crate) fn quantile_us(&self, share: f64) -> u64 {
+        let rank = (self.count() as f64 * share).ceil() as u64;
+        let mut below = 0;
+        let reached = self.counts.iter().position(|count| {
+            below += count;
+            below >= rank && below > 0
+        });
+        reached.map_or(0, end)
+    }
+
+    /// How many are in each doubling, with its end in seconds: the last without an end.
+    pub(crate) fn doublings(&self) -> Vec<(f64, u64)> {
+        let last = self.counts.len().div_ceil(STEPS).saturating_sub(1);
+        let chunks = self.counts.chunks(STEPS).enumerate();
+        chunks
+            .map(|(at, chunk)| {
+                let end = if at == last { f64::MAX } else { end(at * STEPS + STEPS - 1) as f64 / 1e6 };
+                (end, chunk.iter().sum())
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_in_the_bucket_that_ends_above_it() {
+        for us in (0..5000).chain([1 << 20, (1 << 25) + 12345]) {
+            let at = bucket(us);
+            assert!(us < end(at), "{us}");
+            assert!(at == 0 || us >= end(at - 1), "{us}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_right_to_a_quarter() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.read().quantile_us(0.5), 0);
+        (1..=1000).for_each(|us| histogram.add(Duration::from_micros(us)));
+        let read = histogram.read();
+        assert_eq!(read.count(), 1000);
+        assert!((500..=640).contains(&read.quantile_us(0.5)), "{}", read.quantile_us(0.5));
+        assert!((990..=1280).contains(&read.quantile_us(0.99)), "{}", read.quantile_us(0.99));
+        assert_eq!(read.doublings().iter().map(|(_, count)| count).sum::<u64>(), 1000);
+    }
+}

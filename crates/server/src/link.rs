@@ -1,0 +1,403 @@
+//! The outgoing side of a connection, shared by all who reply to it.
+//!
+//! Replies are queued, and one thread at a time writes them: the connection's own, a thread that completes operations,
+//! which never waits for the socket, or the connection's writer, a thread that is started when the socket is full for
+//! the first time.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nigh_engine::Shared;
+use nigh_nbd::{Framing, Header};
+
+use crate::cache::{Cache, Work};
+use crate::stream::{SLICES_MAX, Stream};
+use crate::sync::lock;
+
+/// Most requests of a connection in progress: it is not read from beyond.
+const REQUESTS_MAX: usize = 512;
+/// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
+const BYTES_MAX: usize = 2 << 20;
+/// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
+pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+/// A client that takes nothing for so long is left.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that one call writes, about.
+const BATCH: usize = 256 << 10;
+const WRITER_STACK: usize = 128 << 10;
+
+/// What kind of latency a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// A read that found everything in the cache.
+    Hit,
+    /// A read that had to wait.
+    Miss,
+    /// A write, zeroes or trim.
+    Write,
+    Flush,
+}
+
+/// What follows the header of a reply.
+#[derive(Default)]
+pub(crate) enum Data {
+    #[default]
+    None,
+    /// Of this shard.
+    Frames(u32, Shared),
+    Bytes(Vec<u8>),
+    /// Memory that was taken from `Cache::heap`.
+    Heap(Vec<u8>),
+}
+
+/// A reply, or a chunk of one.
+#[derive(Default)]
+pub(crate) struct Reply {
+    pub(crate) head: Option<Header>,
+    pub(crate) data: Data,
+    /// Bytes that count against the connection's limit until they are written.
+    pub(crate) bytes: usize,
+    /// Whether a request in progress is over when this is written.
+    pub(crate) ends: bool,
+    /// Where its latency is counted, and since when it was in progress.
+    pub(crate) measure: Option<(Measure, Instant)>,
+}
+
+impl Reply {
+    fn slices<'a>(&'a self, mut add: impl FnMut(&'a [u8])) {
+        if let Some(head) = &self.head {
+            add(head);
+        }
+        match &self.data {
+            Data::None => {}
+            Data::Frames(_, frames) => frames.slices().for_each(add),
+            Data::Bytes(bytes) | Data::Heap(bytes) => add(bytes),
+        }
+    }
+
+    /// How long it is, at most 256 KiB and a header unless it is collected.
+    pub(crate) fn len(&self) -> usize {
+        let mut bytes = 0;
+        self.slices(|slice| bytes += slice.len());
+        bytes
+    }
+}
+
+/// How long a thread that writes waits for the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Not at all: then the writer goes on.
+    No,
+    /// A glance: then the writer goes on.
+    Briefly,
+    /// As long as a client may take.
+    Long,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Reply>,
+    /// Bytes of the first that are written.
+    sent: usize,
+    /// Somebody writes: whoever queues a reply need not.
+    writing: bool,
+    /// The writer is to go on with it.
+    handed: bool,
+    has_writer: bool,
+    /// Requests in progress.
+    requests: usize,
+    /// Of read replies in progress, as far as they were announced.
+    bytes: usize,
+    /// Nothing more can be written.
+    broken: bool,
+    /// Nothing more will be queued.
+    closed: bool,
+}
+
+/// The outgoing side of a connection.
+pub(crate) struct Link {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) framing: Framing,
+    /// Number of the disk.
+    pub(crate) disk: usize,
+    cache: Arc<Cache>,
+    state: Mutex<State>,
+    /// Something in `state` changed that a thread may wait for.
+    changed: Condvar,
+}
+
+impl Link {
+    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: usize, cache: Arc<Cache>) -> Arc<Link> {
+        Arc::new(Link { stream, framing, disk, cache, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
+    pub(crate) fn try_admit(&self, requests: usize, bytes: usize) -> bool {
+        let mut state = lock(&self.state);
+        self.admit_to(&mut state, requests, bytes)
+    }
+
+    fn admit_to(&self, state: &mut State, requests: usize, bytes: usize) -> bool {
+        let full = state.requests + requests > REQUESTS_MAX || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
+        if full && !state.broken {
+            return false;
+        }
+        state.requests += requests;
+        state.bytes += bytes;
+        true
+    }
+
+    /// Waits until `try_admit`.
+    pub(crate) fn admit(&self, requests: usize, bytes: usize) {
+        let mut state = lock(&self.state);
+        while !self.admit_to(&mut state, requests, bytes) {
+            state = self.changed.wait(state).expect("nobody panics with a lock");
+        }
+    }
+
+    /// What was admitted is not needed.
+    pub(crate) fn dismiss(&self, requests: usize, bytes: usize) {
+        let mut state = lock(&self.state);
+        state.requests -= requests;
+        state.bytes -= bytes;
+    }
+
+    /// Memory of a collected read is not needed.
+    pub(crate) fn give_up(&self, bytes: usize) {
+        self.cache.heap.give(bytes);
+    }
+
+    /// Queues a reply.
+    pub(crate) fn push(&self, reply: Reply) {
+        lock(&self.state).queue.push_back(reply);
+    }
+
+    /// Writes what can be written without waiting; the writer does the rest.
+    pub(crate) fn send_now(self: &Arc<Self>, work: &mut Work) {
+        self.send(Wait::No, work);
+    }
+
+    /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
+    pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
+        let mut state = lock(&self.state);
+        for reply in batch.drain(..) {
+            state.requests += usize::from(reply.ends);
+            state.bytes += reply.bytes;
+            state.queue.push_back(reply);
+        }
+        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > REQUESTS_MAX) {
+            state = self.changed.wait(state).expect("nobody panics with a lock");
+        }
+        drop(state);
+        self.send(Wait::Briefly, work);
+    }
+
+    fn send(self: &Arc<Self>, wait: Wait, work: &mut Work) {
+        let mut state = lock(&self.state);
+        if !mem::replace(&mut state.writing, true) {
+            self.write(state, wait, work);
+        }
+    }
+
+    /// Writes until nothing is queued, or the socket was full for as long as `wait` says. The caller is the one who writes.
+    fn write<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
+        let mut progress = Instant::now();
+        loop {
+            let mut batch = mem::take(&mut state.queue);
+            if batch.is_empty() {
+                // The memory serves again.
+                state.queue = batch;
+                state.writing = false;
+                self.changed.notify_all();
+                return;
+            }
+            let (mut sent, broken) = (state.sent, state.broken);
+            drop(state);
+            let (mut requests, mut bytes) = (0, 0);
+            let mut result = if broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
+            while result.is_ok() && !batch.is_empty() {
+                result = self.write_some(&mut batch, &mut sent, wait != Wait::No, |reply| {
+                    requests += usize::from(reply.ends);
+                    bytes += reply.bytes;
+                    self.dispose(reply, work);
+                });
+                if result.is_ok() {
+                    progress = Instant::now();
+                }
+            }
+            let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            let patient = progress.elapsed() < PATIENCE;
+            let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
+            if wait != Wait::No {
+                // Others may wait for the frames that were written or copied.
+                self.cache.settle(work, Some(self));
+            }
+            state = lock(&self.state);
+            state.requests -= requests;
+            state.bytes -= bytes;
+            match result {
+                Ok(()) => {
+                    state.sent = 0;
+                    if state.queue.is_empty() {
+                        state.queue = batch;
+                    }
+                }
+                Err(_) if goes_on => {
+                    batch.append(&mut state.queue);
+                    state.queue = batch;
+                    state.sent = sent;
+                    if wait != Wait::Long {
+                        self.hand_over(&mut state);
+                        return;
+                    }
+                }
+                Err(error) => {
+                    if !mem::replace(&mut state.broken, true) {
+                        tracing::debug!(%error, "a reply cannot be written");
+                        self.stream.shut_down();
+                    }
+                    state.sent = 0;
+                    batch.append(&mut state.queue);
+                    state.requests -= batch.iter().filter(|reply| reply.ends).count();
+                    state.bytes -= batch.iter().map(|reply| reply.bytes).sum::<usize>();
+                    batch.into_iter().for_each(|reply| self.dispose(reply, work));
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// `reply` is written, or will never be.
+    fn dispose(&self, reply: Reply, work: &mut Work) {
+        match reply.data {
+            Data::None | Data::Bytes(_) => {}
+            Data::Frames(shard, frames) => work.release(shard, frames),
+            Data::Heap(bytes) => self.cache.heap.give(bytes.len()),
+        }
+    }
+
+    /// The client is slow: copies what it will get and gives the engines their frames back. Says no where the memory
+    /// for that is used up.
+    fn spill(&self, batch: &mut VecDeque<Reply>, work: &mut Work) -> bool {
+        for reply in batch {
+            if let Data::Frames(_, frames) = &reply.data {
+                let length = frames.len();
+                if !self.cache.heap.take(length) {
+                    tracing::warn!("a slow client is left: others need the memory of its replies");
+                    return false;
+                }
+                let mut bytes = vec![0; length];
+                frames.copy_to(&mut bytes);
+                if let Data::Frames(shard, frames) = mem::replace(&mut reply.data, Data::Heap(bytes)) {
+                    work.release(shard, frames);
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes once. `done` is given what is written whole.
+    fn write_some(
+        &self,
+        batch: &mut VecDeque<Reply>,
+        sent: &mut usize,
+        wait: bool,
+        mut done: impl FnMut(Reply),
+    ) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
+        let (mut skip, mut bytes) = (*sent, 0);
+        for reply in batch.iter() {
+            reply.slices(|slice| {
+                let skipped = skip.min(slice.len());
+                skip -= skipped;
+                let rest = &slice[skipped..];
+                if !rest.is_empty() && slices.len() < SLICES_MAX {
+                    bytes += rest.len();
+                    slices.push(IoSlice::new(rest));
+                }
+            });
+            if bytes >= BATCH || slices.len() >= SLICES_MAX {
+                break;
+            }
+        }
+        let mut written = *sent + self.stream.write(&slices, wait)?;
+        drop(slices);
+        let mut now = None;
+        while let Some(first) = batch.front()
+            && written >= first.len()
+        {
+            written -= first.len();
+            let reply = batch.pop_front().expect("not empty");
+            if let Some((measure, since)) = reply.measure {
+                let now = *now.get_or_insert_with(Instant::now);
+                self.measure(measure, now.saturating_duration_since(since));
+            }
+            done(reply);
+        }
+        *sent = written;
+        Ok(())
+    }
+
+    fn measure(&self, measure: Measure, took: Duration) {
+        let disk = &self.cache.disks[self.disk];
+        match measure {
+            Measure::Hit => disk.hits.add(took),
+            Measure::Miss => disk.misses.add(took),
+            Measure::Write => disk.writes.add(took),
+            Measure::Flush => disk.flushes.add(took),
+        }
+    }
+
+    fn hand_over(self: &Arc<Self>, state: &mut State) {
+        state.handed = true;
+        self.changed.notify_all();
+        if mem::replace(&mut state.has_writer, true) {
+            return;
+        }
+        let link = self.clone();
+        let thread = std::thread::Builder::new().name("writer".into()).stack_size(WRITER_STACK);
+        if let Err(error) = thread.spawn(move || link.run_writer()) {
+            tracing::warn!(%error, "no thread to write replies: the connection is closed");
+            state.broken = true;
+            state.writing = false;
+            self.stream.shut_down();
+        }
+    }
+
+    /// The writer: writes what others could not without waiting.
+    fn run_writer(self: Arc<Self>) {
+        let mut work = Work::default();
+        let mut state = lock(&self.state);
+        loop {
+            if mem::take(&mut state.handed) {
+                self.write(state, Wait::Long, &mut work);
+                self.cache.settle(&mut work, None);
+                state = lock(&self.state);
+            } else if state.closed {
+                return;
+            } else {
+                state = self.changed.wait(state).expect("nobody panics with a lock");
+            }
+        }
+    }
+
+    /// Waits until every request is replied to, or the connection broken.
+    pub(crate) fn finish(&self) {
+        let mut state = lock(&self.state);
+        while !state.broken && (state.requests > 0 || state.writing) {
+            state = self.changed.wait(state).expect("nobody panics with a lock");
+        }
+    }
+
+    /// Nothing is read any more: ends the writer, and has later replies dropped.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.broken = true;
+        state.closed = true;
+        self.stream.shut_down();
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,170 @@
+//! Where clients connect.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::Mode;
+
+/// Permissions of a Unix socket: its owner's alone.
+const OWNER_ONLY: u32 = 0o177;
+
+/// Where a server listens, as a user writes it: `unix:PATH` or `tcp:HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A host and port.
+    Tcp(String),
+}
+
+/// Why a server cannot listen somewhere.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The text says neither kind of address.
+    #[error("`{0}` is no address to listen on: it is written unix:PATH or tcp:HOST:PORT")]
+    Address(String),
+    /// Somebody else listens there.
+    #[error("cannot listen on {0}: another server does")]
+    Taken(Listen),
+    /// A file is in the way.
+    #[error("cannot listen on {0}: a file that is no socket has that name")]
+    InTheWay(Listen),
+    /// Others than this machine's users would reach the disks.
+    #[error("{0} would be open to the network without encryption: use a loopback address, or --insecure-tcp")]
+    Open(Listen),
+    /// The system says no.
+    #[error("cannot listen on {address}: {source}")]
+    System {
+        /// Where.
+        address: Listen,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was passed by the parent process is no listening stream socket.
+    #[error("socket {0} of LISTEN_FDS is no listening Unix or TCP socket")]
+    Passed(usize),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+            Listen::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Listen, ListenError> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Listen::Unix(path.into())),
+            Some(("tcp", address)) if address.contains(':') => Ok(Listen::Tcp(address.to_owned())),
+            _ => Err(ListenError::Address(text.to_owned())),
+        }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// A Unix socket and, if it made that, its file: path, device and inode.
+    Unix(UnixListener, Option<(PathBuf, u64, u64)>),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens. Where `insecure`, TCP need not be this machine's own.
+    pub(crate) fn bind(address: &Listen, insecure: bool) -> Result<Listener, ListenError> {
+        let system = |source| ListenError::System { address: address.clone(), source };
+        match address {
+            Listen::Unix(path) => {
+                remove_stale(path, address)?;
+                // The file is never anybody else's, not even for a moment.
+                let before = rustix::process::umask(Mode::from_raw_mode(OWNER_ONLY));
+                let bound = UnixListener::bind(path);
+                rustix::process::umask(before);
+                let listener = bound.map_err(system)?;
+                let file = std::fs::metadata(path).map_err(system)?;
+                Ok(Listener::Unix(listener, Some((path.clone(), file.dev(), file.ino()))))
+            }
+            Listen::Tcp(name) => {
+                let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(system)?.collect();
+                if !insecure && !addresses.iter().all(|address| address.ip().is_loopback()) {
+                    return Err(ListenError::Open(address.clone()));
+                }
+                let listener = TcpListener::bind(&*addresses).map_err(|source| match source.kind() {
+                    io::ErrorKind::AddrInUse => ListenError::Taken(address.clone()),
+                    _ => system(source),
+                })?;
+                Ok(Listener::Tcp(listener))
+            }
+        }
+    }
+
+    /// The sockets that the parent process passed by `LISTEN_FDS`.
+    pub(crate) fn passed() -> Result<Vec<Listener>, ListenError> {
+        let mut passed = listenfd::ListenFd::from_env();
+        let mut listeners = Vec::new();
+        for at in 0..passed.len() {
+            let listener = match passed.take_unix_listener(at) {
+                Ok(Some(listener)) => Listener::Unix(listener, None),
+                _ => match passed.take_tcp_listener(at) {
+                    Ok(Some(listener)) => Listener::Tcp(listener),
+                    _ => return Err(ListenError::Passed(at)),
+                },
+            };
+            listeners.push(listener);
+        }
+        Ok(listeners)
+    }
+
+    /// The next client.
+    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
+        Ok(match self {
+            Listener::Unix(listener, _) => listener.accept()?.0.into(),
+            Listener::Tcp(listener) => {
+                let stream: TcpStream = listener.accept()?.0;
+                stream.set_nodelay(true)?;
+                stream.into()
+            }
+        })
+    }
+
+    /// Ends the wait of `accept`.
+    pub(crate) fn stop(&self) {
+        let socket = match self {
+            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        };
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        // Unless somebody else has put another there.
+        if let Listener::Unix(_, Some((path, device, inode))) = self
+            && std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (*device, *inode))
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "the socket cannot be removed");
+        }
+    }
+}
+
+/// Removes the socket of a server that is no more.
+fn remove_stale(path: &Path, address: &Listen) -> Result<(), ListenError> {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(ListenError::InTheWay(address.clone()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|source| ListenError::System { address: address.clone(), source })
+        }
+        _ => Err(ListenError::Taken(address.clone())),
+    }
+}

@@ -1,0 +1,94 @@
+//! How a server is set up.
+
+use std::net::SocketAddr;
+use std::thread::available_parallelism;
+
+use nigh_backend::Target;
+use nigh_engine::{Config, WriteMode};
+use nigh_policy::Spec;
+
+use crate::cache::PIECE;
+
+/// Size of a block, in bytes.
+pub(crate) const BLOCK: u64 = 4096;
+/// Shards per processor.
+const SHARDS_PER_PROCESSOR: usize = 4;
+/// A shard has at least so many blocks where nobody asked for more shards.
+const SHARD_BLOCKS: u64 = 1024;
+
+/// A disk to be served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExportSettings {
+    /// By which clients choose it.
+    pub name: String,
+    /// What it is served from.
+    pub target: Target,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Memory for the contents of blocks, in bytes.
+    pub memory: u64,
+    /// How much memory a change while running can ask for, in bytes.
+    pub memory_max: u64,
+    /// Which block leaves.
+    pub policy: Spec,
+    /// When writes reach the devices.
+    pub write_mode: WriteMode,
+    /// Parts of the cache, each with a lock of its own; chosen by the number of processors if none.
+    pub shards: Option<usize>,
+    /// Connections at a time; more are closed at once.
+    pub connections_max: usize,
+    /// The disks, at least one.
+    pub exports: Vec<ExportSettings>,
+    /// Where statistics are served over HTTP.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Settings {
+    /// `exports` in `memory` bytes under `policy`, written back.
+    pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
+        Settings {
+            memory,
+            memory_max: memory,
+            policy,
+            write_mode: WriteMode::Back,
+            shards: None,
+            connections_max: 1024,
+            exports,
+            metrics: None,
+        }
+    }
+
+    /// How many shards there will be.
+    pub fn shards(&self) -> usize {
+        self.shards.unwrap_or_else(|| {
+            let processors = available_parallelism().map_or(1, |processors| processors.get());
+            let most = (self.memory / BLOCK / SHARD_BLOCKS).max(1) as usize;
+            (processors * SHARDS_PER_PROCESSOR).min(most)
+        })
+    }
+
+    /// Blocks of each shard in `memory` bytes.
+    pub(crate) fn blocks_per_shard(&self, memory: u64) -> u32 {
+        (memory / BLOCK / self.shards() as u64).clamp(1, u64::from(u32::MAX)) as u32
+    }
+
+    /// How the engine of one shard is set up.
+    pub(crate) fn engine(&self) -> Config {
+        let capacity = self.blocks_per_shard(self.memory);
+        let mut config = Config::new(capacity, self.policy.clone());
+        config.block_bytes = BLOCK as u32;
+        config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
+        // A piece and what it is merged with, several times over.
+        config.spare = (capacity / 32).clamp(256, 4096);
+        config.limits.request_bytes = PIECE as u32;
+        config.limits.dirty = (capacity / 8).max(128);
+        config.write_back.start = config.limits.dirty / 2;
+        config.write_back.stop = config.limits.dirty / 4;
+        config
+    }
+}

@@ -1,0 +1,115 @@
+//! What a server takes from the machine: one test at a time, since it is the process that is measured.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::Client;
+use nigh_server::{ExportSettings, Server, Settings};
+
+const MIB: u64 = 1 << 20;
+
+fn start(memory: u64, target: &str) -> Server {
+    let export = ExportSettings { name: "disk".into(), target: target.parse().unwrap(), read_only: false };
+    Server::start(Settings::new(memory, "lirs".parse().unwrap(), vec![export])).unwrap()
+}
+
+fn socket(server: &Server) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    ours
+}
+
+/// A number of `/proc/self/status`.
+fn status(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn settle(server: &Server) {
+    let start = Instant::now();
+    while server.statistics().connections > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The threads end just after.
+    std::thread::sleep(Duration::from_millis(200));
+}
+
+fn a_thousand_connections_leave_nothing() {
+    let server = start(16 * MIB, "memory:64M");
+    let open = |count: usize| {
+        for at in 0..count {
+            let mut stream = socket(&server);
+            match at % 4 {
+                0 => drop(stream),
+                1 => stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap(),
+                2 => {
+                    stream.read_exact(&mut [0; 18]).unwrap();
+                }
+                _ => {
+                    let mut client = Client::connect(stream, "disk", &[]).unwrap();
+                    client.submit_read(0, vec![0; 1 << 20]).unwrap();
+                    client.write(at as u64 * 4096, &[1; 4096]).unwrap();
+                }
+            }
+        }
+    };
+    open(20);
+    settle(&server);
+    let before = (status("Threads"), descriptors());
+    open(1000);
+    settle(&server);
+    println!("threads and descriptors: {before:?}, then {:?}", (status("Threads"), descriptors()));
+    assert_eq!((status("Threads"), descriptors()), before);
+
+    let together: Vec<_> = (0..500).map(|_| Client::connect(socket(&server), "disk", &[]).unwrap()).collect();
+    assert_eq!(server.statistics().connections, 500);
+    drop(together);
+    settle(&server);
+    assert_eq!((status("Threads"), descriptors()), before);
+    server.shut_down().unwrap();
+}
+
+fn memory_stays_within_its_limit() {
+    const MEMORY: u64 = 64 * MIB;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(512 * MIB).unwrap();
+    let server = start(MEMORY, path.to_str().unwrap());
+    let before = status("VmRSS");
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let stream = socket(&server);
+            scope.spawn(move || {
+                let mut client = Client::connect(stream, "disk", &[]).unwrap();
+                let mut random = fastrand::Rng::with_seed(seed);
+                let data = vec![seed as u8; MIB as usize];
+                for _ in 0..150 {
+                    let at = random.u64(0..511) * MIB + random.u64(0..MIB);
+                    match random.bool() {
+                        true => client.write(at, &data).unwrap(),
+                        false => drop(client.read(at, MIB as usize).unwrap()),
+                    }
+                }
+            });
+        }
+    });
+    let after = status("VmRSS");
+    let most = (MEMORY * 105 / 100 + 64 * MIB) / 1024;
+    println!("resident before {before} KiB, after {after} KiB, allowed {most} KiB more");
+    assert!(after - before <= most);
+    assert!(server.statistics().resident_bytes <= MEMORY);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn resources() {
+    a_thousand_connections_leave_nothing();
+    memory_stays_within_its_limit();
+}

@@ -1,0 +1,300 @@
+//! A server in this process against this project's own client.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::Client;
+use nigh_nbd::{Command, Framing, RequestHeader, wire};
+use nigh_server::{ExportSettings, Server, Settings};
+
+const MIB: u64 = 1 << 20;
+
+fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
+    let export = |&(name, target): &(&str, &str)| ExportSettings {
+        name: name.into(),
+        target: target.parse().unwrap(),
+        read_only: false,
+    };
+    let policy = "lirs".parse().unwrap();
+    Server::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
+}
+
+fn socket(server: &Server) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    ours
+}
+
+fn connect(server: &Server, export: &str) -> Client<UnixStream> {
+    Client::connect(socket(server), export, &["base:allocation", "x-nigh:cache"]).unwrap()
+}
+
+/// Waits until nothing is in progress.
+fn quiet(server: &Server) {
+    let start = Instant::now();
+    loop {
+        let now = server.statistics();
+        if now.requests == 0 && now.connections == 0 {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{now:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Random requests within a part of a disk, all of them checked against the bytes it should have.
+fn drive(mut client: Client<UnixStream>, start: u64, mut model: Vec<u8>, seed: u64, count: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let length = model.len();
+    for step in 0..count {
+        let most = *random.choice(&[600, 5000, 70_000, 1_500_000]).unwrap();
+        let from = random.usize(0..length);
+        let to = random.usize(from + 1..=(from + most).min(length));
+        let (at, bytes) = (start + from as u64, to - from);
+        match random.u32(0..12) {
+            0..=4 => {
+                let data = client.read(at, bytes).unwrap();
+                assert!(data == model[from..to], "seed {seed}, step {step}: {bytes} bytes at {at} differ");
+            }
+            5..=7 => {
+                random.fill(&mut model[from..to]);
+                let cookie = client.submit_write(at, &model[from..to], random.u32(0..8) == 0).unwrap();
+                let completion = client.receive().unwrap();
+                assert_eq!(completion.cookie, cookie);
+                completion.result.unwrap();
+            }
+            8 => {
+                client.zero(at, bytes as u64).unwrap();
+                model[from..to].fill(0);
+            }
+            9 => {
+                client.trim(at, bytes as u64).unwrap();
+                let data = client.read(at, bytes).unwrap();
+                for (known, found) in model[from..to].iter_mut().zip(data) {
+                    assert!(found == 0 || found == *known, "seed {seed}, step {step}: trimmed bytes are new");
+                    *known = found;
+                }
+            }
+            10 => client.cache(at, bytes as u64).unwrap(),
+            _ => client.flush().unwrap(),
+        }
+    }
+    client.disconnect().unwrap();
+    model
+}
+
+#[test]
+fn many_clients_see_what_they_wrote_and_the_file_has_it_at_the_end() {
+    const CLIENTS: u64 = 4;
+    // Neighbours share a block.
+    const PART: u64 = 3 * MIB + 777;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut disk = vec![0; (CLIENTS * PART) as usize];
+    random.fill(&mut disk);
+    std::fs::write(&path, &disk).unwrap();
+    let server = start(4 * MIB, &[("other", "memory:16M"), ("disk", path.to_str().unwrap())]);
+    let parts: Vec<Vec<u8>> = std::thread::scope(|scope| {
+        let part = |at: u64| disk[(at * PART) as usize..((at + 1) * PART) as usize].to_vec();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|at| (at, connect(&server, "disk"), part(at)))
+            .map(|(at, client, part)| scope.spawn(move || drive(client, at * PART, part, at, 250)))
+            .collect();
+        let other = connect(&server, "other");
+        let other = scope.spawn(move || drive(other, 0, vec![0; 16 * MIB as usize], 99, 250));
+        other.join().unwrap();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let statistics = server.statistics();
+    println!("{} hits, {} misses", statistics.exports[1].hits, statistics.exports[1].misses);
+    assert!(statistics.exports[1].evictions > 0, "the cache was too large for this test");
+    server.shut_down().unwrap();
+    assert!(std::fs::read(&path).unwrap() == parts.concat(), "the file is not what the clients wrote");
+}
+
+#[test]
+fn simple_replies_and_one_chunk_carry_long_reads() {
+    let server = start(8 * MIB, &[("disk", "memory:64M")]);
+    let mut client = connect(&server, "disk");
+    let data: Vec<u8> = (0..24 * MIB).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
+    client.write(1000, &data).unwrap();
+    assert!(client.read(1000, data.len()).unwrap() == data);
+    let handshake = nigh_nbd::client::Handshake::begin(socket(&server)).unwrap();
+    let mut simple = handshake.export_name("disk").unwrap();
+    assert_eq!(simple.framing(), Framing::Simple);
+    assert!(simple.read(1000, data.len()).unwrap() == data);
+    drop((client, simple));
+    quiet(&server);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn hits_do_not_wait_for_misses() {
+    const DELAY: Duration = Duration::from_millis(50);
+    let server = start(16 * MIB, &[("disk", "delay:50ms:memory:64M")]);
+    let mut client = connect(&server, "disk");
+    let begin = Instant::now();
+    client.read(0, 4096).unwrap();
+    assert!(begin.elapsed() >= DELAY);
+    let mut times = Vec::new();
+    for round in 1..20u64 {
+        // Of this client and of another one, in the same shard and in others.
+        let mut other = connect(&server, "disk");
+        for at in 0..8 {
+            client.submit_read(round * 2 * MIB + at * 65536, vec![0; 4096]).unwrap();
+            other.submit_read(round * 65536 / 2 + at * 4096, vec![0; 4096]).unwrap();
+        }
+        for _ in 0..5 {
+            let begin = Instant::now();
+            let hit = client.submit_read(100, vec![0; 1000]).unwrap();
+            let first = client.receive().unwrap();
+            assert_eq!(first.cookie, hit, "a miss of 50 ms was answered before a hit");
+            times.push(begin.elapsed());
+        }
+        while client.in_flight() > 0 {
+            client.receive().unwrap();
+        }
+        drop(other);
+    }
+    times.sort_unstable();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("{} hits while misses were in flight: median {median:?}, worst {worst:?}", times.len());
+    assert!(median < Duration::from_millis(5), "{median:?}");
+    assert!(worst < DELAY, "{worst:?}");
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn a_client_that_leaves_in_mid_request_leaves_nothing_behind() {
+    let server = start(8 * MIB, &[("disk", "delay:5ms:memory:64M")]);
+    let mut witness = connect(&server, "disk");
+    witness.write(0, &[1; 600 << 10]).unwrap();
+    for length in [0u32, 1, 1000, 300 << 10] {
+        let mut stream = socket(&server);
+        let mut client = Client::connect(stream.try_clone().unwrap(), "disk", &[]).unwrap();
+        // Replies that nobody takes.
+        for at in 0..12 {
+            client.submit_read(8 * MIB + at * 300_000, vec![0; 128 << 10]).unwrap();
+        }
+        let header = RequestHeader { flags: 0, command: wire::command::WRITE, cookie: 9, offset: 0, length: 512 << 10 };
+        stream.write_all(&header.encode(Framing::Structured).unwrap()).unwrap();
+        stream.write_all(&vec![2; length as usize]).unwrap();
+        drop((client, stream));
+    }
+    // The first piece of the last one was whole.
+    let data = witness.read(0, 600 << 10).unwrap();
+    assert!(data[..256 << 10].iter().all(|&byte| byte == 1) || data[..256 << 10].iter().all(|&byte| byte == 2));
+    assert!(data[256 << 10..].iter().all(|&byte| byte == 1), "half a piece was written");
+    witness.disconnect().unwrap();
+    quiet(&server);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn a_client_that_takes_no_replies_holds_up_nobody() {
+    let server = start(8 * MIB, &[("disk", "memory:64M")]);
+    let mut deaf = connect(&server, "disk");
+    for at in 0..100 {
+        deaf.submit_read(at * 262_144, vec![0; 256 << 10]).unwrap();
+    }
+    let begin = Instant::now();
+    let mut client = connect(&server, "disk");
+    let model = vec![0; 8 * MIB as usize];
+    client.write(0, &model).unwrap();
+    drive(client, 0, model, 5, 100);
+    println!("the others took {:?}", begin.elapsed());
+    for _ in 0..100 {
+        deaf.receive().unwrap().result.unwrap();
+    }
+    drop(deaf);
+    quiet(&server);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn status_tells_of_device_and_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(8 * MIB).unwrap();
+    let server = start(8 * MIB, &[("disk", path.to_str().unwrap())]);
+    let mut client = connect(&server, "disk");
+    client.write(64 << 10, &[7; 64 << 10]).unwrap();
+    client.flush().unwrap();
+    client.write(256 << 10, &[9; 4096]).unwrap();
+    client.cache(512 << 10, 128 << 10).unwrap();
+    client.read(512 << 10, 128 << 10).unwrap();
+    let rows: Vec<Vec<(u64, u32)>> = client
+        .block_status(0, 8 * MIB)
+        .unwrap()
+        .into_iter()
+        .map(|status| status.extents.into_iter().map(|extent| (extent.length, extent.flags)).collect())
+        .collect();
+    assert_eq!(rows[0], [(65536, 3), (65536, 0), (131_072, 3), (4096, 0), (8 * MIB - 266_240, 3)]);
+    assert_eq!(
+        rows[1],
+        [(65536, 0), (65536, 1), (131_072, 0), (4096, 3), (258_048, 0), (131_072, 1), (8 * MIB - 655_360, 0)]
+    );
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn a_device_that_fails_is_told_and_nothing_is_lost() {
+    let server = start(8 * MIB, &[("disk", "fault:read=1,write=1,flush=3:memory:64M")]);
+    let mut client = connect(&server, "disk");
+    assert!(client.read(0, 4096).unwrap_err().to_string().contains("EIO"));
+    assert_eq!(client.read(0, 4096).unwrap(), [0; 4096]);
+    client.write(0, &[5; 4096]).unwrap();
+    assert!(client.flush().unwrap_err().to_string().contains("EIO"), "the write fails");
+    assert_eq!(client.read(0, 4096).unwrap(), [5; 4096]);
+    client.flush().unwrap();
+    client.write(4096, &[6; 4096]).unwrap();
+    assert!(client.flush().unwrap_err().to_string().contains("EIO"), "the device flush fails");
+    client.flush().unwrap();
+    assert!(client.submit(Command::Cache, 0, 4096).is_ok());
+    client.receive().unwrap().result.unwrap();
+    drop(client);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn a_target_that_grew_is_larger_for_new_clients_and_old_ones_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![3; MIB as usize]).unwrap();
+    let server = start(8 * MIB, &[("disk", path.to_str().unwrap())]);
+    let mut old = connect(&server, "disk");
+    old.write(1000, &[4; 1000]).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * MIB).unwrap();
+    let mut new = connect(&server, "disk");
+    assert_eq!(new.export().size, 2 * MIB);
+    assert_eq!(new.read(1000, 1000).unwrap(), [4; 1000]);
+    new.write(2 * MIB - 100, &[5; 100]).unwrap();
+    assert_eq!(old.read(0, 1000).unwrap(), [3; 1000]);
+    old.write(0, &[6; 10]).unwrap();
+    drop((old, new));
+    server.shut_down().unwrap();
+    let file = std::fs::read(&path).unwrap();
+    assert_eq!((file.len() as u64, file[0], file[1000], file[2 * MIB as usize - 1]), (2 * MIB, 6, 4, 5));
+}
+
+#[test]
+fn policy_and_memory_change_while_clients_work() {
+    let export = ExportSettings { name: "disk".into(), target: "memory:32M".parse().unwrap(), read_only: false };
+    let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
+    settings.memory_max = 16 * MIB;
+    let server = Server::start(settings).unwrap();
+    std::thread::scope(|scope| {
+        let client = connect(&server, "disk");
+        let client = scope.spawn(move || drive(client, 0, vec![0; 32 * MIB as usize], 3, 200));
+        for (memory, policy) in [(16, "lirs"), (2, "s3-fifo"), (8, "arc"), (8, "clock-pro"), (1, "lru")] {
+            std::thread::sleep(Duration::from_millis(30));
+            server.change(memory * MIB, &policy.parse().unwrap()).unwrap();
+        }
+        assert!(server.change(32 * MIB, &"lru".parse().unwrap()).is_err());
+        client.join().unwrap();
+    });
+    assert!(server.statistics().resident_bytes <= MIB);
+    server.shut_down().unwrap();
+}

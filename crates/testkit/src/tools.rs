@@ -1,0 +1,58 @@
+//! Programs that others wrote, as tests use them: one that is not installed skips its tests by name.
+
+use std::process::{Command, Stdio};
+
+/// Whether `tool` is installed; else says that `test` is skipped.
+pub fn installed(test: &str, tool: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
+    if !found {
+        println!("skipped: {test}: {tool} is not installed");
+    }
+    found
+}
+
+/// Runs a tool to its end and returns what it printed.
+///
+/// # Panics
+/// With that, when it fails.
+pub fn run(tool: &str, arguments: &[&str]) -> String {
+    let output = Command::new(tool).args(arguments).stdin(Stdio::null()).output().expect("the tool is installed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool} {arguments:?}: {}\n{text}\n{errors}", output.status);
+    text
+}
+
+/// Whether fio can drive an NBD server; else says that `test` is skipped.
+pub fn fio_speaks_nbd(test: &str) -> bool {
+    if !installed(test, "fio") {
+        return false;
+    }
+    let found = run("fio", &["--enghelp"]).contains("nbd");
+    if !found {
+        println!("skipped: {test}: fio has no nbd engine");
+    }
+    found
+}
+
+/// A Python that has libnbd's module; else says that `test` is skipped.
+pub fn python_with_libnbd(test: &str) -> Option<&'static str> {
+    // The system's own has the packages, whatever comes first on the path.
+    let has_it = |python: &&str| {
+        let output = Command::new(python).args(["-c", "import nbd"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(has_it);
+    if found.is_none() {
+        println!("skipped: {test}: no Python has the module nbd");
+    }
+    found
+}
+
+/// `length` bytes of which the middle half is zeroes, and no two blocks elsewhere are alike.
+pub fn half_empty(length: usize) -> Vec<u8> {
+    let mut data: Vec<u8> = (0..length as u64).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    data[length / 4..length * 3 / 4].fill(0);
+    data
+}
