@@ -39,6 +39,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// The engine against a model of every byte: random requests, faults, delays and crashes on a virtual clock
+    Vopr {
+        /// The first seed; a failure prints the one that replays it
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// How many seeds
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+    },
     /// Every fuzz target for a while
     Fuzz {
         /// Seconds for each target
@@ -59,6 +68,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
         Command::Bench { args } => suite::bench(&args),
+        Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Docs => suite::docs(),
     };

@@ -88,6 +88,12 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     check(cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-bench", "--"]).args(args))
 }
 
+pub(crate) fn vopr(seed: u64, seeds: u64) -> anyhow::Result<()> {
+    let mut simulate =
+        cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-engine", "--example", "vopr", "--"]);
+    check(simulate.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]))
+}
+
 pub(crate) fn docs() -> anyhow::Result<()> {
     check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "cli_reference"]).env("UPDATE", "1"))
 }
