@@ -322,9 +322,6 @@ impl Policy for ClockPro {
                 // test period."
                 self.states[slot.index()] = GHOST | TEST;
                 self.ghosts += 1;
-                while self.ghosts > self.ghosts_most {
-                    self.run_test(incoming);
-                }
             } else {
                 self.unlink(slot);
                 self.states[slot.index()] = UNKNOWN;
@@ -359,6 +356,9 @@ impl Policy for ClockPro {
             self.cold += 1;
         }
         self.put_at_head(slot);
+        while self.ghosts > self.ghosts_most {
+            self.run_test(slot);
+        }
     }
 
     fn remove(&mut self, slot: Slot) {
