@@ -16,7 +16,18 @@
 //!   in force, so m_c does not change.
 //! * A test period that HAND_hot or HAND_test ends decrements m_c, but if the reference bit tells that the page was
 //!   accessed in it, increments m_c.
-//! * Where HAND_hot passes HAND_cold or HAND_test it takes them along: each "points to the last" page of its kind.
+//! * HAND_cold and HAND_test "point to the last" page of their kind, or to one behind it: where HAND_hot passes them it
+//!   takes them along. A hand that finds no page of its kind up to the list head waits for what comes there, and does
+//!   not go round: these hands take at most one step for each page that comes to the head.
+//! * Before a cold page turns hot, HAND_hot turns as many hot pages cold as it takes to have less than m_h = m - m_c: one
+//!   in the fixed case of 3.3.2, none while there are fewer, and several where m_c was incremented since. A change of
+//!   m_c alone moves no page. So there are at most m minus the least m_c hot pages, but not at all times m_h of them.
+//! * HAND_hot "stops at a hot page" (3.3.3), but where that page then leaves its place, because it was removed, or is
+//!   the cold page that the hand met and that goes to the head, the hand rests on the next page, which may be cold. Its
+//!   next run begins there, so the page stays in its test period until then.
+//! * "If the number of cold pages is larger than the threshold" (3.3.3) is read as the sentence about "the number of
+//!   non-resident cold pages" before it: more ghosts than m, or than the host has room for. HAND_test then runs until
+//!   there are no more than that, after the faulted page was taken from the list or placed there.
 //! * Repeated references to a page within one turn of a hand are one, for there is one bit.
 
 use crate::list::{Links, List};

@@ -6,17 +6,23 @@
 //! * A reference that repeats the one before it changes nothing. That is the rule of the authors' own program, which
 //!   stands behind the published figures; Figure 2.2 (c) counts it. On the authors' traces, where repeats are rare, the
 //!   rule is worth at most 0.15 points.
-//! * L_hirs is 1 % of the cache and at least 2 blocks (2.4.1), L_lirs at least 1. So a cache of 2 blocks has one of
-//!   each, and a cache of 1 block has no LIR block: S stays empty, and the single block of Q is replaced at each miss.
+//! * L_hirs is 1 % of the cache (2.4.1), rounded to the nearest, and as in the authors' program at least 2 blocks;
+//!   L_lirs is at least 1. So a cache of 2 blocks has one of each, and a cache of 1 block has no LIR block: S stays
+//!   empty, and the single block of Q is replaced at each miss.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.
-//! * S is bounded by the host's room for ghosts, and where asked for by `stack` (2.5.2). The HIR block closest to the
-//!   bottom is removed, which is always the non-resident one referenced longest ago, since Q evicts in the order of S.
+//! * S is bounded by the host's room for ghosts, and where asked for by `stack` (2.5.2). The non-resident HIR block
+//!   closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q evicts in the
+//!   order of S. In the extension (see below) a resident one can be; it stays.
 //! * The recency of a block is the number of entries of S above it. Where blocks were removed by these bounds, R_max is
 //!   smaller by their number.
 //! * With a `threshold` above 100 % of R_max (2.4.4.2) the blocks that pruning removes from S stay behind as its
 //!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
 //!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
+//!
+//! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. At a single reference it can be
+//! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a ring that is
+//! full is squeezed (see [`recency`](crate::recency)), which reads and writes all of it.
 
 use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
@@ -72,7 +78,10 @@ pub struct Lirs {
     /// Entries of S without its extension.
     in_stack: u32,
     lir: u32,
+    /// L_lirs.
     lir_most: u32,
+    /// L_hirs.
+    hir_most: u32,
     ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
@@ -108,9 +117,9 @@ impl Configured for Lirs {
             return Err(SpecError::TooLarge { policy: Lirs::INFO.name, slots: setup.slots, most: SLOTS_MOST });
         }
         let capacity = setup.capacity;
-        let hir_most = (capacity - 1).max(1);
-        let hir = params.blocks("hir", capacity, hir_most.min(2), hir_most);
-        let hir = hir.or_else(|_| params.blocks("hir", capacity, 1, hir_most))?;
+        let most = (capacity - 1).max(1);
+        let hir = params.blocks("hir", capacity, most.min(2), most);
+        let hir = hir.or_else(|_| params.blocks("hir", capacity, 1, most))?;
         let stack_most = match params.factor("stack", 1.0, 1e6)? {
             Some(multiple) => (f64::from(capacity) * multiple) as u32,
             None => u32::MAX,
@@ -131,6 +140,7 @@ impl Configured for Lirs {
             in_stack: 0,
             lir: 0,
             lir_most: capacity - hir,
+            hir_most: hir,
             ghosts: 0,
             ghosts_most: setup.ghosts,
             stack_most,
@@ -407,6 +417,19 @@ impl Policy for Lirs {
         assert!(with(HIR).all(|slot| self.queue.contains(&self.places, slot)), "a resident HIR block is in Q");
         assert!(self.forgotten.iter().all(|&slot| self.status(slot) == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
+        // Where LIR blocks were invalidated, Q has their frames until others become LIR.
+        assert!(self.lir + self.queue.len() <= self.lir_most + self.hir_most, "more than L_hirs blocks in Q");
+        for slot in self.places.slots() {
+            let (stacked, queued) = (self.stack.contains(&self.places, slot), self.queue.contains(&self.places, slot));
+            let in_order = match self.status(slot) {
+                UNKNOWN => !stacked && !queued,
+                HIR => queued,
+                _ => stacked && !queued,
+            };
+            assert!(in_order, "{slot:?} with status {} in S: {stacked}, in Q: {queued}", self.status(slot));
+        }
+        let resident = |slot| matches!(self.status(slot), LIR | HIR);
+        assert!(self.last == NONE || resident(Slot(self.last)), "the block of the last reference is not resident");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
         assert!(self.stack.len() <= self.stack_most, "S is longer than its limit");
         match inside.first() {

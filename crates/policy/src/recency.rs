@@ -39,6 +39,11 @@ impl<const N: usize> Places<N> {
         Places { words: vec![[NOWHERE << TAG_BITS; N]; slots as usize] }
     }
 
+    /// All slots, in an order or not.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        (0..self.words.len() as u32).map(Slot)
+    }
+
     /// Loads the words of `slot` into the processor's cache.
     #[inline(always)]
     pub fn warm(&self, slot: Slot) {
@@ -259,7 +264,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
             place = self.ahead(place, 1);
         }
         assert_eq!(slots.len(), self.len as usize, "the order's length is wrong");
-        let placed = (0..places.words.len() as u32).filter(|&slot| self.contains(places, Slot(slot))).count();
+        let placed = places.slots().filter(|&slot| self.contains(places, slot)).count();
         assert_eq!(placed, slots.len(), "a slot's place lies outside the order");
         for hand in self.hands {
             assert!(hand == self.head || self.before(hand, self.head), "a hand lies outside the order");

@@ -34,6 +34,7 @@ const VARIANTS: &[&str] = &[
     "lirs:threshold=75%:hir=10%",
     "lirs:threshold=125%",
     "lirs:threshold=150%:stack=2",
+    "lirs:threshold=300%:stack=1.2:hir=30%",
     "lirs:threshold=550%",
     "lirs:threshold=none",
     "clock-pro:cold=1",

@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
 
 const CAPACITY: u32 = 40_000;
+const LARGE: u32 = 200_000;
 const MOST: Duration = Duration::from_secs(2);
 
 /// Runs `references` with room for `ghosts` ghosts, each slot used for one block.
-fn run(spec: &str, ghosts: u32, references: impl Iterator<Item = u32>) {
+fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = u32>) {
     let parsed: Spec = spec.parse().expect("a policy");
-    let setup = Setup { capacity: CAPACITY, slots: 8 * CAPACITY, ghosts, future: None };
+    let setup = Setup { capacity, slots: 8 * capacity, ghosts, future: None };
     let mut policy = build(&parsed, &setup).expect("possible values");
     let mut resident = vec![false; setup.slots as usize];
-    let mut free = CAPACITY;
+    let mut free = capacity;
     let start = Instant::now();
     for (tick, index) in references.enumerate() {
         let slot = Slot(index);
@@ -40,9 +41,10 @@ fn run(spec: &str, ghosts: u32, references: impl Iterator<Item = u32>) {
     policy.check();
 }
 
-const SPECS: [&str; 6] = [
+const SPECS: [&str; 7] = [
     "clock-pro",
     "clock-pro:cold=1",
+    "clock-pro:cold=100%",
     "lirs",
     "lirs:threshold=150%",
     "lirs:threshold=150%:stack=1.5",
@@ -53,7 +55,7 @@ const SPECS: [&str; 6] = [
 fn a_scan() {
     for spec in SPECS {
         for ghosts in [0, 100, CAPACITY] {
-            run(spec, ghosts, 0..5 * CAPACITY);
+            run(spec, CAPACITY, ghosts, 0..5 * CAPACITY);
         }
     }
 }
@@ -62,7 +64,7 @@ fn a_scan() {
 fn a_loop() {
     for spec in SPECS {
         for ghosts in [0, 100, CAPACITY] {
-            run(spec, ghosts, (0..5 * CAPACITY).map(|at| at % (CAPACITY + CAPACITY / 4)));
+            run(spec, CAPACITY, ghosts, (0..5 * CAPACITY).map(|at| at % (CAPACITY + CAPACITY / 4)));
         }
     }
 }
@@ -71,13 +73,13 @@ fn a_loop() {
 #[test]
 fn random_references() {
     for spec in SPECS {
-        for ghosts in [0, 100, CAPACITY] {
+        for ghosts in [0, 100, LARGE] {
             let mut state = 1u64;
             let random = std::iter::repeat_with(|| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                ((state >> 33) % u64::from(2 * CAPACITY)) as u32
+                ((state >> 33) % u64::from(2 * LARGE)) as u32
             });
-            run(spec, ghosts, random.take(5 * CAPACITY as usize));
+            run(spec, LARGE, ghosts, random.take(5 * LARGE as usize));
         }
     }
 }
