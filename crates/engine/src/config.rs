@@ -99,6 +99,9 @@ impl Config {
         if u64::from(self.capacity_max) + u64::from(self.spare) > 1 << 28 {
             return wrong("capacity_max and spare make at most 2^28 frames");
         }
+        if u64::from(self.capacity_max) + u64::from(self.ghosts(self.capacity_max)) >= 1 << 31 {
+            return wrong("capacity_max and its ghosts, ghosts_per_block for each block, are less than 2^31");
+        }
         let limits = &self.limits;
         if limits.requests == 0 || limits.depth == 0 {
             return wrong("limits.requests and limits.depth are at least 1");

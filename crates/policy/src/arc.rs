@@ -129,7 +129,7 @@ impl Arc {
     fn make_room(&mut self) {
         if self.t1.len() + self.b1.len() >= self.capacity {
             self.forget_last(Place::B1);
-        } else if self.t1.len() + self.t2.len() + self.b1.len() + self.b2.len() >= 2 * self.capacity {
+        } else if self.t1.len() + self.t2.len() + self.b1.len() + self.b2.len() >= self.capacity.saturating_mul(2) {
             self.forget_last(Place::B2);
         }
     }

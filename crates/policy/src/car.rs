@@ -134,7 +134,9 @@ impl Policy for Car {
                 // "Cache directory replacement."
                 if self.t1.len() + self.b1.len() >= self.capacity {
                     self.forget_first(Place::B1);
-                } else if self.t1.len() + self.t2.len() + self.b1.len() + self.b2.len() >= 2 * self.capacity {
+                } else if self.t1.len() + self.t2.len() + self.b1.len() + self.b2.len()
+                    >= self.capacity.saturating_mul(2)
+                {
                     self.forget_first(Place::B2);
                 }
                 self.push(slot, Place::T1);

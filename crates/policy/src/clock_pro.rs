@@ -16,7 +16,18 @@
 //!   in force, so m_c does not change.
 //! * A test period that HAND_hot or HAND_test ends decrements m_c, but if the reference bit tells that the page was
 //!   accessed in it, increments m_c.
-//! * Where HAND_hot passes HAND_cold or HAND_test it takes them along: each "points to the last" page of its kind.
+//! * HAND_cold and HAND_test "point to the last" page of their kind, or to one behind it: where HAND_hot passes them it
+//!   takes them along. A hand that finds no page of its kind up to the list head waits for what comes there, and does
+//!   not go round: these hands take at most one step for each page that comes to the head.
+//! * Before a cold page turns hot, HAND_hot turns as many hot pages cold as it takes to have less than m_h = m - m_c: one
+//!   in the fixed case of 3.3.2, none while there are fewer, and several where m_c was incremented since. A change of
+//!   m_c alone moves no page. So there are at most m minus the least m_c hot pages, but not at all times m_h of them.
+//! * HAND_hot "stops at a hot page" (3.3.3), but where that page then leaves its place, because it was removed, or is
+//!   the cold page that the hand met and that goes to the head, the hand rests on the next page, which may be cold. Its
+//!   next run begins there, so the page stays in its test period until then.
+//! * "If the number of cold pages is larger than the threshold" (3.3.3) is read as the sentence about "the number of
+//!   non-resident cold pages" before it: more ghosts than m, or than the host has room for. HAND_test then runs until
+//!   there are no more than that, after the faulted page was taken from the list or placed there.
 //! * Repeated references to a page within one turn of a hand are one, for there is one bit.
 
 use crate::list::{Links, List};
@@ -47,8 +58,11 @@ pub struct ClockPro {
     clock: List,
     /// Slots to be handed back.
     forgotten: List,
+    /// The list tail.
     hand_hot: u32,
+    /// From the tail on, no resident cold page lies before it; `NONE` where it has reached the list head and found all.
     hand_cold: u32,
+    /// The same for pages in their test period.
     hand_test: u32,
     /// m.
     capacity: u32,
@@ -132,26 +146,41 @@ impl ClockPro {
         next.expect("the clock holds a page")
     }
 
+    /// Where a hand goes from `slot`: nowhere from the list head, so that it finds what comes there next without
+    /// going round.
+    #[inline(always)]
+    fn towards_head(&self, slot: Slot) -> u32 {
+        let next = self.after(slot).0;
+        if next == self.hand_hot { NONE } else { next }
+    }
+
     /// Puts `slot` at the list head.
     #[inline]
     fn put_at_head(&mut self, slot: Slot) {
         if self.clock.is_empty() {
             self.clock.push_back(&mut self.links, slot);
-            (self.hand_hot, self.hand_cold, self.hand_test) = (slot.0, slot.0, slot.0);
+            self.hand_hot = slot.0;
         } else {
             self.clock.insert_before(&mut self.links, slot, Slot(self.hand_hot));
+        }
+        for hand in [&mut self.hand_cold, &mut self.hand_test] {
+            if *hand == NONE {
+                *hand = slot.0;
+            }
         }
     }
 
     /// Takes `slot` out of the list.
     #[inline]
     fn unlink(&mut self, slot: Slot) {
-        let next = self.after(slot);
-        let next = if next == slot { NONE } else { next.0 };
-        for hand in [&mut self.hand_hot, &mut self.hand_cold, &mut self.hand_test] {
+        let next = self.towards_head(slot);
+        for hand in [&mut self.hand_cold, &mut self.hand_test] {
             if *hand == slot.0 {
                 *hand = next;
             }
+        }
+        if self.hand_hot == slot.0 {
+            self.hand_hot = next;
         }
         self.clock.unlink(&mut self.links, slot);
     }
@@ -186,16 +215,17 @@ impl ClockPro {
         }
     }
 
-    /// Moves HAND_hot over `slot`, which it points to.
+    /// Moves HAND_hot over `slot`, which it points to: from the list tail to its head.
     #[inline]
     fn pass(&mut self, slot: Slot) {
         let next = self.after(slot).0;
         self.hand_hot = next;
-        if self.hand_cold == slot.0 {
-            self.hand_cold = next;
-        }
-        if self.hand_test == slot.0 {
-            self.hand_test = next;
+        for hand in [&mut self.hand_cold, &mut self.hand_test] {
+            if *hand == slot.0 {
+                *hand = next;
+            } else if *hand == NONE {
+                *hand = slot.0;
+            }
         }
     }
 
@@ -270,7 +300,7 @@ impl ClockPro {
     /// Runs HAND_test: ends the test period of the page it points to.
     fn run_test(&mut self, incoming: Slot) {
         let slot = Slot(self.hand_test);
-        self.hand_test = self.after(slot).0;
+        self.hand_test = self.towards_head(slot);
         if self.status(slot) != HOT {
             self.end_test(slot, incoming);
         }
@@ -289,7 +319,7 @@ impl Policy for ClockPro {
         loop {
             let slot = Slot(self.hand_cold);
             if self.status(slot) != COLD {
-                self.hand_cold = self.after(slot).0;
+                self.hand_cold = self.towards_head(slot);
                 continue;
             }
             if self.is(slot, REFERENCED) {
@@ -297,15 +327,12 @@ impl Policy for ClockPro {
                 continue;
             }
             self.cold -= 1;
-            self.hand_cold = self.after(slot).0;
+            self.hand_cold = self.towards_head(slot);
             if self.is(slot, TEST) {
                 // "The replaced cold page will remain in the list as non-resident cold page until it runs out of its
                 // test period."
                 self.states[slot.index()] = GHOST | TEST;
                 self.ghosts += 1;
-                while self.ghosts > self.ghosts_most {
-                    self.run_test(incoming);
-                }
             } else {
                 self.unlink(slot);
                 self.states[slot.index()] = UNKNOWN;
@@ -340,6 +367,9 @@ impl Policy for ClockPro {
             self.cold += 1;
         }
         self.put_at_head(slot);
+        while self.ghosts > self.ghosts_most {
+            self.run_test(slot);
+        }
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -371,6 +401,7 @@ impl Policy for ClockPro {
         assert_eq!(self.states.iter().filter(|&&state| state != UNKNOWN).count(), clock.len(), "pages in the list");
         assert!(forgotten.iter().all(|&slot| self.states[slot.index()] == UNKNOWN), "a known page is forgotten");
         assert!(self.hot + self.cold <= self.capacity, "too many resident pages");
+        assert!(self.hot <= self.capacity - self.cold_least, "too many hot pages");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
         assert!((self.cold_least..=self.cold_most).contains(&self.cold_target), "m_c is out of its bounds");
         for &slot in &clock {
@@ -386,14 +417,13 @@ impl Policy for ClockPro {
         }
         let tail = clock.iter().position(|slot| slot.0 == self.hand_hot).expect("HAND_hot points into the list");
         let from_tail = || clock[tail..].iter().chain(&clock[..tail]);
-        for hand in [self.hand_cold, self.hand_test] {
-            assert!(clock.contains(&Slot(hand)), "a hand points into the list");
-        }
-        // A hand that has gone all the way round stands at HAND_hot and finds its page from there.
-        let mut missed = from_tail().take_while(|slot| slot.0 != self.hand_cold);
-        assert!(missed.all(|&slot| self.status(slot) != COLD), "HAND_cold missed a resident cold page");
-        let mut missed = from_tail().take_while(|slot| slot.0 != self.hand_test);
-        assert!(missed.all(|&slot| !self.is(slot, TEST)), "HAND_test missed a page in its test period");
+        let check_hand = |hand: u32, found: &dyn Fn(Slot) -> bool, what: &str| {
+            assert!(hand == NONE || clock.contains(&Slot(hand)), "the hand for {what} points into the list");
+            let mut missed = from_tail().take_while(|slot| slot.0 != hand);
+            assert!(missed.all(|&slot| !found(slot)), "a hand missed {what}");
+        };
+        check_hand(self.hand_cold, &|slot| self.status(slot) == COLD, "a resident cold page");
+        check_hand(self.hand_test, &|slot| self.is(slot, TEST), "a page in its test period");
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {

@@ -6,19 +6,25 @@
 //! * A reference that repeats the one before it changes nothing. That is the rule of the authors' own program, which
 //!   stands behind the published figures; Figure 2.2 (c) counts it. On the authors' traces, where repeats are rare, the
 //!   rule is worth at most 0.15 points.
-//! * L_hirs is 1 % of the cache and at least 2 blocks (2.4.1), L_lirs at least 1. So a cache of 2 blocks has one of
-//!   each, and a cache of 1 block has no LIR block: S stays empty, and the single block of Q is replaced at each miss.
+//! * L_hirs is 1 % of the cache (2.4.1), rounded to the nearest, and as in the authors' program at least 2 blocks;
+//!   L_lirs is at least 1. So a cache of 2 blocks has one of each, and a cache of 1 block has no LIR block: S stays
+//!   empty, and the single block of Q is replaced at each miss.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.
-//! * S is bounded by the host's room for ghosts, and where asked for by `stack` (2.5.2). The HIR block closest to the
-//!   bottom is removed, which is always the non-resident one referenced longest ago, since Q evicts in the order of S.
+//! * S is bounded by the host's room for ghosts, and where asked for by `stack` (2.5.2). The non-resident HIR block
+//!   closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q evicts in the
+//!   order of S. In the extension (see below) a resident one can be; it stays.
 //! * The recency of a block is the number of entries of S above it. Where blocks were removed by these bounds, R_max is
 //!   smaller by their number.
 //! * With a `threshold` above 100 % of R_max (2.4.4.2) the blocks that pruning removes from S stay behind as its
 //!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
 //!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
+//!
+//! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. At a single reference it can be
+//! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a ring that is
+//! full is squeezed (see [`recency`](crate::recency)), which reads and writes all of it.
 
-use crate::recency::{LOOK, Order, Places};
+use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -30,10 +36,18 @@ const HIR: u32 = 2;
 /// HIR and not resident: in S or its extension.
 const GHOST: u32 = 3;
 
+// Tags in Q, of an HIR block as long as it is known.
+/// Came to Q by a reference, as it came to the top of S.
+const REFERENCED: u32 = 0;
+/// Came to Q from the bottom of S.
+const DEMOTED: u32 = 1;
+
 /// The hand of S at the LIR block at the bottom; where there is none, S is empty.
 const BOTTOM: usize = 0;
-/// The hand of S before which there is no ghost.
+/// The hand of S before which there is no ghost but demoted ones, which only the extension has.
 const GHOSTS: usize = 1;
+/// The hand of S before which there is no demoted ghost; not beyond the bottom.
+const DEMOTED_GHOSTS: usize = 2;
 
 const NONE: u32 = u32::MAX;
 
@@ -53,7 +67,7 @@ enum Threshold {
 pub struct Lirs {
     places: Places<2>,
     /// S with its top as the latest, and before its bottom its extension.
-    stack: Order<0, 2>,
+    stack: Order<0, 3>,
     /// Q with its end as the latest.
     queue: Order<1, 0>,
     /// Slots to be handed back.
@@ -64,7 +78,10 @@ pub struct Lirs {
     /// Entries of S without its extension.
     in_stack: u32,
     lir: u32,
+    /// L_lirs.
     lir_most: u32,
+    /// L_hirs.
+    hir_most: u32,
     ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
@@ -96,10 +113,13 @@ impl Configured for Lirs {
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lirs, SpecError> {
+        if setup.slots > SLOTS_MOST {
+            return Err(SpecError::TooLarge { policy: Lirs::INFO.name, slots: setup.slots, most: SLOTS_MOST });
+        }
         let capacity = setup.capacity;
-        let hir_most = (capacity - 1).max(1);
-        let hir = params.blocks("hir", capacity, hir_most.min(2), hir_most);
-        let hir = hir.or_else(|_| params.blocks("hir", capacity, 1, hir_most))?;
+        let most = (capacity - 1).max(1);
+        let hir = params.blocks("hir", capacity, most.min(2), most);
+        let hir = hir.or_else(|_| params.blocks("hir", capacity, 1, most))?;
         let stack_most = match params.factor("stack", 1.0, 1e6)? {
             Some(multiple) => (f64::from(capacity) * multiple) as u32,
             None => u32::MAX,
@@ -120,6 +140,7 @@ impl Configured for Lirs {
             in_stack: 0,
             lir: 0,
             lir_most: capacity - hir,
+            hir_most: hir,
             ghosts: 0,
             ghosts_most: setup.ghosts,
             stack_most,
@@ -227,16 +248,36 @@ impl Lirs {
         self.stack.set_tail(place);
     }
 
+    /// Moves `hand` from where it is to the first HIR block that came to Q as `tag` tells, but at most to `end`. Returns
+    /// its place if it is a ghost. Those blocks are in the same order in S and in Q, so a ghost comes before them all.
+    fn oldest(&mut self, hand: usize, tag: u32, end: u32) -> Option<u32> {
+        let mut place = self.stack.hand(hand);
+        let found = loop {
+            if place == end {
+                break None;
+            }
+            if let Some(slot) = self.stack.at(&self.places, place)
+                && self.status(slot) != LIR
+                && self.queue.tag(&self.places, slot) == tag
+            {
+                break (self.status(slot) == GHOST).then_some(place);
+            }
+            place = self.stack.ahead(place, 1);
+        };
+        self.stack.set_hand(hand, place);
+        found
+    }
+
     /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
-        let mut place = self.stack.hand(GHOSTS);
-        let slot = loop {
-            match self.stack.at(&self.places, place) {
-                Some(slot) if self.status(slot) == GHOST => break slot,
-                _ => place = self.stack.ahead(place, 1),
-            }
+        let referenced = self.oldest(GHOSTS, REFERENCED, self.stack.head());
+        let demoted =
+            if self.extended() { self.oldest(DEMOTED_GHOSTS, DEMOTED, self.stack.hand(BOTTOM)) } else { None };
+        let place = match (referenced, demoted) {
+            (Some(one), Some(other)) if self.stack.before(other, one) => other,
+            (one, other) => one.or(other).expect("a ghost"),
         };
-        self.stack.set_hand(GHOSTS, place);
+        let slot = self.stack.slot(place);
         self.in_stack -= u32::from(!self.stack.before(place, self.stack.hand(BOTTOM)));
         self.drop_hir(slot);
     }
@@ -253,7 +294,7 @@ impl Lirs {
             let bottom = self.stack.slot(self.stack.hand(BOTTOM));
             self.lir -= 1;
             self.stack.set_tag(&mut self.places, bottom, HIR);
-            self.queue.push(&mut self.places, bottom, 0);
+            self.queue.push(&mut self.places, bottom, DEMOTED);
             self.prune();
         }
     }
@@ -290,11 +331,11 @@ impl Policy for Lirs {
         } else if self.lir < self.lir_most || self.becomes_lir(slot) {
             // Case 2 (1): "If X is in the stack S, we change its status to LIR. This block is also removed from list
             // Q."
-            self.queue.leave(&mut self.places, slot, 0);
+            self.queue.leave(&mut self.places, slot, REFERENCED);
             self.become_lir(slot);
         } else {
             // Case 2 (2): "If X is not in the stack S, we leave its status in HIR and move it to the end of list Q."
-            self.queue.refresh(&mut self.places, slot, 0);
+            self.queue.refresh(&mut self.places, slot, REFERENCED);
             self.remain_hir(slot);
         }
     }
@@ -306,11 +347,6 @@ impl Policy for Lirs {
         if self.stack.contains(&self.places, victim) {
             self.stack.set_tag(&mut self.places, victim, GHOST);
             self.ghosts += 1;
-            // In S itself the ghosts are in the order in which they leave Q.
-            let place = self.stack.place(&self.places, victim);
-            if self.extended() && self.stack.before(place, self.stack.hand(GHOSTS)) {
-                self.stack.set_hand(GHOSTS, place);
-            }
         } else {
             self.stack.set_tag(&mut self.places, victim, UNKNOWN);
             self.forgotten.push(victim);
@@ -327,7 +363,7 @@ impl Policy for Lirs {
             self.become_lir(slot);
         } else {
             // Case 3 (2): "If X is not in the stack S, we leave its status in HIR and place it at the end of list Q."
-            self.queue.push(&mut self.places, slot, 0);
+            self.queue.push(&mut self.places, slot, REFERENCED);
             self.remain_hir(slot);
         }
         if self.ghosts > self.ghosts_most {
@@ -341,7 +377,7 @@ impl Policy for Lirs {
         }
         match self.status(slot) {
             LIR => self.lir -= 1,
-            HIR => self.queue.leave(&mut self.places, slot, 0),
+            HIR => self.queue.leave(&mut self.places, slot, REFERENCED),
             _ => self.ghosts -= 1,
         }
         if self.stack.contains(&self.places, slot) {
@@ -381,6 +417,19 @@ impl Policy for Lirs {
         assert!(with(HIR).all(|slot| self.queue.contains(&self.places, slot)), "a resident HIR block is in Q");
         assert!(self.forgotten.iter().all(|&slot| self.status(slot) == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
+        // Where LIR blocks were invalidated, Q has their frames until others become LIR.
+        assert!(self.lir + self.queue.len() <= self.lir_most + self.hir_most, "more than L_hirs blocks in Q");
+        for slot in self.places.slots() {
+            let (stacked, queued) = (self.stack.contains(&self.places, slot), self.queue.contains(&self.places, slot));
+            let in_order = match self.status(slot) {
+                UNKNOWN => !stacked && !queued,
+                HIR => queued,
+                _ => stacked && !queued,
+            };
+            assert!(in_order, "{slot:?} with status {} in S: {stacked}, in Q: {queued}", self.status(slot));
+        }
+        let resident = |slot| matches!(self.status(slot), LIR | HIR);
+        assert!(self.last == NONE || resident(Slot(self.last)), "the block of the last reference is not resident");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
         assert!(self.stack.len() <= self.stack_most, "S is longer than its limit");
         match inside.first() {
@@ -388,21 +437,24 @@ impl Policy for Lirs {
             None => assert_eq!((self.lir, stack.len()), (0, 0), "S is empty where there is no LIR block"),
         }
         assert!(below.iter().all(|&slot| self.status(slot) != LIR), "an LIR block below the bottom of S");
-        let hand = self.stack.hand(GHOSTS);
-        let missed = |slot| self.stack.before(self.stack.place(&self.places, slot), hand);
-        assert!(!with(GHOST).any(missed), "a ghost before the hand that looks for them");
+        for (hand, tag) in [(GHOSTS, REFERENCED), (DEMOTED_GHOSTS, DEMOTED)] {
+            let hand = self.stack.hand(hand);
+            let missed = |&slot: &Slot| self.stack.before(self.stack.place(&self.places, slot), hand);
+            let with_tag = |&slot: &Slot| self.queue.tag(&self.places, slot) == tag;
+            assert!(!with(GHOST).filter(with_tag).any(|slot| missed(&slot)), "a ghost before the hand that finds it");
+            let both = queue.iter().copied().filter(with_tag).filter(|&slot| self.stack.contains(&self.places, slot));
+            assert!(both.eq(with(HIR).filter(with_tag)), "S and Q have their common blocks in one order");
+            let mut from_resident = stack.iter().filter(|&slot| with_tag(slot) && self.status(*slot) != LIR);
+            from_resident.find(|&&slot| self.status(slot) == HIR);
+            assert!(from_resident.all(|&slot| self.status(slot) == HIR), "a resident HIR block below a ghost");
+        }
         if let Threshold::Above(multiple) = self.threshold {
             let (reach, r_max) = (stack.len().saturating_sub(1) as f64, inside.len().saturating_sub(1) as f64);
             assert!(below.is_empty() || reach < multiple * r_max, "the extension is too long");
         } else {
             assert!(below.is_empty(), "an HIR block below the bottom of S");
-            let both = queue.iter().copied().filter(|&slot| self.stack.contains(&self.places, slot));
-            assert!(both.eq(with(HIR)), "S and Q have their common blocks in one order");
-            let from_ghosts = stack.iter().rev().skip_while(|&&slot| self.status(slot) != GHOST);
-            assert!(
-                !from_ghosts.into_iter().any(|&slot| self.status(slot) == HIR),
-                "a resident HIR block below a ghost"
-            );
+            let mut demoted = stack.iter().filter(|&&slot| self.queue.tag(&self.places, slot) == DEMOTED);
+            assert!(demoted.all(|&slot| self.status(slot) == LIR), "a demoted block in S");
         }
     }
 
@@ -448,6 +500,16 @@ mod tests {
             let stack = self.stack.checked(&self.places);
             (stack.into_iter().rev().map(|slot| (slot, self.status(slot))).collect(), self.queue.checked(&self.places))
         }
+    }
+
+    /// A cache with more slots than an order can number is refused, not a panic.
+    #[test]
+    fn too_many_slots() {
+        let setup = Setup { capacity: 1 << 26, slots: SLOTS_MOST + 1, ghosts: 1 << 26, future: None };
+        let spec: crate::Spec = "lirs".parse().expect("a policy");
+        let Err(error) = crate::build(&spec, &setup) else { panic!("it was made") };
+        assert!(matches!(error, SpecError::TooLarge { policy: "lirs", .. }));
+        assert!(error.to_string().contains("134217728 blocks"), "{error}");
     }
 
     /// The state of Figure 2.2 (a), which is that of Table 2.1 at virtual time 9: LIR blocks A and B, the only resident

@@ -17,8 +17,9 @@ const TAG: u32 = 3;
 const TAG_BITS: u32 = 2;
 /// The place of a slot that is not in the order.
 const NOWHERE: u32 = u32::MAX >> TAG_BITS;
-/// A ring is less than six times as long as its order ever was, and shorter than `NOWHERE`.
-const SLOTS_MOST: u32 = 1 << 27;
+/// The most slots of an order: its ring, of `RING_LEAST` places or less than six for each slot in the order when it was
+/// longest, stays shorter than `NOWHERE`.
+pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
 /// Entries that [`Order::live`] looks at.
 pub const LOOK: u32 = 16;
@@ -32,10 +33,15 @@ impl<const N: usize> Places<N> {
     /// Words for slots `0..slots`, in no order and with tag 0.
     ///
     /// # Panics
-    /// If there are more than 2^27 slots.
+    /// If there are more than [`SLOTS_MOST`] slots.
     pub fn new(slots: u32) -> Places<N> {
         assert!(slots <= SLOTS_MOST, "{slots} slots are more than {SLOTS_MOST}");
         Places { words: vec![[NOWHERE << TAG_BITS; N]; slots as usize] }
+    }
+
+    /// All slots, in an order or not.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        (0..self.words.len() as u32).map(Slot)
     }
 
     /// Loads the words of `slot` into the processor's cache.
@@ -46,7 +52,10 @@ impl<const N: usize> Places<N> {
 }
 
 /// The order number `AT` of those that share some [`Places`], which every operation takes, with `HANDS` places that its
-/// owner remembers. Its ring takes up to 22 bytes for each slot in it.
+/// owner remembers.
+///
+/// Its ring takes 4 bytes a place: 256 bytes or up to 22 for each slot in the order when it was longest, for a ring never
+/// shrinks. The tree of a counting order takes as much again.
 pub struct Order<const AT: usize, const HANDS: usize> {
     /// Slots in the order of references, stale entries among them; a power of two.
     ring: Vec<u32>,
@@ -206,7 +215,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         places.words[slot.index()][AT] = NOWHERE << TAG_BITS | tag;
     }
 
-    /// Takes out the slot referenced longest ago; it gets the tag 0.
+    /// Takes out the slot referenced longest ago; it keeps its tag.
     #[inline(always)]
     pub fn pop<const N: usize>(&mut self, places: &mut Places<N>) -> Option<Slot> {
         if self.len == 0 {
@@ -220,7 +229,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
                 break slot;
             }
         };
-        self.leave(places, slot, 0);
+        self.leave(places, slot, self.tag(places, slot));
         self.set_tail(place);
         Some(slot)
     }
@@ -255,7 +264,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
             place = self.ahead(place, 1);
         }
         assert_eq!(slots.len(), self.len as usize, "the order's length is wrong");
-        let placed = (0..places.words.len() as u32).filter(|&slot| self.contains(places, Slot(slot))).count();
+        let placed = places.slots().filter(|&slot| self.contains(places, slot)).count();
         assert_eq!(placed, slots.len(), "a slot's place lies outside the order");
         for hand in self.hands {
             assert!(hand == self.head || self.before(hand, self.head), "a hand lies outside the order");

@@ -237,6 +237,15 @@ pub enum SpecError {
         /// What can be given.
         expected: String,
     },
+    /// The host has more slots than the policy can number.
+    TooLarge {
+        /// The policy's name.
+        policy: &'static str,
+        /// How many slots there are.
+        slots: u32,
+        /// How many there can be.
+        most: u32,
+    },
     /// The policy needs the future and the host does not know it.
     NeedsFuture {
         /// The policy's name.
@@ -278,6 +287,13 @@ impl fmt::Display for SpecError {
             }
             SpecError::BadValue { policy, key, value, expected } => {
                 write!(f, "policy '{policy}': {key}={value} is not possible: expected {expected}")
+            }
+            SpecError::TooLarge { policy, slots, most } => {
+                write!(
+                    f,
+                    "policy '{policy}' knows at most {most} blocks, ghosts included, and this cache could hold {slots}: \
+                     use a smaller cache, fewer ghosts, larger blocks or another policy"
+                )
             }
             SpecError::NeedsFuture { policy } => {
                 write!(f, "policy '{policy}' needs to know the future: it runs in replay only")

@@ -102,3 +102,15 @@ fn opt_is_never_beaten() {
         assert!(own <= most, "{own} hits, and OPT has {most}");
     });
 }
+
+/// Twice the capacity, the most that the directories of ARC and CAR hold, need not fit in 32 bits.
+#[test]
+fn capacities_go_up_to_32_bits() {
+    for name in ["arc", "car"] {
+        let mut host = Host::new(name, u32::MAX, 4, Slots::Forever, None);
+        for block in [0, 1, 2, 0, 3] {
+            host.access(block);
+        }
+        assert_eq!(host.resident().len(), 4);
+    }
+}

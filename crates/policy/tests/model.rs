@@ -34,6 +34,7 @@ const VARIANTS: &[&str] = &[
     "lirs:threshold=75%:hir=10%",
     "lirs:threshold=125%",
     "lirs:threshold=150%:stack=2",
+    "lirs:threshold=300%:stack=1.2:hir=30%",
     "lirs:threshold=550%",
     "lirs:threshold=none",
     "clock-pro:cold=1",
@@ -64,6 +65,20 @@ fn evicts_what_the_model_evicts() {
             }
         }
     }
+}
+
+/// A page that is faulted while as many ghosts are known as can be is in the list (3.3.3) and turns hot: HAND_test, run
+/// for the page that HAND_cold just replaced, must not have removed it.
+#[test]
+fn clock_pro_finds_the_oldest_ghost() {
+    let mut host = Host::new("clock-pro", 2, 8, Slots::Forever, None);
+    for block in [1, 2, 3, 4] {
+        host.access(block);
+    }
+    assert_eq!(*host.ghosts(), [2, 3].into());
+    assert_eq!(host.access(2).evicted, Some(4));
+    assert_eq!(*host.ghosts(), [3, 4].into());
+    assert_eq!(host.access(5).evicted, Some(1), "the hot page that turned cold for block 2");
 }
 
 /// Blocks can be invalidated at any time, and ghosts have a limit, with any setting.

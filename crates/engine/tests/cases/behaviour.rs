@@ -465,6 +465,15 @@ fn capacity_and_policy_change_without_losing_anything() {
     assert!(matches!(host.engine.set_capacity(0, 17), Err(ConfigError::Impossible { .. })));
 }
 
+/// Blocks and ghosts are numbered in 32 bits.
+#[test]
+fn too_many_ghosts_are_refused() {
+    let mut config = Config::new(200 << 20, "lru".parse().expect("registered"));
+    config.ghosts_per_block = 15.0;
+    let Err(error) = Engine::new(config) else { panic!("3.2 * 2^30 slots") };
+    assert!(error.to_string().contains("ghosts_per_block"), "{error}");
+}
+
 #[test]
 fn a_smaller_cache_gives_memory_back() {
     let mut config = config(200, "lru");

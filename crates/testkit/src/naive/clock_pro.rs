@@ -120,10 +120,6 @@ impl ClockPro {
             } else {
                 self.list.remove(at);
             }
-            while self.count(|page| !page.resident) > self.m {
-                let hand_test = self.list.iter().position(|page| page.in_test).expect("a page in its test period");
-                self.terminate_test(hand_test);
-            }
             return block;
         }
     }
@@ -152,6 +148,10 @@ impl Model for ClockPro {
             None => !full && self.count(|page| page.hot) < self.m - self.m_c,
         };
         self.list.push(Page { block, hot, resident: true, in_test: !hot, referenced: false });
+        while self.count(|page| !page.resident) > self.m {
+            let hand_test = self.list.iter().position(|page| page.in_test).expect("a page in its test period");
+            self.terminate_test(hand_test);
+        }
         Outcome { hit: false, evicted }
     }
 

@@ -1,0 +1,85 @@
+//! What a reference costs at most, on average over a long run: steps per reference do not grow with the cache.
+//!
+//! The bounds are times, far above what a run of constant steps takes and far below one whose steps grow with the cache.
+
+use std::time::{Duration, Instant};
+
+use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
+
+const CAPACITY: u32 = 40_000;
+const LARGE: u32 = 200_000;
+const MOST: Duration = Duration::from_secs(2);
+
+/// Runs `references` with room for `ghosts` ghosts, each slot used for one block.
+fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = u32>) {
+    let parsed: Spec = spec.parse().expect("a policy");
+    let setup = Setup { capacity, slots: 8 * capacity, ghosts, future: None };
+    let mut policy = build(&parsed, &setup).expect("possible values");
+    let mut resident = vec![false; setup.slots as usize];
+    let mut free = capacity;
+    let start = Instant::now();
+    for (tick, index) in references.enumerate() {
+        let slot = Slot(index);
+        let block = Block { volume: 0, index: index.into() };
+        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: tick as u64 };
+        if resident[slot.index()] {
+            policy.hit(slot, &access);
+        } else {
+            match free {
+                0 => resident[policy.evict(slot, &access).index()] = false,
+                _ => free -= 1,
+            }
+            while policy.take_forgotten().is_some() {}
+            policy.insert(slot, &access);
+            resident[slot.index()] = true;
+        }
+        while policy.take_forgotten().is_some() {}
+    }
+    let took = start.elapsed();
+    println!("{spec}, {ghosts} ghosts: {took:.2?}");
+    assert!(took < MOST, "{spec}, {ghosts} ghosts: {took:?}");
+    policy.check();
+}
+
+const SPECS: [&str; 7] = [
+    "clock-pro",
+    "clock-pro:cold=1",
+    "clock-pro:cold=100%",
+    "lirs",
+    "lirs:threshold=150%",
+    "lirs:threshold=150%:stack=1.5",
+    "lirs:threshold=50%",
+];
+
+#[test]
+fn a_scan() {
+    for spec in SPECS {
+        for ghosts in [0, 100, CAPACITY] {
+            run(spec, CAPACITY, ghosts, 0..5 * CAPACITY);
+        }
+    }
+}
+
+#[test]
+fn a_loop() {
+    for spec in SPECS {
+        for ghosts in [0, 100, CAPACITY] {
+            run(spec, CAPACITY, ghosts, (0..5 * CAPACITY).map(|at| at % (CAPACITY + CAPACITY / 4)));
+        }
+    }
+}
+
+/// Blocks used again after random others, in a set twice the size of the cache: LIR blocks are demoted all the time.
+#[test]
+fn random_references() {
+    for spec in SPECS {
+        for ghosts in [0, 100, LARGE] {
+            let mut state = 1u64;
+            let random = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                ((state >> 33) % u64::from(2 * LARGE)) as u32
+            });
+            run(spec, LARGE, ghosts, random.take(5 * LARGE as usize));
+        }
+    }
+}
