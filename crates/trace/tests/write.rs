@@ -229,3 +229,26 @@ fn names_say_what_to_write() {
         "a.txt: the name does not say what to write; name the format: parquet, csv, lirs, oracle-general, vscsi";
     assert!(message.ends_with(expected), "{message}");
 }
+
+#[test]
+fn parquet_is_not_compressed_once_more() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.parquet.gz", "a.parquet.zst", "a.parquet.xz"] {
+        let error = write(&folder.path().join(name), None, &[]).unwrap_err();
+        assert!(matches!(error, Error::NotCompressible { format: Format::Parquet, .. }), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn errors_of_the_output_name_it_once_and_no_temporary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [folder.path().join("missing/a.csv"), file.join("a.csv")] {
+        let error = write(&path, None, &[]).unwrap_err();
+        assert_eq!(error.to_string(), path.display().to_string());
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!cause.contains(".nigh-") && cause.contains("os error"), "{cause}");
+    }
+}

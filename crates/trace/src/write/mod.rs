@@ -94,6 +94,9 @@ impl Writer {
         if !FORMATS.contains(&format) {
             return Err(Error::NotWritable { format });
         }
+        if format == Format::Parquet && output::Compression::named(path).is_some() {
+            return Err(Error::NotCompressible { path: path.to_owned(), format });
+        }
         let begin = || -> io::Result<Box<dyn Sink + Send>> {
             let output = Output::create(path)?;
             Ok(match format {
