@@ -159,12 +159,19 @@ fn names(formats: &[Format]) -> String {
 /// The error for a `given` name that is not among `known`.
 pub(crate) fn unknown_name(what: &'static str, given: &str, known: &[&'static str]) -> Error {
     let lower = given.to_ascii_lowercase();
+    // A name is like what was given as a whole, or in a word or a beginning of it; shorter ones are in too many names.
+    const PART_LEAST: usize = 3;
+    let parts = |name: &'static str| {
+        let beginning = name.get(..lower.len());
+        beginning.into_iter().chain(name.split('-')).filter(|part| part.len() >= PART_LEAST).map(|part| (part, true))
+    };
     let nearest = known
         .iter()
-        .map(|&name| (strsim::damerau_levenshtein(name, &lower), name))
+        .flat_map(|&name| std::iter::once((name, false)).chain(parts(name)).map(move |(text, part)| (text, part, name)))
+        .map(|(text, part, name)| (strsim::damerau_levenshtein(text, &lower), part, name, text.len()))
+        .filter(|&(distance, _, _, length)| distance <= 1 + length / 3)
         .min()
-        .filter(|&(distance, name)| distance <= 1 + name.len() / 3)
-        .map(|(_, name)| name);
+        .map(|(_, _, name, _)| name);
     Error::UnknownName { what, given: given.to_owned(), nearest, known: known.join(", ") }
 }
 

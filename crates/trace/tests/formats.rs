@@ -149,6 +149,11 @@ fn msr() {
     refused(&options, b"1,usr,0,Read,-1,512,0\n", Place::Line(1), "`-1`", "an offset");
     refused(&options, b"999999999999999999,usr,0,Read,1,512,0\n", Place::Line(1), "9999", "100 ns");
     refused(&options, b"1,usr,0,Read,1,4294967296,0\n", Place::Line(1), "4294967296", "4 GiB");
+    // A last line that is cut within its size, and files that never have a response time.
+    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,40", Place::Line(2), "end of the line", "response time");
+    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,4096,", Place::Line(2), "``", "response time");
+    assert_eq!(read_with(b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512\n", &options).len(), 2);
+    refused(&options, b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512,7\n", Place::Line(2), "`7`", "six fields");
 }
 
 #[test]
@@ -385,6 +390,31 @@ fn csv() {
 }
 
 #[test]
+fn csv_headers_leave_nothing_unsaid() {
+    for (name, unit_ns) in [("time_ns", 1), ("TIME_US", 1000), ("time_ms", 1_000_000), ("time_s", SECOND)] {
+        let content = format!("{name},offset,length\n3,0,512\n");
+        assert_eq!(recognized(Format::Csv, content.as_bytes())[0].time_ns, 3 * unit_ns);
+    }
+    for (header, found, expected) in [
+        ("time,offset,length", "`time`", "--columns time=0,time-unit="),
+        ("timestamp,offset,length", "`timestamp`", "time-unit="),
+        ("offset,length,latency", "`latency`", "a field of a request"),
+        ("offset,offset,length", "`offset`", "one column"),
+        ("time_ns,time_us,offset,length", "`time_us`", "one column"),
+        ("offset,size", "`offset,size`", "a header with offset and length"),
+    ] {
+        let content = format!("{header}\n1,2,3,4\n");
+        refused(&as_format(Format::Csv), content.as_bytes(), Place::Line(1), found, expected);
+    }
+    for separator in [";", "semicolon", "|", "\\t"] {
+        let byte = separator.replace("semicolon", ";").replace("\\t", "\t");
+        let requests =
+            read_with(format!("a,b{byte}7\n").as_bytes(), &described(&format!("offset=1,separator={separator}")));
+        assert_eq!(requests[0].offset, 7);
+    }
+}
+
+#[test]
 fn csv_numbers_and_names_are_never_taken_for_one() {
     let content = b"0,a\n0,7\n0,b\n0,a\n0,2147483648\n0,2147483649\n0,\n";
     let tenants: Vec<_> = read_with(content, &described("offset=0,tenant=1")).iter().map(|r| r.tenant).collect();
@@ -402,6 +432,8 @@ fn column_descriptions_that_cannot_be_used() {
     assert!(message("offset=").contains("a value"));
     assert!(message("offset=0,time-unit=h").contains("s, ms, us or ns"));
     assert!(message("ofset=0").contains("did you mean `offset`"));
+    assert!(message("offset=lba,offset=len").contains("`offset=len`: expected each setting once"));
+    assert!(message("offset=0,separator=,").contains("a value after the ="));
 }
 
 #[test]
@@ -413,6 +445,10 @@ fn format_names() {
     assert_eq!("oracleGeneral".parse::<Format>().unwrap(), Format::OracleGeneral);
     let error = "vcsi".parse::<Format>().unwrap_err().to_string();
     assert!(error.contains("did you mean `vscsi`?") && error.contains("blkparse"), "{error}");
+    for (given, nearest) in [("orcle", "oracle-general"), ("general", "oracle-general"), ("blk", "blkparse")] {
+        let error = given.parse::<Format>().unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean `{nearest}`?")), "{error}");
+    }
     assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("did you mean"));
 }
 
