@@ -500,6 +500,49 @@ fn traces_without_requests() {
     }
 }
 
+/// That `content`, in a file of the name `name`, is refused at `line`, with `found` in the message.
+fn refused_named(name: &str, content: &[u8], line: u64, found: &str) {
+    let opened = from_reader(Cursor::new(content.to_owned()), Path::new(name), &ReadOptions::default());
+    match opened.and_then(|mut opened| opened.requests.next_batch(&mut Vec::new())) {
+        Err(Error::Malformed { place: Place::Line(at), found: what, .. }) => {
+            assert_eq!(at, line, "{what}");
+            assert!(what.contains(found), "{what}");
+        }
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_bad_line_near_the_beginning_does_not_hide_the_format() {
+    for bad in [
+        "1,usr,0,Reed,0,512,0",
+        "1,usr,0,X,0,512,0",
+        "1,usr,0,Read,18446744073709551615,4096,0",
+        "1,usr,0,Read,0,9223372036854775808,0",
+        "1,usr,0,Read,0",
+    ] {
+        let (good, bad) = ("1,usr,0,Read,0,512,0\n".repeat(3), format!("{bad}\n"));
+        refused_named("trace", (good.clone() + &bad).as_bytes(), 4, "");
+        refused_named("trace", (bad.clone() + &good).as_bytes(), 1, "");
+        refused_named("hm.msr.gz", bad.as_bytes(), 1, "");
+    }
+    refused_named("trace", b"1\n2\n1,2,3,foo\n", 3, "`1,2,3,foo`");
+    refused_named("x.lis", b"1 2 0\n", 1, "the end of the line");
+    refused_named("trace", b"0,1,512,R,0.1\n0,1,512,X,0.1\n", 2, "`X`");
+    refused_named("trace", b"0.5 0 1 8 1\n0.6 0 1 8 1\n0.7 0 1\n", 3, "the end of the line");
+    refused_named("trace", b"0 0 1 8 1\n5000 0 1 8 1\n9000 0 1\n", 3, "the end of the line");
+    refused_named("trace", b"time,offset,length\n1,2,3\n", 1, "`time`");
+    refused_named("trace", b"offset,length\n1,2\n1,x\n", 3, "`x`");
+    let not_arc = read(b"1 1 0 1\n1 1 0 2\n1 1 5 3\n", &ReadOptions::default());
+    assert!(matches!(not_arc, Err(Error::Unrecognized { .. })), "{not_arc:?}");
+    let mut named = read(b"0 0 1 8 1\n9 0 1 8 1\n0 0 1\n", &ReadOptions::default());
+    assert!(matches!(named, Err(Error::Ambiguous { .. })), "{named:?}");
+    for content in [&b"offset,length\n"[..], b"time_ns,op,volume,offset,length,tenant,stream", b"\n \n", b"*\n"] {
+        named = read(content, &ReadOptions::default());
+        assert!(matches!(named, Err(Error::Empty { .. })), "{named:?}");
+    }
+}
+
 #[test]
 fn unknown_content_and_missing_files() {
     for content in [&b"hello world\n"[..], b"{\"t\": 1}\n", b"\0\x01\x02", &[0xff; 100]] {
