@@ -576,4 +576,10 @@ fn data_behind_the_end_of_a_compressed_file_is_not_called_cut_short() {
             other => panic!("{other:?}"),
         }
     }
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    xz.write_all(b"1\n2\n").unwrap();
+    for content in [xz.finish().unwrap(), zstd::encode_all(&b"1\n2\n"[..], 1).unwrap()] {
+        let result = read(&[&content[..], b"long enough for a header"].concat(), &ReadOptions::default());
+        assert!(matches!(result, Err(Error::Compressed { truncated: false, .. })), "{result:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! CSV whose columns the user describes by [`Columns`]; without a description, a file whose header names the fields
 //! of a [`Request`]: `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order, of which `offset`
-//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`; a `time` without a unit and columns
-//! of other names are errors, since nothing tells what they mean.
+//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`; a `time` without a unit and
+//! columns of other names are errors, since nothing tells what they mean.
 //!
 //! A header is recognized by itself: the first line is one if columns are named, or if there is no number where the
 //! offset belongs. Fields may be quoted. Numbers are decimal, or hexadecimal after `0x`; times may have a fraction.
