@@ -195,7 +195,7 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    let Written { requests, skipped, lost } = writer.finish()?;
+    let Written { requests, skipped, lost, .. } = writer.finish()?;
     eprintln!("nigh: wrote {} requests to {}", grouped(requests), to.display());
     if !lost.is_empty() {
         let names: Vec<_> = lost.into_iter().map(Field::name).collect();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::format::{arc, blkparse, csv, disksim, lcs, lirs, mqsim, msr, oracle_general, parquet, pc, spc, vscsi};
 use crate::input::Input;
-use crate::text::try_out;
+use crate::text::{Trial, try_out};
 use crate::{Error, Format, Request, Result};
 
 /// Decompressed bytes that are looked at.
@@ -14,16 +14,21 @@ const SAMPLE_BYTES: usize = 64 << 10;
 pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     let whole = !input.fill_to(SAMPLE_BYTES)?;
     let sample = input.data();
+    let empty = || Error::Empty { path: input.path().to_owned() };
     if sample.is_empty() {
-        return Err(Error::Empty { path: input.path().to_owned() });
+        return Err(empty());
     }
     let candidates = if sample.contains(&0) || sample.starts_with(parquet::MAGIC) {
         binary_candidates(sample)
     } else {
-        text_candidates(sample, whole)
+        let trials = text_trials(sample, whole);
+        if whole && trials.iter().any(|(format, trial)| *format != Format::Blkparse && trial.is_blank()) {
+            return Err(empty());
+        }
+        text_candidates(sample, &trials)
     };
     match *candidates {
-        [] => Err(Error::Unrecognized { path: input.path().to_owned() }),
+        [] => with_extension(input.path()).ok_or_else(|| Error::Unrecognized { path: input.path().to_owned() }),
         [format] => Ok(format),
         _ => named(input.path(), &candidates)
             .ok_or_else(|| Error::Ambiguous { path: input.path().to_owned(), candidates }),
@@ -47,26 +52,49 @@ fn binary_candidates(sample: &[u8]) -> Vec<Format> {
     candidates
 }
 
-fn text_candidates(sample: &[u8], whole: bool) -> Vec<Format> {
-    let mut candidates = Vec::new();
-    let mut consider = |format, is_like| {
-        if is_like {
-            candidates.push(format);
-        }
+fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
+    let blkparse = |action| try_out(blkparse::Parser::new(action), sample, whole);
+    let blkparse = blkparse::Action::ALL.map(blkparse).into_iter().max_by_key(|trial| trial.requests.len());
+    vec![
+        (Format::Lirs, try_out(lirs::Parser::new(1), sample, whole)),
+        (Format::Arc, arc_trial(sample, whole)),
+        (Format::Msr, try_out(msr::Parser::default(), sample, whole)),
+        (Format::Spc, try_out(spc::Parser, sample, whole)),
+        (Format::Pc, try_out(pc::Parser::new(pc::Stream::Pc8), sample, whole)),
+        (Format::Csv, try_out(csv::Parser::new(None, 1), sample, whole)),
+        (Format::Blkparse, blkparse.unwrap_or_default()),
+        (Format::MqSim, try_out(mqsim::Parser, sample, whole)),
+        (Format::DiskSim, try_out(disksim::Parser, sample, whole)),
+    ]
+}
+
+/// Four numbers are not ARC's if the third is not 0, which is no error where the format is given.
+fn arc_trial(sample: &[u8], whole: bool) -> Trial {
+    let [strict, lax] = [true, false].map(|ignored_is_zero| try_out(arc::Parser { ignored_is_zero }, sample, whole));
+    if strict.bad > lax.bad { Trial { requests: Vec::new(), ..strict } } else { strict }
+}
+
+/// The formats that every line is of; if there are none, those that most lines are of, so that reading shows what is
+/// wrong with the others.
+fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
+    let of = |is_like: &dyn Fn(&Trial) -> bool| {
+        let liked = trials.iter().filter(|(_, trial)| is_like(trial));
+        liked.map(|(format, _)| *format).collect::<Vec<_>>()
     };
-    consider(Format::Lirs, try_out(lirs::Parser::new(1), sample, whole).is_some());
-    consider(Format::Arc, try_out(arc::Parser { ignored_is_zero: true }, sample, whole).is_some());
-    consider(Format::Msr, try_out(msr::Parser::default(), sample, whole).is_some());
-    consider(Format::Spc, try_out(spc::Parser, sample, whole).is_some());
-    consider(Format::Pc, try_out(pc::Parser::new(pc::Stream::Pc8), sample, whole).is_some());
-    consider(Format::Csv, try_out(csv::Parser::new(None, 1), sample, whole).is_some());
-    let is_blkparse = |&action: &_| try_out(blkparse::Parser::new(action), sample, whole).is_some();
-    consider(Format::Blkparse, blkparse::Action::ALL.iter().any(is_blkparse));
+    let mut candidates = of(&Trial::is_clean);
+    if candidates.is_empty() && csv::names_request(sample.split(|&byte| byte == b'\n').next().unwrap_or_default()) {
+        return vec![Format::Csv];
+    }
+    if candidates.is_empty() {
+        let most = trials.iter().map(|(_, trial)| trial.requests.len()).max().unwrap_or(0);
+        candidates = of(&|trial| most > 0 && trial.requests.len() == most);
+    }
     // Whole numbers are nanoseconds to MQSim and could be milliseconds to DiskSim.
-    let nanoseconds = try_out(mqsim::Parser, sample, whole);
-    consider(Format::MqSim, nanoseconds.is_some());
-    if nanoseconds.is_none_or(|requests| mean_gap_ns(&requests) < mqsim::GAP_NS_MIN) {
-        consider(Format::DiskSim, try_out(disksim::Parser, sample, whole).is_some());
+    let is_mqsim = |(format, trial): &(Format, Trial)| {
+        *format == Format::MqSim && mean_gap_ns(&trial.requests) >= mqsim::GAP_NS_MIN
+    };
+    if candidates.contains(&Format::MqSim) && trials.iter().any(is_mqsim) {
+        candidates.retain(|&format| format != Format::DiskSim);
     }
     candidates
 }
@@ -85,4 +113,15 @@ fn named(path: &Path, candidates: &[Format]) -> Option<Format> {
     let mut named = candidates.iter().filter(occurs);
     let format = named.next()?;
     named.next().is_none().then_some(*format)
+}
+
+/// The format whose files' extension `path` has, before that of a compression. `csv` is the extension of several.
+fn with_extension(path: &Path) -> Option<Format> {
+    let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
+    let mut last = extension(path)?;
+    if matches!(&last[..], "gz" | "zst" | "xz") {
+        last = extension(Path::new(path.file_stem()?))?;
+    }
+    let is_last = |format: &Format| format.file_words().iter().any(|word| word.trim_start_matches('.') == last);
+    Format::all().iter().copied().filter(|&format| format != Format::Csv).find(is_last)
 }

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use crate::Format;
 
 /// What can be wrong with a trace, where, and what was expected.
+///
+/// The message of an error that has a source ends before the source's own: print the whole chain.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system could not open, read or write a file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file, or `-` for standard input or output.
         path: PathBuf,
@@ -18,7 +20,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A compressed file ends early or its bytes are damaged.
-    #[error("{}: the {compression} data is {}: {source}", path.display(), if *truncated { "cut short" } else { "damaged" })]
+    #[error("{}: the {compression} data is {}", path.display(), if *truncated { "cut short" } else { "damaged" })]
     Compressed {
         /// The file, or `-` for standard input.
         path: PathBuf,
@@ -61,14 +63,6 @@ pub enum Error {
         /// The formats it could be.
         candidates: Vec<Format>,
     },
-    /// The format can only be read from a plain file, not from a pipe or compressed.
-    #[error("{}: {format} can only be read from an uncompressed file", path.display())]
-    NeedsFile {
-        /// The compressed file, or `-` for standard input.
-        path: PathBuf,
-        /// The format.
-        format: Format,
-    },
     /// A name or a setting that does not exist.
     #[error("no {what} is called `{given}`{}; there are {known}", nearest.as_ref().map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default())]
     UnknownName {
@@ -103,6 +97,14 @@ pub enum Error {
     /// The format can only be read.
     #[error("{format} can only be read; what can be written is {}", names(&crate::write::FORMATS))]
     NotWritable {
+        /// The format.
+        format: Format,
+    },
+    /// A compressed file of a format that is read from many places of a file, and is compressed within.
+    #[error("{}: {format} is compressed within; leave out the ending of the name", path.display())]
+    NotCompressible {
+        /// The file.
+        path: PathBuf,
         /// The format.
         format: Format,
     },
@@ -157,12 +159,19 @@ fn names(formats: &[Format]) -> String {
 /// The error for a `given` name that is not among `known`.
 pub(crate) fn unknown_name(what: &'static str, given: &str, known: &[&'static str]) -> Error {
     let lower = given.to_ascii_lowercase();
+    // A name is like what was given as a whole, or in a word or a beginning of it; shorter ones are in too many names.
+    const PART_LEAST: usize = 3;
+    let parts = |name: &'static str| {
+        let beginning = name.get(..lower.len());
+        beginning.into_iter().chain(name.split('-')).filter(|part| part.len() >= PART_LEAST).map(|part| (part, true))
+    };
     let nearest = known
         .iter()
-        .map(|&name| (strsim::damerau_levenshtein(name, &lower), name))
+        .flat_map(|&name| std::iter::once((name, false)).chain(parts(name)).map(move |(text, part)| (text, part, name)))
+        .map(|(text, part, name)| (strsim::damerau_levenshtein(text, &lower), part, name, text.len()))
+        .filter(|&(distance, _, _, length)| distance <= 1 + length / 3)
         .min()
-        .filter(|&(distance, name)| distance <= 1 + name.len() / 3)
-        .map(|(_, name)| name);
+        .map(|(_, _, name, _)| name);
     Error::UnknownName { what, given: given.to_owned(), nearest, known: known.join(", ") }
 }
 

@@ -1,9 +1,12 @@
 //! The bytes of a trace: a file or standard input, decompressed as its first bytes say.
 
-use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::GzDecoder;
 
 use crate::{Error, Result};
 
@@ -13,6 +16,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// What a decompressor reads at a time.
 const COMPRESSED_BYTES: usize = 64 << 10;
+
+/// The first byte of each member of a gzip file.
+const GZIP_FIRST: u8 = 0x1f;
 
 /// A window on the decompressed bytes: `data` is what lies in memory, `fill` brings more, `consume` lets go.
 pub(crate) struct Input {
@@ -40,7 +46,7 @@ impl Input {
         let whole = Counted { source: Cursor::new(magic).chain(source), consumed: consumed.clone() };
         let source: Box<dyn Read + Send> = match compression {
             None => Box::new(whole),
-            Some("gzip") => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(whole))),
+            Some("gzip") => Box::new(Members { decoder: Some(GzDecoder::new(buffered(whole))) }),
             Some("zstd") => Box::new(zstd::Decoder::with_buffer(buffered(whole)).map_err(io)?),
             Some(_) => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
         };
@@ -130,6 +136,19 @@ impl Input {
         Ok(true)
     }
 
+    /// Moves what is left of the content to an unnamed file.
+    pub(crate) fn spool(&mut self) -> Result<File> {
+        let failed = |source| Error::Io { path: std::env::temp_dir(), source };
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        loop {
+            file.write_all(self.data()).map_err(failed)?;
+            self.consume(self.data().len());
+            if !self.fill()? {
+                return Ok(file);
+            }
+        }
+    }
+
     fn error(&self, source: io::Error) -> Error {
         let path = self.path.clone();
         match self.compression {
@@ -145,7 +164,7 @@ impl Input {
 
 fn compression(magic: &[u8]) -> Option<&'static str> {
     match magic {
-        [0x1f, 0x8b, ..] => Some("gzip"),
+        [GZIP_FIRST, 0x8b, ..] => Some("gzip"),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some("xz"),
         _ => None,
@@ -154,6 +173,29 @@ fn compression(magic: &[u8]) -> Option<&'static str> {
 
 fn buffered<R: Read>(source: R) -> BufReader<R> {
     BufReader::with_capacity(COMPRESSED_BYTES, source)
+}
+
+/// The members of a gzip file, one after the other.
+struct Members<R> {
+    /// Of the member that is being read; `None` after the last.
+    decoder: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.decoder {
+            let bytes = decoder.read(buffer)?;
+            if bytes > 0 || buffer.is_empty() {
+                return Ok(bytes);
+            }
+            match decoder.get_mut().fill_buf()? {
+                [] => self.decoder = None,
+                [GZIP_FIRST, ..] => self.decoder = self.decoder.take().map(|ended| GzDecoder::new(ended.into_inner())),
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "there is other data after its end")),
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// Counts what is read.

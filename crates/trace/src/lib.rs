@@ -21,7 +21,6 @@ pub use error::{Error, Result};
 pub use format::{Format, csv};
 pub use request::{Field, Op, Request, Requests};
 
-use format::parquet::ParquetReader;
 use input::Input;
 
 /// The block size of traces whose format knows none, in bytes.
@@ -59,6 +58,9 @@ pub struct Opened {
 }
 
 /// Opens the trace in a file, or on standard input for `-`; plain or compressed by gzip, zstd or xz.
+///
+/// Parquet is read from many places of a file: a compressed file and standard input are first copied in full, as they
+/// are after decompression, to an unnamed file in the system's place for temporary files.
 pub fn open(path: &Path, options: &ReadOptions) -> Result<Opened> {
     if path == Path::new("-") {
         return read(Input::new(std::io::stdin(), path, None)?, options);
@@ -83,10 +85,5 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
         None if options.columns.is_some() => Format::Csv,
         None => detect::detect(&mut input)?,
     };
-    if format == Format::Parquet && input.is_plain_file() {
-        let reader = ParquetReader::open(input.path(), options.block_bytes)?;
-        return Ok(Opened { format, block_bytes: reader.block_bytes(), requests: Box::new(reader) });
-    }
-    let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
-    Ok(Opened { format, block_bytes, requests: format::reader(format, input, options, block_bytes)? })
+    format::open(format, input, options)
 }

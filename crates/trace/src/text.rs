@@ -94,19 +94,41 @@ fn parse<F: Lines>(format: &mut F, line: &[u8]) -> Result<Option<Request>, Bad> 
     if line.is_empty() { Ok(None) } else { format.parse(line) }
 }
 
-/// The requests in the first lines of a sample, or `None` if a line is not of the format or none is a request.
-/// `whole` says that the sample ends where the content does, and not within a line.
-pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Option<Vec<Request>> {
+/// How a format takes the first lines of a sample.
+#[derive(Default)]
+pub(crate) struct Trial {
+    pub(crate) requests: Vec<Request>,
+    /// Lines that are not of the format.
+    pub(crate) bad: usize,
+}
+
+impl Trial {
+    /// Whether all lines are of the format and some are requests.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.bad == 0 && !self.requests.is_empty()
+    }
+
+    /// Whether all lines are of the format and none is a request.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.bad == 0 && self.requests.is_empty()
+    }
+}
+
+/// Parses the first lines of a sample. `whole` says that it ends where the content does, and not within a line.
+pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Trial {
     const ENOUGH: usize = 32;
-    let complete = if whole { sample } else { sample.get(..memchr::memrchr(b'\n', sample)?)? };
-    let mut requests = Vec::with_capacity(ENOUGH);
-    for line in complete.split(|&byte| byte == b'\n') {
-        requests.extend(parse(&mut format, line).ok()?);
-        if requests.len() == ENOUGH {
+    let end = if whole { sample.len() } else { memchr::memrchr(b'\n', sample).unwrap_or(0) };
+    let mut trial = Trial::default();
+    for line in sample.get(..end).unwrap_or_default().split(|&byte| byte == b'\n') {
+        match parse(&mut format, line) {
+            Ok(request) => trial.requests.extend(request),
+            Err(_) => trial.bad += 1,
+        }
+        if trial.requests.len() + trial.bad == ENOUGH {
             break;
         }
     }
-    (!requests.is_empty()).then_some(requests)
+    trial
 }
 
 /// The fields of a line, separated by a comma or by blanks, or both.

@@ -149,6 +149,11 @@ fn msr() {
     refused(&options, b"1,usr,0,Read,-1,512,0\n", Place::Line(1), "`-1`", "an offset");
     refused(&options, b"999999999999999999,usr,0,Read,1,512,0\n", Place::Line(1), "9999", "100 ns");
     refused(&options, b"1,usr,0,Read,1,4294967296,0\n", Place::Line(1), "4294967296", "4 GiB");
+    // A last line that is cut within its size, and files that never have a response time.
+    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,40", Place::Line(2), "end of the line", "response time");
+    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,4096,", Place::Line(2), "``", "response time");
+    assert_eq!(read_with(b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512\n", &options).len(), 2);
+    refused(&options, b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512,7\n", Place::Line(2), "`7`", "six fields");
 }
 
 #[test]
@@ -385,6 +390,31 @@ fn csv() {
 }
 
 #[test]
+fn csv_headers_leave_nothing_unsaid() {
+    for (name, unit_ns) in [("time_ns", 1), ("TIME_US", 1000), ("time_ms", 1_000_000), ("time_s", SECOND)] {
+        let content = format!("{name},offset,length\n3,0,512\n");
+        assert_eq!(recognized(Format::Csv, content.as_bytes())[0].time_ns, 3 * unit_ns);
+    }
+    for (header, found, expected) in [
+        ("time,offset,length", "`time`", "--columns time=0,time-unit="),
+        ("timestamp,offset,length", "`timestamp`", "time-unit="),
+        ("offset,length,latency", "`latency`", "a field of a request"),
+        ("offset,offset,length", "`offset`", "one column"),
+        ("time_ns,time_us,offset,length", "`time_us`", "one column"),
+        ("offset,size", "`offset,size`", "a header with offset and length"),
+    ] {
+        let content = format!("{header}\n1,2,3,4\n");
+        refused(&as_format(Format::Csv), content.as_bytes(), Place::Line(1), found, expected);
+    }
+    for separator in [";", "semicolon", "|", "\\t"] {
+        let byte = separator.replace("semicolon", ";").replace("\\t", "\t");
+        let requests =
+            read_with(format!("a,b{byte}7\n").as_bytes(), &described(&format!("offset=1,separator={separator}")));
+        assert_eq!(requests[0].offset, 7);
+    }
+}
+
+#[test]
 fn csv_numbers_and_names_are_never_taken_for_one() {
     let content = b"0,a\n0,7\n0,b\n0,a\n0,2147483648\n0,2147483649\n0,\n";
     let tenants: Vec<_> = read_with(content, &described("offset=0,tenant=1")).iter().map(|r| r.tenant).collect();
@@ -402,6 +432,8 @@ fn column_descriptions_that_cannot_be_used() {
     assert!(message("offset=").contains("a value"));
     assert!(message("offset=0,time-unit=h").contains("s, ms, us or ns"));
     assert!(message("ofset=0").contains("did you mean `offset`"));
+    assert!(message("offset=lba,offset=len").contains("`offset=len`: expected each setting once"));
+    assert!(message("offset=0,separator=,").contains("a value after the ="));
 }
 
 #[test]
@@ -413,6 +445,10 @@ fn format_names() {
     assert_eq!("oracleGeneral".parse::<Format>().unwrap(), Format::OracleGeneral);
     let error = "vcsi".parse::<Format>().unwrap_err().to_string();
     assert!(error.contains("did you mean `vscsi`?") && error.contains("blkparse"), "{error}");
+    for (given, nearest) in [("orcle", "oracle-general"), ("general", "oracle-general"), ("blk", "blkparse")] {
+        let error = given.parse::<Format>().unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean `{nearest}`?")), "{error}");
+    }
     assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("did you mean"));
 }
 
@@ -464,6 +500,49 @@ fn traces_without_requests() {
     }
 }
 
+/// That `content`, in a file of the name `name`, is refused at `line`, with `found` in the message.
+fn refused_named(name: &str, content: &[u8], line: u64, found: &str) {
+    let opened = from_reader(Cursor::new(content.to_owned()), Path::new(name), &ReadOptions::default());
+    match opened.and_then(|mut opened| opened.requests.next_batch(&mut Vec::new())) {
+        Err(Error::Malformed { place: Place::Line(at), found: what, .. }) => {
+            assert_eq!(at, line, "{what}");
+            assert!(what.contains(found), "{what}");
+        }
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_bad_line_near_the_beginning_does_not_hide_the_format() {
+    for bad in [
+        "1,usr,0,Reed,0,512,0",
+        "1,usr,0,X,0,512,0",
+        "1,usr,0,Read,18446744073709551615,4096,0",
+        "1,usr,0,Read,0,9223372036854775808,0",
+        "1,usr,0,Read,0",
+    ] {
+        let (good, bad) = ("1,usr,0,Read,0,512,0\n".repeat(3), format!("{bad}\n"));
+        refused_named("trace", (good.clone() + &bad).as_bytes(), 4, "");
+        refused_named("trace", (bad.clone() + &good).as_bytes(), 1, "");
+        refused_named("hm.msr.gz", bad.as_bytes(), 1, "");
+    }
+    refused_named("trace", b"1\n2\n1,2,3,foo\n", 3, "`1,2,3,foo`");
+    refused_named("x.lis", b"1 2 0\n", 1, "the end of the line");
+    refused_named("trace", b"0,1,512,R,0.1\n0,1,512,X,0.1\n", 2, "`X`");
+    refused_named("trace", b"0.5 0 1 8 1\n0.6 0 1 8 1\n0.7 0 1\n", 3, "the end of the line");
+    refused_named("trace", b"0 0 1 8 1\n5000 0 1 8 1\n9000 0 1\n", 3, "the end of the line");
+    refused_named("trace", b"time,offset,length\n1,2,3\n", 1, "`time`");
+    refused_named("trace", b"offset,length\n1,2\n1,x\n", 3, "`x`");
+    let not_arc = read(b"1 1 0 1\n1 1 0 2\n1 1 5 3\n", &ReadOptions::default());
+    assert!(matches!(not_arc, Err(Error::Unrecognized { .. })), "{not_arc:?}");
+    let mut named = read(b"0 0 1 8 1\n9 0 1 8 1\n0 0 1\n", &ReadOptions::default());
+    assert!(matches!(named, Err(Error::Ambiguous { .. })), "{named:?}");
+    for content in [&b"offset,length\n"[..], b"time_ns,op,volume,offset,length,tenant,stream", b"\n \n", b"*\n"] {
+        named = read(content, &ReadOptions::default());
+        assert!(matches!(named, Err(Error::Empty { .. })), "{named:?}");
+    }
+}
+
 #[test]
 fn unknown_content_and_missing_files() {
     for content in [&b"hello world\n"[..], b"{\"t\": 1}\n", b"\0\x01\x02", &[0xff; 100]] {
@@ -472,8 +551,35 @@ fn unknown_content_and_missing_files() {
         assert!(error.to_string().contains("lirs, arc, vscsi"), "{error}");
     }
     let error = nigh_trace::open(Path::new("/nonexistent/x"), &ReadOptions::default()).err().unwrap();
-    assert!(error.to_string().starts_with("/nonexistent/x: "), "{error}");
+    assert_eq!(chain(&error), "/nonexistent/x: No such file or directory (os error 2)");
     let error = nigh_trace::open(Path::new("/"), &ReadOptions::default()).err().unwrap();
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    assert!(matches!(read(b"PAR1....PAR1", &ReadOptions::default()), Err(Error::NeedsFile { .. })));
+}
+
+/// An error as programs print it: with all its sources.
+fn chain(error: &Error) -> String {
+    let sources = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+#[test]
+fn data_behind_the_end_of_a_compressed_file_is_not_called_cut_short() {
+    use std::io::Write;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(b"1\n2\n").unwrap();
+    let content = gzip.finish().unwrap();
+    for garbage in [&b"x"[..], b"garbage\n", &[0; 100]] {
+        match read(&[&content, garbage].concat(), &ReadOptions::default()) {
+            Err(error @ Error::Compressed { truncated: false, .. }) => {
+                assert_eq!(chain(&error), "sample: the gzip data is damaged: there is other data after its end");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    xz.write_all(b"1\n2\n").unwrap();
+    for content in [xz.finish().unwrap(), zstd::encode_all(&b"1\n2\n"[..], 1).unwrap()] {
+        let result = read(&[&content[..], b"long enough for a header"].concat(), &ReadOptions::default());
+        assert!(matches!(result, Err(Error::Compressed { truncated: false, .. })), "{result:?}");
+    }
 }

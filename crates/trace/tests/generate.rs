@@ -261,3 +261,17 @@ fn bad_descriptions_are_refused() {
     let common = Common { writes: 1.5, ..Common::default() };
     assert_eq!(Generator::parse("loop", &common).err().unwrap().to_string(), "writes: expected a share from 0 to 1");
 }
+
+#[test]
+fn a_clock_that_overflows_is_an_error() {
+    for arrivals in [Arrivals::Constant, Arrivals::Exponential] {
+        for (gap_ns, is_held) in [(u64::MAX, false), (u64::MAX / 50, false), (u64::MAX / 1000, true)] {
+            let common = Common { requests: 100, gap_ns, arrivals, ..Common::default() };
+            let mut requests = Generator::parse("uniform", &common).unwrap();
+            let result = requests.next_batch(&mut Vec::new());
+            assert_eq!(result.is_ok(), is_held, "{gap_ns} {arrivals:?}");
+            let Err(error) = result else { continue };
+            assert!(error.to_string().starts_with("the clock overflows"), "{error}");
+        }
+    }
+}

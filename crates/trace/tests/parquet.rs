@@ -227,3 +227,37 @@ fn damaged_files_do_not_panic() {
     assert!(errors > ROUNDS / 4, "only {errors} of {ROUNDS} damaged files were noticed");
     println!("{errors} of {ROUNDS} damaged files were noticed");
 }
+
+#[test]
+fn standard_input_and_compressed_files_are_read_through_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    let requests = random_requests(5000, 3);
+    write(&path, &requests);
+    let plain = fs::read(&path).unwrap();
+    for content in [zstd::encode_all(&plain[..], 1).unwrap(), plain] {
+        let source = std::io::Cursor::new(content);
+        let opened = nigh_trace::from_reader(source, Path::new("-"), &nigh_trace::ReadOptions::default());
+        let mut opened = opened.unwrap();
+        assert_eq!((opened.format, opened.block_bytes), (nigh_trace::Format::Parquet, 512));
+        let (mut all, mut batch) = (Vec::new(), vec![Request::default()]);
+        while !batch.is_empty() {
+            opened.requests.next_batch(&mut batch).unwrap();
+            all.extend_from_slice(&batch);
+        }
+        assert!(all == requests);
+    }
+}
+
+#[test]
+fn an_empty_file_is_called_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.parquet");
+    let options =
+        nigh_trace::ReadOptions { format: Some(nigh_trace::Format::Parquet), ..nigh_trace::ReadOptions::default() };
+    for (content, expected) in [("", "the file is empty"), ("PAR1PA", "cut short after 6 bytes")] {
+        fs::write(&path, content).unwrap();
+        let error = nigh_trace::open(&path, &options).err().unwrap();
+        assert_eq!(error.to_string(), format!("{}: {expected}", path.display()));
+    }
+}

@@ -143,3 +143,21 @@ fn lists_of_files_are_no_traces() {
     let error = open(&path, &ReadOptions::default()).err().unwrap().to_string();
     assert!(error.contains("not recognized") && error.contains("oracle-general"), "{error}");
 }
+
+#[test]
+fn requests_without_length_are_no_references_to_blocks() {
+    use nigh_trace::write::{WriteOptions, Writer};
+    let Some(path) = find("requests_without_length_are_no_references_to_blocks", "pc/gcc_build.csv.gz") else { return };
+    let all = read_all(&path, Format::Pc, &ReadOptions::default());
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in [("a.lirs", Format::Lirs), ("a.oracleGeneral", Format::OracleGeneral)] {
+        let path = folder.path().join(name);
+        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: 4096 }).unwrap();
+        writer.push(&all).unwrap();
+        let written = writer.finish().unwrap();
+        assert_eq!((written.records, written.requests + written.skipped), (42_958, all.len() as u64));
+        let empty = all.iter().filter(|request| request.length == 0).count() as u64;
+        assert_eq!((written.skipped, empty), (230, 230));
+        assert_eq!(read_all(&path, format, &ReadOptions::default()).len(), 42_958);
+    }
+}

@@ -39,7 +39,7 @@ fn random_requests(count: usize) -> Vec<Request> {
         time_ns += random.random_range(0..50_000_000);
         let op = Op::ALL[random.random_range(0..4)];
         let place =
-            if op == Op::Flush { (0, 0) } else { (random.random_range(0..1 << 30), random.random_range(1..64)) };
+            if op == Op::Flush { (0, 0) } else { (random.random_range(0..1 << 30), random.random_range(0..64)) };
         Request {
             time_ns,
             offset: place.0 * 512,
@@ -53,10 +53,14 @@ fn random_requests(count: usize) -> Vec<Request> {
     (0..count).map(request).collect()
 }
 
+fn touches_blocks(request: &Request) -> bool {
+    matches!(request.op, Op::Read | Op::Write) && request.length > 0
+}
+
 /// What remains of `requests` as references to single blocks.
 fn references(requests: &[Request]) -> impl Iterator<Item = Request> {
-    requests.iter().filter(|request| matches!(request.op, Op::Read | Op::Write)).flat_map(|request| {
-        let last = (request.offset + u64::from(request.length.max(1)) - 1) / u64::from(BLOCK);
+    requests.iter().filter(|request| touches_blocks(request)).flat_map(|request| {
+        let last = (request.offset + u64::from(request.length) - 1) / u64::from(BLOCK);
         let (time_ns, volume) = (request.time_ns / 1_000_000_000 * 1_000_000_000, request.volume);
         (request.offset / u64::from(BLOCK)..=last).map(move |block| Request {
             time_ns,
@@ -73,7 +77,7 @@ fn requests_survive_in_what_a_format_can_hold() {
     use Field::{Length, Offset, Stream, Tenant, Time, Volume};
     let folder = tempfile::tempdir().unwrap();
     let requests = random_requests(6_000);
-    let skipped = requests.iter().filter(|request| matches!(request.op, Op::Trim | Op::Flush)).count() as u64;
+    let skipped = requests.iter().filter(|request| !touches_blocks(request)).count() as u64;
     for format in FORMATS {
         for compression in ["", ".zst", ".gz", ".xz"] {
             if format == Format::Parquet && !compression.is_empty() {
@@ -113,6 +117,7 @@ fn requests_survive_in_what_a_format_can_hold() {
             let in_blocks = matches!(format, Format::Lirs | Format::OracleGeneral);
             assert_eq!(written.skipped, if in_blocks { skipped } else { 0 });
             assert_eq!(written.requests + written.skipped, requests.len() as u64);
+            assert_eq!(written.records, expected.len() as u64);
         }
     }
 }
@@ -125,7 +130,7 @@ fn nothing_is_lost_where_nothing_is_to_lose() {
     for format in FORMATS {
         let path = folder.path().join("trace");
         let written = write(&path, Some(format), &requests).unwrap();
-        assert_eq!(written, Written { requests: 10, skipped: 0, lost: vec![] }, "{format}");
+        assert_eq!(written, Written { requests: 10, records: 10, skipped: 0, lost: vec![] }, "{format}");
         assert_eq!(read(&path, Some(format)), requests, "{format}");
     }
 }
@@ -223,4 +228,27 @@ fn names_say_what_to_write() {
     let expected =
         "a.txt: the name does not say what to write; name the format: parquet, csv, lirs, oracle-general, vscsi";
     assert!(message.ends_with(expected), "{message}");
+}
+
+#[test]
+fn parquet_is_not_compressed_once_more() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.parquet.gz", "a.parquet.zst", "a.parquet.xz"] {
+        let error = write(&folder.path().join(name), None, &[]).unwrap_err();
+        assert!(matches!(error, Error::NotCompressible { format: Format::Parquet, .. }), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn errors_of_the_output_name_it_once_and_no_temporary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [folder.path().join("missing/a.csv"), file.join("a.csv")] {
+        let error = write(&path, None, &[]).unwrap_err();
+        assert_eq!(error.to_string(), path.display().to_string());
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!cause.contains(".nigh-") && cause.contains("os error"), "{cause}");
+    }
 }

@@ -1,6 +1,7 @@
 //! CSV whose columns the user describes by [`Columns`]; without a description, a file whose header names the fields
 //! of a [`Request`]: `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order, of which `offset`
-//! and `length` must be there.
+//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`; a `time` without a unit and
+//! columns of other names are errors, since nothing tells what they mean.
 //!
 //! A header is recognized by itself: the first line is one if columns are named, or if there is no number where the
 //! offset belongs. Fields may be quoted. Numbers are decimal, or hexadecimal after `0x`; times may have a fraction.
@@ -26,7 +27,10 @@ use crate::{Op, Request};
 /// * `time-unit`: `s` (if not set), `ms`, `us` or `ns`.
 /// * `offset-unit`, `length-unit`: `bytes` (if not set), `sectors` of 512 bytes, or `blocks`.
 /// * `read`, `write`: the words for these operations, besides the usual ones.
-/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`; guessed from the first line if not set.
+/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself but for a comma;
+///   guessed from the first line if not set.
+///
+/// No setting is given twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     columns: [Option<Column>; ROLES],
@@ -67,6 +71,10 @@ const ROLE_NAMES: [&str; ROLES] = ["time", "offset", "length", "op", "tenant", "
 const OFFSET: usize = 1;
 const REQUEST_FIELDS: [&str; ROLES] = ["time_ns", "offset", "length", "op", "tenant", "stream", "volume"];
 const REQUIRED_FIELDS: [&str; 2] = ["offset", "length"];
+const TIME: usize = 0;
+/// The names of a column of times, by unit in nanoseconds.
+const TIME_FIELDS: [(&str, u64); 4] =
+    [("time_ns", 1), ("time_us", 1000), ("time_ms", 1_000_000), ("time_s", 1_000_000_000)];
 
 const SETTINGS: [&str; 13] = [
     "time",
@@ -98,12 +106,17 @@ impl FromStr for Columns {
             write: None,
             separator: None,
         };
+        let mut keys = Vec::new();
         for part in given.split(',') {
             let (key, value) = part.split_once('=').ok_or_else(|| wrong(part, "setting=value"))?;
             let (key, value) = (key.trim(), value.trim());
             if value.is_empty() {
                 return Err(wrong(part, "a value after the ="));
             }
+            if keys.contains(&key) {
+                return Err(wrong(part, "each setting once"));
+            }
+            keys.push(key);
             let unit = || match value {
                 "bytes" => Ok(Unit::Bytes),
                 "sectors" => Ok(Unit::Sectors),
@@ -127,10 +140,10 @@ impl FromStr for Columns {
                 "separator" => {
                     columns.separator = Some(match value {
                         "comma" => b',',
-                        "tab" => b'\t',
+                        "tab" | "\\t" => b'\t',
                         "space" => b' ',
-                        "semicolon" => b';',
-                        "bar" => b'|',
+                        "semicolon" | ";" => b';',
+                        "bar" | "|" => b'|',
                         _ => return Err(wrong(part, "comma, tab, space, semicolon or bar")),
                     })
                 }
@@ -155,7 +168,6 @@ impl FromStr for Columns {
 pub(crate) struct Parser {
     /// `None` for a file whose header names the fields of a request.
     columns: Option<Columns>,
-    time_unit_ns: u64,
     offset_unit: u64,
     length_unit: u64,
     block_bytes: u32,
@@ -170,6 +182,7 @@ struct Layout {
     separator: u8,
     /// Column and role, in ascending order.
     wanted: Vec<(usize, usize)>,
+    time_unit_ns: u64,
 }
 
 /// The fields of a row by role; `None` where there is no such column.
@@ -179,7 +192,6 @@ impl Parser {
     pub(crate) fn new(columns: Option<Columns>, block_bytes: u32) -> Parser {
         let unit = |unit: fn(&Columns) -> Unit| columns.as_ref().map_or(Unit::Bytes, unit).bytes(block_bytes);
         Parser {
-            time_unit_ns: columns.as_ref().map_or(1, |columns| columns.time_unit_ns),
             offset_unit: unit(|columns| columns.offset_unit),
             length_unit: unit(|columns| columns.length_unit),
             block_bytes,
@@ -194,18 +206,30 @@ impl Parser {
     /// The layout that the first line tells, and whether this line is a header.
     fn layout(&self, line: &[u8]) -> Result<(Layout, bool), Bad> {
         let separator = self.columns.as_ref().and_then(|columns| columns.separator);
-        let separator = separator
-            .or_else(|| [b'\t', b',', b';', b'|'].into_iter().find(|byte| line.contains(byte)))
-            .unwrap_or(b' ');
+        let separator = separator.unwrap_or_else(|| guess_separator(line));
         let find = |name: &str| Row { rest: Some(line), separator }.position(|field| is_name(field, name));
         let mut wanted = Vec::with_capacity(ROLES);
+        let mut time_unit_ns = self.columns.as_ref().map_or(1, |columns| columns.time_unit_ns);
         let mut is_header = true;
         match &self.columns {
             None => {
-                if !REQUIRED_FIELDS.iter().all(|name| find(name).is_some()) {
+                if !names_request(line) {
                     return Err(Bad::field(line, "a header with offset and length, or a description of the columns"));
                 }
-                wanted.extend(REQUEST_FIELDS.iter().enumerate().filter_map(|(role, name)| Some((find(name)?, role))));
+                let fields = Row { rest: Some(line), separator };
+                for (column, field) in fields.enumerate() {
+                    let role = match TIME_FIELDS.iter().find(|(name, _)| is_name(field, name)) {
+                        Some(&(_, unit_ns)) => {
+                            time_unit_ns = unit_ns;
+                            TIME
+                        }
+                        None => role(field)?,
+                    };
+                    if wanted.iter().any(|&(_, other)| other == role) {
+                        return Err(Bad::field(field, "one column for each field of a request"));
+                    }
+                    wanted.push((column, role));
+                }
             }
             Some(columns) => {
                 for (role, column) in columns.columns.iter().enumerate() {
@@ -225,7 +249,7 @@ impl Parser {
             }
         }
         wanted.sort_unstable();
-        Ok((Layout { separator, wanted }, is_header))
+        Ok((Layout { separator, wanted, time_unit_ns }, is_header))
     }
 }
 
@@ -243,13 +267,14 @@ impl Lines for Parser {
             }
         };
         let [time, offset, length, word, tenant, stream, volume] = layout.values(line)?;
+        let time_unit_ns = layout.time_unit_ns;
         let op = match word {
             None => Op::Read,
             Some(word) => self.op(word).ok_or_else(|| Bad::field(word, "an operation, such as read or write"))?,
         };
         let time_ns = match time {
             None => 0,
-            Some(field) => time_ns(field, self.time_unit_ns).ok_or_else(|| Bad::field(field, "a time"))?,
+            Some(field) => time_ns(field, time_unit_ns).ok_or_else(|| Bad::field(field, "a time"))?,
         };
         let (offset, length) = if op == Op::Flush {
             (0, 0)
@@ -338,6 +363,31 @@ impl<'a> Iterator for Row<'a> {
         }
         Some(field.trim_ascii())
     }
+}
+
+fn guess_separator(line: &[u8]) -> u8 {
+    [b'\t', b',', b';', b'|'].into_iter().find(|byte| line.contains(byte)).unwrap_or(b' ')
+}
+
+/// Whether a line names the fields that a file without a description must have.
+pub(crate) fn names_request(line: &[u8]) -> bool {
+    let has = |name| Row { rest: Some(line), separator: guess_separator(line) }.any(|field| is_name(field, name));
+    REQUIRED_FIELDS.into_iter().all(has)
+}
+
+/// The role of a column other than the time that a header calls `field`.
+fn role(field: &[u8]) -> Result<usize, Bad> {
+    let role = REQUEST_FIELDS.iter().position(|name| is_name(field, name));
+    role.ok_or_else(|| {
+        let expected = if is_name(field, "time") || is_name(field, "timestamp") {
+            "a time with its unit, time_ns, time_us, time_ms or time_s, or the columns described, as in \
+             --columns time=0,time-unit=us,offset=1,length=2"
+        } else {
+            "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or the columns described, \
+             as in --columns offset=0,length=1"
+        };
+        Bad::field(field, expected)
+    })
 }
 
 fn is_name(field: &[u8], name: &str) -> bool {

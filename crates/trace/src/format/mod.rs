@@ -7,7 +7,7 @@ use crate::error::unknown_name;
 use crate::input::Input;
 use crate::records::Binary;
 use crate::text::Text;
-use crate::{Error, ReadOptions, Requests, Result};
+use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result};
 
 pub(crate) mod arc;
 pub mod blkparse;
@@ -23,6 +23,8 @@ pub mod parquet;
 pub mod pc;
 pub(crate) mod spc;
 pub(crate) mod vscsi;
+
+use parquet::ParquetReader;
 
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,17 +148,13 @@ impl FromStr for Format {
     }
 }
 
-/// The requests of `input`, which is at its beginning.
-pub(crate) fn reader(
-    format: Format,
-    input: Input,
-    options: &ReadOptions,
-    block_bytes: u32,
-) -> Result<Box<dyn Requests + Send>> {
-    Ok(match format {
+/// The trace in `input`, which is at its beginning.
+pub(crate) fn open(format: Format, mut input: Input, options: &ReadOptions) -> Result<Opened> {
+    let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
+    let requests: Box<dyn Requests + Send> = match format {
         Lirs => Box::new(Text::new(input, lirs::Parser::new(block_bytes))),
         Arc => Box::new(Text::new(input, arc::Parser { ignored_is_zero: false })),
-        Vscsi => return vscsi::reader(input),
+        Vscsi => vscsi::reader(input)?,
         Msr => Box::new(Text::new(input, msr::Parser::default())),
         Spc => Box::new(Text::new(input, spc::Parser)),
         DiskSim => Box::new(Text::new(input, disksim::Parser)),
@@ -165,10 +163,18 @@ pub(crate) fn reader(
             let lengths = objects::Objects::new(block_bytes, options.recorded_sizes);
             Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }))
         }
-        Lcs => return lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes)),
+        Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes))?,
         Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action))),
         Pc => Box::new(Text::new(input, pc::Parser::new(options.stream))),
         Csv => Box::new(Text::new(input, csv::Parser::new(options.columns.clone(), block_bytes))),
-        Parquet => return Err(Error::NeedsFile { path: input.path().to_owned(), format }),
-    })
+        Parquet => {
+            let reader = if input.is_plain_file() {
+                ParquetReader::open(input.path(), options.block_bytes)?
+            } else {
+                ParquetReader::from_file(input.spool()?, input.path(), options.block_bytes)?
+            };
+            return Ok(Opened { format, block_bytes: reader.block_bytes(), requests: Box::new(reader) });
+        }
+    };
+    Ok(Opened { format, block_bytes, requests })
 }

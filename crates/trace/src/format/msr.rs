@@ -1,5 +1,5 @@
 //! CSV of the MSR Cambridge traces: timestamp (Windows filetime, 100 ns), host name, disk number, `Read` or `Write`,
-//! offset and size in bytes, and response time (100 ns; may be missing). A header line is skipped.
+//! offset and size in bytes, and response time (100 ns; may be missing from all lines). A header line is skipped.
 //! Each disk of each host is a volume, numbered in order of first appearance.
 
 use std::collections::HashMap;
@@ -9,6 +9,7 @@ use crate::error::Bad;
 use crate::text::{Fields, Lines, extent_of, op};
 
 const FILETIME_NS: u64 = 100;
+const RESPONSE: &str = "a response time";
 
 #[derive(Default)]
 pub(crate) struct Parser {
@@ -17,6 +18,8 @@ pub(crate) struct Parser {
     /// The key and the number of the last request's volume.
     last: (Vec<u8>, u32),
     key: Vec<u8>,
+    /// Whether lines have a response time; known since the first. One that misses it is cut short.
+    has_response: Option<bool>,
 }
 
 impl Parser {
@@ -47,8 +50,12 @@ impl Lines for Parser {
         let op = op(kind).ok_or_else(|| Bad::field(kind, "Read or Write"))?;
         let first = fields.number("an offset in bytes")?;
         let count = fields.number("a size in bytes")?;
-        if fields.next().is_some() {
-            fields.end("at most seven fields")?;
+        let response = fields.next();
+        match (response, *self.has_response.get_or_insert(response.is_some())) {
+            (None, true) => return Err(Bad::end_of_line(RESPONSE)),
+            (Some(b""), true) => return Err(Bad::field(b"", RESPONSE)),
+            (Some(response), false) => return Err(Bad::field(response, "six fields, as in the lines before")),
+            _ => fields.end("at most seven fields")?,
         }
         let (offset, length) = extent_of(line, first, count, 1)?;
         let volume = self.volume(host, disk)?;

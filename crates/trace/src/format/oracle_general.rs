@@ -14,7 +14,7 @@ pub(crate) struct Record {
     seconds: U32,
     object: U64,
     bytes: U32,
-    /// The number of the next request for the object, counted from the first of the trace, or -1.
+    /// The number of the next request for the object, counted from 1 for the first of the trace, or -1.
     next: I64,
 }
 

@@ -40,6 +40,12 @@ pub enum Problem {
     /// It is damaged, cut short, or no Parquet file at all.
     #[error(transparent)]
     Damaged(#[from] ::parquet::errors::ParquetError),
+    /// It is shorter than what every Parquet file has before and after its content.
+    #[error("{}", if *bytes == 0 { "the file is empty".to_owned() } else { format!("cut short after {bytes} bytes") })]
+    Short {
+        /// Its length.
+        bytes: u64,
+    },
     /// Its parts contradict each other.
     #[error("damaged: {0}")]
     Inconsistent(&'static str),

@@ -195,7 +195,8 @@ pub struct Generator {
     gaps: Random,
     common: Common,
     made: u64,
-    clock_ns: u64,
+    /// The time of the next request; `None` past 2^64 ns.
+    clock_ns: Option<u64>,
 }
 
 impl Generator {
@@ -251,10 +252,10 @@ impl Generator {
         }
         let phase_left = phases[0].requests;
         let common = common.clone();
-        Ok(Generator { phases, phase: 0, phase_left, turns, ops, gaps, common, made: 0, clock_ns: 0 })
+        Ok(Generator { phases, phase: 0, phase_left, turns, ops, gaps, common, made: 0, clock_ns: Some(0) })
     }
 
-    /// The next block of whichever component's turn it is, without its time; `None` when all have ended.
+    /// The request of whichever component's turn it is, at time 0; `None` when all have ended.
     fn next(&mut self) -> Option<Request> {
         loop {
             let phase = &mut self.phases[self.phase];
@@ -287,7 +288,7 @@ impl Generator {
             self.phase_left -= 1;
             let writes = component.writes > 0.0 && self.ops.random::<f64>() < component.writes;
             return Some(Request {
-                time_ns: self.clock_ns,
+                time_ns: 0,
                 offset: (component.region + block) * u64::from(self.common.block_bytes),
                 length: self.common.block_bytes,
                 volume: 0,
@@ -300,13 +301,14 @@ impl Generator {
 
     fn advance_clock(&mut self) {
         let gap_ns = match self.common.arrivals {
-            Arrivals::Constant => self.common.gap_ns,
+            Arrivals::Constant => Some(self.common.gap_ns),
             Arrivals::Exponential => {
                 let means = -libm::log1p(-self.gaps.random::<f64>());
-                libm::round(means * self.common.gap_ns as f64) as u64
+                let gap_ns = libm::round(means * self.common.gap_ns as f64);
+                (gap_ns < u64::MAX as f64).then_some(gap_ns as u64)
             }
         };
-        self.clock_ns = self.clock_ns.saturating_add(gap_ns);
+        self.clock_ns = self.clock_ns.zip(gap_ns).and_then(|(clock_ns, gap_ns)| clock_ns.checked_add(gap_ns));
     }
 }
 
@@ -315,7 +317,8 @@ impl Requests for Generator {
         batch.clear();
         for _ in 0..BATCH.min(self.common.requests - self.made) {
             let Some(request) = self.next() else { break };
-            batch.push(request);
+            let time_ns = self.clock_ns.ok_or(SpecError::ClockOverflow)?;
+            batch.push(Request { time_ns, ..request });
             self.advance_clock();
         }
         self.made += batch.len() as u64;

@@ -12,7 +12,7 @@
 
 use super::{COMPONENT_PARAMS, GeneratorInfo, REGISTRY};
 
-/// Why a generator could not be made from its description.
+/// Why a generator cannot follow its description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -63,6 +63,9 @@ pub enum SpecError {
         /// The generator.
         generator: &'static str,
     },
+    /// The time between requests is so long that they reach a time no request can have.
+    #[error("the clock overflows: the requests take more than 2^64 ns; make the time between them shorter")]
+    ClockOverflow,
     /// An option common to all components has a value it cannot have.
     #[error("{option}: expected {expected}")]
     BadCommon {

@@ -19,7 +19,7 @@ impl Csv {
 }
 
 impl Sink for Csv {
-    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         let Request { time_ns, offset, length, volume, tenant, op, stream } = *request;
         let mut number = itoa::Buffer::new();
         self.line.clear();
@@ -31,7 +31,8 @@ impl Sink for Csv {
             self.line.extend_from_slice(number.format(value).as_bytes());
         }
         self.line.push(b'\n');
-        Ok(self.output.write_all(&self.line)?)
+        self.output.write_all(&self.line)?;
+        Ok(1)
     }
 
     fn finish(self: Box<Self>) -> io::Result<Output> {

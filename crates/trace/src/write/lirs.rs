@@ -24,12 +24,14 @@ impl Lirs {
 }
 
 impl Sink for Lirs {
-    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
+        let mut lines = 0;
         for block in self.numbering.blocks(request)? {
             self.output.write_all(itoa::Buffer::new().format(block).as_bytes())?;
             self.output.write_all(b"\n")?;
+            lines += 1;
         }
-        Ok(())
+        Ok(lines)
     }
 
     fn finish(self: Box<Self>) -> io::Result<Output> {

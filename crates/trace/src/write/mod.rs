@@ -35,7 +35,11 @@ pub struct WriteOptions {
 pub struct Written {
     /// Requests that the file holds.
     pub requests: u64,
-    /// Trims and flushes that were left out, because the format only knows references to blocks.
+    /// Lines, records or rows of the file that stand for them: in formats that count in blocks, one for each block
+    /// that a request touches.
+    pub records: u64,
+    /// Requests that were left out, because the format only knows references to blocks: trims, flushes, and reads and
+    /// writes of length 0.
     pub skipped: u64,
     /// Fields of which the file does not hold every value as it was: the format has no such column, or counts in
     /// greater units.
@@ -49,6 +53,7 @@ pub struct Writer {
     block_bytes: u32,
     sink: Box<dyn Sink + Send>,
     seen: u64,
+    records: u64,
     skipped: u64,
     /// Whether [`Field::ALL`]'s fields have lost a value.
     lost: [bool; Field::ALL.len()],
@@ -56,8 +61,8 @@ pub struct Writer {
 
 /// One format's file that is being written.
 trait Sink {
-    /// Appends `request`.
-    fn push(&mut self, request: &Request) -> Result<(), Failure>;
+    /// Appends `request`, and says by how many lines, records or rows.
+    fn push(&mut self, request: &Request) -> Result<u64, Failure>;
 
     /// Writes what is still held and hands the output back.
     fn finish(self: Box<Self>) -> io::Result<Output>;
@@ -89,6 +94,9 @@ impl Writer {
         if !FORMATS.contains(&format) {
             return Err(Error::NotWritable { format });
         }
+        if format == Format::Parquet && output::Compression::named(path).is_some() {
+            return Err(Error::NotCompressible { path: path.to_owned(), format });
+        }
         let begin = || -> io::Result<Box<dyn Sink + Send>> {
             let output = Output::create(path)?;
             Ok(match format {
@@ -101,7 +109,8 @@ impl Writer {
         };
         let sink = begin().map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let (path, block_bytes) = (path.to_owned(), options.block_bytes);
-        Ok(Writer { path, format, block_bytes, sink, seen: 0, skipped: 0, lost: [false; Field::ALL.len()] })
+        let lost = [false; Field::ALL.len()];
+        Ok(Writer { path, format, block_bytes, sink, seen: 0, records: 0, skipped: 0, lost })
     }
 
     /// Appends `requests`.
@@ -119,14 +128,16 @@ impl Writer {
     }
 
     fn push_one(&mut self, request: &Request) -> Result<(), Failure> {
-        if counts_in_blocks(self.format) && matches!(request.op, Op::Trim | Op::Flush) {
+        let touches_blocks = matches!(request.op, Op::Read | Op::Write) && request.length > 0;
+        if counts_in_blocks(self.format) && !touches_blocks {
             self.skipped += 1;
             return Ok(());
         }
         for (field, lost) in Field::ALL.into_iter().zip(&mut self.lost) {
             *lost = *lost || loses(self.format, field, request, self.block_bytes);
         }
-        self.sink.push(request)
+        self.records += self.sink.push(request)?;
+        Ok(())
     }
 
     /// Completes the file, makes it durable and gives it its name.
@@ -134,7 +145,7 @@ impl Writer {
         let path = self.path;
         self.sink.finish().and_then(Output::commit).map_err(|source| Error::Io { path, source })?;
         let lost = Field::ALL.into_iter().zip(self.lost).filter(|(_, lost)| *lost).map(|(field, _)| field).collect();
-        Ok(Written { requests: self.seen - self.skipped, skipped: self.skipped, lost })
+        Ok(Written { requests: self.seen - self.skipped, records: self.records, skipped: self.skipped, lost })
     }
 }
 
@@ -179,11 +190,11 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// The numbers of the blocks that `request` touches; a request without length touches the one it points at.
+    /// The numbers of the blocks that `request`, which is at least one byte long, touches.
     fn blocks(self, request: &Request) -> Result<impl Iterator<Item = u64> + use<>, Failure> {
         let block_bytes = u64::from(self.block_bytes);
         let first = request.offset / block_bytes;
-        let last = request.offset.saturating_add(u64::from(request.length).max(1) - 1) / block_bytes;
+        let last = request.offset.saturating_add(u64::from(request.length) - 1) / block_bytes;
         if last >> self.block_bits != 0 {
             return Err(Failure::Unrepresentable("a block with so high a number"));
         }
@@ -196,8 +207,9 @@ impl Numbering {
 }
 
 impl Sink for ParquetWriter<Output> {
-    fn push(&mut self, request: &Request) -> Result<(), Failure> {
-        Ok(ParquetWriter::push(self, std::slice::from_ref(request))?)
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
+        ParquetWriter::push(self, std::slice::from_ref(request))?;
+        Ok(1)
     }
 
     fn finish(self: Box<Self>) -> io::Result<Output> {

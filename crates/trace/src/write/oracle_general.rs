@@ -40,9 +40,10 @@ impl OracleGeneral {
 }
 
 impl Sink for OracleGeneral {
-    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         let seconds = u32::try_from(request.time_ns / SECOND_NS)
             .map_err(|_| Failure::Unrepresentable("a time of 2^32 seconds or more"))?;
+        let before = self.records;
         for block in self.numbering.blocks(request)? {
             let mut record = [0; RECORD_BYTES];
             record[..BLOCK_AT].copy_from_slice(&seconds.to_le_bytes());
@@ -51,7 +52,7 @@ impl Sink for OracleGeneral {
             self.spool.write_all(&record)?;
             self.records += 1;
         }
-        Ok(())
+        Ok(self.records - before)
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<Output> {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Stdout, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::write::GzEncoder;
@@ -91,7 +91,7 @@ impl Output {
         match buffer.into_inner().map_err(io::IntoInnerError::into_error)? {
             Target::Whole { temporary, path } => {
                 temporary.as_file().sync_all()?;
-                temporary.persist(&path)?;
+                temporary.persist(&path).map_err(|failed| failed.error)?;
                 File::open(folder(&path))?.sync_all()
             }
             Target::Stream(mut file) => file.flush(),
@@ -140,7 +140,9 @@ impl Target {
             Err(error) => return Err(error),
         };
         let folder = folder(&path).to_owned();
-        let temporary = tempfile::Builder::new().prefix(".nigh-").permissions(permissions).tempfile_in(&folder)?;
+        // Opened and written as a plain file, whose errors do not tell the temporary name.
+        let open = |path: &Path| File::options().write(true).create_new(true).mode(permissions.mode()).open(path);
+        let temporary = tempfile::Builder::new().prefix(".nigh-").make_in(&folder, open)?;
         Ok((Target::Whole { temporary, path }, Some(folder)))
     }
 }
@@ -152,7 +154,7 @@ fn folder(path: &Path) -> &Path {
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Target::Whole { temporary, .. } => temporary.write(bytes),
+            Target::Whole { temporary, .. } => temporary.as_file_mut().write(bytes),
             Target::Stream(file) => file.write(bytes),
             Target::Stdout(stdout) => stdout.write(bytes),
         }
@@ -160,7 +162,7 @@ impl Write for Target {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Target::Whole { temporary, .. } => temporary.flush(),
+            Target::Whole { temporary, .. } => temporary.as_file_mut().flush(),
             Target::Stream(file) => file.flush(),
             Target::Stdout(stdout) => stdout.flush(),
         }

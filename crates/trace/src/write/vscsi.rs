@@ -36,7 +36,7 @@ impl Vscsi {
 }
 
 impl Sink for Vscsi {
-    fn push(&mut self, request: &Request) -> Result<(), Failure> {
+    fn push(&mut self, request: &Request) -> Result<u64, Failure> {
         if *self.volume.get_or_insert(request.volume) != request.volume {
             return Err(Failure::Unrepresentable("more than one volume"));
         }
@@ -54,7 +54,7 @@ impl Sink for Vscsi {
         record[24..32].copy_from_slice(&(request.time_ns / MICROSECOND_NS).to_le_bytes());
         self.output.write_all(&record)?;
         self.serial = self.serial.wrapping_add(1);
-        Ok(())
+        Ok(1)
     }
 
     fn finish(self: Box<Self>) -> io::Result<Output> {

@@ -64,10 +64,18 @@ impl ParquetReader {
     /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` stands for the block
     /// size that the file names.
     pub fn open(path: impl AsRef<Path>, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
-        let path = path.as_ref().to_owned();
-        let io = |source| Error::Io { path: path.clone(), source };
-        let file = File::open(&path).map_err(io)?;
-        let bytes = file.metadata().map_err(io)?.len();
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        ParquetReader::from_file(file, path, block_bytes)
+    }
+
+    /// As `open`, for a file that `path` only names in errors.
+    pub(crate) fn from_file(file: File, path: &Path, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
+        let path = path.to_owned();
+        let bytes = file.metadata().map_err(|source| Error::Io { path: path.clone(), source })?.len();
+        if bytes < HEAD_BYTES + TAIL_BYTES {
+            return Err(Error::Parquet { path, problem: Problem::Short { bytes } });
+        }
         ParquetReader::new(file, bytes, path.clone(), block_bytes).map_err(|problem| Error::Parquet { path, problem })
     }
 
