@@ -195,14 +195,18 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    let Written { requests, skipped, lost, .. } = writer.finish()?;
-    eprintln!("nigh: wrote {} requests to {}", grouped(requests), to.display());
+    let Written { requests, records, skipped, lost } = writer.finish()?;
+    let records = if records == requests { String::new() } else { format!(" as {} records", grouped(records)) };
+    eprintln!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display());
     if !lost.is_empty() {
         let names: Vec<_> = lost.into_iter().map(Field::name).collect();
         eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
     }
     if skipped > 0 {
-        eprintln!("nigh: note: {} trims and flushes were left out: the format does not know them", grouped(skipped));
+        eprintln!(
+            "nigh: note: {} trims, flushes and requests of no length were left out: the format does not know them",
+            grouped(skipped)
+        );
     }
     Ok(())
 }

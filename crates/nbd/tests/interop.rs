@@ -229,8 +229,10 @@ assert a.can_meta_context("x-nigh:cache") and not a.can_meta_context("x-other:co
 a.pwrite(b"A" * 8192, 4096)
 b.pwrite(b"B" * 8192, 4096, nbd.CMD_FLAG_FUA)
 assert a.pread(8192, 4096) == b"A" * 8192 and b.pread(8192, 4096) == b"B" * 8192
-assert a.pread(12288, 0, nbd.CMD_FLAG_DF) == bytes(4096) + b"A" * 8192
-a.zero(100, 4096, nbd.CMD_FLAG_NO_HOLE | nbd.CMD_FLAG_FUA)
+chunks = []
+whole = a.pread_structured(12288, 0, lambda data, offset, status, error: chunks.append(offset), nbd.CMD_FLAG_DF)
+assert whole == bytes(4096) + b"A" * 8192 and chunks == [0], chunks
+a.zero(4096, 4096, nbd.CMD_FLAG_NO_HOLE | nbd.CMD_FLAG_FUA)
 a.zero(4096, 8192, nbd.CMD_FLAG_FAST_ZERO)
 assert a.pread(16384, 0) == bytes(16384)
 a.cache(65536, 1048576)
