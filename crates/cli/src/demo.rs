@@ -105,7 +105,7 @@ fn serve(requests: &[Request], specs: &[Spec]) -> anyhow::Result<Vec<Served>> {
     }
     let disks = Disks::create(&stop)?;
     let heading = format!(
-        "two disks in {}, as if on {}\n{} requests of two tenants over {} connections, through a cache of {}\n\n\
+        "two disks in {}, delayed ({})\n{} requests of two tenants over {} connections, through a cache of {}\n\n\
          {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>13} {:>9} {:>7}\n",
         disks.folder().display(),
         live::SLOWNESS,
@@ -168,9 +168,11 @@ fn compared(specs: &[Spec], served: &[Served], runs: &[Run]) -> String {
          {:<10} {:>9} {:>9}   difference\n",
         "hit ratio", "served", "replayed"
     );
+    let mut is_same = true;
     for ((spec, served), run) in specs.iter().zip(served).zip(runs) {
         let replayed = Hits { hits: run.counts.hits, requests: run.counts.references };
         let served = served.sum();
+        is_same &= served.hits == replayed.hits;
         let _ = writeln!(
             text,
             "{:<10} {:>7.2} % {:>7.2} %   {:+} of {} hits",
@@ -181,9 +183,11 @@ fn compared(specs: &[Spec], served: &[Served], runs: &[Run]) -> String {
             grouped(replayed.hits)
         );
     }
-    text.push_str(
+    text.push_str(if is_same {
+        "\n"
+    } else {
         "\nWhere they differ, requests in flight at the same time overtook each other, or a block was forgotten: a server\n\
-         remembers only as many absent blocks as it caches, a replay all.\n\n",
-    );
+         remembers only as many absent blocks as it caches, a replay all.\n\n"
+    });
     text
 }

@@ -18,11 +18,10 @@ use tempfile::TempDir;
 pub(super) const TENANTS: [&str; 2] = ["database", "files"];
 /// Clients at a time. Each has a connection to every export and takes the next request when its own was replied to.
 pub(super) const CLIENTS: usize = 8;
-/// What the disks are like.
-pub(super) const SLOWNESS: &str =
-    "hard disks in fast motion (seek 0.1 to 1.2 ms, rotation 0.4 ms: a tenth of the usual)";
-/// The same as the options of a `delay:` target.
+/// The delay of a disk: a hard disk's, divided by ten so that nobody waits for minutes.
 const DELAY: &str = "seek=0.1ms..1.2ms,rotation=0.4ms,1G/s";
+/// The same in words.
+pub(super) const SLOWNESS: &str = "seek 0.1 to 1.2 ms, half a turn 0.4 ms: a tenth of a hard disk's";
 
 const BLOCK: usize = 4096;
 /// Blocks of a disk: 128 MiB.
