@@ -15,7 +15,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what nigh does on a generated mixed workload, start to finish
+    /// Show what nigh does, start to finish: serve slow disks through several policies, and replay what they were asked
     Demo(DemoArgs),
     /// Replay a trace against replacement policies and cache sizes
     Sim(Box<SimArgs>),
@@ -46,6 +46,9 @@ pub(crate) struct DemoArgs {
     /// Write the page here
     #[arg(long, value_name = "FILE", default_value = "nigh-demo.html")]
     pub(crate) html: PathBuf,
+    /// Requests that each policy serves, such as 30k
+    #[arg(long, value_name = "COUNT", default_value = "30k")]
+    pub(crate) requests: String,
     /// Threads that replay [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,

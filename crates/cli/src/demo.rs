@@ -1,23 +1,58 @@
-//! `nigh demo`: the main job on a generated mixed workload, start to finish.
+//! `nigh demo`: the main job on a generated mixed workload, start to finish: serve it through several policies, compare
+//! what was served with what a replay says, and replay it with the other policies and sizes.
 
-use nigh_sim::{Loader, Ops, Options};
+mod live;
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nigh_policy::Spec;
+use nigh_sim::replay::Watch;
+use nigh_sim::{Job, Loader, Ops, Options, References, Run, sweep};
+use nigh_trace::Request;
 use nigh_trace::generate::{Common, Generator};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::args::{DemoArgs, OutputArgs};
+use crate::results::grouped;
 use crate::sim::{self, Plan, Source};
+use crate::size::human_bytes;
+use crate::{output, progress, quantity};
+use live::{Disks, Hits, Served};
 
-/// A skewed table, a report that reads the same 12 MiB again and again, and a backup that reads everything once.
-const WORKLOAD: &str = "zipf:blocks=60k:alpha=0.9:weight=6+loop:blocks=3k:weight=3+scan:blocks=100k:weight=1";
-const REQUESTS: u64 = 1_000_000;
+/// Tenant 0 has a skewed table and a report that reads the same 6 MiB again and again; tenant 1 has skewed files and a
+/// backup that reads them all once.
+const WORKLOAD: &str = "zipf:blocks=6k:alpha=1.0:weight=4:tenant=0:region=0\
+    +loop:blocks=1500:weight=4:tenant=0:region=20k\
+    +zipf:blocks=6k:alpha=1.0:weight=2:tenant=1:region=0\
+    +scan:blocks=10k:weight=1:tenant=1:region=10k";
 const BLOCK_BYTES: u32 = 4096;
+/// Memory of the cache.
+const MEMORY: u64 = 8 << 20;
+/// What serves in turn; the first is what the others are compared with.
+const SERVED: &str = "lru,arc,lirs,clock-pro";
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    let common = Common { requests: REQUESTS, block_bytes: BLOCK_BYTES, seed: 1, ..Common::default() };
-    let mut requests = Generator::parse(WORKLOAD, &common)?;
-    let options =
-        Options { block_bytes: BLOCK_BYTES, ops: Ops::All, collapse: false, sample: None, requests_most: u64::MAX };
-    let references = sim::load(Loader::new(options), requests.as_mut())?;
-    let source = Source { name: WORKLOAD.to_owned(), format: "generated".to_owned(), block_bytes: BLOCK_BYTES };
+    let requests = quantity::count(&args.requests).filter(|&requests| requests > 0);
+    let requests = requests.with_context(|| format!("--requests {}: expected a count, such as 30k", args.requests))?;
+    let requests = generate(requests)?;
+    let references = load(&requests)?;
+    let specs = sim::parse_policies(&SERVED.split(',').map(str::to_owned).collect::<Vec<_>>())?;
+
+    let served = serve(&requests, &specs)?;
+    let jobs: Vec<Job> = specs
+        .iter()
+        .map(|spec| Job { spec: spec.clone(), capacity: (MEMORY / u64::from(BLOCK_BYTES)) as u32, gauges: 0 })
+        .collect();
+    let runs = sweep(&references, &jobs, sim::threads(args.threads), Watch::default())?;
+    output::print(compared(&specs, &served, &runs).as_bytes())?;
+
+    let source =
+        Source { name: "the same requests".to_owned(), format: "generated".to_owned(), block_bytes: BLOCK_BYTES };
     let plan = Plan {
         specs: sim::parse_policies(&sim::POLICIES.split(',').map(str::to_owned).collect::<Vec<_>>())?,
         sizes: sim::default_sizes(),
@@ -29,6 +64,130 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     };
     let found = sim::execute(&plan, &references, sim::summary(&source, &references))?;
     sim::write(&OutputArgs { json: false, csv: false, html: Some(args.html.clone()) }, &found, &references)?;
-    println!("open {} in a browser; for a trace of your own: nigh sim TRACE --html report.html", args.html.display());
-    Ok(())
+    let next = format!(
+        "\nOpen {} in a browser. Next, a trace and a disk of your own:\n\n    \
+         nigh sim TRACE --html report.html\n    \
+         nigh serve --memory 512M --policy lirs root=/srv/vm/root.img --listen unix:/run/nigh.sock\n",
+        args.html.display()
+    );
+    output::print(next.as_bytes())
+}
+
+/// The workload: the volume of a request is its tenant's disk.
+fn generate(requests: u64) -> anyhow::Result<Vec<Request>> {
+    let common = Common { requests, block_bytes: BLOCK_BYTES, seed: 1, ..Common::default() };
+    let mut generator = Generator::parse(WORKLOAD, &common)?;
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        generator.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(all);
+        }
+        all.extend(batch.iter().map(|request| Request { volume: request.tenant, ..*request }));
+    }
+}
+
+fn load(requests: &[Request]) -> anyhow::Result<References> {
+    let options =
+        Options { block_bytes: BLOCK_BYTES, ops: Ops::All, collapse: false, sample: None, requests_most: u64::MAX };
+    let mut loader = Loader::new(options);
+    loader.push(requests)?;
+    Ok(loader.finish())
+}
+
+/// Serves the requests through each policy in turn, and prints what came of it. A signal ends it, and nothing is left.
+fn serve(requests: &[Request], specs: &[Spec]) -> anyhow::Result<Vec<Served>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // Once `stop` is set, the next signal ends the process.
+        flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())?;
+        flag::register(signal, stop.clone())?;
+    }
+    let disks = Disks::create(&stop)?;
+    let heading = format!(
+        "two disks in {}, delayed ({})\n{} requests of two tenants over {} connections, through a cache of {}\n\n\
+         {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>13} {:>9} {:>7}\n",
+        disks.folder().display(),
+        live::SLOWNESS,
+        grouped(requests.len() as u64),
+        live::CLIENTS * live::TENANTS.len(),
+        human_bytes(MEMORY),
+        "policy",
+        "hit ratio",
+        live::TENANTS[0],
+        live::TENANTS[1],
+        "p50",
+        "p99",
+        "device reads",
+        "elapsed",
+        "of LRU"
+    );
+    output::print(heading.as_bytes())?;
+    let mut all: Vec<Served> = Vec::new();
+    for spec in specs {
+        let done = AtomicU64::new(0);
+        let bar = progress::requests(spec.to_string(), requests.len() as u64);
+        let served = progress::follow(bar, &done, || live::serve(&disks, spec, MEMORY, requests, &done, &stop))?;
+        let elapsed_of_first = all.first().map_or(served.elapsed, |first| first.elapsed);
+        output::print(row(spec, &served, elapsed_of_first).as_bytes())?;
+        all.push(served);
+    }
+    drop(disks);
+    let stopped = stop.swap(true, Ordering::Relaxed);
+    ensure!(!stopped, "interrupted");
+    Ok(all)
+}
+
+fn row(spec: &Spec, served: &Served, elapsed_of_first: Duration) -> String {
+    let [first, second] = served.hits;
+    format!(
+        "{:<10} {:>7.2} % {:>7.2} % {:>7.2} % {:>9} {:>9} {:>13} {:>7.2} s {:>7.2}\n",
+        spec.to_string(),
+        served.sum().percent(),
+        first.percent(),
+        second.percent(),
+        human_time(served.quantile(0.50)),
+        human_time(served.quantile(0.99)),
+        grouped(served.device_reads),
+        served.elapsed.as_secs_f64(),
+        served.elapsed.as_secs_f64() / elapsed_of_first.as_secs_f64()
+    )
+}
+
+fn human_time(time: Duration) -> String {
+    match time.as_micros() {
+        us @ 0..1000 => format!("{us} µs"),
+        us => format!("{:.1} ms", us as f64 / 1e3),
+    }
+}
+
+/// What was served beside what a replay of the same requests says.
+fn compared(specs: &[Spec], served: &[Served], runs: &[Run]) -> String {
+    let mut text = format!(
+        "\nEvery byte read was right. A replay runs the same policy code on the same requests, without a disk:\n\n\
+         {:<10} {:>9} {:>9}   difference\n",
+        "hit ratio", "served", "replayed"
+    );
+    let mut is_same = true;
+    for ((spec, served), run) in specs.iter().zip(served).zip(runs) {
+        let replayed = Hits { hits: run.counts.hits, requests: run.counts.references };
+        let served = served.sum();
+        is_same &= served.hits == replayed.hits;
+        let _ = writeln!(
+            text,
+            "{:<10} {:>7.2} % {:>7.2} %   {:+} of {} hits",
+            spec.to_string(),
+            served.percent(),
+            replayed.percent(),
+            i128::from(served.hits) - i128::from(replayed.hits),
+            grouped(replayed.hits)
+        );
+    }
+    text.push_str(if is_same {
+        "\n"
+    } else {
+        "\nWhere they differ, requests in flight at the same time overtook each other, or a block was forgotten: a server\n\
+         remembers only as many absent blocks as it caches, a replay all.\n\n"
+    });
+    text
 }
