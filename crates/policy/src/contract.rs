@@ -87,7 +87,7 @@ pub trait Policy {
     /// Recounts every invariant and panics on a broken one (tests and fuzzing only).
     fn check(&self);
 
-    /// Loads the state of `slot` into the processor's cache: it will be referenced a few accesses from now.
+    /// Asks for the state of `slot` to be near the processor: it will be referenced a few accesses from now.
     #[inline(always)]
     fn warm(&self, _slot: Slot) {}
 
