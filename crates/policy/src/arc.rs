@@ -49,7 +49,7 @@ impl Policy for Arc {
         self.directory.push(slot, T2);
     }
 
-    #[inline]
+    #[inline(always)]
     fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
         // Cases II and III.
         if let Some(list) = self.directory.recall(incoming) {
@@ -66,7 +66,7 @@ impl Policy for Arc {
         self.replace(false)
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         if self.recalled.take().is_some() || self.directory.recall(slot).is_some() {
             self.directory.push(slot, T2);

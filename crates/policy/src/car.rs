@@ -38,7 +38,7 @@ impl Policy for Car {
     }
 
     /// replace().
-    #[inline]
+    #[inline(always)]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         loop {
             let from_t1 = f64::from(self.directory.len(T1)) >= self.directory.p().max(1.0);
@@ -53,7 +53,7 @@ impl Policy for Car {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         if self.directory.recall(slot).is_some() {
             self.directory.push(slot, T2);

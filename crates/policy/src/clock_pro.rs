@@ -31,7 +31,7 @@
 //! * Repeated references to a page within one turn of a hand are one, for there is one bit.
 
 use crate::prefetch::prefetch;
-use crate::recency::{Order, Places, SLOTS_MOST};
+use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
@@ -133,11 +133,18 @@ impl ClockPro {
         self.clock.contains(&self.places, slot)
     }
 
+    /// Loads the state of a page a few places after `place` into the processor's cache.
+    #[inline(always)]
+    fn warm_ahead(&self, place: u32) {
+        self.warm(self.clock.slot(self.clock.ahead(place, LOOK)));
+    }
+
     /// The page that HAND_hot points to, in a list that is not empty.
     #[inline]
     fn at_hand_hot(&mut self) -> Slot {
         let tail = self.clock.next(&self.places, self.clock.tail());
         self.clock.set_tail(tail);
+        self.warm_ahead(tail);
         self.clock.slot(tail)
     }
 
@@ -244,7 +251,7 @@ impl ClockPro {
     fn at_hand(&mut self, hand: usize) -> Slot {
         let place = self.clock.next(&self.places, self.clock.hand(hand));
         self.clock.set_hand(hand, place);
-        self.clock.warm_ahead(&self.places, place);
+        self.warm_ahead(place);
         self.clock.slot(place)
     }
 
@@ -262,6 +269,7 @@ impl Policy for ClockPro {
     }
 
     /// Runs HAND_cold (3.3.3).
+    #[inline(always)]
     fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
         self.full = true;
         loop {
@@ -287,6 +295,7 @@ impl Policy for ClockPro {
         }
     }
 
+    #[inline(always)]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         let warm = std::mem::take(&mut self.full);
         let hot = if self.is_listed(slot) {

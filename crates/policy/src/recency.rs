@@ -24,7 +24,7 @@ const NOWHERE: u32 = u32::MAX >> TAG_BITS;
 /// longest, stays shorter than `NOWHERE`.
 pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
-/// Entries that [`Order::live`] looks at.
+/// Entries that [`Order::live`] looks at, and how far ahead of a hand that moves along a ring words are loaded.
 pub const LOOK: u32 = 16;
 
 /// The words of all slots for `N` orders: for each, in 4 bytes, a place and a tag of two bits that is its owner's.
@@ -168,16 +168,10 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     #[inline(always)]
     pub fn next<const N: usize>(&self, places: &Places<N>, mut place: u32) -> u32 {
         while place != self.head && self.at(places, place).is_none() {
-            self.warm_ahead(places, place);
+            places.warm(self.slot(self.ahead(place, LOOK)));
             place = self.ahead(place, 1);
         }
         place
-    }
-
-    /// Loads the word of a slot a few places after `place` into the processor's cache.
-    #[inline(always)]
-    pub fn warm_ahead<const N: usize>(&self, places: &Places<N>, place: u32) {
-        places.warm(self.slot(self.ahead(place, LOOK)));
     }
 
     /// The place of the next reference.
@@ -258,7 +252,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         let mut place = self.tail;
         let slot = loop {
             let entry = self.at(places, place);
-            self.warm_ahead(places, place);
+            places.warm(self.slot(self.ahead(place, LOOK)));
             place = self.ahead(place, 1);
             if let Some(slot) = entry {
                 break slot;

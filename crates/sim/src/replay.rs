@@ -179,7 +179,7 @@ impl<'a> Cache<'a> {
             policy.approach(Slot(*ids.get(at + NEAR).unwrap_or(&id)));
             let slot = Slot(id);
             let access = Access {
-                // A policy that does not look at the block costs nothing here: the load is never made.
+                // Where the policy is inlined and does not look at the block, the load is never made.
                 block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
                 tenant: Tenant(0),
                 stream: Stream(0),
