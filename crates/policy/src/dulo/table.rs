@@ -196,16 +196,17 @@ fn digit(index: u64, level: u32) -> usize {
 
 /// "The traversal goes into only those directories containing the blocks in the bank." (3.3)
 fn walk(nodes: &mut [Node], node: u32, level: u32, index: u64, clock: u32, visit: &mut impl FnMut(u64, u32) -> u32) {
-    for entry in 0..ENTRIES {
-        let Node { latest, rest } = &mut nodes[node as usize];
-        if latest[entry] != clock {
-            continue;
-        }
+    let Node { latest, .. } = &nodes[node as usize];
+    let mut current = (0..ENTRIES).fold(0u32, |found, entry| found | u32::from(latest[entry] == clock) << entry);
+    while current != 0 {
+        let entry = current.trailing_zeros() as usize;
+        current &= current - 1;
         let index = index << DIGIT_BITS | entry as u64;
+        let rest = &mut nodes[node as usize].rest[entry];
         if level == 0 {
-            rest[entry] = visit(index, rest[entry]);
+            *rest = visit(index, *rest);
         } else {
-            let below = rest[entry];
+            let below = *rest;
             walk(nodes, below, level - 1, index, clock, visit);
         }
     }
