@@ -1,8 +1,12 @@
-//! Table 1 of the DULO paper (section 2.1), step by step: what is in the cache after each access, and its time.
+//! Table 1 of the DULO paper (section 2.1), step by step: what is in the cache after each access, and its time. And what
+//! a miss costs (section 4.1.3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
+use nigh_policy::{Access, Block, Kind, Setup, Slot, Stream, Tenant, build};
 use nigh_testkit::host::{Host, Slots};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const SEEK_MS: f64 = 6.5;
 const ROTATION_MS: f64 = 3.0;
@@ -93,4 +97,84 @@ fn table_1_dual() {
 fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {
     let times = times("dulo:bank=4:evicting=4:first=0", |_| None);
     assert_eq!(times.iter().sum::<f64>(), 104.5);
+}
+
+/// Sequencing operations and merge comparisons per miss of `spec` with `capacity` blocks, and its hit ratio.
+fn cost_of_a_miss(spec: &str, capacity: u32, references: &[u64]) -> (f64, f64, f64) {
+    let mut slots = HashMap::new();
+    let numbered: Vec<Slot> = references
+        .iter()
+        .map(|&block| {
+            let next = slots.len() as u32;
+            Slot(*slots.entry(block).or_insert(next))
+        })
+        .collect();
+    let slots = slots.len() as u32;
+    let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None };
+    let mut policy = build(&spec.parse().expect("a policy"), &setup).expect("possible values");
+    let mut resident = vec![false; slots as usize];
+    let (mut free, mut hits) = (capacity, 0u64);
+    for (tick, (&slot, &index)) in (0..).zip(numbered.iter().zip(references)) {
+        let block = Block { volume: 0, index };
+        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick };
+        if resident[slot.index()] {
+            hits += 1;
+            policy.hit(slot, &access);
+        } else {
+            match free {
+                0 => resident[policy.evict(slot, &access).index()] = false,
+                _ => free -= 1,
+            }
+            while policy.take_forgotten().is_some() {}
+            policy.insert(slot, &access);
+            resident[slot.index()] = true;
+        }
+        while policy.take_forgotten().is_some() {}
+    }
+    policy.check();
+    let mut gauges = HashMap::new();
+    policy.gauges(&mut |name, value| {
+        gauges.insert(name, value as f64);
+    });
+    let per_miss = |name| gauges[name] / 1000.0;
+    let hit_ratio = hits as f64 / references.len() as f64;
+    (per_miss("sequencings_per_1000_misses"), per_miss("comparisons_per_1000_misses"), hit_ratio)
+}
+
+/// References of `length` to `blocks` blocks: a share in scans of up to `run` blocks, the rest at random.
+fn scans_and_probes(seed: u64, blocks: u64, scanned: f64, run: u64, length: usize) -> Vec<u64> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut references = Vec::with_capacity(length + run as usize);
+    while references.len() < length {
+        let start = random.random_range(0..blocks);
+        let run = random.random_range(1..=run);
+        // A scan is chosen by its blocks' share, not by its own.
+        if random.random::<f64>() * (scanned + (1.0 - scanned) * run as f64) < scanned {
+            references.extend((start..start + run).map(|block| block % blocks));
+        } else {
+            references.push(start);
+        }
+    }
+    references
+}
+
+/// "A miss is associated with one block sequencing operation [...] and 1.7 merge sort comparison operation in average"
+/// (4.1.3). A young block that reaches the stack bottom is sequenced once more, without a miss of its own: so there are
+/// more than one where the hit ratio is high. Comparisons are fewer, since those of one size find their
+/// place together.
+#[test]
+fn cost_of_a_miss_in_operations() {
+    for (name, scanned, run) in
+        [("all scans", 1.0, 1_000), ("mixed", 0.6, 200), ("short scans", 0.5, 8), ("random", 0.0, 1)]
+    {
+        let references = scans_and_probes(1, 200_000, scanned, run, 1_000_000);
+        let (sequenced, compared, hit_ratio) = cost_of_a_miss("dulo", 40_000, &references);
+        println!(
+            "{name}, hit ratio {hit_ratio:.3}: {sequenced:.2} sequencing operations and {compared:.4} comparisons per miss"
+        );
+        // A hit makes one block young at most, and each of them comes to the bank again at most once for it.
+        let hits_per_miss = hit_ratio / (1.0 - hit_ratio);
+        assert!((0.9..=1.0 + hits_per_miss).contains(&sequenced), "{name}: {sequenced} sequencing operations per miss");
+        assert!(compared < 1.7, "{name}: {compared} comparisons per miss");
+    }
 }

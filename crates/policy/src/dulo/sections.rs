@@ -1,7 +1,7 @@
 //! The sequencing bank and the evicting section (sections 3.1 and 3.4).
 //!
-//! Sequences with equal H values, which are those of one size from one bank and rarely others, are moved as one: they
-//! follow each other, so the merge compares them once. Where the text leaves a choice:
+//! Sequences with equal H values, which are those of one size from one bank and at times of others, follow each other. The
+//! merge finds the place of all of them at once, by bisection. Where the text leaves a choice:
 //!
 //! * Of equal H values, those of the evicting section stay nearer to the bottom than those of the bank.
 //! * L, "the H value of the most recent evicted sequence", is taken at each evicted block of a sequence. Blocks that are
@@ -51,8 +51,6 @@ pub(crate) struct Sections {
     evicting: List,
     /// The groups of the evicting section from the stack bottom, by increasing H.
     groups: VecDeque<Group>,
-    /// Where groups are merged; else empty.
-    merged: VecDeque<Group>,
     /// L.
     inflation: f64,
     cost: Cost,
@@ -79,7 +77,6 @@ impl Sections {
             bank_most,
             evicting,
             groups: VecDeque::new(),
-            merged: VecDeque::new(),
             inflation: 0.0,
             cost,
             sequences,
@@ -153,7 +150,6 @@ impl Sections {
 
     /// "We refill the evicting section by taking the blocks in the bank, forming sequences out of them, and inserting
     /// them into the evicting section in a desired order." (3.1)
-    #[inline(never)]
     fn refill(&mut self, links: &mut Links) {
         self.sequenced += u64::from(self.bank.len());
         let (bank, volumes, indexes) = (&mut self.bank, &self.volumes, &self.indexes);
@@ -169,14 +165,12 @@ impl Sections {
             }
             // H(s) = L + 1/size(s), where 1 is the cost of a sequence.
             let h = self.inflation + self.cost.per_block(size);
-            while let Some(group) = self.groups.front() {
-                self.comparisons += 1;
-                if group.h > h {
-                    break;
-                }
-                self.merged.extend(self.groups.pop_front());
-            }
-            let below = self.merged.back().map(|group| group.last);
+            let comparisons = &mut self.comparisons;
+            let at = self.groups.partition_point(|group| {
+                *comparisons += 1;
+                group.h <= h
+            });
+            let below = at.checked_sub(1).map(|below| self.groups[below].last);
             let above = below.map_or(self.evicting.front(links), |last| self.evicting.after(links, last));
             let mut last = None;
             for slot in blocks {
@@ -189,16 +183,14 @@ impl Sections {
             }
             let last = last.expect("there is a block");
             self.places[last.index()] = EVICTING_LAST;
-            match self.merged.back_mut() {
+            match at.checked_sub(1).map(|below| &mut self.groups[below]) {
                 Some(group) if group.h == h => {
                     self.places[group.last.index()] = EVICTING;
                     group.last = last;
                 }
-                _ => self.merged.push_back(Group { h, last }),
+                _ => self.groups.insert(at, Group { h, last }),
             }
         }
-        self.merged.append(&mut self.groups);
-        std::mem::swap(&mut self.merged, &mut self.groups);
     }
 
     /// Recounts every invariant of the slots that are `here`, and returns them.
