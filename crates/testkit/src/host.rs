@@ -93,7 +93,6 @@ impl Host {
     /// References `block`, in a replay's order of calls, and checks every invariant.
     pub fn access(&mut self, block: u64) -> Outcome {
         let access = Access {
-            // Neighbours in number are neighbours on disk.
             block: Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) },
             tenant: Tenant(0),
             stream: Stream(0),
