@@ -129,6 +129,17 @@ fn victims_are_nominated() {
     }
 }
 
+/// "The current sequence size reaches 128, which is the maximal allowed sequence size": of 300 neighbours, the last 44 are
+/// a sequence that is shorter than one of 45, which leaves before them.
+#[test]
+fn sequences_have_at_most_128_blocks() {
+    let mut host = Host::new("dulo:bank=345:evicting=345", 690, 2_000, Slots::Forever, None);
+    let scattered = (0..690).map(|at| 10_000 + 2 * at);
+    let evicted: Vec<u64> =
+        (0..300).chain(1_000..1_045).chain(scattered).filter_map(|block| host.access(block).evicted).collect();
+    assert_eq!(evicted, (0..256).chain(1_000..1_045).chain(256..300).collect::<Vec<u64>>());
+}
+
 /// Of a scan and scattered blocks that are equally old, the scan leaves, and in one piece.
 #[test]
 fn scattered_blocks_outlive_a_scan() {
