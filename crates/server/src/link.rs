@@ -135,7 +135,15 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: usize, cache: Arc<Cache>) -> Arc<Link> {
-        Arc::new(Link { stream, framing, disk, cache, state: Mutex::default(), room: Condvar::new(), handed: Condvar::new() })
+        Arc::new(Link {
+            stream,
+            framing,
+            disk,
+            cache,
+            state: Mutex::default(),
+            room: Condvar::new(),
+            handed: Condvar::new(),
+        })
     }
 
     /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
