@@ -13,7 +13,7 @@ use crate::run::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
     ("nigh-backend", &["nigh-engine"]),
-    ("nigh-bench", &[]),
+    ("nigh-bench", &["nigh-nbd"]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),
