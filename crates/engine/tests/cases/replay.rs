@@ -84,7 +84,8 @@ fn every_policy_on_traces() {
         let references: Vec<u64> = blocks.take(most).collect();
         let ghosts = (capacity as f32 * ghosts_per_block) as u32;
         for policy in policies() {
-            let mut bare = Bare::new(policy, capacity, 0, Slots::Reused { ghosts }, None);
+            let slots = Slots::Reused { ghosts };
+            let mut bare = Bare::with_block_bytes(BLOCK as u32, policy, capacity, 0, slots, None);
             compare(policy, capacity, ghosts_per_block, &references, |block| bare.access_unchecked(block).hit);
         }
         println!("{name}: {} references, {} policies", references.len(), policies().count());
