@@ -143,6 +143,11 @@ impl Params {
         param.unwrap_or_else(|| panic!("{} has no parameter {key}", self.info.name)).default
     }
 
+    /// Whether `key` was given.
+    pub(crate) fn given(&self, key: &str) -> bool {
+        self.given.iter().any(|(given, _)| given == key)
+    }
+
     /// The error that says what `key` should be.
     pub(crate) fn bad(&self, key: &str, expected: impl Into<String>) -> SpecError {
         SpecError::BadValue {

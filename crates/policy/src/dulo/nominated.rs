@@ -42,6 +42,9 @@ pub(crate) struct Nominated<P> {
 impl<P: Configured> Nominated<P> {
     pub(crate) fn new(setup: &Setup, params: &Params) -> Result<Nominated<P>, SpecError> {
         let capacity = setup.capacity;
+        if params.given("first") {
+            return Err(params.bad("first", "no such parameter where base is not clock"));
+        }
         // A base has at least one block.
         let most = (capacity - 1).max(1);
         let auto = (capacity / 100, capacity / 100 * 8);
