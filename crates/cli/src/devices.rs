@@ -74,7 +74,8 @@ fn as_json(name: &str) -> anyhow::Result<Value> {
 }
 
 fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
-    let timer = ReadTimer::open(&args.path)?;
+    // The error says what the system said, which as its source would be told twice.
+    let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let path = args.path.display().to_string();
     let bytes = timer.size().with_context(|| path.clone())?;
     let metadata = std::fs::metadata(&args.path).with_context(|| path.clone())?;
