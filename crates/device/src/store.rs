@@ -1,0 +1,37 @@
+//! An object store: a first byte that takes its time, then bytes at the rate of a connection, and of all together.
+
+use crate::profile::StoreProfile;
+use crate::random::Random;
+use crate::{Kind, Served, transfer_ns};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    profile: StoreProfile,
+    /// When the link has carried what was asked for so far.
+    link: u64,
+    random: Random,
+}
+
+impl Store {
+    pub(crate) fn new(profile: &StoreProfile, random: Random) -> Store {
+        Store { profile: profile.clone(), link: 0, random }
+    }
+
+    pub(crate) fn serve(&mut self, now: u64, kind: Kind, bytes: u64) -> Served {
+        let profile = &self.profile;
+        let (median_ms, bytes) = match kind {
+            Kind::Read => (profile.read_first_byte_ms, bytes),
+            Kind::Write => (profile.write_first_byte_ms, bytes),
+            Kind::Trim => (profile.write_first_byte_ms, 0),
+            // What was acknowledged is stored.
+            Kind::Flush => return Served { at: now, seeks: 0 },
+        };
+        let first_ms = self.random.log_normal(median_ms, profile.first_byte_p99_ratio);
+        let first = now + (first_ms * 1e6).round() as u64;
+        // The link's time is given out in the order of starts, from the start on: what is known to end is not slowed by what
+        // comes later, and nobody waits for the first byte of another.
+        self.link = self.link.max(now) + transfer_ns(bytes, profile.total_mb_per_s * 1e6);
+        let at = self.link.max(first + transfer_ns(bytes, profile.connection_mb_per_s * 1e6));
+        Served { at, seeks: 0 }
+    }
+}
