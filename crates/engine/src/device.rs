@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::arena::{Exclusive, Shared};
 use crate::engine::{Engine, Step};
 use crate::frames::{DIRTY, LOADING};
+use crate::queue::{Class, Waiting};
 use crate::request::{Action, Export, Fault, Op, Operation, Outcome};
-use crate::scheduler::{Class, Waiting};
 use crate::slots::{Key, NONE};
 
 /// Whether somebody waits for a read.
@@ -221,6 +221,7 @@ impl Engine {
                 self.settle(key, frame);
             }
             Err(fault) => {
+                self.note_leaving(key.export(), frame);
                 match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
                     Some(slot) => _ = self.forget(slot),
                     None => _ = self.outside.remove(&key),
