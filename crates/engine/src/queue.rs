@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::scheduler::{Deadline, Scheduler};
 
 /// While writes wait, so many reads go before one of them does, so that reads cannot starve them; the deadline scheduler
@@ -103,11 +105,22 @@ impl Lane {
     }
 
     /// Takes out the operation that begins at `block` and has at most `most` blocks.
-    fn take_neighbour(&mut self, block: u64, most: u64) -> Option<Waiting> {
-        let &(_, id) = self.by_position.range((block, 0)..=(block, u64::MAX)).next()?;
-        if self.by_arrival[&id].blocks > most { None } else { self.take(id) }
+    fn take_behind(&mut self, block: u64, most: u64) -> Option<Waiting> {
+        let id = self.above(block)?;
+        let waiting = self.by_arrival[&id];
+        if waiting.block == block && waiting.blocks <= most { self.take(id) } else { None }
+    }
+
+    /// Takes out the operation that ends at `block` and has at most `most` blocks. The elevator has passed it.
+    fn take_before(&mut self, block: u64, most: u64) -> Option<Waiting> {
+        let &(_, id) = self.by_position.range(..(block, 0)).next_back()?;
+        let waiting = self.by_arrival[&id];
+        if waiting.block + waiting.blocks == block && waiting.blocks <= most { self.remove(id) } else { None }
     }
 }
+
+/// Operations that are given to the device as one.
+pub(crate) type Run = SmallVec<[Waiting; 4]>;
 
 /// The queue of one device.
 pub(crate) struct Queue {
@@ -146,12 +159,12 @@ impl Queue {
         self.lane(class).push(waiting);
     }
 
-    /// The next operation, and those behind it on the device that join it, so that they have at most `most` blocks. A
-    /// read that somebody waits for takes along the prefetches that continue it: on their own they would cost the device
-    /// another positioning, and some devices a revolution.
-    pub(crate) fn pop(&mut self, most: u64, now: u64) -> Option<(Waiting, Vec<Waiting>)> {
+    /// The next operation, with those before and behind it on the device that join it, in ascending order, so that they
+    /// have at most `most` blocks. A read that somebody waits for takes along the prefetches next to it: on their own they
+    /// would cost the device another positioning, and some devices a revolution.
+    pub(crate) fn pop(&mut self, most: u64, now: u64) -> Option<Run> {
         if let Some(first) = self.control.oldest() {
-            return Some((self.control.take(first.id)?, Vec::new()));
+            return Some(smallvec![self.control.take(first.id)?]);
         }
         let (class, id) = match self.scheduler {
             Scheduler::Deadline(rules) => self.next_by_deadline(rules, now)?,
@@ -160,22 +173,28 @@ impl Queue {
                 (class, self.next_of(class)?)
             }
         };
-        let first = self.lane(class).take(id)?;
-        self.head = first.block + first.blocks;
-        let mut joined = Vec::new();
+        let chosen = self.lane(class).take(id)?;
+        let mut end = chosen.block + chosen.blocks;
+        let mut run: Run = smallvec![chosen];
         // Writes were coalesced when they were made.
         if class != Class::Write {
-            while let Some(next) = self.take_neighbour((first.block + most).saturating_sub(self.head)) {
-                self.head += next.blocks;
-                joined.push(next);
+            let mut room = most.saturating_sub(chosen.blocks);
+            while let Some(next) = self.take_neighbour(|lane| lane.take_behind(end, room)) {
+                end += next.blocks;
+                room -= next.blocks;
+                run.push(next);
+            }
+            while let Some(next) = self.take_neighbour(|lane| lane.take_before(run[0].block, room)) {
+                room -= next.blocks;
+                run.insert(0, next);
             }
         }
-        Some((first, joined))
+        self.head = end;
+        Some(run)
     }
 
-    fn take_neighbour(&mut self, most: u64) -> Option<Waiting> {
-        let read = self.reads.take_neighbour(self.head, most);
-        read.or_else(|| self.prefetches.take_neighbour(self.head, most))
+    fn take_neighbour(&mut self, take: impl Fn(&mut Lane) -> Option<Waiting>) -> Option<Waiting> {
+        take(&mut self.reads).or_else(|| take(&mut self.prefetches))
     }
 
     /// Whose turn it is where the scheduler makes no difference between reads and writes.
@@ -223,7 +242,8 @@ impl Queue {
             }
         }
         let writes = !self.writes.is_empty();
-        let class = if !self.reads.is_empty() && !(writes && self.reads_since_write >= rules.reads_per_write) {
+        let write_first = writes && self.reads_since_write >= rules.reads_per_write;
+        let class = if !self.reads.is_empty() && !write_first {
             self.reads_since_write += u32::from(writes);
             Class::Read
         } else if writes {
@@ -272,7 +292,11 @@ mod tests {
 
     /// (first block, how many joined) of each operation.
     fn order(queue: &mut Queue, most: u64, now: u64) -> Vec<(u64, usize)> {
-        std::iter::from_fn(|| queue.pop(most, now)).map(|(first, joined)| (first.block, joined.len())).collect()
+        std::iter::from_fn(|| queue.pop(most, now)).map(|run| (run[0].block, run.len() - 1)).collect()
+    }
+
+    fn next(queue: &mut Queue) -> u64 {
+        queue.pop(1, 0).unwrap()[0].block
     }
 
     fn blocks(mut queue: Queue, now: u64) -> Vec<u64> {
@@ -296,7 +320,7 @@ mod tests {
     #[test]
     fn a_batch_is_not_joined_by_those_that_come_later() {
         let mut queue = queue(Scheduler::Batches { most: 3 }, &SCATTERED[..3]);
-        assert_eq!(queue.pop(1, 0).unwrap().0.block, 10);
+        assert_eq!(next(&mut queue), 10);
         push(&mut queue, Class::Read, 3, &[(20, 1), (40, 1)]);
         assert_eq!(blocks(queue, 0), [30, 50, 20, 40]);
     }
@@ -304,7 +328,7 @@ mod tests {
     #[test]
     fn the_elevator_goes_up_and_begins_again() {
         let mut queue = queue(Scheduler::Elevator, &SCATTERED);
-        let first: Vec<_> = (0..4).map(|_| queue.pop(1, 0).unwrap().0.block).collect();
+        let first: Vec<_> = (0..4).map(|_| next(&mut queue)).collect();
         assert_eq!(first, [5, 7, 10, 30]);
         push(&mut queue, Class::Read, 5, &[(20, 1), (45, 1)]);
         assert_eq!(blocks(queue, 0), [45, 50, 20]);
@@ -313,10 +337,10 @@ mod tests {
     #[test]
     fn look_turns_around() {
         let mut queue = queue(Scheduler::Look, &SCATTERED);
-        let first: Vec<_> = (0..5).map(|_| queue.pop(1, 0).unwrap().0.block).collect();
+        let first: Vec<_> = (0..5).map(|_| next(&mut queue)).collect();
         assert_eq!(first, [5, 7, 10, 30, 50]);
         push(&mut queue, Class::Read, 5, &[(20, 1), (45, 1), (8, 1)]);
-        assert_eq!(queue.pop(1, 0).unwrap().0.block, 45);
+        assert_eq!(next(&mut queue), 45);
         push(&mut queue, Class::Read, 8, &[(60, 1)]);
         assert_eq!(blocks(queue, 0), [20, 8, 60]);
     }
@@ -341,7 +365,7 @@ mod tests {
     #[test]
     fn deadline_begins_with_the_oldest_when_none_is_above() {
         let mut queue = queue(rules(16), &[(90, 1)]);
-        assert_eq!(queue.pop(1, 0).unwrap().0.block, 90);
+        assert_eq!(next(&mut queue), 90);
         push(&mut queue, Class::Read, 1, &[(30, 1), (20, 1), (40, 1)]);
         assert_eq!(blocks(queue, 0), [30, 40, 20]);
     }
@@ -374,13 +398,20 @@ mod tests {
     }
 
     #[test]
+    fn a_read_takes_along_the_prefetches_before_it() {
+        let mut queue = queue(Scheduler::FirstCome, &[(10, 2), (40, 1)]);
+        push(&mut queue, Class::Prefetch, 5, &[(8, 2), (6, 2), (12, 4), (2, 2), (34, 6)]);
+        assert_eq!(order(&mut queue, 12, 0), [(6, 3), (34, 1), (2, 0)]);
+    }
+
+    #[test]
     fn demand_goes_before_prefetch_under_every_scheduler() {
         let all = [Scheduler::FirstCome, Scheduler::default(), Scheduler::Elevator, Scheduler::Look, rules(1)];
         for scheduler in all {
             let mut queue = Queue::new(scheduler);
             push(&mut queue, Class::Prefetch, 0, &[(1, 1), (3, 1)]);
             push(&mut queue, Class::Read, 2, &[(50, 1), (52, 1)]);
-            assert_eq!(queue.pop(1, 0).unwrap().0.block, 50, "{scheduler}");
+            assert_eq!(next(&mut queue), 50, "{scheduler}");
             // Somebody waits for one that was a prefetch.
             assert!(queue.promote(1) && !queue.promote(1));
             let mut rest = order(&mut queue, 1, 0);
