@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),
+    ("nigh-prefetch", &[]),
     ("nigh-report", &[]),
     ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy"]),
     ("nigh-sim", &["nigh-policy", "nigh-trace"]),
