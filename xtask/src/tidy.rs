@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-policy", &[]),
     ("nigh-prefetch", &[]),
     ("nigh-report", &[]),
-    ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy"]),
+    ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy", "nigh-prefetch"]),
     ("nigh-sim", &["nigh-policy", "nigh-trace"]),
     ("nigh-testkit", &["nigh-policy"]),
     ("nigh-trace", &[]),

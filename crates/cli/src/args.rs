@@ -86,6 +86,15 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
+    /// What is fetched ahead of sequential reads: none, one-block, linux:max=128K or extent:64K [default: none]
+    #[arg(long, value_name = "READAHEAD")]
+    pub(crate) readahead: Option<String>,
+    /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
+    #[arg(long, value_name = "SCHEDULER")]
+    pub(crate) scheduler: Option<String>,
+    /// Requests of each shard at a device at a time; the scheduler chooses among those that wait [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<u32>,
     /// Refuse writes to the disks
     #[arg(long)]
     pub(crate) read_only: bool,
