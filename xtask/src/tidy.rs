@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
     ("nigh-backend", &["nigh-engine"]),
     ("nigh-bench", &[]),
+    ("nigh-device", &[]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),

@@ -1,0 +1,160 @@
+//! Modelled devices in virtual time.
+
+#![doc = include_str!("../README.md")]
+
+mod bucket;
+mod disk;
+mod flash;
+mod layout;
+mod profile;
+mod random;
+mod seek;
+mod store;
+mod volume;
+mod write_buffer;
+
+pub use profile::{DiskProfile, FlashProfile, Model, Profile, ProfileError, StoreProfile, VolumeProfile};
+pub use seek::SeekCurve;
+
+use disk::Disk;
+use flash::Flash;
+use random::Random;
+use store::Store;
+use volume::Volume;
+
+/// Bytes of a disk's sector.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// What a device is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Transfer to the host.
+    Read,
+    /// Transfer from the host.
+    Write,
+    /// Bring to the medium what was written before. Range: none.
+    Flush,
+    /// Forget a range.
+    Trim,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What to do,
+    pub kind: Kind,
+    /// from here on,
+    pub offset_bytes: u64,
+    /// over so much.
+    pub bytes: u64,
+}
+
+/// A request reaches beyond the end of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bytes {offset_bytes} to {end_bytes} are beyond the device, which has {device_bytes} bytes")]
+pub struct BeyondEnd {
+    /// Where the request begins.
+    pub offset_bytes: u64,
+    /// Where it ends, as far as that can be told.
+    pub end_bytes: u64,
+    /// The device's size.
+    pub device_bytes: u64,
+}
+
+/// What a device has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Time during which at least one request was at the device, in nanoseconds.
+    pub busy_ns: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Requests for which an arm had to move to another cylinder.
+    pub seeks: u64,
+}
+
+/// When a request is complete, and the seeks it took.
+struct Served {
+    at: u64,
+    seeks: u64,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Disk(Box<Disk>),
+    Flash(Flash),
+    Volume(Volume),
+    Store(Store),
+}
+
+/// A device in virtual time. It has no clock: the host says when a request starts and is told when it will be complete.
+#[derive(Clone, Debug)]
+pub struct Device {
+    state: State,
+    bytes: u64,
+    parallel: usize,
+    counters: Counters,
+    /// The latest completion so far.
+    busy_until: u64,
+}
+
+impl Device {
+    /// A device that nothing was asked of yet. The seed decides how a disk's platters stand at time 0 and what random
+    /// part latencies have: the same requests at the same times on the same seed complete at the same times.
+    pub fn new(profile: &Profile, seed: u64) -> Device {
+        let mut random = Random::new(seed);
+        let (state, parallel) = match profile.model() {
+            Model::Disk(disk) => (State::Disk(Box::new(Disk::new(disk, profile.bytes(), random.next()))), 1),
+            Model::Flash(flash) => (State::Flash(Flash::new(flash)), flash.depth),
+            Model::Volume(volume) => (State::Volume(Volume::new(volume, random)), volume.depth),
+            Model::Store(store) => (State::Store(Store::new(store, random)), store.connections),
+        };
+        let (bytes, parallel) = (profile.bytes(), parallel as usize);
+        Device { state, bytes, parallel, counters: Counters::default(), busy_until: 0 }
+    }
+
+    /// Starts a request at `now_ns`, no earlier than the one before, while fewer than [`Device::parallel`] are
+    /// outstanding. Returns when it is complete, in nanoseconds; completions are not in the order of starts.
+    pub fn start(&mut self, now_ns: u64, request: Request) -> Result<u64, BeyondEnd> {
+        let Request { kind, offset_bytes, bytes } = request;
+        let end_bytes = offset_bytes.saturating_add(bytes);
+        if end_bytes > self.bytes {
+            return Err(BeyondEnd { offset_bytes, end_bytes, device_bytes: self.bytes });
+        }
+        let served = match &mut self.state {
+            State::Disk(disk) => disk.serve(now_ns, kind, offset_bytes, bytes),
+            State::Flash(flash) => flash.serve(now_ns, kind, offset_bytes, bytes),
+            State::Volume(volume) => volume.serve(now_ns, kind, bytes),
+            State::Store(store) => store.serve(now_ns, kind, bytes),
+        };
+        self.counters.requests += 1;
+        self.counters.seeks += served.seeks;
+        if matches!(kind, Kind::Read | Kind::Write) {
+            self.counters.bytes += bytes;
+        }
+        self.counters.busy_ns += served.at.saturating_sub(self.busy_until.max(now_ns));
+        self.busy_until = self.busy_until.max(served.at);
+        Ok(served.at)
+    }
+
+    /// How many requests the device works on at once. The host keeps at most so many outstanding.
+    pub fn parallel(&self) -> usize {
+        self.parallel
+    }
+
+    /// The device's size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// How long `bytes` take at a rate, in nanoseconds.
+fn transfer_ns(bytes: u64, bytes_per_s: f64) -> u64 {
+    (bytes as f64 / bytes_per_s * 1e9).round() as u64
+}

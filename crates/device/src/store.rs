@@ -1,0 +1,35 @@
+//! An object store: a first byte that takes its time, then bytes at the rate of a connection, and of all together.
+
+use crate::bucket::Bucket;
+use crate::profile::StoreProfile;
+use crate::random::Random;
+use crate::{Kind, Served, transfer_ns};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    profile: StoreProfile,
+    total: Bucket,
+    random: Random,
+}
+
+impl Store {
+    pub(crate) fn new(profile: &StoreProfile, random: Random) -> Store {
+        Store { profile: profile.clone(), total: Bucket::new(profile.total_mb_per_s * 1e6, 0.0), random }
+    }
+
+    pub(crate) fn serve(&mut self, now: u64, kind: Kind, bytes: u64) -> Served {
+        let profile = &self.profile;
+        let (median_ms, bytes) = match kind {
+            Kind::Read => (profile.read_first_byte_ms, bytes),
+            Kind::Write => (profile.write_first_byte_ms, bytes),
+            Kind::Trim => (profile.write_first_byte_ms, 0),
+            // What was acknowledged is stored.
+            Kind::Flush => return Served { at: now, seeks: 0 },
+        };
+        let first_ms = self.random.log_normal(median_ms, profile.first_byte_p99_ratio);
+        let first = now + (first_ms * 1e6).round() as u64;
+        // The common link is given out in the order of first bytes as they come to be known, not shared evenly.
+        let begin = self.total.admit(first, bytes);
+        Served { at: begin + transfer_ns(bytes, profile.connection_mb_per_s * 1e6), seeks: 0 }
+    }
+}
