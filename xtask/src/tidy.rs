@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-prefetch", &[]),
     ("nigh-report", &[]),
     ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy", "nigh-prefetch"]),
-    ("nigh-sim", &["nigh-policy", "nigh-trace"]),
+    ("nigh-sim", &["nigh-device", "nigh-engine", "nigh-policy", "nigh-prefetch", "nigh-trace"]),
     ("nigh-testkit", &["nigh-policy"]),
     ("nigh-trace", &[]),
     ("xtask", &[]),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::{Extent, Layout, FileSize};
+use super::{Extent, FileSize, Layout};
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::{Error, Result};

@@ -6,7 +6,7 @@ mod place;
 use std::ops::Range;
 
 pub use file::{read_extents, read_files, write_extents};
-pub use place::{Order, Placement, FileSize};
+pub use place::{FileSize, Order, Placement};
 
 /// A piece of a file that lies on a disk in one piece. In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
