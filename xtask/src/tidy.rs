@@ -12,7 +12,7 @@ use crate::run::root;
 /// and needs its line.
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
-    ("nigh-backend", &["nigh-engine"]),
+    ("nigh-backend", &["nigh-device", "nigh-engine"]),
     ("nigh-bench", &[]),
     ("nigh-device", &[]),
     ("nigh-nbd", &[]),

@@ -1,30 +1,21 @@
-//! A wrapper that makes a device as slow as another one: latency, rate, and the arm of a disk.
+//! A wrapper that makes a device as slow as another one.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nigh_engine::Action;
+use nigh_engine::Fault;
 
 use crate::device::{Completion, Device, Geometry, Job};
+use crate::latency::Paced;
+use crate::modelled::{Clocked, request};
 
-/// How slow a device is. Seek, rotation and transfer of one operation follow those of the operation before, in the
-/// order of submission; `fixed` and `jitter` are spent by each operation for itself.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Latency {
-    /// Of each operation.
-    pub fixed: Duration,
-    /// Up to so much more, at random.
-    pub jitter: Duration,
-    /// Time to move the arm, to the next place and across the whole device; between them it grows with the square root
-    /// of the distance. A read or write that begins where the one before ended has neither seek nor rotation.
-    pub seek: Option<(Duration, Duration)>,
-    /// Mean time until the place comes by: half a turn.
-    pub rotation: Duration,
-    /// Transfer of reads and writes, in bytes per second.
-    pub rate: Option<u64>,
+/// What says how long a job takes.
+pub(crate) enum Pace {
+    Latency(Paced),
+    Model(Box<Clocked>),
 }
 
 /// A job and when it starts on the wrapped device.
@@ -58,55 +49,16 @@ impl Ord for Held {
 /// The device. Jobs wait in it and then go to the wrapped one; those that still wait when it is dropped never start.
 pub(crate) struct Delayed {
     inner: Box<dyn Device>,
-    latency: Latency,
-    /// Size of the device, for the distance.
-    size: u64,
+    pace: Pace,
     held: BinaryHeap<Reverse<Held>>,
     taken: u64,
-    /// When arm and channel are free.
-    free_at: Instant,
-    /// Where the arm is, in bytes.
-    arm: u64,
-    random: fastrand::Rng,
+    failed: Vec<Completion>,
 }
 
 impl Delayed {
-    /// `inner` of `size` bytes, slowed down.
-    pub(crate) fn new(latency: Latency, inner: Box<dyn Device>, size: u64) -> Delayed {
-        Delayed {
-            inner,
-            latency,
-            size: size.max(1),
-            held: BinaryHeap::new(),
-            taken: 0,
-            free_at: Instant::now(),
-            arm: 0,
-            random: fastrand::Rng::with_seed(1),
-        }
-    }
-
-    fn up_to(&mut self, most: Duration) -> Duration {
-        most.mul_f64(self.random.f64())
-    }
-
-    /// How long `job` has arm and channel for itself.
-    fn busy(&mut self, job: &Job) -> Duration {
-        if !matches!(job.operation.action, Action::Read(_) | Action::Write(_)) {
-            return Duration::ZERO;
-        }
-        let range = job.range();
-        let distance = range.start.abs_diff(self.arm);
-        self.arm = range.end;
-        let mut busy =
-            self.latency.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(job.bytes as f64 / rate as f64));
-        if distance > 0 {
-            if let Some((least, most)) = self.latency.seek {
-                busy +=
-                    least + most.saturating_sub(least).mul_f64((distance as f64 / self.size as f64).sqrt().min(1.0));
-            }
-            busy += self.up_to(2 * self.latency.rotation);
-        }
-        busy
+    /// `inner`, slowed down.
+    pub(crate) fn new(pace: Pace, inner: Box<dyn Device>) -> Delayed {
+        Delayed { inner, pace, held: BinaryHeap::new(), taken: 0, failed: Vec::new() }
     }
 }
 
@@ -116,13 +68,23 @@ impl Device for Delayed {
     }
 
     fn submit(&mut self, job: Job) {
-        self.free_at = self.free_at.max(Instant::now()) + self.busy(&job);
-        let due = self.free_at + self.latency.fixed + self.up_to(self.latency.jitter);
+        let now = Instant::now();
+        let due = match &mut self.pace {
+            Pace::Latency(paced) => paced.due(now, &job),
+            Pace::Model(clocked) => match clocked.due(now, request(&job)) {
+                Ok(due) => due,
+                Err(error) => {
+                    tracing::warn!(%error, "the target has grown beyond the device that it is to behave like");
+                    return self.failed.push(job.finish(Err(Fault(libc::EIO))));
+                }
+            },
+        };
         self.taken += 1;
         self.held.push(Reverse(Held { due, order: self.taken, job }));
     }
 
     fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) {
+        done.append(&mut self.failed);
         while self.held.peek().is_some_and(|Reverse(held)| held.due <= now) {
             let Reverse(held) = self.held.pop().expect("peeked");
             self.inner.submit(held.job);

@@ -37,6 +37,14 @@ pub enum TargetError {
         /// What there is.
         takes: &'static str,
     },
+    /// No profile of a device has that name.
+    #[error("there is no profile `{name}`{}; `nigh devices` lists them, and a file's path has a `/` or ends with `.toml`", suggestion(.nearest))]
+    Profile {
+        /// What was asked for.
+        name: String,
+        /// The name that is written similarly.
+        nearest: Option<&'static str>,
+    },
     /// A size, time, rate or count is not written as such.
     #[error("`{text}` is not {what}")]
     Value {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TARGET = PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
-//! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME
+//! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME | disk=PROFILE[,speed=N]
 //! ```
 
 use std::fmt;
@@ -11,19 +11,24 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::delay::{Delayed, Latency};
+use nigh_device::Profile;
+
+use crate::delay::{Delayed, Pace};
 use crate::device::Device;
 use crate::error::{OpenError, OpenErrorKind, TargetError, nearest};
 use crate::fault::{FaultKind, Faulty, Planned};
 use crate::file::FileDevice;
+use crate::latency::{Latency, Paced};
 use crate::memory::Memory;
+use crate::modelled::{Clocked, LoadError, Modelled};
 use crate::open::Options;
 use crate::units::{rate, show_size, show_time, size, time};
 
 const KINDS: [&str; 3] = ["memory", "delay", "fault"];
-const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET or delay:seek=0.5ms..12ms,rotation=3ms:TARGET";
-const DELAY_OPTIONS: [&str; 3] = ["jitter", "seek", "rotation"];
-const DELAY_TAKES: &str = "a time, a rate, jitter=TIME, seek=TIME..TIME and rotation=TIME";
+const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET, delay:seek=0.5ms..12ms,rotation=3ms:TARGET or delay:disk=hdd-10k:TARGET";
+const DELAY_OPTIONS: [&str; 5] = ["jitter", "seek", "rotation", "disk", "speed"];
+const DELAY_TAKES: &str =
+    "a time, a rate, jitter=TIME, seek=TIME..TIME and rotation=TIME, or disk=PROFILE and speed=FACTOR";
 const FAULT_FORM: &str = "fault:KIND=K:TARGET, such as fault:read=3,flush=1:TARGET";
 const FAULT_TAKES: &str = "read, write, flush, discard, zeroes, short-read, short-write and torn-write, each =K";
 
@@ -36,6 +41,8 @@ pub enum Target {
     Memory(u64),
     /// Another target, as slow as that.
     Delay(Latency, Box<Target>),
+    /// Another target, as slow as a modelled device.
+    Model(Modelled, Box<Target>),
     /// Another target, of which chosen operations go wrong.
     Fault(Vec<Planned>, Box<Target>),
 }
@@ -48,15 +55,43 @@ impl Target {
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Delay(latency, inner) => {
                 let inner = inner.open(options)?;
-                let size = inner.geometry().size().map_err(|source: io::Error| OpenError {
-                    kind: OpenErrorKind::System,
-                    action: "get the size of",
-                    path: self.to_string().into(),
-                    source,
+                let paced = Paced::new(latency.clone(), self.size(inner.as_ref())?);
+                Box::new(Delayed::new(Pace::Latency(paced), inner))
+            }
+            Target::Model(modelled, inner) => {
+                let fail = |action, path: &str, kind, source| OpenError { kind, action, path: path.into(), source };
+                let profile = modelled.load().map_err(|error| {
+                    let (kind, source) = match error {
+                        LoadError::Read(source) if source.kind() == io::ErrorKind::NotFound => {
+                            (OpenErrorKind::NotFound, source)
+                        }
+                        LoadError::Read(source) => (OpenErrorKind::System, source),
+                        LoadError::Profile(error) => {
+                            (OpenErrorKind::Unsuitable, io::Error::new(io::ErrorKind::InvalidData, error))
+                        }
+                    };
+                    fail("use the profile", &modelled.profile, kind, source)
                 })?;
-                Box::new(Delayed::new(latency.clone(), inner, size))
+                let device = inner.open(options)?;
+                let (size, most) = (self.size(device.as_ref())?, profile.bytes());
+                if size > most {
+                    let text = format!("it has {size} bytes, and the device of '{}' {most}", modelled.profile);
+                    let source = io::Error::new(io::ErrorKind::FileTooLarge, text);
+                    return Err(fail("delay", &inner.to_string(), OpenErrorKind::Unsuitable, source));
+                }
+                Box::new(Delayed::new(Pace::Model(Box::new(Clocked::new(&profile, modelled.speed))), device))
             }
             Target::Fault(plan, inner) => Box::new(Faulty::new(plan.clone(), inner.open(options)?)),
+        })
+    }
+
+    /// Bytes of the device that this target wraps.
+    fn size(&self, inner: &dyn Device) -> Result<u64, OpenError> {
+        inner.geometry().size().map_err(|source: io::Error| OpenError {
+            kind: OpenErrorKind::System,
+            action: "get the size of",
+            path: self.to_string().into(),
+            source,
         })
     }
 }
@@ -81,7 +116,11 @@ impl FromStr for Target {
             "memory" => Ok(Target::Memory(size(rest)?)),
             "delay" => {
                 let (options, inner) = wrapped("delay", DELAY_FORM)?;
-                Ok(Target::Delay(latency(options)?, Box::new(inner.parse()?)))
+                let inner = Box::new(inner.parse()?);
+                match options.split(',').any(|option| option.starts_with("disk=")) {
+                    true => Ok(Target::Model(modelled(options)?, inner)),
+                    false => Ok(Target::Delay(latency(options)?, inner)),
+                }
             }
             "fault" => {
                 let (options, inner) = wrapped("fault", FAULT_FORM)?;
@@ -109,6 +148,10 @@ fn latency(options: &str) -> Result<Latency, TargetError> {
                 }
                 latency.seek = Some((least, most));
             }
+            Some(("speed", _)) => {
+                let what = "an option without disk=PROFILE";
+                return Err(TargetError::Value { text: option.to_owned(), what });
+            }
             Some((word, _)) => {
                 let nearest = nearest(word, &DELAY_OPTIONS);
                 return Err(TargetError::Option { kind: "delay", word: word.to_owned(), nearest, takes: DELAY_TAKES });
@@ -118,6 +161,26 @@ fn latency(options: &str) -> Result<Latency, TargetError> {
         }
     }
     Ok(latency)
+}
+
+fn modelled(options: &str) -> Result<Modelled, TargetError> {
+    let mut modelled = Modelled { profile: String::new(), speed: 1.0 };
+    for option in options.split(',') {
+        let wrong = |text: &str, what| TargetError::Value { text: text.to_owned(), what };
+        match option.split_once('=') {
+            Some(("disk", profile)) => modelled.profile = profile.to_owned(),
+            Some(("speed", speed)) => {
+                let factor = speed.parse().ok().filter(|speed| (0.001..=1000.0).contains(speed));
+                modelled.speed = factor.ok_or_else(|| wrong(speed, "a factor from 0.001 to 1000, such as speed=10"))?;
+            }
+            _ => return Err(wrong(option, "an option beside disk=PROFILE, which takes only speed=FACTOR")),
+        }
+    }
+    if !modelled.is_file() && !Profile::names().any(|name| name == modelled.profile) {
+        let nearest = nearest(&modelled.profile, &Profile::names().collect::<Vec<_>>());
+        return Err(TargetError::Profile { name: modelled.profile, nearest });
+    }
+    Ok(modelled)
 }
 
 fn planned(option: &str) -> Result<Planned, TargetError> {
@@ -150,6 +213,10 @@ impl fmt::Display for Target {
                 parts.extend(rate.map(|rate| format!("{}/s", show_size(rate))));
                 write!(f, "delay:{}:{inner}", parts.join(","))
             }
+            Target::Model(Modelled { profile, speed }, inner) => {
+                let speed = if *speed == 1.0 { String::new() } else { format!(",speed={speed}") };
+                write!(f, "delay:disk={profile}{speed}:{inner}")
+            }
             Target::Fault(plan, inner) => {
                 let name = |fault: &Planned| FaultKind::ALL.into_iter().find(|(_, kind)| *kind == fault.kind);
                 let parts: Vec<String> = plan
@@ -181,6 +248,8 @@ mod tests {
             "delay:5ms,jitter=1ms,100M/s:/dev/sdb",
             "delay:seek=500us..12ms,rotation=3ms,100M/s:fault:read=3,torn-write=1:disk.img",
             "fault:flush=2:delay:0us:./x",
+            "delay:disk=hdd-10k:disk.img",
+            "delay:disk=./slow.toml,speed=2.5:delay:disk=rz56:memory:1G",
         ] {
             let target: Target = text.parse().expect(text);
             assert_eq!(target.to_string(), text);
@@ -212,6 +281,14 @@ mod tests {
         assert!(wrong("fault:raed=1:x").contains("did you mean `read`?"));
         assert_eq!(wrong("fault:read=0:x"), "`0` is not a count from 1");
         assert!(wrong("fault:read:x").contains("fault:read=3,flush=1:TARGET"));
+        assert_eq!(
+            wrong("delay:disk=hdd-10:x"),
+            "there is no profile `hdd-10` (did you mean `hdd-10k`?); `nigh devices` lists them, and a file's path has a `/` \
+             or ends with `.toml`"
+        );
+        assert!(wrong("delay:disk=rz56,speed=0:x").starts_with("`0` is not a factor from 0.001 to 1000"));
+        assert!(wrong("delay:disk=rz56,5ms:x").starts_with("`5ms` is not an option beside disk=PROFILE"));
+        assert_eq!(wrong("delay:5ms,speed=2:x"), "`speed=2` is not an option without disk=PROFILE");
         assert!(wrong("delay:1ms:memroy:1G").starts_with("`memroy` is no kind"));
     }
 }

@@ -8,7 +8,18 @@ use crate::SECTOR_BYTES;
 use crate::seek::SeekCurve;
 
 /// The profiles that come with nigh: name and text.
-const SHIPPED: &[(&str, &str)] = &[("hdd-10k", include_str!("../profiles/hdd-10k.toml"))];
+const SHIPPED: &[(&str, &str)] = &[
+    ("ultrastar-18zx", include_str!("../profiles/ultrastar-18zx.toml")),
+    ("hdd-10k", include_str!("../profiles/hdd-10k.toml")),
+    ("rz56", include_str!("../profiles/rz56.toml")),
+    ("rz26", include_str!("../profiles/rz26.toml")),
+    ("wd400bb", include_str!("../profiles/wd400bb.toml")),
+    ("hdd-7200", include_str!("../profiles/hdd-7200.toml")),
+    ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
+    ("ssd-nvme", include_str!("../profiles/ssd-nvme.toml")),
+    ("net-volume", include_str!("../profiles/net-volume.toml")),
+    ("object-store", include_str!("../profiles/object-store.toml")),
+];
 
 /// Why a text is not a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -231,15 +242,19 @@ fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> 
     let rpm = figures.number("rpm", 60.0..=100_000.0, "rotations a minute")?;
     let heads = figures.integer("heads", 1..=255, "a number of heads")?;
     let zones = figures.zones("zones")?;
-    let cylinders: u64 = zones.iter().map(|zone| zone.0).sum();
-    let sectors: u64 = zones.iter().map(|zone| zone.0 * zone.1 * heads).sum();
-    if !(3..=10_000_000).contains(&cylinders) {
-        let found = format!("{cylinders} cylinders in sum");
-        return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 cylinders".to_owned() });
+    let (mut cylinders, mut left) = (0, bytes.div_ceil(SECTOR_BYTES));
+    for &(count, per_track) in &zones {
+        let used = left.div_ceil(heads * per_track).min(count);
+        cylinders += used;
+        left = left.saturating_sub(used * heads * per_track);
     }
-    if bytes > sectors * SECTOR_BYTES {
-        let expected = format!("at most {}, what heads and zones hold", sectors * SECTOR_BYTES);
+    if left > 0 {
+        let expected = "no more than heads and zones hold".to_owned();
         return Err(ProfileError::Value { key: "bytes", found: bytes.to_string(), expected });
+    }
+    if !(3..=10_000_000).contains(&cylinders) {
+        let found = format!("enough for all bytes in {cylinders} cylinders");
+        return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 of them in use".to_owned() });
     }
     let time = 0.0..=1000.0;
     let next_ms = figures.number("seek_next_ms", 0.001..=1000.0, "the time to the next cylinder")?;

@@ -29,7 +29,9 @@ impl SeekCurve {
         // The later it bends, the more it bulges above the chord, and the greater the average.
         let (mut low, mut high) = (1.0, longest);
         let possible = (bent_at(low).average_ms(cylinders), bent_at(high).average_ms(cylinders));
-        if !(possible.0..=possible.1).contains(&average_ms) {
+        // Where all three are equal, rounding must not refuse them.
+        let slack = full_ms * 1e-9;
+        if !(possible.0 - slack..=possible.1 + slack).contains(&average_ms) {
             return Err(possible);
         }
         for _ in 0..64 {

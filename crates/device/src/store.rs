@@ -1,6 +1,5 @@
 //! An object store: a first byte that takes its time, then bytes at the rate of a connection, and of all together.
 
-use crate::bucket::Bucket;
 use crate::profile::StoreProfile;
 use crate::random::Random;
 use crate::{Kind, Served, transfer_ns};
@@ -8,13 +7,14 @@ use crate::{Kind, Served, transfer_ns};
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     profile: StoreProfile,
-    total: Bucket,
+    /// When the link has carried what was asked for so far.
+    link: u64,
     random: Random,
 }
 
 impl Store {
     pub(crate) fn new(profile: &StoreProfile, random: Random) -> Store {
-        Store { profile: profile.clone(), total: Bucket::new(profile.total_mb_per_s * 1e6, 0.0), random }
+        Store { profile: profile.clone(), link: 0, random }
     }
 
     pub(crate) fn serve(&mut self, now: u64, kind: Kind, bytes: u64) -> Served {
@@ -28,8 +28,9 @@ impl Store {
         };
         let first_ms = self.random.log_normal(median_ms, profile.first_byte_p99_ratio);
         let first = now + (first_ms * 1e6).round() as u64;
-        // The common link is given out in the order of first bytes as they come to be known, not shared evenly.
-        let begin = self.total.admit(first, bytes);
-        Served { at: begin + transfer_ns(bytes, profile.connection_mb_per_s * 1e6), seeks: 0 }
+        // A request that is known cannot be slowed by one that comes later: the link's share falls on the later ones.
+        self.link = self.link.max(first) + transfer_ns(bytes, profile.total_mb_per_s * 1e6);
+        let at = self.link.max(first + transfer_ns(bytes, profile.connection_mb_per_s * 1e6));
+        Served { at, seeks: 0 }
     }
 }

@@ -191,9 +191,13 @@ fn memory_holds_what_was_written() {
 
 #[test]
 fn delayed_devices_hold_what_was_written() {
-    let target = format!("delay:20us,jitter=300us,2G/s:delay:seek=1us..50us,rotation=10us:memory:{SIZE}B");
-    let (bytes, device) = exercise(&target, 7, open(&target, &Options::default()), 4096, 60);
-    check_extents(&target, &*device, &bytes);
+    for target in [
+        format!("delay:20us,jitter=300us,2G/s:delay:seek=1us..50us,rotation=10us:memory:{SIZE}B"),
+        format!("delay:disk=hdd-10k,speed=500:delay:disk=net-volume,speed=50:memory:{SIZE}B"),
+    ] {
+        let (bytes, device) = exercise(&target, 7, open(&target, &Options::default()), 4096, 60);
+        check_extents(&target, &*device, &bytes);
+    }
 }
 
 #[test]

@@ -114,6 +114,37 @@ fn near_is_faster_than_far() {
     assert!(next < Duration::from_millis(10), "in sequence: {next:?}");
 }
 
+#[test]
+fn a_modelled_disk_is_no_faster_than_its_model() {
+    let mut host = host_of("delay:disk=rz56,speed=10:memory:512M");
+    let start = Instant::now();
+    for at in 0..20 {
+        // Far apart: each read has a seek of 4 ms or more and the overhead of 1.49 ms.
+        host.read((at * 7919 % 100) << 22, BLOCK).expect("a read");
+    }
+    let took = start.elapsed();
+    assert!(took >= Duration::from_micros(20 * 549), "{took:?}");
+}
+
+#[test]
+fn what_cannot_be_modelled_is_explained() {
+    let options = Options::default();
+    let folder = tempfile::tempdir_in(&folders()[0]).expect("a folder");
+    let path = folder.path().join("mine.toml").display().to_string();
+    let target = format!("delay:disk={path}:memory:1M");
+    assert_eq!(fails(&target, &options).0, OpenErrorKind::NotFound);
+    std::fs::write(&path, "kind = 'disk'\ntitle = 'mine'\nbytes = 'many'").expect("room");
+    let (kind, text) = fails(&target, &options);
+    assert_eq!(kind, OpenErrorKind::Unsuitable);
+    assert_eq!(
+        text,
+        format!("cannot use the profile {path}: 'bytes' is 'many': expected its size, 1048576 to 1152921504606846976")
+    );
+    let (kind, text) = fails("delay:disk=rz56:memory:1G", &options);
+    assert_eq!(kind, OpenErrorKind::Unsuitable);
+    assert_eq!(text, "cannot delay memory:1G: it has 1073741824 bytes, and the device of 'rz56' 665177088");
+}
+
 fn fails(target: &str, options: &Options) -> (OpenErrorKind, String) {
     let error = target.parse::<Target>().expect("a target").open(options).err().expect("it does not open");
     (error.kind, error.to_string())
