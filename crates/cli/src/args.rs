@@ -169,9 +169,10 @@ pub(crate) struct InputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
+    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. With --device, several are
+    /// programs that run at the same time
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
-    pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace: Vec<PathBuf>,
     /// Replay a generated workload instead of a file, such as 'zipf:blocks=1M' ('nigh trace generate --help')
     #[arg(long, value_name = "SPEC", conflicts_with = "trace")]
     pub(crate) generate: Option<String>,
@@ -208,7 +209,30 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "SIZE", requires = "html")]
     pub(crate) internals: Option<String>,
     #[command(flatten)]
+    pub(crate) timed: TimedArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// How time passes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TimedArgs {
+    /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
+    pub(crate) device: Option<String>,
+    /// What is fetched ahead: none, one-block, linux:max=128K or extent:64K
+    #[arg(long, value_name = "READAHEAD", default_value = "none", requires = "device")]
+    pub(crate) readahead: String,
+    /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline
+    #[arg(long, value_name = "SCHEDULER", default_value = "deadline", requires = "device")]
+    pub(crate) scheduler: String,
+    /// How long a program computes before each request: a time such as 0.1ms, or a share of the time that passed in the
+    /// trace since the request before it, such as 50%
+    #[arg(long, value_name = "TIME", default_value = "100%", requires = "device")]
+    pub(crate) think: String,
+    /// Where files lie on the disk ('nigh trace layout --extents' writes it): then files are read ahead, not the disk
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub(crate) extents: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -239,7 +263,8 @@ pub(crate) struct GenerateArgs {
     /// Requests to generate, such as 100k or 20M [default: 1M]
     #[arg(long, value_name = "COUNT")]
     pub(crate) requests: Option<String>,
-    /// Seed of the generated workload: the same seed gives the same requests on any machine [default: 1]
+    /// Seed of the generated workload, and of a modelled device: the same seed gives the same requests on any machine
+    /// [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
     /// Share of the generated requests that write, such as 0.3 or 30% [default: 0]

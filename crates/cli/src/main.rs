@@ -11,6 +11,7 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod timed;
 mod trace;
 
 use std::process::ExitCode;

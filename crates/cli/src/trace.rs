@@ -29,21 +29,28 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     }
 }
 
-/// The trace or generated workload that `nigh sim` is to replay.
-pub(crate) fn source(args: &SimArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+/// An open trace, or a generated workload.
+pub(crate) type Opened = (Source, Box<dyn Requests + Send>);
+
+/// The traces, or the generated workload, that `nigh sim` is to replay; at least one.
+pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     if let Some(spec) = &args.generate {
         let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
         let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
-        return Ok((Source { name: spec.clone(), format: "generated".to_owned(), block_bytes }, requests));
+        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes };
+        return Ok(vec![(source, requests)]);
     }
     let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
-    let settings = requests.is_some() || seed.is_some() || writes.is_some() || gap.is_some() || *poisson;
+    // A device has a seed, too.
+    let seed = seed.is_some() && args.timed.device.is_none();
+    let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
     ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
-    let path = args.trace.as_deref().context("no trace was given")?;
-    open(path, &args.input)
+    let several = args.trace.len() > 1 && args.timed.device.is_none();
+    ensure!(!several, "several traces are programs that run at the same time: add --device");
+    args.trace.iter().map(|path| open(path, &args.input)).collect()
 }
 
-fn open(path: &Path, input: &InputArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     let options = ReadOptions {
         format: input.format.as_deref().map(str::parse).transpose()?,
         columns: input.columns.as_deref().map(str::parse).transpose()?,

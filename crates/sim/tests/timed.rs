@@ -29,7 +29,7 @@ fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> 
 
 fn setup<'a>(programs: &'a [Program], profile: &'a Profile, readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
     let scheduler = Scheduler::default();
-    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layout: None, scheduler }
+    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layout: None, scheduler, progress: None }
 }
 
 fn policy(name: &str) -> Spec {

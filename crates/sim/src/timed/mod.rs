@@ -7,6 +7,9 @@ mod program;
 mod sequences;
 mod world;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 use nigh_device::{BeyondEnd, Profile};
 use nigh_engine::{Config, ConfigError, Counters, Scheduler};
 use nigh_policy::Spec;
@@ -32,6 +35,8 @@ pub struct Setup<'a> {
     pub layout: Option<&'a Layout>,
     /// In which order requests go to the device.
     pub scheduler: Scheduler,
+    /// Grows with the programs' steps.
+    pub progress: Option<&'a AtomicU64>,
 }
 
 /// What one run found.
@@ -102,6 +107,26 @@ pub fn check(setup: &Setup) -> Result<(), TimedError> {
 pub fn run(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Outcome, TimedError> {
     check(setup)?;
     world::World::new(setup, config(setup, policy, capacity))?.run()
+}
+
+/// Runs each policy at its size in blocks, in `threads` threads; the outcomes are in the order of the jobs.
+pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<Outcome>, TimedError> {
+    let next = AtomicUsize::new(0);
+    let outcomes: Vec<Mutex<Option<Result<Outcome, TimedError>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((at, (policy, capacity))) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    jobs.get(at).map(|job| (at, job))
+                } {
+                    let outcome = run(setup, policy, *capacity);
+                    *outcomes[at].lock().expect("no thread panics while it holds one") = Some(outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_iter().map(|cell| cell.into_inner().expect("no thread panicked").expect("every job ran")).collect()
 }
 
 /// The engine's usual set-up, with as many operations at the device as it works on at once.

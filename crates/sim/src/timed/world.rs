@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering;
 
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
@@ -14,6 +15,9 @@ use super::{Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// The one disk.
 const DISK: Export = Export(0);
+
+/// Steps between two reports of progress.
+const STRETCH: usize = 1 << 12;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,12 +225,22 @@ impl<'a> World<'a> {
         }
         process.done = 0;
         process.at += 1;
+        if process.at.is_multiple_of(STRETCH) {
+            self.progress(STRETCH);
+        }
         let Some(next) = self.step(number) else {
             self.processes[number as usize].end_ns = self.now_ns;
             self.running -= 1;
+            self.progress(self.processes[number as usize].at % STRETCH);
             return None;
         };
         Some(self.now_ns.saturating_add(next.think_ns))
+    }
+
+    fn progress(&self, steps: usize) {
+        if let Some(progress) = self.setup.progress {
+            progress.fetch_add(steps as u64, Ordering::Relaxed);
+        }
     }
 
     /// The reply that a program waited for.
