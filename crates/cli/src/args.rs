@@ -278,6 +278,52 @@ pub(crate) struct GenerateArgs {
     pub(crate) poisson: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct LayoutArgs {
+    /// The trace, whose volumes are files: a file, or '-' for standard input
+    pub(crate) from: PathBuf,
+    /// The trace to write, or '-' for standard output; its name tells format and compression
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// The files' sizes and paths (CSV: file_id,size,path); else a file is as long as the trace reaches
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files: Option<PathBuf>,
+    /// Take the places from this list instead (CSV: file,offset,disk,length)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "order", "fragmentation", "at"])]
+    pub(crate) places: Option<PathBuf>,
+    /// In which order files lie on the disk
+    #[arg(long, value_enum, default_value = "first-use")]
+    pub(crate) order: OrderArg,
+    /// The share of the borders of blocks inside of files at which a file is cut, such as 5%; the pieces behind cuts lie
+    /// all over the disk
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub(crate) fragmentation: String,
+    /// Decides the cuts and where the pieces lie
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the first file begins, such as 2G: several programs' files on one disk
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) at: String,
+    /// Take the places that these files have on the disk of this machine (FIEMAP), by their paths in --files
+    #[arg(long, requires = "files", conflicts_with_all = ["order", "fragmentation", "at"])]
+    pub(crate) fiemap: bool,
+    /// Write the places here (CSV: file,offset,disk,length), for 'nigh sim --extents'
+    #[arg(long, value_name = "FILE")]
+    pub(crate) extents: Option<PathBuf>,
+    /// The format to write, where the file's name does not tell
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to_format: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    /// As they were first used
+    FirstUse,
+    /// By path: the files of a folder lie together
+    Name,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
     /// Summarize a trace: what was asked for, how much, how often again
@@ -328,6 +374,8 @@ pub(crate) enum TraceCommand {
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
     },
+    /// Give the files of a trace their places on a disk, and write the trace of that disk
+    Layout(Box<LayoutArgs>),
     /// List the trace formats
     Formats,
 }

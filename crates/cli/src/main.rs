@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod layout;
 mod output;
 mod page;
 mod policies;

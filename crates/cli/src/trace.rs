@@ -15,7 +15,7 @@ use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
 use crate::results::grouped;
 use crate::sim::Source;
 use crate::size::human_bytes;
-use crate::{output, progress, quantity};
+use crate::{layout, output, progress, quantity};
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
@@ -25,6 +25,7 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
         TraceCommand::Generate { spec, to, generation, block_size, to_format } => {
             generate(spec, to, generation, block_size, to_format.as_deref())
         }
+        TraceCommand::Layout(args) => layout::run(args),
         TraceCommand::Formats => formats(),
     }
 }
@@ -50,7 +51,7 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     args.trace.iter().map(|path| open(path, &args.input)).collect()
 }
 
-fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
+pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     let options = ReadOptions {
         format: input.format.as_deref().map(str::parse).transpose()?,
         columns: input.columns.as_deref().map(str::parse).transpose()?,
@@ -202,11 +203,18 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    let Written { requests, records, skipped, lost } = writer.finish()?;
+    report(&writer.finish()?, to);
+    Ok(())
+}
+
+/// Says on standard error what became of the requests.
+pub(crate) fn report(written: &Written, to: &Path) {
+    let Written { requests, records, skipped, lost } = written;
+    let (requests, records, skipped) = (*requests, *records, *skipped);
     let records = if records == requests { String::new() } else { format!(" as {} records", grouped(records)) };
     eprintln!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display());
     if !lost.is_empty() {
-        let names: Vec<_> = lost.into_iter().map(Field::name).collect();
+        let names: Vec<_> = lost.iter().copied().map(Field::name).collect();
         eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
     }
     if skipped > 0 {
@@ -215,7 +223,6 @@ fn copy(
             grouped(skipped)
         );
     }
-    Ok(())
 }
 
 /// What `nigh trace info` tells.

@@ -68,28 +68,28 @@ impl Streams {
         let found = self.find(file, blocks);
         if let Found::Stream(at) = found {
             self.last = at;
-            let used = self.references;
             let stream = &mut self.streams[at];
-            let sequential = is_sequel(blocks.start, stream.end);
-            stream.end = blocks.end;
-            stream.used = used;
             let window = &mut stream.window;
             let old_end = window.end();
-            if blocks.contains(&window.marker()) || (missed && blocks.contains(&old_end)) {
+            let sequential = is_sequel(blocks.start, stream.end);
+            let from = if blocks.contains(&window.marker()) || (missed && blocks.contains(&old_end)) {
                 let at = if blocks.contains(&window.marker()) { window.marker() } else { old_end };
                 window.advance(at, most);
                 window.reach(blocks.end, most);
-                return ahead(old_end.max(blocks.end), window);
-            }
-            if !missed {
-                return None;
-            }
-            if sequential || blocks.end - blocks.start > most {
+                old_end.max(blocks.end)
+            } else if missed && (sequential || blocks.end - blocks.start > most) {
                 // What the window had fetched is gone.
                 *window = Window::begin(blocks, most);
-                return ahead(blocks.end, window);
-            }
-            return None;
+                blocks.end
+            } else if sequential {
+                window.end()
+            } else {
+                // A random reference that the window happens to hold.
+                return None;
+            };
+            stream.end = blocks.end;
+            stream.used = self.references;
+            return ahead(from, &stream.window);
         }
         let begins =
             missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel));

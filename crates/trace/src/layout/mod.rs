@@ -1,10 +1,14 @@
 //! Where files lie on a disk, for traces that have files and offsets but no place on a disk.
 
+mod fiemap;
 mod file;
 mod place;
 
 use std::ops::Range;
 
+use crate::{Op, Request};
+
+pub use fiemap::{FiemapError, fiemap};
 pub use file::{read_extents, read_files, write_extents};
 pub use place::{FileSize, Order, Placement};
 
@@ -28,6 +32,18 @@ pub struct Extent {
     .0.file, .0.disk, .0.length, .1.file, .1.disk
 )]
 pub struct Overlap(pub Extent, pub Extent);
+
+/// A request to bytes of a file that have no place on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("file {file} has no place on the disk for all of its bytes {offset} to {end}")]
+pub struct NoPlace {
+    /// The file.
+    pub file: u32,
+    /// Where the request begins.
+    pub offset: u64,
+    /// Where it ends.
+    pub end: u64,
+}
 
 /// Which bytes of a disk belong to which file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +98,23 @@ impl Layout {
         })
     }
 
+    /// Appends to `placed` the requests of the disk, its volume 0, that `request` of a file becomes: one for each piece.
+    pub fn place(&self, request: &Request, placed: &mut Vec<Request>) -> Result<(), NoPlace> {
+        if request.op == Op::Flush || request.length == 0 {
+            placed.push(Request { volume: 0, offset: 0, length: 0, ..*request });
+            return Ok(());
+        }
+        let end = request.offset.saturating_add(request.length.into());
+        let mut missing = u64::from(request.length);
+        for piece in self.places(request.volume, request.offset..end) {
+            let bytes = piece.end - piece.start;
+            missing -= bytes;
+            // No longer than the request.
+            placed.push(Request { volume: 0, offset: piece.start, length: bytes as u32, ..*request });
+        }
+        if missing == 0 { Ok(()) } else { Err(NoPlace { file: request.volume, offset: request.offset, end }) }
+    }
+
     /// Where the last extent of `file` ends, in the file; 0 for a file that has none.
     pub fn end_of(&self, file: u32) -> u64 {
         let behind = self.by_file.partition_point(|extent| extent.file <= file);
@@ -114,6 +147,18 @@ mod tests {
         assert_eq!(layout.places(7, 100..101).collect::<Vec<_>>(), [5000..5001]);
         assert_eq!(layout.places(4, 0..10).count(), 0);
         assert_eq!((layout.end_of(7), layout.end_of(3), layout.end_of(5), layout.end()), (150, 10, 0, 5050));
+    }
+
+    #[test]
+    fn requests_go_to_the_pieces() {
+        let layout = Layout::new(vec![extent(7, 0, 1000, 100), extent(7, 100, 5000, 50)]).unwrap();
+        let request = Request { volume: 7, offset: 90, length: 30, tenant: 4, time_ns: 9, ..Request::default() };
+        let mut placed = Vec::new();
+        layout.place(&request, &mut placed).unwrap();
+        let piece = |offset, length| Request { volume: 0, offset, length, ..request };
+        assert_eq!(placed, [piece(1090, 10), piece(5000, 20)]);
+        let beyond = Request { offset: 140, ..request };
+        assert_eq!(layout.place(&beyond, &mut placed), Err(NoPlace { file: 7, offset: 140, end: 170 }));
     }
 
     #[test]
