@@ -5,6 +5,7 @@ mod measure;
 mod memory;
 mod replay;
 mod rival;
+mod timed;
 
 use clap::{Parser, Subcommand};
 
@@ -33,6 +34,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// Processor time of the timed simulation, from 10^5 to 10^7 requests
+    Timed {
+        /// Policies
+        #[arg(long, value_delimiter = ',', default_value = "clock,lirs,dulo")]
+        policy: Vec<String>,
+    },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
 }
@@ -41,6 +48,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::Timed { policy } => timed::run(&policy),
         Bench::Memory => memory::run(),
     }
 }

@@ -48,6 +48,7 @@ impl Configured for Car {
         paper: "Bansal and Modha, CAR: Clock with Adaptive Replacement, FAST 2004",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Car, SpecError> {

@@ -38,6 +38,7 @@ impl Configured for Clock {
             doc: "the reference bit of a block just loaded, 0 or 1; 1 is what a paging machine does",
         }],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Clock, SpecError> {

@@ -90,6 +90,7 @@ impl Configured for ClockPro {
             doc: "m_c: share of the cache or count of blocks for resident cold pages, or adaptive",
         }],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<ClockPro, SpecError> {

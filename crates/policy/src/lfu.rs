@@ -86,6 +86,7 @@ impl Configured for Lfu {
                 INFOCOM 1999",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {

@@ -20,6 +20,7 @@ impl Configured for Lru {
         paper: "Mattson et al., Evaluation Techniques for Storage Hierarchies, IBM Systems Journal 1970",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {

@@ -97,6 +97,7 @@ impl Configured for Mq {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {

@@ -56,6 +56,7 @@ impl Configured for TwoQ {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {

@@ -149,6 +149,7 @@ impl Configured for WTinyLfu {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {

@@ -13,7 +13,7 @@ const MOST: Duration = Duration::from_secs(2);
 /// Runs `references` with room for `ghosts` ghosts, each slot used for one block.
 fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = u32>) {
     let parsed: Spec = spec.parse().expect("a policy");
-    let setup = Setup { capacity, slots: 8 * capacity, ghosts, future: None };
+    let setup = Setup { capacity, slots: 8 * capacity, block_bytes: 4096, ghosts, future: None };
     let mut policy = build(&parsed, &setup).expect("possible values");
     let mut resident = vec![false; setup.slots as usize];
     let mut free = capacity;

@@ -52,7 +52,8 @@ fn every_policy_on_random_references() {
             let (blocks, capacity) = ([40, 120, 300][seed as usize % 3], [9, 25, 64][seed as usize / 2]);
             let references = mixed(seed, blocks, 4000);
             let ghosts = if seed % 2 == 0 { capacity } else { 2 * capacity };
-            let mut bare = Bare::new(policy, capacity, blocks as u32, Slots::Reused { ghosts }, None);
+            let slots = Slots::Reused { ghosts };
+            let mut bare = Bare::with_block_bytes(BLOCK as u32, policy, capacity, blocks as u32, slots, None);
             let ghosts_per_block = ghosts as f32 / capacity as f32;
             compare(policy, capacity, ghosts_per_block, &references, |block| bare.access(block).hit);
             count += 1;
@@ -74,7 +75,7 @@ fn every_policy_on_multi1() {
     for policy in policies() {
         // Room for every block of the trace, as a replay has; its slots are the blocks' numbers.
         let (capacity, ghosts) = (1000, 4000);
-        let setup = Setup { capacity, slots: blocks as u32, ghosts, future: None };
+        let setup = Setup { capacity, slots: blocks as u32, block_bytes: BLOCK as u32, ghosts, future: None };
         let spec: Spec = policy.parse().expect("a registered policy");
         let mut bare = build(&spec, &setup).expect("a policy that needs no future");
         let mut resident = HashSet::new();
