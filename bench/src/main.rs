@@ -6,6 +6,7 @@ mod memory;
 mod nbd;
 mod replay;
 mod rival;
+mod timed;
 
 use clap::{Parser, Subcommand};
 
@@ -34,6 +35,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// Processor time of the timed simulation, from 10^5 to 10^7 requests
+    Timed {
+        /// Policies
+        #[arg(long, value_delimiter = ',', default_value = "clock,lirs,dulo")]
+        policy: Vec<String>,
+    },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
@@ -51,6 +58,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::Timed { policy } => timed::run(&policy),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }

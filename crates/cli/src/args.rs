@@ -89,6 +89,15 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
+    /// What is fetched ahead of sequential reads: none, one-block, linux:max=128K or extent:64K [default: none]
+    #[arg(long, value_name = "READAHEAD")]
+    pub(crate) readahead: Option<String>,
+    /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
+    #[arg(long, value_name = "SCHEDULER")]
+    pub(crate) scheduler: Option<String>,
+    /// Requests of each shard at a device at a time; the scheduler chooses among those that wait [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<u32>,
     /// Refuse writes to the disks
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -195,9 +204,10 @@ pub(crate) struct InputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
+    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. With --device, several are
+    /// programs that run at the same time
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
-    pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace: Vec<PathBuf>,
     /// Replay a generated workload instead of a file, such as 'zipf:blocks=1M' ('nigh trace generate --help')
     #[arg(long, value_name = "SPEC", conflicts_with = "trace")]
     pub(crate) generate: Option<String>,
@@ -234,7 +244,30 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "SIZE", requires = "html")]
     pub(crate) internals: Option<String>,
     #[command(flatten)]
+    pub(crate) timed: TimedArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// How time passes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TimedArgs {
+    /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
+    pub(crate) device: Option<String>,
+    /// What is fetched ahead: none, one-block, linux:max=128K or extent:64K
+    #[arg(long, value_name = "READAHEAD", default_value = "none", requires = "device")]
+    pub(crate) readahead: String,
+    /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline
+    #[arg(long, value_name = "SCHEDULER", default_value = "deadline", requires = "device")]
+    pub(crate) scheduler: String,
+    /// How long a program computes before each request: a time such as 0.1ms, or a share of the time that passed in the
+    /// trace since the request before it, such as 50%
+    #[arg(long, value_name = "TIME", default_value = "100%", requires = "device")]
+    pub(crate) think: String,
+    /// Where files lie on the disk ('nigh trace layout --extents' writes it): then files are read ahead, not the disk
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub(crate) extents: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -265,7 +298,8 @@ pub(crate) struct GenerateArgs {
     /// Requests to generate, such as 100k or 20M [default: 1M]
     #[arg(long, value_name = "COUNT")]
     pub(crate) requests: Option<String>,
-    /// Seed of the generated workload: the same seed gives the same requests on any machine [default: 1]
+    /// Seed of the generated workload, and of a modelled device: the same seed gives the same requests on any machine
+    /// [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
     /// Share of the generated requests that write, such as 0.3 or 30% [default: 0]
@@ -277,6 +311,52 @@ pub(crate) struct GenerateArgs {
     /// Let generated requests arrive at random (a Poisson process) instead of evenly
     #[arg(long)]
     pub(crate) poisson: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LayoutArgs {
+    /// The trace, whose volumes are files: a file, or '-' for standard input
+    pub(crate) from: PathBuf,
+    /// The trace to write, or '-' for standard output; its name tells format and compression
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// The files' sizes and paths (CSV: file_id,size,path); else a file is as long as the trace reaches
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files: Option<PathBuf>,
+    /// Take the places from this list instead (CSV: file,offset,disk,length)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "order", "fragmentation", "at"])]
+    pub(crate) places: Option<PathBuf>,
+    /// In which order files lie on the disk
+    #[arg(long, value_enum, default_value = "first-use")]
+    pub(crate) order: OrderArg,
+    /// The share of the borders of blocks inside of files at which a file is cut, such as 5%; the pieces behind cuts lie
+    /// all over the disk
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub(crate) fragmentation: String,
+    /// Decides the cuts and where the pieces lie
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the first file begins, such as 2G: several programs' files on one disk
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) at: String,
+    /// Take the places that these files have on the disk of this machine (FIEMAP), by their paths in --files
+    #[arg(long, requires = "files", conflicts_with_all = ["order", "fragmentation", "at"])]
+    pub(crate) fiemap: bool,
+    /// Write the places here (CSV: file,offset,disk,length), for 'nigh sim --extents'
+    #[arg(long, value_name = "FILE")]
+    pub(crate) extents: Option<PathBuf>,
+    /// The format to write, where the file's name does not tell
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to_format: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    /// As they were first used
+    FirstUse,
+    /// By path: the files of a folder lie together
+    Name,
 }
 
 #[derive(Debug, Subcommand)]
@@ -329,6 +409,8 @@ pub(crate) enum TraceCommand {
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
     },
+    /// Give the files of a trace their places on a disk, and write the trace of that disk
+    Layout(Box<LayoutArgs>),
     /// List the trace formats
     Formats,
 }

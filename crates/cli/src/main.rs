@@ -3,6 +3,7 @@
 mod args;
 mod demo;
 mod devices;
+mod layout;
 mod output;
 mod page;
 mod policies;
@@ -12,6 +13,7 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod timed;
 mod trace;
 
 use std::process::ExitCode;

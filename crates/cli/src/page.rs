@@ -4,7 +4,7 @@ use nigh_policy::registry;
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
 use nigh_sim::References;
 
-use crate::results::Row;
+use crate::results::{Row, TraceSummary};
 use crate::sim::Found;
 
 /// Cells of the time-space map.
@@ -16,12 +16,22 @@ const CURVE_POINTS_MOST: usize = 2_000;
 pub(crate) fn page(found: &Found, references: &References) -> Report {
     let results = &found.results;
     let trace = &results.trace;
-    let map = nigh_sim::map::map(references, MAP_COLUMNS, MAP_ROWS);
     Report {
         title: trace.name.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
-        trace: Trace {
+        trace: Trace::from(trace),
+        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
+        timed: None,
+        map: Some(map(references)),
+        internals: found.internals.iter().map(internals).collect(),
+        notes: results.notes.clone(),
+    }
+}
+
+impl From<&TraceSummary> for Trace {
+    fn from(trace: &TraceSummary) -> Trace {
+        Trace {
             name: trace.name.clone(),
             format: trace.format.clone(),
             references: trace.references,
@@ -31,17 +41,19 @@ pub(crate) fn page(found: &Found, references: &References) -> Report {
             reads: trace.reads,
             writes: trace.writes,
             duration_s: trace.duration_s,
-        },
-        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
-        map: Some(Map {
-            columns: map.columns as u32,
-            rows: map.rows as u32,
-            counts: map.counts,
-            references: [0, references.ids.len() as u64],
-            blocks: [0, u64::from(references.distinct())],
-        }),
-        internals: found.internals.iter().map(internals).collect(),
-        notes: results.notes.clone(),
+        }
+    }
+}
+
+/// The time-space map.
+pub(crate) fn map(references: &References) -> Map {
+    let map = nigh_sim::map::map(references, MAP_COLUMNS, MAP_ROWS);
+    Map {
+        columns: map.columns as u32,
+        rows: map.rows as u32,
+        counts: map.counts,
+        references: [0, references.ids.len() as u64],
+        blocks: [0, u64::from(references.distinct())],
     }
 }
 

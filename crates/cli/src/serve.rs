@@ -31,6 +31,9 @@ struct File {
     memory_max: Option<String>,
     policy: Option<String>,
     write_mode: Option<WriteModeArg>,
+    readahead: Option<String>,
+    scheduler: Option<String>,
+    depth: Option<u32>,
     shards: Option<usize>,
     connections: Option<usize>,
     #[serde(default)]
@@ -157,6 +160,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         WriteModeArg::Back => WriteMode::Back,
         WriteModeArg::Through => WriteMode::Through,
     };
+    if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
+        settings.readahead = text.parse()?;
+    }
+    if let Some(text) = args.scheduler.as_ref().or(file.scheduler.as_ref()) {
+        settings.scheduler = text.parse()?;
+    }
+    settings.depth = args.depth.or(file.depth).unwrap_or(Settings::DEPTH);
+    ensure!(settings.depth > 0, "--depth is at least 1");
     settings.shards = args.shards.or(file.shards);
     ensure!(settings.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
@@ -212,6 +223,8 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
     let _ = writeln!(text, "memory   {memory} in {} shards; SIGHUP can ask for up to {most}", settings.shards());
     let _ = writeln!(text, "policy   {}", settings.policy);
+    let _ = writeln!(text, "ahead    {}", settings.readahead);
+    let _ = writeln!(text, "device   {} orders its requests, {} a shard at a time", settings.scheduler, settings.depth);
     let mode = match settings.write_mode {
         WriteMode::Back => "back: acknowledged in memory, on the device at a flush or within seconds",
         WriteMode::Through => "through: acknowledged when the device has it",

@@ -13,7 +13,7 @@ use nigh_trace::Requests;
 use crate::args::{OpsArg, OutputArgs, SimArgs};
 use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, peak_memory_bytes};
 use crate::size::Sizes;
-use crate::{output, page, progress, quantity, trace};
+use crate::{output, page, progress, quantity, timed, trace};
 
 /// What is replayed unless policies are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
@@ -28,6 +28,9 @@ const LRU_SIZES_IN_ONE_PASS: usize = 8;
 const INTERNALS_POINTS: usize = 500;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    if let Some(device) = &args.timed.device {
+        return timed::run(args, device);
+    }
     // Everything on the command line is looked at before the trace is, which may take long.
     let mut specs = parse_policies(&args.policy)?;
     let given = parse_sizes(&args.size)?;
@@ -37,7 +40,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let limit = args.limit.as_deref().map(parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
-    let (source, mut requests) = trace::source(args)?;
+    let (source, mut requests) = trace::sources(args)?.pop().context("no trace was given")?;
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: match args.ops {
@@ -140,7 +143,7 @@ fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<
     Ok((!names.is_empty()).then(note))
 }
 
-fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
+pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
     let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
     Ok((!sizes.is_empty()).then_some(sizes))
 }
@@ -151,7 +154,7 @@ fn parse_rate(text: &str) -> anyhow::Result<Sample> {
         .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
 }
 
-fn parse_limit(text: &str) -> anyhow::Result<u64> {
+pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let limit = quantity::count(text).filter(|&limit| limit > 0);
     limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
 }

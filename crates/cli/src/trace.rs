@@ -15,7 +15,7 @@ use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
 use crate::results::grouped;
 use crate::sim::Source;
 use crate::size::human_bytes;
-use crate::{output, progress, quantity};
+use crate::{layout, output, progress, quantity};
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
@@ -25,25 +25,33 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
         TraceCommand::Generate { spec, to, generation, block_size, to_format } => {
             generate(spec, to, generation, block_size, to_format.as_deref())
         }
+        TraceCommand::Layout(args) => layout::run(args),
         TraceCommand::Formats => formats(),
     }
 }
 
-/// The trace or generated workload that `nigh sim` is to replay.
-pub(crate) fn source(args: &SimArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+/// An open trace, or a generated workload.
+pub(crate) type Opened = (Source, Box<dyn Requests + Send>);
+
+/// The traces, or the generated workload, that `nigh sim` is to replay; at least one.
+pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     if let Some(spec) = &args.generate {
         let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
         let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
-        return Ok((Source { name: spec.clone(), format: "generated".to_owned(), block_bytes }, requests));
+        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes };
+        return Ok(vec![(source, requests)]);
     }
     let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
-    let settings = requests.is_some() || seed.is_some() || writes.is_some() || gap.is_some() || *poisson;
+    // A device has a seed, too.
+    let seed = seed.is_some() && args.timed.device.is_none();
+    let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
     ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
-    let path = args.trace.as_deref().context("no trace was given")?;
-    open(path, &args.input)
+    let several = args.trace.len() > 1 && args.timed.device.is_none();
+    ensure!(!several, "several traces are programs that run at the same time: add --device");
+    args.trace.iter().map(|path| open(path, &args.input)).collect()
 }
 
-fn open(path: &Path, input: &InputArgs) -> anyhow::Result<(Source, Box<dyn Requests + Send>)> {
+pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     let options = ReadOptions {
         format: input.format.as_deref().map(str::parse).transpose()?,
         columns: input.columns.as_deref().map(str::parse).transpose()?,
@@ -195,11 +203,18 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    let Written { requests, records, skipped, lost } = writer.finish()?;
+    report(&writer.finish()?, to);
+    Ok(())
+}
+
+/// Says on standard error what became of the requests.
+pub(crate) fn report(written: &Written, to: &Path) {
+    let Written { requests, records, skipped, lost } = written;
+    let (requests, records, skipped) = (*requests, *records, *skipped);
     let records = if records == requests { String::new() } else { format!(" as {} records", grouped(records)) };
     eprintln!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display());
     if !lost.is_empty() {
-        let names: Vec<_> = lost.into_iter().map(Field::name).collect();
+        let names: Vec<_> = lost.iter().copied().map(Field::name).collect();
         eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
     }
     if skipped > 0 {
@@ -208,7 +223,6 @@ fn copy(
             grouped(skipped)
         );
     }
-    Ok(())
 }
 
 /// What `nigh trace info` tells.

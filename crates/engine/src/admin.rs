@@ -6,7 +6,7 @@ use crate::arena::Exclusive;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Gauges};
 use crate::engine::Engine;
-use crate::frames::{DIRTY, LOADING};
+use crate::frames::{DIRTY, LOADING, PREFETCHED};
 use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply};
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::Closing;
@@ -184,11 +184,14 @@ impl Engine {
         self.reclaim();
         let mut owners = vec![0u32; self.config.capacity_max as usize + self.config.spare as usize];
         let mut resident = 0;
+        let mut unused = vec![0; self.volumes.len()];
         for slot in self.slots.used() {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 owners[frame as usize] += 1;
                 resident += 1;
+                let export = self.slots.key(slot).export();
+                unused[usize::from(export.0)] += u64::from(self.frames.has(frame, PREFETCHED));
                 assert!(!self.outside.contains_key(&self.slots.key(slot)), "a block is resident and outside");
             }
         }
@@ -205,6 +208,9 @@ impl Engine {
         let mut dirty = 0;
         for (at, volume) in self.volumes.iter().enumerate() {
             let Some(volume) = volume else { continue };
+            let counters = &volume.counters;
+            let over = counters.prefetch_used + counters.prefetch_wasted;
+            assert_eq!(counters.prefetch_issued, over + unused[at], "each prefetched block is used, wasted or there");
             volume.dirty.check();
             for (block, frame) in volume.dirty.iter() {
                 dirty += 1;

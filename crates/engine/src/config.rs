@@ -75,7 +75,7 @@ impl Config {
                 requests: 1024,
                 request_bytes: 1 << 20,
                 loading: 4096,
-                prefetching: 512,
+                prefetching: (capacity / 8).clamp(32, 512),
                 depth: 32,
                 operation_bytes: 1 << 20,
                 dirty,

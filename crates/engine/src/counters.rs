@@ -23,9 +23,11 @@ pub struct Counters {
     pub evictions: u64,
     /// Blocks for which a prefetch was issued.
     pub prefetch_issued: u64,
-    /// Prefetched blocks that were referenced later.
+    /// Prefetched blocks that were referenced later, while they were resident.
     pub prefetch_used: u64,
-    /// Prefetched blocks that left unreferenced.
+    /// Of these, blocks that were still being loaded then.
+    pub prefetch_late: u64,
+    /// Prefetched blocks that left unreferenced, or whose load failed.
     pub prefetch_wasted: u64,
     /// Blocks of prefetch requests that were there already or beyond the budget.
     pub prefetch_dropped: u64,

@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::arena::{Exclusive, Shared};
 use crate::engine::{Engine, Step};
 use crate::frames::{DIRTY, LOADING};
+use crate::queue::{Class, Waiting};
 use crate::request::{Action, Export, Fault, Op, Operation, Outcome};
-use crate::scheduler::{Class, Waiting};
 use crate::slots::{Key, NONE};
 
 /// Whether somebody waits for a read.
@@ -90,16 +90,17 @@ impl Engine {
             }
             self.write_back(export, now);
             let volume = self.volume(export);
-            if let Some((first, joined)) = volume.queue.pop(most, now) {
+            if let Some(run) = volume.queue.pop(most, now) {
                 volume.at_device += 1;
                 self.turn = at + 1;
-                return Some(self.start(export, first, joined));
+                return Some(self.start(export, &run));
             }
         }
         None
     }
 
-    fn start(&mut self, export: Export, first: Waiting, joined: Vec<Waiting>) -> Operation {
+    fn start(&mut self, export: Export, run: &[Waiting]) -> Operation {
+        let (first, joined) = run.split_first().expect("a run is not empty");
         for other in joined {
             let Some(Record::Read { frames: more, .. }) = self.operations.remove(&other.id) else {
                 unreachable!("only reads are joined");
@@ -221,6 +222,7 @@ impl Engine {
                 self.settle(key, frame);
             }
             Err(fault) => {
+                self.note_leaving(key.export(), frame);
                 match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
                     Some(slot) => _ = self.forget(slot),
                     None => _ = self.outside.remove(&key),

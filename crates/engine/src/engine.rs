@@ -389,14 +389,17 @@ impl Engine {
         Access { block: key.block(), tenant: Tenant(u32::from(key.export().0)), stream, kind, tick }
     }
 
-    /// Tells the policy of a reference to `key`, which is resident afterwards. Gives its slot, its frame if there is
+    /// Tells the policy of a reference to `key`, unless it is the first one since `key` was prefetched and the policy told
+    /// of that. The block is resident afterwards. Gives its slot, its frame if there is
     /// one (else the caller must `place` one), and whether it was resident.
     pub(crate) fn reference(&mut self, key: Key, kind: Kind, stream: Stream) -> (Slot, Option<u32>, bool) {
         let access = self.access(key, kind, stream);
         if let Some(slot) = self.slots.find(key) {
             let frame = self.slots.frame(slot);
             if frame != NONE {
-                self.policy.hit(slot, &access);
+                if !self.first_use(key.export(), frame) {
+                    self.policy.hit(slot, &access);
+                }
                 return (slot, Some(frame), true);
             }
         }
@@ -437,11 +440,10 @@ impl Engine {
         assert_ne!(frame, NONE, "the victim is resident");
         self.slots.set_frame(victim, NONE);
         self.resident -= 1;
-        let (prefetched, dirty) = (self.frames.has(frame, PREFETCHED), self.frames.has(frame, DIRTY));
-        self.frames.clear(frame, PREFETCHED);
+        self.note_leaving(key.export(), frame);
+        let dirty = self.frames.has(frame, DIRTY);
         let volume = self.volume(key.export());
         volume.counters.evictions += 1;
-        volume.counters.prefetch_wasted += u64::from(prefetched);
         if dirty {
             volume.dirty.hurry(key.index());
         }
@@ -486,6 +488,7 @@ impl Engine {
                     None => continue,
                 },
             };
+            self.note_leaving(export, frame);
             match self.loads.get(&frame) {
                 // The frame is free when the device is done with it.
                 Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),

@@ -13,6 +13,7 @@ mod device;
 mod dirty;
 mod engine;
 mod frames;
+mod queue;
 mod read;
 mod request;
 mod scheduler;
@@ -27,4 +28,4 @@ pub use engine::Engine;
 pub use request::{
     Action, BlockState, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, WriteMode,
 };
-pub use scheduler::Scheduler;
+pub use scheduler::{Deadline, Scheduler, SchedulerError};

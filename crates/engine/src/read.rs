@@ -30,9 +30,11 @@ impl Engine {
             slots.push(slot);
         }
         for (block, &slot) in blocks.zip(&slots) {
+            if self.first_use(request.export, self.slots.frame(slot)) {
+                continue;
+            }
             let access = self.access(Key::new(request.export, block), Kind::Read, request.stream);
             self.policy.hit(slot, &access);
-            self.note_use(request.export, self.slots.frame(slot));
         }
         self.count_read(request, slots.len());
         let skip = request.offset & (u64::from(self.config.block_bytes) - 1);
@@ -47,12 +49,26 @@ impl Engine {
         counters.hits += hits as u64;
     }
 
-    /// The block of `frame` is referenced: if it was prefetched, it was worth it.
+    /// The block of `frame`, resident, is referenced. Says whether this is the reference for which it was prefetched: the
+    /// policy was told of it when the block was loaded.
     #[inline]
-    pub(crate) fn note_use(&mut self, export: Export, frame: u32) {
+    pub(crate) fn first_use(&mut self, export: Export, frame: u32) -> bool {
+        if !self.frames.has(frame, PREFETCHED) {
+            return false;
+        }
+        self.frames.clear(frame, PREFETCHED);
+        let late = self.frames.has(frame, LOADING);
+        let counters = &mut self.volume(export).counters;
+        counters.prefetch_used += 1;
+        counters.prefetch_late += u64::from(late);
+        true
+    }
+
+    /// The block of `frame` leaves: if it was prefetched and not referenced since, that was for nothing.
+    pub(crate) fn note_leaving(&mut self, export: Export, frame: u32) {
         if self.frames.has(frame, PREFETCHED) {
             self.frames.clear(frame, PREFETCHED);
-            self.volume(export).counters.prefetch_used += 1;
+            self.volume(export).counters.prefetch_wasted += 1;
         }
     }
 
@@ -93,7 +109,6 @@ impl Engine {
                 missing.push((block, frame));
                 frame
             });
-            self.note_use(request.export, frame);
             if self.frames.has(frame, LOADING) {
                 loading += 1;
                 if missing.last() != Some(&(block, frame)) {

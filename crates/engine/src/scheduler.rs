@@ -1,250 +1,183 @@
-//! The queue of one export's device: which operation goes next, and which neighbours go with it.
+//! In which order operations go to a device, as a user asks for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::str::FromStr;
 
-/// In which order operations go to a device. Whatever the order, reads that somebody waits for go before write-back,
-/// and this before prefetches; flushes, discards and zeroes, which wait for nothing in the queue, go first.
+/// In which order operations go to a device. Whatever the order, reads that somebody waits for go before prefetches, and
+/// flushes, discards and zeroes, which wait for nothing in the queue, go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// First come, first served.
     FirstCome,
-    /// The longest waiting operations, at most so many, sorted by position; then the next such batch (Cao et al.,
-    /// Implementation and Performance of Integrated Application-Controlled File Caching, Prefetching, and Disk
-    /// Scheduling, ACM TOCS 1996).
+    /// The longest waiting operations, at most so many, sorted by position; then the next such batch (Cao, Felten,
+    /// Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching, Prefetching, and
+    /// Disk Scheduling, ACM TOCS 1996).
     Batches {
-        /// How many operations a batch has.
+        /// How many operations a batch has, at least 1.
         most: u32,
     },
-    /// By position, upwards from the last, except that an operation that has waited for too long goes first.
-    Deadline {
-        /// How long a read may wait.
-        read_us: u64,
-        /// How long a write may wait.
-        write_us: u64,
-    },
+    /// By position upwards from where the last one ended; from the lowest when there is none above (C-LOOK).
+    Elevator,
+    /// By position from where the last one ended, upwards or downwards; the direction changes when there is none ahead
+    /// (LOOK).
+    Look,
+    /// Linux's deadline scheduler.
+    Deadline(Deadline),
 }
+
+/// The rules of Linux's deadline scheduler, as `block/mq-deadline.c` has them: batches of one direction go upwards by
+/// position, reads before writes; a batch begins with the operation that has waited longest if that is late, or if none
+/// lies above the batch before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// A read is late when it has waited for so long (`read_expire`).
+    pub read_us: u64,
+    /// A write is late when it has waited for so long (`write_expire`).
+    pub write_us: u64,
+    /// Operations of a batch at most, at least 1 (`fifo_batch`).
+    pub batch: u32,
+    /// While writes wait, so many batches of reads go before one of them (`writes_starved`).
+    pub reads_per_write: u32,
+}
+
+impl Default for Deadline {
+    fn default() -> Deadline {
+        Deadline { read_us: 500_000, write_us: 5_000_000, batch: 16, reads_per_write: 2 }
+    }
+}
+
+/// The batch of `batch` without a number: as in the paper's implementation.
+const BATCH: u32 = 16;
+/// Larger batches are a slip of the pen.
+const BATCH_MOST: u32 = 1 << 16;
 
 impl Default for Scheduler {
     fn default() -> Scheduler {
-        Scheduler::Batches { most: 16 }
+        Scheduler::Batches { most: BATCH }
     }
 }
 
-/// While writes wait, so many reads go before one of them does, so that reads cannot starve them.
-const READS_PER_WRITE: u32 = 16;
-
-/// What kind of operation waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// A flush, discard or zeroes.
-    Control,
-    /// A read that somebody waits for.
-    Read,
-    /// A write.
-    Write,
-    /// A read that nobody waits for.
-    Prefetch,
-}
-
-/// One operation in the queue; operations are numbered in the order of their arrival.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) id: u64,
-    /// Its first block.
-    pub(crate) block: u64,
-    /// How many blocks it has.
-    pub(crate) blocks: u64,
-    /// When it arrived, in µs.
-    pub(crate) since: u64,
-}
-
-/// The waiting operations of one class.
-#[derive(Default)]
-struct Lane {
-    by_arrival: BTreeMap<u64, Waiting>,
-    /// (block, id) of each.
-    by_position: BTreeSet<(u64, u64)>,
-    /// The rest of the batch that is being issued. Some of it may have left otherwise.
-    batch: VecDeque<u64>,
-    /// Where the last one ended.
-    position: u64,
-}
-
-impl Lane {
-    fn push(&mut self, waiting: Waiting) {
-        self.by_arrival.insert(waiting.id, waiting);
-        self.by_position.insert((waiting.block, waiting.id));
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Waiting> {
-        let waiting = self.by_arrival.remove(&id)?;
-        self.by_position.remove(&(waiting.block, id));
-        Some(waiting)
-    }
-
-    fn next(&mut self, scheduler: Scheduler, expiry_us: u64, now: u64) -> Option<Waiting> {
-        let oldest = *self.by_arrival.first_key_value()?.1;
-        let id = match scheduler {
-            Scheduler::FirstCome => oldest.id,
-            Scheduler::Batches { most } => loop {
-                match self.batch.pop_front() {
-                    Some(id) if self.by_arrival.contains_key(&id) => break id,
-                    Some(_) => {}
-                    None => {
-                        let first = self.by_arrival.values().take(most.max(1) as usize);
-                        let mut batch: Vec<_> = first.map(|waiting| (waiting.block, waiting.id)).collect();
-                        batch.sort_unstable();
-                        self.batch.extend(batch.into_iter().map(|(_, id)| id));
-                    }
-                }
-            },
-            Scheduler::Deadline { .. } if now.saturating_sub(oldest.since) >= expiry_us => oldest.id,
-            Scheduler::Deadline { .. } => {
-                let above = self.by_position.range((self.position, 0)..).next();
-                above.or_else(|| self.by_position.first()).expect("as many as by_arrival").1
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scheduler::FirstCome => f.write_str("first-come"),
+            Scheduler::Batches { most } => write!(f, "batch:{most}"),
+            Scheduler::Elevator => f.write_str("elevator"),
+            Scheduler::Look => f.write_str("look"),
+            Scheduler::Deadline(rules) if *rules == Deadline::default() => f.write_str("deadline"),
+            Scheduler::Deadline(Deadline { read_us, write_us, batch, reads_per_write }) => {
+                write!(f, "deadline:read={read_us}us:write={write_us}us:batch={batch}:starved={reads_per_write}")
             }
-        };
-        let waiting = self.remove(id)?;
-        self.position = waiting.block + waiting.blocks;
-        Some(waiting)
+        }
     }
+}
 
-    /// Takes out the operation that begins at `block` and has at most `most` blocks.
-    fn take_neighbour(&mut self, block: u64, most: u64) -> Option<Waiting> {
-        let &(_, id) = self.by_position.range((block, 0)..=(block, u64::MAX)).next()?;
-        if self.by_arrival[&id].blocks > most {
+/// Why a scheduler cannot be had as asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchedulerError {
+    /// There is no such scheduler.
+    #[error("there is no scheduler '{0}': expected first-come, batch:16, elevator, look or deadline")]
+    Unknown(String),
+    /// What stands behind its name makes no sense.
+    #[error("scheduler '{text}': expected {expected}")]
+    Parameters {
+        /// What was given.
+        text: String,
+        /// What can be.
+        expected: &'static str,
+    },
+}
+
+impl FromStr for Scheduler {
+    type Err = SchedulerError;
+
+    fn from_str(text: &str) -> Result<Scheduler, SchedulerError> {
+        let text = text.trim();
+        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let wrong = |expected| SchedulerError::Parameters { text: text.to_owned(), expected };
+        let plain = |scheduler| match rest {
+            None => Ok(scheduler),
+            Some(_) => Err(wrong("no parameters")),
+        };
+        match name {
+            "first-come" => plain(Scheduler::FirstCome),
+            "elevator" => plain(Scheduler::Elevator),
+            "look" => plain(Scheduler::Look),
+            "batch" => {
+                let most = rest.map_or(Some(BATCH), batch);
+                Ok(Scheduler::Batches { most: most.ok_or_else(|| wrong("batch:16, a number from 1 to 65536"))? })
+            }
+            "deadline" => {
+                let rules = rest.map_or(Some(Deadline::default()), deadline);
+                let expected = "deadline:read=500ms:write=5s:batch=16:starved=2, any of these, each once";
+                Ok(Scheduler::Deadline(rules.ok_or_else(|| wrong(expected))?))
+            }
+            _ => Err(SchedulerError::Unknown(name.to_owned())),
+        }
+    }
+}
+
+fn batch(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|most| (1..=BATCH_MOST).contains(most))
+}
+
+fn deadline(text: &str) -> Option<Deadline> {
+    let mut rules = Deadline::default();
+    let mut seen = Vec::new();
+    for part in text.split(':') {
+        let (key, value) = part.split_once('=')?;
+        if seen.contains(&key) {
             return None;
         }
-        self.position = block + self.by_arrival[&id].blocks;
-        self.remove(id)
+        seen.push(key);
+        match key {
+            "read" => rules.read_us = time_us(value)?,
+            "write" => rules.write_us = time_us(value)?,
+            "batch" => rules.batch = batch(value)?,
+            "starved" => rules.reads_per_write = value.parse().ok()?,
+            _ => return None,
+        }
     }
+    Some(rules)
 }
 
-/// The queue of one device.
-pub(crate) struct Queue {
-    scheduler: Scheduler,
-    control: Lane,
-    reads: Lane,
-    writes: Lane,
-    prefetches: Lane,
-    reads_since_write: u32,
-}
-
-impl Queue {
-    pub(crate) fn new(scheduler: Scheduler) -> Queue {
-        let [control, reads, writes, prefetches] = Default::default();
-        Queue { scheduler, control, reads, writes, prefetches, reads_since_write: 0 }
-    }
-
-    pub(crate) fn push(&mut self, class: Class, waiting: Waiting) {
-        let lane = match class {
-            Class::Control => &mut self.control,
-            Class::Read => &mut self.reads,
-            Class::Write => &mut self.writes,
-            Class::Prefetch => &mut self.prefetches,
-        };
-        lane.push(waiting);
-    }
-
-    /// The next operation, and those behind it on the device that join it, so that they have at most `most` blocks.
-    pub(crate) fn pop(&mut self, most: u64, now: u64) -> Option<(Waiting, Vec<Waiting>)> {
-        if let Some(first) = self.control.next(Scheduler::FirstCome, 0, now) {
-            return Some((first, Vec::new()));
-        }
-        let (read_us, write_us) = match self.scheduler {
-            Scheduler::Deadline { read_us, write_us } => (read_us, write_us),
-            _ => (u64::MAX, u64::MAX),
-        };
-        let late = |lane: &Lane| {
-            lane.by_arrival.first_key_value().is_some_and(|(_, oldest)| now.saturating_sub(oldest.since) >= write_us)
-        };
-        if self.writes.by_arrival.is_empty() {
-            self.reads_since_write = 0;
-        }
-        let write_first = self.reads_since_write >= READS_PER_WRITE || late(&self.writes);
-        let (first, lane) = if !self.reads.by_arrival.is_empty() && !write_first {
-            self.reads_since_write += 1;
-            (self.reads.next(self.scheduler, read_us, now)?, &mut self.reads)
-        } else if !self.writes.by_arrival.is_empty() {
-            self.reads_since_write = 0;
-            // Writes were coalesced when they were made.
-            return Some((self.writes.next(self.scheduler, write_us, now)?, Vec::new()));
-        } else {
-            (self.prefetches.next(self.scheduler, u64::MAX, now)?, &mut self.prefetches)
-        };
-        let mut end = first.block + first.blocks;
-        let mut joined = Vec::new();
-        while let Some(next) = lane.take_neighbour(end, (first.block + most).saturating_sub(end)) {
-            end += next.blocks;
-            joined.push(next);
-        }
-        Some((first, joined))
-    }
-
-    /// Somebody waits for the prefetch `id` now. Says whether it was still waiting.
-    pub(crate) fn promote(&mut self, id: u64) -> bool {
-        let Some(waiting) = self.prefetches.remove(id) else { return false };
-        self.reads.push(waiting);
-        true
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        [&self.control, &self.reads, &self.writes, &self.prefetches].map(|lane| lane.by_arrival.len()).iter().sum()
-    }
+/// A time such as `500ms`, in µs.
+fn time_us(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (digits, unit) = text.split_at(split);
+    let scale = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn queue(scheduler: Scheduler, reads: &[(u64, u64)]) -> Queue {
-        let mut queue = Queue::new(scheduler);
-        for (id, &(block, blocks)) in (0..).zip(reads) {
-            queue.push(Class::Read, Waiting { id, block, blocks, since: id });
+    #[test]
+    fn specs_are_read_and_written() {
+        for text in ["first-come", "batch:16", "batch:1", "elevator", "look", "deadline"] {
+            assert_eq!(text.parse::<Scheduler>().unwrap().to_string(), text);
         }
-        queue
-    }
-
-    fn order(mut queue: Queue, most: u64, now: u64) -> Vec<(u64, usize)> {
-        std::iter::from_fn(|| queue.pop(most, now)).map(|(first, joined)| (first.block, joined.len())).collect()
-    }
-
-    #[test]
-    fn first_come_keeps_the_order() {
-        let reads = [(50, 1), (10, 1), (30, 1)];
-        assert_eq!(order(queue(Scheduler::FirstCome, &reads), 1, 0), [(50, 0), (10, 0), (30, 0)]);
+        assert_eq!("batch".parse(), Ok(Scheduler::default()));
+        let rules = Deadline { read_us: 50_000, batch: 4, ..Deadline::default() };
+        assert_eq!("deadline:read=50ms:batch=4".parse(), Ok(Scheduler::Deadline(rules)));
+        let scheduler = Scheduler::Deadline(rules);
+        assert_eq!(scheduler.to_string().parse(), Ok(scheduler));
     }
 
     #[test]
-    fn batches_are_sorted_one_by_one() {
-        let reads = [(50, 1), (10, 1), (30, 1), (5, 1), (7, 1)];
-        let batches = queue(Scheduler::Batches { most: 3 }, &reads);
-        assert_eq!(order(batches, 1, 0), [(10, 0), (30, 0), (50, 0), (5, 0), (7, 0)]);
-    }
-
-    #[test]
-    fn deadline_goes_upwards_until_one_is_late() {
-        let reads = [(50, 1), (10, 1), (30, 1)];
-        let deadline = Scheduler::Deadline { read_us: 100, write_us: 100 };
-        assert_eq!(order(queue(deadline, &reads), 1, 50), [(10, 0), (30, 0), (50, 0)]);
-        assert_eq!(order(queue(deadline, &reads), 1, 100), [(50, 0), (10, 0), (30, 0)]);
-    }
-
-    #[test]
-    fn neighbours_join_up_to_the_limit() {
-        let reads = [(10, 2), (14, 4), (12, 2), (18, 1)];
-        assert_eq!(order(queue(Scheduler::FirstCome, &reads), 8, 0), [(10, 2), (18, 0)]);
-    }
-
-    #[test]
-    fn writes_and_prefetches_wait_but_writes_do_not_starve() {
-        let mut queue = queue(Scheduler::FirstCome, &[(1, 1); 20]);
-        queue.push(Class::Prefetch, Waiting { id: 30, block: 500, blocks: 1, since: 0 });
-        queue.push(Class::Write, Waiting { id: 31, block: 400, blocks: 1, since: 0 });
-        queue.push(Class::Control, Waiting { id: 32, block: 300, blocks: 0, since: 0 });
-        let order = order(queue, 1, 0);
-        assert_eq!(order[0].0, 300);
-        assert_eq!(order.iter().position(|&(block, _)| block == 400), Some(1 + READS_PER_WRITE as usize));
-        assert_eq!(order.last(), Some(&(500, 0)));
+    fn slips_are_named() {
+        for text in ["", "cfq", "batch:0", "batch:x", "batch:65537", "look:3", "deadline:", "deadline:read=5"] {
+            assert!(text.parse::<Scheduler>().is_err(), "{text}");
+        }
+        for text in ["deadline:read=1ms:read=2ms", "deadline:reed=1ms", "deadline:write=99999999999999999s"] {
+            let error = text.parse::<Scheduler>().unwrap_err().to_string();
+            assert!(error.contains("deadline:read=500ms") && !error.contains('\n'), "{error}");
+        }
     }
 }

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use crate::counters::Counters;
 use crate::dirty::Dirty;
+use crate::queue::Queue;
 use crate::request::{Fault, WriteMode};
-use crate::scheduler::{Queue, Scheduler};
+use crate::scheduler::Scheduler;
 
 /// A range of blocks that a discard or zeroes has, or is going to have, for itself.
 pub(crate) struct Lock {

@@ -126,9 +126,6 @@ impl Engine {
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
             let (slot, current, resident) = self.reference(Key::new(export, block), Kind::Write, request.stream);
             self.count(export, current, resident);
-            if let Some(current) = current {
-                self.note_use(export, current);
-            }
             if self.is_whole(export, block, &part) {
                 if current.is_none() {
                     self.place(slot, frame);

@@ -482,6 +482,85 @@ function resultsSection() {
   ], rows, 1);
 }
 
+// ---- execution time ---------------------------------------------------------------------------------------------
+
+function timedSection() {
+  const timed = report.timed;
+  if (timed == null || timed.curves.length === 0) return;
+  $("timed").hidden = false;
+  $("timed-about").textContent = `On ${timed.device}; read-ahead ${timed.readahead}, scheduler ${timed.scheduler}. A heading sorts by its column.`;
+  const drawn = timed.curves.map((curve, index) => ({
+    ...curve,
+    points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks),
+    colour: `--c${index % 6}`,
+    dash: [null, [7, 4], [2, 3], [10, 3, 2, 3]][Math.floor(index / 6) % 4],
+  }));
+  $("timed-legend").append(...drawn.map(curve => element("span", { style: "display: inline-flex; align-items: center; gap: 6px" },
+    swatch(curve.colour, curve.dash, 2), curve.policy)));
+  const series = dots => [{}, ...drawn.map(curve => ({
+    label: curve.policy, stroke: colour(curve.colour), width: 1.5, dash: curve.dash,
+    points: { show: dots, size: 5, fill: colour(curve.colour), width: 0 },
+  }))];
+  const logarithmic = (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max];
+
+  plot($("time-plot"), "Execution time against cache size", 300, () => ({
+    data: uPlot.join(drawn.map(({ points }) => [points.map(point => point.size_bytes), points.map(point => point.execution_s)])),
+    scales: {
+      x: { time: false, distr: 3, log: 2, range: logarithmic },
+      y: { range: (_, min, max) => [0, max > 0 ? max * 1.05 : 1] },
+    },
+    axes: [
+      bottom("Cache size", { values: (_, ticks) => ticks.map(bytes) }),
+      left("Execution time (s)", { values: (_, ticks) => ticks.map(count) }),
+    ],
+    series: series(true),
+    cursor: { x: false, y: false },
+  }));
+
+  const sizes = [...new Map(drawn.flatMap(curve => curve.points).map(point => [point.size_blocks, point])).values()]
+    .sort((a, b) => a.size_blocks - b.size_blocks);
+  const chosen = $("sequence-size");
+  chosen.append(...sizes.map(point => element("option", { value: point.size_blocks }, bytes(point.size_bytes))));
+  chosen.selectedIndex = Math.floor(sizes.length / 2);
+  // Steps: a share holds up to the next length. A curve begins at 0 below its shortest sequence.
+  const steps = curve => {
+    const point = curve.points.find(point => point.size_blocks === Number(chosen.value));
+    const known = point?.sequences ?? [];
+    return [[1, ...known.map(([length]) => length).filter(length => length > 1)],
+      [known.find(([length]) => length === 1)?.[1] ?? 0, ...known.filter(([length]) => length > 1).map(([, share]) => share)]];
+  };
+  const sequences = plot($("sequence-plot"), "Share of blocks by length of their sequence", 300, () => ({
+    data: uPlot.join(drawn.map(curve => {
+      const [lengths, shares] = steps(curve);
+      return [lengths, shares.map(share => 100 * share)];
+    })),
+    scales: { x: { time: false, distr: 3, log: 2, range: logarithmic }, y: { range: () => [0, 100] } },
+    axes: [
+      bottom("Length of the sequence (blocks)", { values: (_, ticks) => ticks.map(count) }),
+      left("Share of the blocks read (%)", { values: (_, ticks) => ticks.map(count) }),
+    ],
+    series: series(false).map((one, i) => i === 0 ? one : { ...one, paths: uPlot.paths.stepped({ align: 1 }), spanGaps: true }),
+    cursor: { x: false, y: false },
+  }));
+  chosen.addEventListener("change", () => sequences.draw());
+
+  const rows = drawn.flatMap(curve => curve.points.map(point => ({ policy: curve.policy, ...point })));
+  const least = new Map(sizes.map(({ size_blocks: size }) =>
+    [size, Math.min(...rows.filter(row => row.size_blocks === size).map(row => row.execution_s))]));
+  const number = (head, field, text = whole, note = null) => ({ head, note, key: row => row[field], text: row => text(row[field]) });
+  const precise = s => s.toFixed(3);
+  sortable($("timed-figures"), [
+    { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
+    number("Size", "size_bytes", bytes),
+    { ...number("Time", "execution_s", precise, "s"), best: row => drawn.length > 1 && row.execution_s === least.get(row.size_blocks) },
+    number("Device", "device_busy_s", precise, "s"),
+    number("Requests", "device_requests"),
+    number("Mean request", "mean_request_bytes", bytes),
+    number("Hit ratio", "hit_ratio", ratio => percentOf(ratio, 2), "%"),
+    number("Prefetches used", "prefetch_accuracy", percentOf, "%"),
+  ], rows, 1);
+}
+
 // ---- time-space map ---------------------------------------------------------------------------------------------
 
 function mapImage(map, most) {
@@ -655,6 +734,7 @@ function jsonButtons() {
 headSection();
 curvesSection();
 resultsSection();
+timedSection();
 mapSection();
 internalsSection();
 jsonButtons();

@@ -19,6 +19,8 @@ pub struct Report {
     pub trace: Trace,
     /// One curve per policy, in the order of the legend.
     pub curves: Vec<Curve>,
+    /// How long programs took, if that was simulated.
+    pub timed: Option<Timed>,
     /// Time-space map of the references.
     pub map: Option<Map>,
     /// How the inner quantities of policies changed over time.
@@ -84,6 +86,52 @@ pub struct Point {
     pub evictions: Option<u64>,
     /// CPU time of the replay in seconds, if this size had a replay of its own.
     pub cpu_s: Option<f64>,
+}
+
+/// Execution times of programs at a cache on a modelled device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    /// What device it is.
+    pub device: String,
+    /// What was fetched ahead.
+    pub readahead: String,
+    /// In which order requests went to the device.
+    pub scheduler: String,
+    /// One per policy, in the order of the legend.
+    pub curves: Vec<TimedCurve>,
+}
+
+/// Execution times of one policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimedCurve {
+    /// The policy as asked for.
+    pub policy: String,
+    /// One point per cache size, in any order, no size twice.
+    pub points: Vec<TimedPoint>,
+}
+
+/// What one policy took at one cache size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimedPoint {
+    /// Size of the cache in blocks.
+    pub size_blocks: u64,
+    /// Size of the cache in bytes.
+    pub size_bytes: u64,
+    /// Until the last program ended, in seconds.
+    pub execution_s: f64,
+    /// During which the device worked, in seconds.
+    pub device_busy_s: f64,
+    /// Requests to the device.
+    pub device_requests: u64,
+    /// Bytes of a read or write of the device, on average.
+    pub mean_request_bytes: f64,
+    /// References that found their block in the cache or on its way, 0 to 1.
+    pub hit_ratio: f64,
+    /// Prefetched blocks that were used, 0 to 1, if there were any.
+    pub prefetch_accuracy: Option<f64>,
+    /// Lengths of sequences in blocks, ascending, and the share of the blocks read from the device in sequences that are
+    /// at most so long.
+    pub sequences: Vec<(u64, f64)>,
 }
 
 /// Density of references over virtual time (x) and logical block number (y), reads and writes together.

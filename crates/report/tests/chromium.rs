@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use nigh_report::Report;
+use nigh_report::{Report, Timed, TimedCurve, TimedPoint};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
@@ -205,6 +205,45 @@ fn sections_without_data_disappear() {
     assert_eq!(found["sections"], serde_json::json!(["curves", "results"]));
     let listed = found["figures"].as_u64().unwrap();
     assert!(found["matrix"] == 1 && (16..=24).contains(&listed), "{listed} of the curve's 2,000 sizes in the tables");
+}
+
+#[test]
+fn execution_times_are_drawn() {
+    let Some(program) = chromium("execution_times_are_drawn") else { return };
+    let browser = Browser::new(&program, "timed");
+    let point = |size_blocks: u64, execution_s: f64| TimedPoint {
+        size_blocks,
+        size_bytes: size_blocks * 4096,
+        execution_s,
+        device_busy_s: execution_s * 0.9,
+        device_requests: 1000,
+        mean_request_bytes: 20_000.0,
+        hit_ratio: 0.7,
+        prefetch_accuracy: Some(0.8),
+        sequences: vec![(1, 0.2), (8, 0.5), (128, 1.0)],
+    };
+    let curve = |policy: &str, factor: f64| TimedCurve {
+        policy: policy.into(),
+        points: [(4096, 90.0), (1024, 120.0), (16384, 40.0)].map(|(size, time)| point(size, time * factor)).into(),
+    };
+    let mut report = sample::report();
+    report.timed = Some(Timed {
+        device: "a disk".into(),
+        readahead: "linux:max=128K".into(),
+        scheduler: "deadline".into(),
+        curves: vec![curve("clock", 1.0), curve("dulo", 0.8)],
+    });
+    let script = "const chosen = document.querySelector('#sequence-size'); chosen.selectedIndex = 0; \
+                  chosen.dispatchEvent(new Event('change'));";
+    let found = browser.look("timed", &report, 1200, &[], script);
+    println!("{found}");
+    assert_eq!(found["problems"], serde_json::json!([]));
+    assert_eq!(found["sections"], serde_json::json!(["notes", "curves", "results", "timed", "map", "internals"]));
+    assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
+    let plots = found["plots"].as_array().unwrap();
+    assert_eq!(plots.len(), 6);
+    assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies at three sizes");
+    assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["2", "6"], "two policies, three lengths each");
 }
 
 #[test]

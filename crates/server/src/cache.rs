@@ -14,11 +14,13 @@ use nigh_engine::{
     Refusal, Request, Shared, WriteMode,
 };
 use nigh_policy::{Spec, Stream};
+use nigh_prefetch::{Prefetcher, Reference};
 use slab::Slab;
 
 use crate::disk::Disk;
 use crate::job::Waiter;
 use crate::link::Link;
+use crate::settings::BLOCK;
 use crate::sync::{Budget, lock};
 
 /// What goes to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
@@ -96,6 +98,8 @@ pub(crate) struct Cache {
     pub(crate) disks: Box<[Disk]>,
     /// Memory for replies outside of the engines.
     pub(crate) heap: Budget,
+    /// What is fetched ahead of the reads of each client.
+    pub(crate) readahead: nigh_prefetch::Spec,
     handle: Handle,
     started: Instant,
     timer: Timer,
@@ -117,6 +121,7 @@ impl Cache {
         config: &Config,
         mode: WriteMode,
         disks: Box<[Disk]>,
+        readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
         let shard = |_| {
@@ -128,7 +133,7 @@ impl Cache {
         };
         let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
         let heap = Budget::new(HEAP);
-        Ok(Cache { shards, disks, heap, handle, started: Instant::now(), timer: Timer::default() })
+        Ok(Cache { shards, disks, heap, readahead, handle, started: Instant::now(), timer: Timer::default() })
     }
 
     pub(crate) fn shards(&self) -> u32 {
@@ -281,6 +286,54 @@ impl Cache {
             }
             Ok(Submitted { shard, token, outcome })
         })
+    }
+
+    /// Submits a read, within one extent, and fetches ahead what `prefetcher` asks for because of it. What lies in the
+    /// read's shard comes before any of its misses goes to the device, so that neighbours become one operation.
+    pub(crate) fn read_ahead(
+        &self,
+        export: Export,
+        range: Range<u64>,
+        prefetcher: &mut Prefetcher,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Result<Submitted, Refusal> {
+        let shard = self.shard_of(export, range.start);
+        let size = self.disks[usize::from(export.0)].size();
+        let request = |op, range: &Range<u64>, token: usize| {
+            let (offset, length) = (range.start, range.end - range.start);
+            Request { export, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
+        };
+        let mut elsewhere = None;
+        let submitted = self.with(shard, work, |core, now| {
+            let misses = |engine: &Engine| engine.counters(export).map(|counters| counters.misses);
+            let before = misses(&core.engine);
+            let entry = core.waiters.vacant_entry();
+            let token = entry.key();
+            let outcome = core.engine.submit(now, request(Op::Read, &range, token))?.map(|reply| reply.outcome);
+            if outcome.is_none() {
+                entry.insert(waiter());
+            }
+            let missed = before != misses(&core.engine);
+            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+            let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
+            if let Some(ahead) = ahead {
+                let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
+                for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(export, piece.start) == shard) {
+                    // A hint may be refused.
+                    let _ = core.engine.submit(now, request(Op::Prefetch, &piece, 0));
+                }
+                elsewhere = Some(ahead);
+            }
+            Ok(Submitted { shard, token, outcome })
+        })?;
+        for piece in elsewhere.into_iter().flat_map(|ahead| self.extents(ahead)) {
+            let other = self.shard_of(export, piece.start);
+            if other != shard {
+                self.with(other, work, |core, now| _ = core.engine.submit(now, request(Op::Prefetch, &piece, 0)));
+            }
+        }
+        Ok(submitted)
     }
 
     /// Flushes one shard of an export.
@@ -449,6 +502,7 @@ impl Cache {
             sum.evictions += of.evictions;
             sum.prefetch_issued += of.prefetch_issued;
             sum.prefetch_used += of.prefetch_used;
+            sum.prefetch_late += of.prefetch_late;
             sum.prefetch_wasted += of.prefetch_wasted;
             sum.prefetch_dropped += of.prefetch_dropped;
             sum.device_reads += of.device_reads;

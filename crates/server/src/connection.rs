@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use nigh_engine::{Exclusive, Op, Outcome, Refusal};
 use nigh_nbd::{Command, Errno, Event, Exports, Framing, Negotiation, Request, Tls, Transmission};
+use nigh_prefetch::Prefetcher;
 
 use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
 use crate::job::{Job, Kind, Waiter};
 use crate::link::{self, Data, Link, Measure, Reply};
+use crate::settings::BLOCK;
 use crate::status;
 use crate::stream::Stream;
 
@@ -118,6 +120,7 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended
         batch_bytes: 0,
         work: Work::default(),
         received: Instant::now(),
+        prefetcher: Prefetcher::new(&cache.readahead, BLOCK as u32),
     };
     let result = session.run();
     session.send();
@@ -180,6 +183,8 @@ struct Session {
     work: Work,
     /// When the last bytes were received.
     received: Instant,
+    /// What this client reads, and what is therefore fetched ahead.
+    prefetcher: Prefetcher,
 }
 
 impl Session {
@@ -274,7 +279,12 @@ impl Session {
     ) -> Result<Submitted, Errno> {
         loop {
             let export = self.cache.disks[self.link.disk].export;
-            match self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter) {
+            let submitted = if op == Op::Read && !self.prefetcher.is_none() {
+                self.cache.read_ahead(export, range.clone(), &mut self.prefetcher, &mut self.work, &waiter)
+            } else {
+                self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter)
+            };
+            match submitted {
                 Ok(submitted) => return Ok(submitted),
                 Err(Refusal::Busy) => {
                     self.send();

@@ -83,7 +83,9 @@ pub struct ExportStatistics {
     pub prefetch_issued: u64,
     /// Of these, referenced later.
     pub prefetch_used: u64,
-    /// Of these, gone without a reference.
+    /// Of those used, still being loaded then.
+    pub prefetch_late: u64,
+    /// Of those prefetched, gone without a reference.
     pub prefetch_wasted: u64,
     /// Operations of the device.
     pub device_reads: u64,
@@ -151,6 +153,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
             dirty_bytes: dirty * BLOCK,
             prefetch_issued: counters.prefetch_issued,
             prefetch_used: counters.prefetch_used,
+            prefetch_late: counters.prefetch_late,
             prefetch_wasted: counters.prefetch_wasted,
             device_reads: counters.device_reads,
             device_read_bytes: counters.device_read_bytes,
@@ -240,7 +243,7 @@ impl Collector for Statistics {
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.dirty_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.size)?;
-        let counters: [(&str, &str, Value); 16] = [
+        let counters: [(&str, &str, Value); 18] = [
             ("reads", "Read requests", |export| export.reads),
             ("writes", "Write requests", |export| export.writes),
             ("read_bytes", "Bytes asked for by reads", |export| export.read_bytes),
@@ -251,6 +254,8 @@ impl Collector for Statistics {
             ("evictions", "Blocks that left to make room", |export| export.evictions),
             ("prefetch_issued", "Blocks prefetched", |export| export.prefetch_issued),
             ("prefetch_used", "Prefetched blocks referenced later", |export| export.prefetch_used),
+            ("prefetch_late", "Of these, still being loaded then", |export| export.prefetch_late),
+            ("prefetch_wasted", "Prefetched blocks gone without a reference", |export| export.prefetch_wasted),
             ("device_reads", "Reads of the device", |export| export.device_reads),
             ("device_read_bytes", "Bytes read from the device", |export| export.device_read_bytes),
             ("device_writes", "Writes of the device", |export| export.device_writes),

@@ -143,7 +143,14 @@ impl Server {
             handle.attach(disk.export, device);
         }
         let metrics = settings.metrics;
-        let cache = Cache::new(settings.shards(), &config, settings.write_mode, disks.into(), handle.clone())?;
+        let cache = Cache::new(
+            settings.shards(),
+            &config,
+            settings.write_mode,
+            disks.into(),
+            settings.readahead.clone(),
+            handle.clone(),
+        )?;
         let common = Arc::new(Common {
             cache: Arc::new(cache),
             settings: Mutex::new(settings),

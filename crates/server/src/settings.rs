@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::thread::available_parallelism;
 
 use nigh_backend::Target;
-use nigh_engine::{Config, WriteMode};
+use nigh_engine::{Config, Scheduler, WriteMode};
 use nigh_policy::Spec;
+use nigh_prefetch::Spec as ReadAhead;
 
 use crate::cache::PIECE;
 
@@ -38,6 +39,12 @@ pub struct Settings {
     pub policy: Spec,
     /// When writes reach the devices.
     pub write_mode: WriteMode,
+    /// What is fetched ahead of the reads of each client.
+    pub readahead: ReadAhead,
+    /// In which order operations go to a device.
+    pub scheduler: Scheduler,
+    /// Operations of each shard at one device at a time; those beyond wait for the scheduler.
+    pub depth: u32,
     /// Parts of the cache, each with a lock of its own; chosen by the number of processors if none.
     pub shards: Option<usize>,
     /// Connections at a time; more are closed at once.
@@ -49,6 +56,9 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Operations of a shard at a device unless said otherwise: those of a fast device are not held back.
+    pub const DEPTH: u32 = 32;
+
     /// `exports` in `memory` bytes under `policy`, written back.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         Settings {
@@ -56,6 +66,9 @@ impl Settings {
             memory_max: memory,
             policy,
             write_mode: WriteMode::Back,
+            readahead: ReadAhead::None,
+            scheduler: Scheduler::default(),
+            depth: Settings::DEPTH,
             shards: None,
             connections_max: 1024,
             exports,
@@ -85,6 +98,8 @@ impl Settings {
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and what it is merged with, several times over.
         config.spare = (capacity / 32).clamp(256, 4096);
+        config.scheduler = self.scheduler;
+        config.limits.depth = self.depth;
         config.limits.request_bytes = PIECE as u32;
         config.limits.dirty = (capacity / 8).max(128);
         config.write_back.start = config.limits.dirty / 2;

@@ -10,6 +10,7 @@ pub mod replay;
 pub mod sample;
 pub mod stack;
 pub mod sweep;
+pub mod timed;
 
 pub use references::{Loader, Ops, Options, References};
 pub use replay::{Run, replay};

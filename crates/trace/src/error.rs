@@ -126,6 +126,14 @@ pub enum Error {
         /// What cannot be held.
         what: &'static str,
     },
+    /// Two extents of a list claim the same bytes.
+    #[error("{}: {overlap}", path.display())]
+    Overlap {
+        /// The list.
+        path: PathBuf,
+        /// Which do.
+        overlap: crate::layout::Overlap,
+    },
     /// The description of a generator cannot be followed.
     #[error(transparent)]
     Generator(#[from] crate::generate::SpecError),

@@ -8,6 +8,7 @@ pub mod error;
 pub mod format;
 pub mod generate;
 mod input;
+pub mod layout;
 mod records;
 pub mod request;
 mod text;

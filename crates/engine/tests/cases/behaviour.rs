@@ -320,11 +320,57 @@ fn prefetches_keep_to_their_budget_and_are_counted() {
     let operations = host.operations();
     assert_eq!(blocks(&operations), [(2, 2), (20, 1), (0, 1)]);
     operations.into_iter().for_each(|operation| host.perform(operation));
-    assert_eq!(host.counters(0).prefetch_used, 1);
+    assert_eq!((host.counters(0).prefetch_used, host.counters(0).prefetch_late), (1, 1));
     for block in 30..46 {
         host.read(0, block * BLOCK, 1);
     }
     assert_eq!(host.counters(0).prefetch_wasted, 2);
+    host.engine.check();
+}
+
+#[test]
+fn a_prefetch_and_its_first_use_are_one_reference() {
+    let mut host = one_disk(3);
+    host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);
+    host.run();
+    host.read(0, BLOCK, 1);
+    // Block 0 was told to the policy when it was loaded: it stays the least recently used.
+    host.read(0, 0, 1);
+    host.read(0, 2 * BLOCK, 1);
+    host.read(0, 3 * BLOCK, 1);
+    let states = [0, 1, 2, 3].map(|block| host.engine.state(Export(0), block));
+    assert_eq!(states, [BlockState::Absent, BlockState::Clean, BlockState::Clean, BlockState::Clean]);
+    // Its second use is a reference, whether it waits for others or not.
+    for length in [BLOCK, 2 * BLOCK] {
+        let mut host = one_disk(3);
+        host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);
+        host.run();
+        host.read(0, 2 * BLOCK, 1);
+        host.read(0, 0, 1);
+        host.read(0, 0, length);
+        for block in (3..).take(if length == BLOCK { 2 } else { 1 }) {
+            host.read(0, block * BLOCK, 1);
+        }
+        let states = [0, 2].map(|block| host.engine.state(Export(0), block));
+        assert_eq!(states, [BlockState::Clean, BlockState::Absent]);
+        let counters = host.counters(0);
+        assert_eq!((counters.prefetch_issued, counters.prefetch_used, counters.prefetch_late), (1, 1, 0));
+        host.engine.check();
+    }
+}
+
+#[test]
+fn a_prefetch_that_fails_or_is_trimmed_is_wasted() {
+    let mut host = one_disk(16);
+    host.submit(host.request(0, Op::Prefetch, 0, BLOCK), 0);
+    let read = host.operations().remove(0);
+    host.fail(read);
+    host.submit(host.request(0, Op::Prefetch, BLOCK, 2 * BLOCK), 0);
+    host.run();
+    assert!(matches!(host.finish(host.request(0, Op::Trim, 0, 3 * BLOCK), 0), Outcome::Done));
+    let counters = host.counters(0);
+    assert_eq!((counters.prefetch_issued, counters.prefetch_wasted), (3, 3));
+    host.engine.check();
 }
 
 #[test]

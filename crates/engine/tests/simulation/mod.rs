@@ -10,8 +10,8 @@ use std::ops::Range;
 use disk::{Disk, SECTOR};
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
-    Action, Config, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request, Scheduler,
-    Shared, WriteBack, WriteMode,
+    Action, Config, Deadline, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request,
+    Scheduler, Shared, WriteBack, WriteMode,
 };
 use nigh_policy::{Spec, Stream};
 use rand::{RngExt, SeedableRng};
@@ -106,10 +106,17 @@ fn config(random: &mut Random) -> Config {
         ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
-        scheduler: match random.random_range(0..3) {
+        scheduler: match random.random_range(0..5) {
             0 => Scheduler::FirstCome,
             1 => Scheduler::Batches { most: random.random_range(1..20) },
-            _ => Scheduler::Deadline { read_us: random.random_range(0..3000), write_us: random.random_range(0..9000) },
+            2 => Scheduler::Elevator,
+            3 => Scheduler::Look,
+            _ => Scheduler::Deadline(Deadline {
+                read_us: random.random_range(0..3000),
+                write_us: random.random_range(0..9000),
+                batch: random.random_range(1..20),
+                reads_per_write: random.random_range(0..4),
+            }),
         },
         limits: Limits {
             requests: random.random_range(1..40),
@@ -233,6 +240,16 @@ impl World {
         }
         count = count.min(atoms - first);
         let (offset, length) = ((first * ATOM) as u64, (count * ATOM) as u64);
+        self.send(at, op, offset, length);
+        let behind = self.disks[at].bytes().len() as u64 - (offset + length);
+        if op == Op::Read && behind > 0 && self.random.random_bool(0.2) {
+            // As a host that reads ahead does, before it gives the device anything.
+            let ahead = self.random.random_range(1..=32) * self.block_bytes();
+            self.send(at, Op::Prefetch, offset + length, ahead.min(behind));
+        }
+    }
+
+    fn send(&mut self, at: usize, op: Op, offset: u64, length: u64) {
         let token = self.next_token;
         self.next_token += 1;
         let fua = self.random.random_bool(0.1);

@@ -65,6 +65,7 @@ pub(crate) fn report() -> Report {
             duration_s: Some(7_311.4),
         },
         curves,
+        timed: None,
         map: Some(map()),
         internals: internals(),
         notes: vec![

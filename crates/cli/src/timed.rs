@@ -1,0 +1,211 @@
+//! `nigh sim --device`: programs at a cache on a modelled device, under a virtual clock.
+
+mod page;
+mod results;
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use nigh_device::Profile;
+use nigh_policy::{Spec, registry};
+use nigh_sim::timed::{Program, Recorder, Setup, Think, check, sweep};
+use nigh_sim::{Loader, Ops, Options, References};
+use nigh_trace::layout;
+
+use crate::args::{OpsArg, SimArgs};
+use crate::results::TraceSummary;
+use crate::sim::{self, Source};
+use crate::trace::{self, Opened};
+use crate::{output, progress};
+use results::{DeviceSummary, Results, Row};
+
+pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
+    // Everything on the command line is looked at before the traces are, which may take long.
+    let timed = &args.timed;
+    let specs = policies(&args.policy)?;
+    let sizes = sim::parse_sizes(&args.size)?.unwrap_or_else(sim::default_sizes);
+    let profile = profile(device)?;
+    let readahead = timed.readahead.parse()?;
+    let scheduler = timed.scheduler.parse()?;
+    let think = think(&timed.think)?;
+    let limit = args.limit.as_deref().map(sim::parse_limit).transpose()?.unwrap_or(u64::MAX);
+    let layout = timed.extents.as_deref().map(layout::read_extents).transpose()?;
+    let seed = args.generation.seed.unwrap_or(1);
+    let ops = match args.ops {
+        OpsArg::All => Ops::All,
+        OpsArg::Reads => Ops::Reads,
+        OpsArg::Writes => Ops::Writes,
+    };
+
+    let loaded = load(trace::sources(args)?, think, ops, limit)?;
+    let done = AtomicU64::new(0);
+    let setup = Setup {
+        programs: &loaded.programs,
+        block_bytes: loaded.references.block_bytes,
+        profile: &profile,
+        seed,
+        readahead: &readahead,
+        layout: layout.as_ref(),
+        scheduler,
+        progress: Some(&done),
+    };
+    check(&setup).with_context(|| format!("device {device}"))?;
+    let distinct = loaded.references.distinct_in_trace();
+    let mut blocks = Vec::new();
+    for size in &sizes {
+        blocks.extend(size.blocks(distinct, setup.block_bytes)?);
+    }
+    blocks.sort_unstable();
+    blocks.dedup();
+    let mut jobs = Vec::new();
+    for spec in &specs {
+        for &size in &blocks {
+            let capacity =
+                u32::try_from(size).ok().with_context(|| format!("a cache of {size} blocks is too large"))?;
+            jobs.push((spec.clone(), capacity));
+        }
+    }
+    let steps: usize = loaded.programs.iter().map(|program| program.steps.len()).sum();
+    let bar = progress::requests("simulating".to_owned(), (jobs.len() * steps) as u64);
+    let outcomes = progress::follow(bar, &done, || sweep(&setup, &jobs, sim::threads(args.threads)))?;
+
+    let names: Vec<&str> = loaded.programs.iter().map(|program| program.name.as_str()).collect();
+    let rows = jobs.iter().zip(&outcomes);
+    let rows = rows.map(|((spec, size), outcome)| Row::new(spec, *size, setup.block_bytes, &names, outcome));
+    let results = Results::new(
+        loaded.summary,
+        DeviceSummary { name: device.to_owned(), title: profile.title().to_owned(), bytes: profile.bytes() },
+        [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
+        seed,
+        rows.collect(),
+    );
+    write(args, &results, &loaded.references)
+}
+
+/// The policies named on a command line; of the usual ones those that need no future.
+fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let offline = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.offline);
+    let mut specs = sim::parse_policies(names)?;
+    if names.iter().map(String::as_str).eq(sim::POLICIES.split(',')) || names == ["all"] {
+        specs.retain(|spec| !offline(spec));
+    }
+    match specs.iter().find(|spec| offline(spec)) {
+        Some(spec) => bail!("{spec} needs to know the future, which depends on time: it runs without --device only"),
+        None => Ok(specs),
+    }
+}
+
+/// A profile that comes with nigh, or one in a file.
+fn profile(device: &str) -> anyhow::Result<Profile> {
+    let is_file = device.contains('/') || Path::new(device).extension().is_some_and(|extension| extension == "toml");
+    if !is_file {
+        return Profile::named(device).map_err(|error| anyhow!("--device: {error}"));
+    }
+    let text = std::fs::read_to_string(device).with_context(|| device.to_owned())?;
+    Profile::parse(&text).map_err(|error| anyhow!("{device}: {error}"))
+}
+
+/// The longest fixed think time, in ns: an hour.
+const THINK_NS_MOST: f64 = 3600e9;
+/// Recorded times are stretched at most so much.
+const STRETCH_MOST: f64 = 1e6;
+
+fn think(text: &str) -> anyhow::Result<Think> {
+    let expected = || format!("--think {text}: expected a time up to 1h such as 0.1ms, or a share such as 50%");
+    let number = |digits: &str| digits.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
+    if let Some(percent) = text.strip_suffix('%') {
+        let scale = number(percent).map(|percent| percent / 100.0).filter(|scale| *scale <= STRETCH_MOST);
+        return scale.map(Think::Recorded).with_context(expected);
+    }
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let found = units.iter().find_map(|(unit, ns)| Some(number(text.strip_suffix(unit)?)? * ns));
+    let ns = found.filter(|ns| *ns <= THINK_NS_MOST).with_context(expected)?;
+    Ok(Think::Fixed(ns.round() as u64))
+}
+
+/// What was read.
+struct Loaded {
+    programs: Vec<Program>,
+    /// Those of all programs, in the order of the command line.
+    references: References,
+    summary: TraceSummary,
+}
+
+fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64) -> anyhow::Result<Loaded> {
+    let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
+    let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
+    let mut loader = Loader::new(options);
+    let (mut names, mut formats, mut programs) = (Vec::new(), Vec::new(), Vec::new());
+    for (source, mut requests) in sources {
+        ensure!(
+            source.block_bytes == block_bytes,
+            "{}: its blocks have {} bytes, those of {} {block_bytes}: set --block-size",
+            source.name,
+            source.block_bytes,
+            names[0]
+        );
+        let mut recorder = Recorder::new(source.name.clone(), think, ops);
+        let bar = progress::share("reading");
+        let (mut batch, mut left) = (Vec::new(), limit);
+        while left > 0 {
+            requests.next_batch(&mut batch)?;
+            if batch.is_empty() {
+                break;
+            }
+            batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= batch.len() as u64;
+            recorder.push(&batch).map_err(|error| anyhow!("{}: {error}", source.name))?;
+            // All programs use the same disk, whatever number their traces give it.
+            batch.iter_mut().for_each(|request| request.volume = 0);
+            loader.push(&batch)?;
+            if let Some(share) = requests.progress() {
+                bar.set_position((share * 1_000.0) as u64);
+            }
+        }
+        bar.finish_and_clear();
+        let program = recorder.finish();
+        ensure!(!program.steps.is_empty(), "{}: nothing to replay: no request is what --ops asks for", source.name);
+        programs.push(program);
+        names.push(source.name);
+        formats.push(source.format);
+    }
+    formats.dedup();
+    let references = loader.finish();
+    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
+    let summary = sim::summary(&source, &references);
+    Ok(Loaded { programs, references, summary })
+}
+
+fn write(args: &SimArgs, results: &Results, references: &References) -> anyhow::Result<()> {
+    if let Some(path) = &args.output.html {
+        let page = page::page(results, references);
+        output::write_file(path, |out| page.write_html(out))?;
+    }
+    if args.output.json {
+        return output::print(&results.json()?);
+    }
+    if args.output.csv {
+        return output::print(&results.csv()?);
+    }
+    let mut text = results.table();
+    if let Some(path) = &args.output.html {
+        text.push_str(&format!("wrote {}\n", path.display()));
+    }
+    output::print(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn think_times() {
+        assert_eq!(think("0.1ms").unwrap(), Think::Fixed(100_000));
+        assert_eq!(think("3s").unwrap(), Think::Fixed(3_000_000_000));
+        assert_eq!(think("50%").unwrap(), Think::Recorded(0.5));
+        for slip in ["", "1", "ms", "-1ms", "2h", "nans", "%", "inf%", "4000s"] {
+            assert!(think(slip).is_err(), "{slip}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The page of a timed simulation.
+
+use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint, Trace};
+use nigh_sim::References;
+
+use super::results::{Results, Row};
+use crate::page::map;
+
+pub(super) fn page(results: &Results, references: &References) -> Report {
+    let trace = &results.trace;
+    Report {
+        title: trace.name.clone(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
+        trace: Trace::from(trace),
+        curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
+        timed: Some(Timed {
+            device: results.device.title.clone(),
+            readahead: results.readahead.clone(),
+            scheduler: results.scheduler.clone(),
+            curves: results.policies().into_iter().map(|policy| timed_curve(results, policy)).collect(),
+        }),
+        map: Some(map(references)),
+        internals: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// The hit ratios.
+fn curve(results: &Results, policy: &str) -> Curve {
+    let points = results.of(policy).map(|row| {
+        let figures = &row.figures;
+        Point {
+            size_blocks: figures.size_blocks,
+            size_bytes: figures.size_bytes,
+            references: figures.references,
+            hits: figures.references - figures.misses,
+            hit_ratio: figures.hit_ratio,
+            miss_ratio: 1.0 - figures.hit_ratio,
+            error: None,
+            bytes_missed: figures.misses * u64::from(results.trace.block_bytes),
+            evictions: Some(figures.evictions),
+            cpu_s: None,
+        }
+    });
+    Curve { policy: policy.to_owned(), clairvoyant: false, points: points.collect() }
+}
+
+fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
+    let point = |row: &Row| {
+        let figures = &row.figures;
+        let sequences = row.sequences.size_blocks.iter().copied().zip(row.sequences.share.iter().copied());
+        TimedPoint {
+            size_blocks: figures.size_blocks,
+            size_bytes: figures.size_bytes,
+            execution_s: figures.execution_s,
+            device_busy_s: figures.device_busy_s,
+            device_requests: figures.device_requests,
+            mean_request_bytes: figures.mean_request_bytes,
+            hit_ratio: figures.hit_ratio,
+            prefetch_accuracy: figures.prefetch_accuracy,
+            sequences: sequences.collect(),
+        }
+    };
+    TimedCurve { policy: policy.to_owned(), points: results.of(policy).map(point).collect() }
+}

@@ -1,0 +1,275 @@
+//! What a timed simulation found, as tables, as JSON (docs/json.md) and as CSV.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use nigh_policy::Spec;
+use nigh_sim::timed::Outcome;
+use serde::Serialize;
+
+use crate::results::{TraceSummary, grouped};
+use crate::size::human_bytes;
+
+/// The version of the JSON and CSV that [`Results`] becomes.
+const SCHEMA: u32 = 1;
+
+/// Everything one `nigh sim --device` found. Nothing in it depends on how long that took.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Results {
+    schema: u32,
+    pub(super) trace: TraceSummary,
+    pub(super) device: DeviceSummary,
+    pub(super) readahead: String,
+    pub(super) scheduler: String,
+    pub(super) think: String,
+    seed: u64,
+    pub(super) results: Vec<Row>,
+}
+
+/// The device.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DeviceSummary {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) bytes: u64,
+}
+
+/// One policy at one size.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    programs: Vec<ProgramRow>,
+    pub(super) sequences: Sequences,
+}
+
+/// The figures that are one number each.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) policy: String,
+    pub(super) size_blocks: u64,
+    pub(super) size_bytes: u64,
+    pub(super) execution_s: f64,
+    pub(super) device_busy_s: f64,
+    pub(super) device_requests: u64,
+    pub(super) device_seeks: u64,
+    pub(super) device_reads: u64,
+    device_read_bytes: u64,
+    device_writes: u64,
+    device_written_bytes: u64,
+    pub(super) mean_request_bytes: f64,
+    pub(super) references: u64,
+    pub(super) hits: u64,
+    /// References to blocks that were on their way.
+    joined: u64,
+    pub(super) misses: u64,
+    pub(super) hit_ratio: f64,
+    pub(super) evictions: u64,
+    pub(super) prefetch_issued: u64,
+    prefetch_used: u64,
+    prefetch_late: u64,
+    pub(super) prefetch_wasted: u64,
+    prefetch_dropped: u64,
+    /// Used by issued.
+    pub(super) prefetch_accuracy: Option<f64>,
+}
+
+/// One program.
+#[derive(Clone, Debug, Serialize)]
+struct ProgramRow {
+    name: String,
+    execution_s: f64,
+    waited_s: f64,
+}
+
+/// Which share of the blocks read was in sequences of at most so many blocks.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Sequences {
+    pub(super) size_blocks: Vec<u64>,
+    pub(super) share: Vec<f64>,
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Ratios are given to eight digits behind the point.
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e8
+}
+
+impl Row {
+    pub(super) fn new(spec: &Spec, size_blocks: u32, block_bytes: u32, names: &[&str], outcome: &Outcome) -> Row {
+        let (cache, device) = (&outcome.cache, &outcome.device);
+        let transfers = cache.device_reads + cache.device_writes;
+        let transferred = cache.device_read_bytes + cache.device_written_bytes;
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| rounded(part as f64 / whole as f64));
+        let size_blocks = u64::from(size_blocks);
+        let figures = Figures {
+            policy: spec.to_string(),
+            size_blocks,
+            size_bytes: size_blocks * u64::from(block_bytes),
+            execution_s: seconds(outcome.execution_ns()),
+            device_busy_s: seconds(device.busy_ns),
+            device_requests: device.requests,
+            device_seeks: device.seeks,
+            device_reads: cache.device_reads,
+            device_read_bytes: cache.device_read_bytes,
+            device_writes: cache.device_writes,
+            device_written_bytes: cache.device_written_bytes,
+            mean_request_bytes: ratio(transferred, transfers).unwrap_or(0.0),
+            references: cache.hits + cache.joined + cache.misses,
+            hits: cache.hits,
+            joined: cache.joined,
+            misses: cache.misses,
+            hit_ratio: rounded(outcome.hit_ratio()),
+            evictions: cache.evictions,
+            prefetch_issued: cache.prefetch_issued,
+            prefetch_used: cache.prefetch_used,
+            prefetch_late: cache.prefetch_late,
+            prefetch_wasted: cache.prefetch_wasted,
+            prefetch_dropped: cache.prefetch_dropped,
+            prefetch_accuracy: ratio(cache.prefetch_used, cache.prefetch_issued),
+        };
+        let times = outcome.ends_ns.iter().zip(&outcome.waited_ns);
+        let programs = names.iter().zip(times).map(|(name, (&end_ns, &waited_ns))| ProgramRow {
+            name: (*name).to_owned(),
+            execution_s: seconds(end_ns),
+            waited_s: seconds(waited_ns),
+        });
+        let (size_blocks, share) = outcome.sequences.cumulative().map(|(size, share)| (size, rounded(share))).unzip();
+        Row { figures, programs: programs.collect(), sequences: Sequences { size_blocks, share } }
+    }
+}
+
+impl Results {
+    pub(super) fn new(
+        trace: TraceSummary,
+        device: DeviceSummary,
+        [readahead, scheduler, think]: [String; 3],
+        seed: u64,
+        results: Vec<Row>,
+    ) -> Results {
+        Results { schema: SCHEMA, trace, device, readahead, scheduler, think, seed, results }
+    }
+
+    pub(super) fn json(&self) -> anyhow::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+
+    pub(super) fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in &self.results {
+            writer.serialize(&row.figures)?;
+        }
+        Ok(writer.into_inner()?)
+    }
+
+    /// The policies in the order in which they were asked for.
+    pub(super) fn policies(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.results {
+            if !names.contains(&row.figures.policy.as_str()) {
+                names.push(&row.figures.policy);
+            }
+        }
+        names
+    }
+
+    pub(super) fn of<'a>(&'a self, policy: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.results.iter().filter(move |row| row.figures.policy == policy)
+    }
+
+    /// Execution times, a row for each size and a column for each policy; then what led to them.
+    pub(super) fn table(&self) -> String {
+        let mut text = self.heading();
+        let policies = self.policies();
+        let sizes: BTreeMap<u64, u64> =
+            self.results.iter().map(|row| (row.figures.size_blocks, row.figures.size_bytes)).collect();
+        let widths: Vec<usize> = policies.iter().map(|name| name.chars().count().max(9)).collect();
+        let _ = writeln!(text, "\nexecution time in s; * is the shortest at its size");
+        let _ = write!(text, "{:>12} {:>10}", "blocks", "memory");
+        for (name, width) in policies.iter().zip(&widths) {
+            let _ = write!(text, "  {name:>width$}");
+        }
+        text.push('\n');
+        for (&blocks, &bytes) in &sizes {
+            let _ = write!(text, "{blocks:>12} {:>10}", human_bytes(bytes));
+            let at = |policy| self.of(policy).find(|row| row.figures.size_blocks == blocks);
+            let times: Vec<Option<f64>> =
+                policies.iter().map(|policy| at(policy).map(|row| row.figures.execution_s)).collect();
+            let best = times.iter().flatten().copied().min_by(f64::total_cmp);
+            for (time, width) in times.iter().zip(&widths) {
+                let shown = time.map_or(String::new(), |time| {
+                    let mark = if Some(time) == best { "*" } else { "" };
+                    format!("{mark}{time:.3}")
+                });
+                let _ = write!(text, "  {shown:>width$}");
+            }
+            text.push('\n');
+        }
+        self.details(&mut text);
+        text
+    }
+
+    fn details(&self, text: &mut String) {
+        let width = self.policies().iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
+        let _ = writeln!(
+            text,
+            "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>9} {:>7} {:>8} {:>8} {:>8}",
+            "policy", "memory", "time s", "device s", "requests", "KiB each", "hits %", "ahead %", "used %", "seq. 50%"
+        );
+        for row in &self.results {
+            let figures = &row.figures;
+            let ahead = figures.prefetch_issued as f64 / (figures.prefetch_issued + figures.misses).max(1) as f64;
+            let used = figures.prefetch_accuracy.map_or("-".to_owned(), |used| format!("{:.1}", 100.0 * used));
+            let median = row.sequences.share.iter().position(|&share| share >= 0.5);
+            let median = median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string());
+            let _ = writeln!(
+                text,
+                "{:width$} {:>10} {:>10.3} {:>10.3} {:>10} {:>9.1} {:>7.2} {:>8.1} {used:>8} {median:>8}",
+                figures.policy,
+                human_bytes(figures.size_bytes),
+                figures.execution_s,
+                figures.device_busy_s,
+                figures.device_requests,
+                figures.mean_request_bytes / 1024.0,
+                100.0 * figures.hit_ratio,
+                100.0 * ahead,
+            );
+            if row.programs.len() > 1 {
+                for ProgramRow { name, execution_s, waited_s } in &row.programs {
+                    let _ = writeln!(text, "{:width$} {execution_s:>21.3} {name}, waiting {waited_s:.3}", "");
+                }
+            }
+        }
+        text.push_str(
+            "hits: found in the cache or on the way; ahead: share of the blocks read that nobody waited for yet, and of \
+             these used;\nseq. 50%: half of the blocks read are in sequences of at most so many blocks\n",
+        );
+    }
+
+    fn heading(&self) -> String {
+        let Results { trace, device, .. } = self;
+        format!(
+            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})\n\
+             on {} ({}), {}; read-ahead {}, scheduler {}, think {}, seed {}\n",
+            trace.name,
+            trace.format,
+            grouped(trace.requests),
+            grouped(trace.references),
+            grouped(trace.distinct_blocks),
+            human_bytes(u64::from(trace.block_bytes)),
+            human_bytes(trace.distinct_blocks * u64::from(trace.block_bytes)),
+            device.name,
+            device.title,
+            human_bytes(device.bytes),
+            self.readahead,
+            self.scheduler,
+            self.think,
+            self.seed
+        )
+    }
+}

@@ -1,0 +1,250 @@
+//! `nigh sim --device` and `nigh trace layout`, as their users meet them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn nigh(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = nigh(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = nigh(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
+    text
+}
+
+const WORKLOAD: [&str; 5] = ["sim", "--generate", "scan:blocks=3k:weight=4+zipf:blocks=5k", "--requests", "20k"];
+
+fn workload<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let timed = ["--device", "hdd-10k", "--readahead", "linux", "--scheduler", "deadline", "--think", "0.1ms"];
+    [&WORKLOAD[..], &timed, more].concat()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_same_trace_flags_and_seed_give_the_same_bytes() {
+    let policies = ["--policy", "clock,lirs,2q", "--size", "2M..8M", "--json", "--writes", "20%"];
+    let run = |more: &[&str]| printed(&workload(&[&policies, more].concat()));
+    let first = run(&["--threads", "1"]);
+    assert_eq!(first, run(&["--threads", "2"]));
+    assert_ne!(first, run(&["--seed", "2"]));
+    let value: Value = serde_json::from_str(&first).unwrap();
+    let rows = value["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        let number = |name: &str| row[name].as_u64().unwrap();
+        assert_eq!(number("hits") + number("joined") + number("misses"), 20_000);
+        assert!(number("prefetch_used") + number("prefetch_wasted") <= number("prefetch_issued"));
+        let (busy, execution) = (row["device_busy_s"].as_f64().unwrap(), row["execution_s"].as_f64().unwrap());
+        assert!(busy > 0.0 && execution >= 2.0 && busy < execution + 0.1, "{busy} of {execution}");
+        assert_eq!(row["sequences"]["share"].as_array().unwrap().last().unwrap(), 1.0);
+    }
+    // More memory, less time.
+    let clock = rows.iter().filter(|row| row["policy"] == "clock").map(|row| row["execution_s"].as_f64());
+    assert!(clock.is_sorted_by(|one, next| one >= next));
+}
+
+#[test]
+fn tables_csv_and_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let table = printed(&workload(&["--policy", "clock", "--size", "10%", "--html", page.to_str().unwrap()]));
+    for part in ["execution time in s", "Seagate", "read-ahead linux:max=128K, scheduler deadline, think 0.1ms"] {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains("\"execution_s\":") && html.contains("\"sequences\":[["));
+    let csv = printed(&workload(&["--policy", "clock,lru", "--size", "10%,20%", "--csv"]));
+    assert_eq!(csv.lines().count(), 5);
+    assert!(csv.starts_with("policy,size_blocks,size_bytes,execution_s,device_busy_s,"), "{csv}");
+}
+
+#[test]
+fn read_ahead_saves_time_where_streams_take_turns() {
+    let time = |readahead: &str| {
+        let text = printed(&[
+            "sim",
+            "--generate",
+            "scan:blocks=20k+scan:blocks=20k",
+            "--requests",
+            "20k",
+            "--device",
+            "hdd-10k",
+            "--policy",
+            "lru",
+            "--size",
+            "8M",
+            "--think",
+            "1us",
+            "--json",
+            "--readahead",
+            readahead,
+        ]);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        (value["results"][0]["execution_s"].as_f64().unwrap(), value["results"][0]["device_requests"].as_u64().unwrap())
+    };
+    // A disk alone reads ahead into its buffer, but not for two streams whose requests come one by one.
+    let (none, linux) = (time("none"), time("linux"));
+    assert!(linux.0 * 2.0 < none.0 && linux.1 * 10 < none.1, "{none:?} {linux:?}");
+}
+
+#[test]
+fn slips_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), "far.csv", "time_ns,op,volume,offset,length\n0,read,0,100000000000,4096\n");
+    let two = write(folder.path(), "two.csv", "time_ns,op,volume,offset,length\n0,read,0,0,4096\n5,read,1,0,4096\n");
+    let near = write(folder.path(), "near.csv", "time_ns,op,volume,offset,length\n0,read,0,0,4096\n");
+    let profile = write(folder.path(), "disk.toml", "kind = 'disk'\ntitle = 'x'\nbytes = 1048576\nrpm = 0\n");
+    let extents = write(folder.path(), "bad.extents", "file,offset,disk,length\n1,0,0,4096\n2,0,100,4096\n");
+    let simulate = |more: &[&str]| refused(&[&["sim", "--policy", "lru", "--size", "1M"], more].concat());
+    let beyond = simulate(&[&trace, "--device", "hdd-10k"]);
+    assert!(beyond.contains("far.csv") && beyond.contains("beyond the device, which has 9105018880"), "{beyond}");
+    assert!(simulate(&[&two, "--device", "hdd-10k"]).contains("trace layout"));
+    assert!(simulate(&[&near, &near]).contains("--device"));
+    assert!(simulate(&[&near, "--device", "hdd-11k"]).contains("hdd-10k"));
+    assert!(simulate(&[&near, "--device", &profile]).contains("disk.toml: 'rpm' is 0"));
+    assert!(simulate(&[&near, "--device", "none.toml"]).contains("none.toml"));
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--readahead", "x"]).contains("no read-ahead 'x'"));
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--scheduler", "x"]).contains("no scheduler 'x'"));
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--think", "1"]).contains("0.1ms"));
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--extents", &extents]).contains("overlaps"));
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--sample", "10%"]).contains("--sample"));
+    assert!(simulate(&[&near, "--readahead", "linux"]).contains("--device"));
+    let opt = refused(&["sim", &near, "--device", "hdd-10k", "--policy", "opt"]);
+    assert!(opt.contains("future"), "{opt}");
+}
+
+#[test]
+fn several_traces_are_programs_on_one_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = |from: u64| (0..500u64).map(move |at| format!("{},read,0,{},4096\n", at * 1_000, (from + at) * 4096));
+    let header = "time_ns,op,volume,offset,length\n".to_owned();
+    let one = write(folder.path(), "one.csv", &(header.clone() + &rows(0).collect::<String>()));
+    let other = write(folder.path(), "other.csv", &(header + &rows(1_000_000).collect::<String>()));
+    let run = |traces: &[&str]| {
+        let more = ["--device", "hdd-10k", "--policy", "lru", "--size", "8M", "--json", "--readahead", "linux"];
+        serde_json::from_str::<Value>(&printed(&[&["sim"], traces, &more].concat())).unwrap()
+    };
+    let alone = run(&[&one]);
+    let both = run(&[&one, &other]);
+    let programs = |value: &Value| value["results"][0]["programs"].as_array().unwrap().clone();
+    assert_eq!((programs(&alone).len(), programs(&both).len()), (1, 2));
+    assert_eq!((&programs(&both)[0]["name"], &programs(&both)[1]["name"]), (&"one.csv".into(), &"other.csv".into()));
+    // Each waits for the other's requests, too.
+    let time = |program: &Value| program["execution_s"].as_f64().unwrap();
+    assert!(time(&programs(&both)[0]) > 1.5 * time(&programs(&alone)[0]));
+    // The same trace twice reads each block once.
+    let twice = run(&[&one, &one]);
+    assert_eq!(twice["results"][0]["misses"].as_u64(), alone["results"][0]["misses"].as_u64());
+    assert_eq!(twice["trace"]["distinct_blocks"], 500);
+}
+
+#[test]
+fn layout_puts_files_on_a_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = "t_us,pid,app,op,file_id,off,len,pc5,pc8,pc16,ra0,sp_dist,nframes\n";
+    let rows =
+        "0,9,cc,read,5,0,8192,1,2,3,4,0,9\n7,9,cc,read,8,4096,100,1,2,3,4,0,9\n9,9,cc,write,5,9000,10,1,2,3,4,0,9\n";
+    let trace = write(folder.path(), "cc.csv", &format!("{header}{rows}"));
+    let files = write(folder.path(), "files.csv", "file_id,size,path\n5,20000,/z, with a comma\n8,5000,/a\n");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (placed, extents) = (path("placed.csv"), path("extents.csv"));
+    printed(&[
+        "trace",
+        "layout",
+        &trace,
+        &placed,
+        "--files",
+        &files,
+        "--order",
+        "name",
+        "--at",
+        "1M",
+        "--extents",
+        &extents,
+    ]);
+    let text = std::fs::read_to_string(&placed).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // File 8 lies first, in two blocks.
+    let expected = ["0,read,0,1056768,8192,9,2", "7000,read,0,1052672,100,9,2", "9000,write,0,1065768,10,9,2"];
+    assert_eq!(lines[1..], expected);
+    let text = std::fs::read_to_string(&extents).unwrap();
+    assert_eq!(text, "file,offset,disk,length\n8,0,1048576,5000\n5,0,1056768,20000\n");
+
+    // The same places again, from the list.
+    let again = path("again.csv");
+    printed(&["trace", "layout", &trace, &again, "--places", &extents]);
+    assert_eq!(std::fs::read_to_string(&again).unwrap(), std::fs::read_to_string(&placed).unwrap());
+    // In pieces, the same for the same seed.
+    let pieces = |seed: &str, name: &str| {
+        let to = path(name);
+        printed(&["trace", "layout", &trace, &to, "--files", &files, "--fragmentation", "100%", "--seed", seed]);
+        std::fs::read_to_string(to).unwrap()
+    };
+    let first = pieces("1", "1.csv");
+    assert_eq!(first.lines().count(), 5, "{first}");
+    assert_eq!(first, pieces("1", "2.csv"));
+
+    let simulate =
+        ["sim", &placed, "--device", "hdd-10k", "--extents", &extents, "--readahead", "linux", "--policy", "lru"];
+    assert!(printed(&simulate).contains("execution time"));
+    let short = write(folder.path(), "short.extents", "5,0,0,4096\n");
+    let error = refused(&["trace", "layout", &trace, &path("x.csv"), "--places", &short]);
+    assert!(error.contains("file 5 has no place"), "{error}");
+    assert!(!folder.path().join("x.csv").exists());
+    assert!(refused(&["trace", "layout", &trace, &path("x.csv"), "--at", "100"]).contains("whole blocks"));
+    assert!(refused(&["trace", "layout", &trace, &path("x.csv"), "--fragmentation", "2"]).contains("share"));
+}
+
+#[test]
+fn real_files_lie_where_the_system_says() {
+    if !nigh_testkit::tools::installed("real_files_lie_where_the_system_says", "filefrag") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let real = write(folder.path(), "real", &"x".repeat(200_000));
+    std::fs::File::open(&real).unwrap().sync_all().unwrap();
+    let trace =
+        write(folder.path(), "t.csv", "t_us,\n0,9,cc,read,5,0,8192,1,2,3,4\n5,9,cc,read,5,100000,8192,1,2,3,4\n");
+    let files = write(folder.path(), "files.csv", &format!("file_id,size,path\n5,200000,{real}\n"));
+    let to = folder.path().join("to.csv");
+    let output =
+        nigh(&["trace", "layout", &trace, to.to_str().unwrap(), "--files", &files, "--fiemap", "--format", "pc"]);
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("no places on a disk are known"), "{text}");
+        println!("skipped: real_files_lie_where_the_system_says: this file system does not tell");
+        return;
+    }
+    let text = std::fs::read_to_string(to).unwrap();
+    let offsets: Vec<u64> = text.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().parse().unwrap()).collect();
+    assert!(offsets.len() >= 2 && offsets[0] > 0, "{text}");
+    let missing = write(folder.path(), "missing.csv", "file_id,size,path\n5,200000,/no/such/file\n");
+    let none = folder.path().join("none.csv");
+    let error = refused(&[
+        "trace",
+        "layout",
+        &trace,
+        none.to_str().unwrap(),
+        "--files",
+        &missing,
+        "--fiemap",
+        "--format",
+        "pc",
+    ]);
+    assert!(error.contains("/no/such/file"), "{error}");
+}

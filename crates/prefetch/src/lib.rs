@@ -1,0 +1,125 @@
+//! What to fetch before it is asked for: read-ahead without I/O, as a simulation and a server both use it.
+
+#![doc = include_str!("../README.md")]
+
+mod spec;
+mod streams;
+mod window;
+
+use std::ops::Range;
+
+pub use spec::{Spec, SpecError};
+
+use streams::Streams;
+
+/// A request as a client made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The file or disk; streams of different ones have nothing to do with each other.
+    pub file: u64,
+    /// The referenced blocks, counted within `file`; at least one.
+    pub blocks: Range<u64>,
+    /// Whether one of them was not in the cache.
+    pub missed: bool,
+    /// The number of blocks of `file`.
+    pub end: u64,
+}
+
+/// Decides what to fetch ahead of the references that it is told of.
+#[derive(Clone, Debug)]
+pub struct Prefetcher {
+    algorithm: Algorithm,
+}
+
+#[derive(Clone, Debug)]
+enum Algorithm {
+    None,
+    OneBlock(Streams),
+    Linux { most: u64, streams: Streams },
+    Extent { blocks: u64 },
+}
+
+impl Prefetcher {
+    /// One that has seen nothing, for blocks of `block_bytes`. Sizes are rounded down to whole blocks, to one at least.
+    pub fn new(spec: &Spec, block_bytes: u32) -> Prefetcher {
+        let blocks = |bytes: u32| u64::from((bytes / block_bytes).max(1));
+        let algorithm = match *spec {
+            Spec::None => Algorithm::None,
+            Spec::OneBlock => Algorithm::OneBlock(Streams::new(Spec::STREAMS)),
+            Spec::Linux { max_bytes, streams } => {
+                Algorithm::Linux { most: blocks(max_bytes), streams: Streams::new(streams) }
+            }
+            Spec::Extent { bytes } => Algorithm::Extent { blocks: blocks(bytes) },
+        };
+        Prefetcher { algorithm }
+    }
+
+    /// Whether it never fetches anything, so that it need not be told of references.
+    pub fn is_none(&self) -> bool {
+        matches!(self.algorithm, Algorithm::None)
+    }
+
+    /// Which blocks to fetch because of `reference`. Some of them may be there already; those of the reference itself
+    /// only are among them where they lie between others.
+    pub fn reference(&mut self, reference: &Reference) -> Option<Range<u64>> {
+        let Reference { file, ref blocks, missed, end } = *reference;
+        let ahead = match &mut self.algorithm {
+            Algorithm::None => None,
+            Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
+            Algorithm::Linux { most, streams } => streams.linux(file, blocks, missed, *most),
+            Algorithm::Extent { blocks: size } => {
+                let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
+                (missed && extents != *blocks).then_some(extents)
+            }
+        }?;
+        let ahead = ahead.start..ahead.end.min(end);
+        (!ahead.is_empty()).then_some(ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefetcher(spec: &str) -> Prefetcher {
+        Prefetcher::new(&spec.parse().unwrap(), 4096)
+    }
+
+    fn reference(blocks: Range<u64>, missed: bool) -> Reference {
+        Reference { file: 1, blocks, missed, end: 1000 }
+    }
+
+    #[test]
+    fn none_does_nothing() {
+        assert_eq!(prefetcher("none").reference(&reference(0..1, true)), None);
+    }
+
+    #[test]
+    fn extents_are_aligned_and_end_with_the_file() {
+        let mut extent = prefetcher("extent:64K");
+        assert_eq!(extent.reference(&reference(21..22, true)), Some(16..32));
+        assert_eq!(extent.reference(&reference(21..22, false)), None);
+        assert_eq!(extent.reference(&reference(30..34, true)), Some(16..48));
+        assert_eq!(extent.reference(&reference(16..32, true)), None);
+        assert_eq!(extent.reference(&reference(998..999, true)), Some(992..1000));
+    }
+
+    #[test]
+    fn one_block_goes_on_while_its_blocks_are_used() {
+        let mut one = prefetcher("one-block");
+        assert_eq!(one.reference(&reference(5..6, true)), Some(6..7));
+        assert_eq!(one.reference(&reference(6..7, false)), Some(7..8));
+        assert_eq!(one.reference(&reference(6..7, false)), None);
+        assert_eq!(one.reference(&reference(7..9, false)), Some(9..10));
+        assert_eq!(one.reference(&reference(500..501, true)), Some(501..502));
+        assert_eq!(one.reference(&reference(9..10, false)), Some(10..11));
+        assert_eq!(one.reference(&reference(999..1000, true)), None);
+    }
+
+    #[test]
+    fn nothing_is_fetched_beyond_the_end() {
+        let mut linux = prefetcher("linux");
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(0..1, true) }), Some(1..3));
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(1..2, false) }), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Which read-ahead a user asks for: `NAME:KEY=VALUE`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An algorithm with its parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Spec {
+    /// Nothing is fetched ahead.
+    #[default]
+    None,
+    /// Tagged one-block look-ahead.
+    OneBlock,
+    /// Linux's window.
+    Linux {
+        /// The longest window.
+        max_bytes: u32,
+        /// How many streams are remembered.
+        streams: usize,
+    },
+    /// The aligned extent of a miss.
+    Extent {
+        /// Its size; a power of two.
+        bytes: u32,
+    },
+}
+
+/// Why a read-ahead cannot be had as asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// There is no such algorithm.
+    #[error("there is no read-ahead '{0}': expected none, one-block, linux:max=128K or extent:64K")]
+    Unknown(String),
+    /// What stands behind its name makes no sense.
+    #[error("read-ahead '{text}': expected {expected}")]
+    Parameters {
+        /// What was given.
+        text: String,
+        /// What can be.
+        expected: &'static str,
+    },
+}
+
+impl Spec {
+    /// How many streams are remembered unless said otherwise.
+    pub const STREAMS: usize = 32;
+    /// The longest window of Linux unless said otherwise: its `read_ahead_kb` is 128.
+    pub const MAX_BYTES: u32 = 128 << 10;
+    /// The longest window or extent.
+    const BYTES_MOST: u32 = 16 << 20;
+    const BYTES_LEAST: u32 = 512;
+    const STREAMS_MOST: usize = 4096;
+    const EXTENT_BYTES: u32 = 64 << 10;
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spec::None => f.write_str("none"),
+            Spec::OneBlock => f.write_str("one-block"),
+            Spec::Linux { max_bytes, streams } => {
+                write!(f, "linux:max={}", Bytes(*max_bytes))?;
+                if *streams == Spec::STREAMS { Ok(()) } else { write!(f, ":streams={streams}") }
+            }
+            Spec::Extent { bytes } => write!(f, "extent:{}", Bytes(*bytes)),
+        }
+    }
+}
+
+struct Bytes(u32);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes.is_multiple_of(1 << 20) => write!(f, "{}M", bytes >> 20),
+            bytes if bytes.is_multiple_of(1 << 10) => write!(f, "{}K", bytes >> 10),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let text = text.trim();
+        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let wrong = |expected| SpecError::Parameters { text: text.to_owned(), expected };
+        match (name, rest) {
+            ("none", None) => Ok(Spec::None),
+            ("one-block", None) => Ok(Spec::OneBlock),
+            ("none" | "one-block", Some(_)) => Err(wrong("no parameters")),
+            ("linux", rest) => {
+                let expected = "linux:max=128K:streams=32, max from 512 to 16M, 1 to 4096 streams, each once";
+                linux(rest).ok_or_else(|| wrong(expected))
+            }
+            ("extent", rest) => {
+                let size = rest.map_or(Some(Spec::EXTENT_BYTES), bytes).filter(|bytes| bytes.is_power_of_two());
+                Ok(Spec::Extent { bytes: size.ok_or_else(|| wrong("extent:64K, a power of two from 512 to 16M"))? })
+            }
+            _ => Err(SpecError::Unknown(name.to_owned())),
+        }
+    }
+}
+
+fn linux(rest: Option<&str>) -> Option<Spec> {
+    let (mut max, mut count) = (None, None);
+    for part in rest.iter().flat_map(|rest| rest.split(':')) {
+        match part.split_once('=')? {
+            ("max", value) if max.is_none() => max = Some(bytes(value)?),
+            ("streams", value) if count.is_none() => {
+                count = Some(value.parse().ok().filter(|count| (1..=Spec::STREAMS_MOST).contains(count))?);
+            }
+            _ => return None,
+        }
+    }
+    Some(Spec::Linux { max_bytes: max.unwrap_or(Spec::MAX_BYTES), streams: count.unwrap_or(Spec::STREAMS) })
+}
+
+/// A number of bytes such as `128K`, within the limits.
+fn bytes(text: &str) -> Option<u32> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u32>().ok()?.checked_mul(1 << shift)?;
+    (Spec::BYTES_LEAST..=Spec::BYTES_MOST).contains(&bytes).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_are_read_and_written() {
+        for text in ["none", "one-block", "linux:max=128K", "linux:max=1M:streams=7", "extent:64K", "extent:512"] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+        assert_eq!("linux".parse(), Ok(Spec::Linux { max_bytes: 128 << 10, streams: 32 }));
+        assert_eq!("extent".parse(), Ok(Spec::Extent { bytes: 64 << 10 }));
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let slips = [
+            "",
+            "windows",
+            "none:1",
+            "linux:",
+            "linux:max=",
+            "linux:max=17M",
+            "linux:max=1K:max=2K",
+            "linux:streams=0",
+            "linux:max=99999999M",
+            "extent:3K",
+            "extent:256",
+            "extent:max=4K",
+            "linux:max=K",
+            "extent:64Ü",
+        ];
+        for text in slips {
+            let error = text.parse::<Spec>().unwrap_err().to_string();
+            assert!(error.contains("expected") && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

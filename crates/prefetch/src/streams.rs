@@ -1,0 +1,263 @@
+//! Which stream a reference continues.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::window::Window;
+
+/// A stream with a window.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    file: u64,
+    window: Window,
+    /// Where its last reference ended.
+    end: u64,
+    /// When that was, in references.
+    used: u64,
+}
+
+/// The streams that are remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
+    streams: Vec<Stream>,
+    /// Where the last references ended that belong to no stream, with their files.
+    ends: VecDeque<(u64, u64)>,
+    most: usize,
+    references: u64,
+    /// The stream that was referenced last.
+    last: usize,
+}
+
+/// How many ends are remembered.
+const ENDS: usize = 32;
+
+/// What a reference is to the streams.
+enum Found {
+    /// It lies in this stream's window, right behind it, or right behind its last reference.
+    Stream(usize),
+    /// It goes on where one ended that belongs to no stream.
+    Sequel,
+    /// Neither.
+    Stray,
+}
+
+impl Streams {
+    pub(crate) fn new(most: usize) -> Streams {
+        Streams { streams: Vec::new(), ends: VecDeque::with_capacity(ENDS), most, references: 0, last: 0 }
+    }
+
+    /// Tagged one-block look-ahead.
+    pub(crate) fn one_block(&mut self, file: u64, blocks: &Range<u64>, missed: bool) -> Option<Range<u64>> {
+        self.references += 1;
+        let holds = |stream: &Stream| stream.file == file && blocks.contains(&stream.window.start);
+        let found = self.streams.iter().position(holds);
+        if found.is_none() && !missed {
+            return None;
+        }
+        let stream = Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references };
+        match found {
+            Some(at) => self.streams[at] = stream,
+            None => self.remember(stream),
+        }
+        Some(blocks.end..blocks.end + 1)
+    }
+
+    /// Linux's read-ahead with windows of at most `most` blocks.
+    pub(crate) fn linux(&mut self, file: u64, blocks: &Range<u64>, missed: bool, most: u64) -> Option<Range<u64>> {
+        self.references += 1;
+        let found = self.find(file, blocks);
+        if let Found::Stream(at) = found {
+            self.last = at;
+            let stream = &mut self.streams[at];
+            let window = &mut stream.window;
+            let old_end = window.end();
+            let sequential = is_sequel(blocks.start, stream.end);
+            let from = if blocks.contains(&window.marker()) || (missed && blocks.contains(&old_end)) {
+                let at = if blocks.contains(&window.marker()) { window.marker() } else { old_end };
+                window.advance(at, most);
+                window.reach(blocks.end, most);
+                old_end.max(blocks.end)
+            } else if missed && (sequential || blocks.end - blocks.start > most) {
+                // What the window had fetched is gone.
+                *window = Window::begin(blocks, most);
+                blocks.end
+            } else if sequential {
+                window.end()
+            } else {
+                // A random reference that the window happens to hold.
+                return None;
+            };
+            stream.end = blocks.end;
+            stream.used = self.references;
+            return ahead(from, &stream.window);
+        }
+        let begins =
+            missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel));
+        if !begins {
+            if self.ends.len() == ENDS {
+                self.ends.pop_back();
+            }
+            self.ends.push_front((file, blocks.end));
+            return None;
+        }
+        let window = Window::begin(blocks, most);
+        self.remember(Stream { file, window, end: blocks.end, used: self.references });
+        ahead(blocks.end, &window)
+    }
+
+    fn find(&mut self, file: u64, blocks: &Range<u64>) -> Found {
+        let continues = |stream: &Stream| {
+            stream.file == file
+                && ((stream.window.start..=stream.window.end()).contains(&blocks.start)
+                    || is_sequel(blocks.start, stream.end))
+        };
+        if self.streams.get(self.last).is_some_and(continues) {
+            return Found::Stream(self.last);
+        }
+        if let Some(at) = self.streams.iter().position(continues) {
+            return Found::Stream(at);
+        }
+        match self.ends.iter().position(|&(of, end)| of == file && is_sequel(blocks.start, end)) {
+            Some(at) => {
+                self.ends.remove(at);
+                Found::Sequel
+            }
+            None => Found::Stray,
+        }
+    }
+
+    fn remember(&mut self, stream: Stream) {
+        if self.streams.len() < self.most {
+            self.last = self.streams.len();
+            self.streams.push(stream);
+            return;
+        }
+        let oldest = (0..self.streams.len()).min_by_key(|&at| self.streams[at].used).expect("at least one stream");
+        self.streams[oldest] = stream;
+        self.last = oldest;
+    }
+}
+
+/// Whether a request that begins at `start` goes on where one ended at `end`: right behind it, or in its last block.
+fn is_sequel(start: u64, end: u64) -> bool {
+    start == end || start + 1 == end
+}
+
+fn ahead(from: u64, window: &Window) -> Option<Range<u64>> {
+    (from < window.end()).then(|| from..window.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Blocks that a reader of `requests` would find fetched, as (demanded, fetched ahead) of each request.
+    fn read(streams: &mut Streams, file: u64, requests: &[Range<u64>], most: u64) -> Vec<Option<Range<u64>>> {
+        let mut cached: HashSet<u64> = HashSet::new();
+        let mut fetched = Vec::new();
+        for blocks in requests {
+            let missed = blocks.clone().any(|block| !cached.contains(&block));
+            cached.extend(blocks.clone());
+            let ahead = streams.linux(file, blocks, missed, most);
+            cached.extend(ahead.clone().into_iter().flatten());
+            fetched.push(ahead);
+        }
+        fetched
+    }
+
+    fn pages(range: Range<u64>) -> Vec<Range<u64>> {
+        range.map(|page| page..page + 1).collect()
+    }
+
+    #[test]
+    fn a_file_read_page_by_page_gets_doubling_windows() {
+        let fetched = read(&mut Streams::new(4), 1, &pages(0..60), 32);
+        let ahead: Vec<(usize, Range<u64>)> =
+            fetched.into_iter().enumerate().filter_map(|(page, ahead)| Some((page, ahead?))).collect();
+        // 4 pages of which 3 ahead; at the marker, page 1, 8 more; then at the first page of each window the next.
+        assert_eq!(ahead, [(0, 1..4), (1, 4..12), (4, 12..28), (12, 28..60), (28, 60..92)]);
+    }
+
+    #[test]
+    fn requests_of_many_pages_are_always_ahead() {
+        let requests: Vec<_> = (0..20).map(|at| at * 8..(at + 1) * 8).collect();
+        let fetched = read(&mut Streams::new(4), 1, &requests, 32);
+        assert_eq!(fetched[0], Some(8..16));
+        assert_eq!(fetched[1], Some(16..48));
+        let later: Vec<_> = fetched[2..].iter().flatten().cloned().collect();
+        assert!(later.iter().all(|ahead| ahead.end - ahead.start == 32), "{later:?}");
+        assert_eq!(later.first().map(|ahead| ahead.start), Some(48));
+    }
+
+    #[test]
+    fn a_request_longer_than_the_most_is_followed() {
+        let fetched = read(&mut Streams::new(4), 1, &[1000..1100, 1100..1200], 32);
+        let (first, second) = (fetched[0].clone().unwrap(), fetched[1].clone().unwrap());
+        assert!(first.start == 1100 && first.end > 1100 && first.end <= 1164, "{first:?}");
+        assert!(second.start == 1200 && second.end <= 1264, "{second:?}");
+    }
+
+    #[test]
+    fn random_reads_fetch_nothing() {
+        let requests: Vec<_> = (1..500u64).map(|at| at * 7919 % 10_007 + 1).map(|page| page..page + 1).collect();
+        let fetched = read(&mut Streams::new(4), 1, &requests, 32);
+        assert_eq!(fetched.iter().flatten().count(), 0);
+    }
+
+    #[test]
+    fn a_random_read_between_resets_nothing_and_a_new_place_starts_anew() {
+        let mut streams = Streams::new(4);
+        read(&mut streams, 1, &pages(100..102), 32);
+        assert_eq!(streams.linux(1, &(5000..5001), true, 32), None);
+        // The window of pages 101 to 104 has its marker at 102.
+        assert_eq!(streams.linux(1, &(102..103), false, 32), Some(105..113));
+        assert_eq!(streams.linux(1, &(7000..7001), true, 32), None);
+        assert_eq!(streams.linux(1, &(7001..7002), true, 32), Some(7002..7005));
+    }
+
+    #[test]
+    fn interleaved_streams_of_one_file_are_told_apart() {
+        let mut streams = Streams::new(4);
+        let requests: Vec<_> = (0..40).flat_map(|at| [100 + at..101 + at, 9000 + at..9001 + at]).collect();
+        let fetched = read(&mut streams, 1, &requests, 32);
+        let of = |first: usize| fetched.iter().skip(first).step_by(2).flatten().cloned().collect::<Vec<_>>();
+        let moved: Vec<_> = of(0).iter().map(|ahead| ahead.start + 8900..ahead.end + 8900).collect();
+        assert_eq!(of(1), moved);
+        assert!(moved.len() > 3);
+    }
+
+    #[test]
+    fn files_are_told_apart() {
+        let mut streams = Streams::new(4);
+        assert_eq!(streams.linux(1, &(10..11), true, 32), None);
+        assert_eq!(streams.linux(2, &(11..12), true, 32), None);
+        assert_eq!(streams.linux(1, &(11..12), true, 32), Some(12..15));
+    }
+
+    #[test]
+    fn what_was_evicted_begins_a_new_window() {
+        let mut streams = Streams::new(4);
+        read(&mut streams, 1, &pages(0..30), 32);
+        // Page 30 is gone although it was fetched.
+        assert_eq!(streams.linux(1, &(30..31), true, 32), Some(31..34));
+    }
+
+    #[test]
+    fn so_many_streams_are_remembered_and_random_reads_displace_none() {
+        let mut streams = Streams::new(3);
+        for file in 0..3 {
+            assert!(streams.linux(file, &(0..1), true, 32).is_some());
+        }
+        for page in 1..1000 {
+            assert_eq!(streams.linux(9, &(page * 10..page * 10 + 1), true, 32), None);
+        }
+        assert!((0..3).all(|file| streams.linux(file, &(1..2), false, 32).is_some()));
+        assert!(streams.linux(7, &(0..1), true, 32).is_some());
+        assert_eq!((streams.streams.len(), streams.ends.len()), (3, ENDS));
+        // The least recently used one was forgotten.
+        assert_eq!(streams.linux(0, &(4..5), false, 32), None);
+        assert!(streams.linux(1, &(4..5), false, 32).is_some());
+    }
+}

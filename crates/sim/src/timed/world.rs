@@ -1,0 +1,345 @@
+//! The virtual clock, and what happens when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering;
+
+use nigh_device::{Device, Kind, Request as Order};
+use nigh_engine::{
+    Action, Config, Counters, Engine, Export, Op, Operation, Outcome as Reply, Request, Shared, WriteMode,
+};
+use nigh_policy::Stream;
+use nigh_prefetch::{Prefetcher, Reference};
+
+use super::{Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
+
+/// The one disk.
+const DISK: Export = Export(0);
+
+/// Steps between two reports of progress.
+const STRETCH: usize = 1 << 12;
+
+/// What happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The device is done with the operation of this number.
+    Complete(u32),
+    /// A program issues its next request, or the next part of it.
+    Issue(u32),
+    /// The engine has something to do.
+    Wakeup,
+}
+
+/// Where a program is.
+#[derive(Clone, Debug, Default)]
+struct Process {
+    /// Its next step, or the one that it waits for.
+    at: usize,
+    /// Bytes of that step that are over.
+    done: u64,
+    /// When it issued the part that it waits for, in ns.
+    since_ns: u64,
+    waited_ns: u64,
+    end_ns: u64,
+}
+
+pub(super) struct World<'a> {
+    setup: &'a Setup<'a>,
+    engine: Engine,
+    device: Device,
+    prefetcher: Prefetcher,
+    now_ns: u64,
+    /// What happens at the same time happens in the order in which it was decided.
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events_made: u64,
+    processes: Vec<Process>,
+    /// Programs that have steps left.
+    running: usize,
+    at_device: Vec<Option<Operation>>,
+    free: Vec<u32>,
+    /// The earliest wakeup among the events, in ns.
+    wakeup_ns: u64,
+    sequences: Sequences,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(setup: &'a Setup<'a>, mut config: Config) -> Result<World<'a>, TimedError> {
+        let device = Device::new(setup.profile, setup.seed);
+        config.limits.depth = u32::try_from(device.parallel()).unwrap_or(u32::MAX);
+        let mut engine = Engine::new(config)?;
+        engine.open(DISK, device.bytes(), WriteMode::Back)?;
+        Ok(World {
+            setup,
+            engine,
+            device,
+            prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
+            now_ns: 0,
+            events: BinaryHeap::new(),
+            events_made: 0,
+            processes: vec![Process::default(); setup.programs.len()],
+            running: 0,
+            at_device: Vec::new(),
+            free: Vec::new(),
+            wakeup_ns: u64::MAX,
+            sequences: Sequences::default(),
+        })
+    }
+
+    pub(super) fn run(mut self) -> Result<Outcome, TimedError> {
+        for (number, program) in (0..).zip(self.setup.programs) {
+            if let Some(step) = program.steps.first() {
+                self.running += 1;
+                self.at(step.think_ns, Event::Issue(number));
+            }
+        }
+        while self.running > 0 {
+            let Reverse((time_ns, _, event)) = self.events.pop().expect("a program waits for something that comes");
+            self.now_ns = time_ns;
+            match event {
+                Event::Issue(number) => self.issue(number),
+                Event::Complete(number) => self.complete(number),
+                Event::Wakeup => {
+                    self.wakeup_ns = u64::MAX;
+                    self.launch();
+                }
+            }
+        }
+        self.sequences.interrupt();
+        Ok(Outcome {
+            ends_ns: self.processes.iter().map(|process| process.end_ns).collect(),
+            waited_ns: self.processes.iter().map(|process| process.waited_ns).collect(),
+            cache: self.counters(),
+            device: self.device.counters(),
+            sequences: self.sequences,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.counters(DISK).expect("the disk is open")
+    }
+
+    fn at(&mut self, time_ns: u64, event: Event) {
+        self.events.push(Reverse((time_ns, self.events_made, event)));
+        self.events_made += 1;
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_ns / 1000
+    }
+
+    fn step(&self, number: u32) -> Option<&'a Step> {
+        self.setup.programs[number as usize].steps.get(self.processes[number as usize].at)
+    }
+
+    /// Has a program go on: through hits at once, as long as nothing else happens before, and then until it waits.
+    fn issue(&mut self, number: u32) {
+        while let Some(step) = self.step(number) {
+            self.processes[number as usize].since_ns = self.now_ns;
+            if !self.submit(number, step) {
+                return;
+            }
+            let Some(next_ns) = self.advance(number) else { return };
+            if self.events.peek().is_some_and(|Reverse((time_ns, ..))| *time_ns <= next_ns) {
+                return self.at(next_ns, Event::Issue(number));
+            }
+            self.now_ns = next_ns;
+        }
+    }
+
+    /// Submits the next part of `step`. Says whether it was replied to at once.
+    fn submit(&mut self, number: u32, step: &Step) -> bool {
+        let offset = step.offset + self.processes[number as usize].done;
+        let part_end = (offset / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
+        let length = part_end.min(step.end()).saturating_sub(offset);
+        let op = match step.what {
+            What::Read => Op::Read,
+            What::Write => Op::Write,
+            What::Trim => Op::Trim,
+            What::Flush => Op::Flush,
+        };
+        let reads_ahead = op == Op::Read && !self.prefetcher.is_none();
+        let misses = if reads_ahead { self.counters().misses } else { 0 };
+        let outcome = self.request(op, offset, length, u64::from(number));
+        let waits = outcome.is_none();
+        let ahead = reads_ahead && {
+            let missed = self.counters().misses != misses;
+            self.read_ahead(number, offset, length, missed)
+        };
+        let replied = match outcome {
+            Some(Reply::Fill(fill)) => {
+                self.engine.commit(self.now_us(), fill);
+                // The reply to the write itself, unless it waits for a load.
+                self.take_reply(number)
+            }
+            Some(Reply::Data(data)) => {
+                self.release(data);
+                true
+            }
+            Some(Reply::Done) => true,
+            Some(Reply::Failed(fault)) => unreachable!("a modelled device does not fail: {fault}"),
+            None => false,
+        };
+        if waits || ahead || op != Op::Read {
+            self.launch();
+        }
+        replied
+    }
+
+    fn request(&mut self, op: Op, offset: u64, length: u64, token: u64) -> Option<Reply> {
+        let request = Request { export: DISK, op, offset, length, fua: false, stream: Stream(0), token };
+        let reply = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
+        reply.map(|reply| reply.outcome)
+    }
+
+    /// After the commit of a write of `number`, whose own reply, if there is one, is the last.
+    fn take_reply(&mut self, number: u32) -> bool {
+        let mut own = false;
+        while let Some(reply) = self.engine.next_reply() {
+            if reply.token == u64::from(number) {
+                own = true;
+            } else {
+                self.reply(reply.token as u32, reply.outcome);
+            }
+        }
+        own
+    }
+
+    fn release(&mut self, data: Shared) {
+        if data.release() {
+            self.engine.poll(self.now_us());
+            self.replies();
+            self.launch();
+        }
+    }
+
+    /// A part of a program's step is over. When the program issues its next; none if it is at its end.
+    fn advance(&mut self, number: u32) -> Option<u64> {
+        let step = self.step(number)?;
+        let process = &mut self.processes[number as usize];
+        process.waited_ns += self.now_ns - process.since_ns;
+        let offset = step.offset + process.done;
+        let part_end = (offset / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
+        if part_end < step.end() {
+            process.done = part_end - step.offset;
+            return Some(self.now_ns);
+        }
+        process.done = 0;
+        process.at += 1;
+        if process.at.is_multiple_of(STRETCH) {
+            self.progress(STRETCH);
+        }
+        let Some(next) = self.step(number) else {
+            self.processes[number as usize].end_ns = self.now_ns;
+            self.running -= 1;
+            self.progress(self.processes[number as usize].at % STRETCH);
+            return None;
+        };
+        Some(self.now_ns.saturating_add(next.think_ns))
+    }
+
+    fn progress(&self, steps: usize) {
+        if let Some(progress) = self.setup.progress {
+            progress.fetch_add(steps as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The reply that a program waited for.
+    fn reply(&mut self, number: u32, outcome: Reply) {
+        match outcome {
+            Reply::Data(data) => self.release(data),
+            Reply::Fill(fill) => {
+                self.engine.commit(self.now_us(), fill);
+                return self.replies();
+            }
+            Reply::Done => {}
+            Reply::Failed(fault) => unreachable!("a modelled device does not fail: {fault}"),
+        }
+        if let Some(next_ns) = self.advance(number) {
+            self.at(next_ns, Event::Issue(number));
+        }
+    }
+
+    fn replies(&mut self) {
+        while let Some(reply) = self.engine.next_reply() {
+            self.reply(reply.token as u32, reply.outcome);
+        }
+    }
+
+    /// Fetches ahead of a read. Says whether anything was asked for.
+    fn read_ahead(&mut self, number: u32, offset: u64, length: u64, missed: bool) -> bool {
+        let block = u64::from(self.setup.block_bytes);
+        let blocks = |start: u64, end: u64| start / block..end.div_ceil(block);
+        let Some(layout) = self.setup.layout else {
+            let end = self.device.bytes().div_ceil(block);
+            let blocks = blocks(offset, offset + length);
+            let ahead = self.prefetcher.reference(&Reference { file: u64::from(number), blocks, missed, end });
+            return ahead.is_some_and(|ahead| self.prefetch(ahead.start * block, ahead.end * block));
+        };
+        // What no file has is not read ahead.
+        let Some(extent) = layout.at(offset) else { return false };
+        let start = offset - extent.disk + extent.offset;
+        let end = (start + length).min(extent.offset + extent.length);
+        let reference = Reference {
+            file: u64::from(number) << 32 | u64::from(extent.file),
+            blocks: blocks(start, end),
+            missed,
+            end: layout.end_of(extent.file).div_ceil(block),
+        };
+        let Some(ahead) = self.prefetcher.reference(&reference) else { return false };
+        let mut any = false;
+        for place in layout.places(extent.file, ahead.start * block..ahead.end * block) {
+            any |= self.prefetch(place.start, place.end);
+        }
+        any
+    }
+
+    fn prefetch(&mut self, start: u64, end: u64) -> bool {
+        let end = end.min(self.device.bytes());
+        if start < end {
+            self.request(Op::Prefetch, start, end - start, 0);
+        }
+        start < end
+    }
+
+    fn complete(&mut self, number: u32) {
+        let operation = self.at_device[number as usize].take().expect("an operation at the device");
+        self.free.push(number);
+        self.engine.complete(self.now_us(), operation, Ok(()));
+        self.replies();
+        self.launch();
+    }
+
+    /// Gives the device what it can work on, and sees to it that the engine is called when it wants to be.
+    fn launch(&mut self) {
+        while let Some(operation) = self.engine.next_operation(self.now_us()) {
+            let block = u64::from(self.setup.block_bytes);
+            let kind = match operation.action {
+                Action::Read(_) => {
+                    self.sequences.read(operation.offset / block, operation.length.div_ceil(block));
+                    Kind::Read
+                }
+                Action::Write(_) | Action::Zeroes { .. } => Kind::Write,
+                Action::Flush => Kind::Flush,
+                Action::Discard => Kind::Trim,
+            };
+            if kind != Kind::Read {
+                self.sequences.interrupt();
+            }
+            let order = Order { kind, offset_bytes: operation.offset, bytes: operation.length };
+            let done_ns = self.device.start(self.now_ns, order).expect("the disk is as long as the device");
+            let number = self.free.pop().unwrap_or_else(|| {
+                self.at_device.push(None);
+                self.at_device.len() as u32 - 1
+            });
+            self.at_device[number as usize] = Some(operation);
+            self.at(done_ns, Event::Complete(number));
+        }
+        if let Some(wakeup_us) = self.engine.next_wakeup() {
+            let wakeup_ns = wakeup_us.saturating_mul(1000).max(self.now_ns);
+            if wakeup_ns < self.wakeup_ns {
+                self.wakeup_ns = wakeup_ns;
+                self.at(wakeup_ns, Event::Wakeup);
+            }
+        }
+    }
+}

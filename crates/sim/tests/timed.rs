@@ -1,0 +1,178 @@
+//! The timed simulation: what it counts, how long things take, and that it does the same twice.
+
+use nigh_device::Profile;
+use nigh_engine::Scheduler;
+use nigh_policy::Spec;
+use nigh_sim::replay::Watch;
+use nigh_sim::timed::{Outcome, Program, Setup, Step, What, run};
+use nigh_sim::{Loader, Ops, Options, replay};
+use nigh_testkit::workload::mixed;
+use nigh_trace::layout::{Extent, Layout};
+use nigh_trace::{Op, Request};
+
+const BLOCK: u64 = 4096;
+const MS: u64 = 1_000_000;
+
+/// A device on which each request takes 1 ms, and `depth` at a time.
+fn latency(depth: u32) -> Profile {
+    let text = format!(
+        "kind = 'volume'\ntitle = 'a test'\nbytes = 1_073_741_824\ndepth = {depth}\nread_us = 1000\nwrite_us = 1000\n\
+         jitter_us = 0\niops = 1e9\nio_kib = 1024\nmb_per_s = 1e6\nburst_ms = 1000\n"
+    );
+    Profile::parse(&text).unwrap()
+}
+
+fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
+    let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what };
+    Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect() }
+}
+
+fn setup<'a>(programs: &'a [Program], profile: &'a Profile, readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
+    let scheduler = Scheduler::default();
+    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layout: None, scheduler, progress: None }
+}
+
+fn policy(name: &str) -> Spec {
+    name.parse().unwrap()
+}
+
+fn simulate(programs: &[Program], profile: &Profile, readahead: &str, capacity: u32) -> Outcome {
+    run(&setup(programs, profile, &readahead.parse().unwrap()), &policy("lru"), capacity).unwrap()
+}
+
+#[test]
+fn a_program_thinks_and_waits() {
+    // Five misses and five hits, 2 ms of thought before each.
+    let blocks = (0..5).chain(0..5).map(|block| block * 10);
+    let outcome = simulate(&[program(blocks, What::Read, 2 * MS)], &latency(1), "none", 100);
+    assert_eq!(outcome.ends_ns, [25 * MS]);
+    assert_eq!(outcome.waited_ns, [5 * MS]);
+    assert_eq!((outcome.cache.hits, outcome.cache.misses), (5, 5));
+    assert_eq!((outcome.device.requests, outcome.device.busy_ns), (5, 5 * MS));
+    assert_eq!(outcome.sequences.cumulative().collect::<Vec<_>>(), [(1, 1.0)]);
+}
+
+#[test]
+fn programs_share_the_device_as_far_as_it_goes() {
+    let programs: Vec<Program> = (0..4).map(|at| program((0..50).map(|i| at * 1000 + i * 10), What::Read, 0)).collect();
+    assert_eq!(simulate(&programs, &latency(1), "none", 1000).execution_ns(), 200 * MS);
+    assert_eq!(simulate(&programs, &latency(2), "none", 1000).execution_ns(), 100 * MS);
+    let four = simulate(&programs, &latency(4), "none", 1000);
+    assert_eq!((four.execution_ns(), four.device.busy_ns, four.device.requests), (50 * MS, 50 * MS, 200));
+}
+
+#[test]
+fn programs_wait_for_the_same_load_once() {
+    let programs = vec![program([5, 6], What::Read, 0); 3];
+    let outcome = simulate(&programs, &latency(1), "none", 100);
+    assert_eq!((outcome.cache.misses, outcome.cache.joined, outcome.device.requests), (2, 4, 2));
+    assert_eq!(outcome.ends_ns, [2 * MS; 3]);
+}
+
+#[test]
+fn long_requests_are_made_in_parts() {
+    let step = Step { offset: BLOCK / 2, think_ns: MS, length: 3 << 20, what: What::Read };
+    let program = Program { name: "p".to_owned(), steps: vec![step] };
+    let outcome = simulate(&[program], &latency(1), "none", 10_000);
+    assert_eq!(outcome.cache.misses, 769);
+    assert_eq!(outcome.ends_ns, [MS + 4 * MS]);
+    assert_eq!(outcome.sequences.cumulative().last(), Some((1024, 1.0)));
+}
+
+#[test]
+fn writes_are_acknowledged_and_written_later() {
+    let outcome = simulate(&[program(0..100, What::Write, 0)], &latency(1), "none", 1000);
+    assert_eq!((outcome.execution_ns(), outcome.device.requests), (0, 0));
+    // Those that are five seconds old are written: ten operations of 100 or fewer.
+    let slow = simulate(&[program(0..100, What::Write, 100 * MS)], &latency(1), "none", 1000);
+    assert_eq!(slow.execution_ns(), 10_000 * MS);
+    assert!(slow.cache.device_written_bytes >= 40 * BLOCK, "{:?}", slow.cache);
+    let mut steps = program(0..10, What::Write, 0).steps;
+    steps.push(Step { offset: 0, think_ns: 0, length: 0, what: What::Flush });
+    let flushed = simulate(&[Program { name: "p".to_owned(), steps }], &latency(1), "none", 1000);
+    assert_eq!((flushed.execution_ns(), flushed.cache.device_written_bytes), (2 * MS, 10 * BLOCK));
+}
+
+#[test]
+fn read_ahead_hides_the_device_from_who_reads_in_order() {
+    let programs = [program(0..1000, What::Read, MS)];
+    let none = simulate(&programs, &latency(1), "none", 5000);
+    assert_eq!(none.execution_ns(), 2000 * MS);
+    let linux = simulate(&programs, &latency(1), "linux", 5000);
+    // The first read waits for its device; what follows is there in time.
+    assert_eq!(linux.execution_ns(), 1001 * MS);
+    assert!(linux.device.requests < 40, "{:?}", linux.device);
+    let counters = linux.cache;
+    assert_eq!(counters.prefetch_used, 999);
+    assert!(counters.prefetch_issued - counters.prefetch_used <= 64);
+    assert!(linux.hit_ratio() > 0.998);
+    // Random reads fetch nothing ahead.
+    let random = [program((1..500).map(|i| i * 7919 % 100_003), What::Read, MS)];
+    assert_eq!(simulate(&random, &latency(1), "linux", 5000).cache.prefetch_issued, 0);
+}
+
+#[test]
+fn files_are_read_ahead_across_their_pieces_and_not_beyond_their_ends() {
+    let piece = |file, offset: u64, disk: u64, blocks: u64| Extent {
+        file,
+        offset: offset * BLOCK,
+        disk: disk * BLOCK,
+        length: blocks * BLOCK,
+    };
+    let layout = Layout::new(vec![piece(1, 0, 100, 40), piece(1, 40, 5000, 40), piece(2, 0, 140, 100)]).unwrap();
+    let programs = [program((100..140).chain(5000..5040), What::Read, MS)];
+    let (profile, linux) = (latency(1), "linux".parse().unwrap());
+    let setup = Setup { layout: Some(&layout), ..setup(&programs, &profile, &linux) };
+    let outcome = run(&setup, &policy("lru"), 1000).unwrap();
+    assert_eq!((outcome.cache.prefetch_issued, outcome.cache.prefetch_wasted), (79, 0));
+    assert_eq!(outcome.execution_ns(), 81 * MS);
+}
+
+#[test]
+fn a_program_beyond_the_device_is_named() {
+    let programs = [program([1 << 18], What::Read, 0)];
+    let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
+    let error = run(&setup(&programs, &profile, &none), &policy("lru"), 10).unwrap_err().to_string();
+    assert!(error.contains("1073741824") && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn without_read_ahead_hits_are_those_of_the_replay() {
+    let references = mixed(3, 400, 20_000);
+    let requests: Vec<Request> = references
+        .iter()
+        .map(|block| Request { offset: block * BLOCK, length: BLOCK as u32, op: Op::Read, ..Request::default() })
+        .collect();
+    let options = Options { block_bytes: 4096, ops: Ops::All, collapse: false, sample: None, requests_most: u64::MAX };
+    let mut loader = Loader::new(options);
+    loader.push(&requests).unwrap();
+    let numbered = loader.finish();
+    let programs = [program(references, What::Read, 0)];
+    let profile = Profile::named("hdd-10k").unwrap();
+    for info in nigh_policy::registry().iter().filter(|info| !info.offline) {
+        let (spec, none) = (policy(info.name), nigh_prefetch::Spec::None);
+        let timed = run(&setup(&programs, &profile, &none), &spec, 64).unwrap();
+        // The engine remembers as many ghosts as blocks, the replay all; policies that would remember more differ.
+        let counts = replay(&numbered, &spec, 64, None, Watch::default()).unwrap().counts;
+        let difference = timed.cache.hits.abs_diff(counts.hits);
+        assert!(difference <= counts.references / 50, "{}: {} and {}", info.name, timed.cache.hits, counts.hits);
+        if ["lru", "clock", "fifo", "sieve"].contains(&info.name) {
+            assert_eq!(timed.cache.hits, counts.hits, "{}", info.name);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    let sequential = program((0..3000).chain(0..3000), What::Read, MS / 20);
+    let random = program(mixed(7, 2000, 6000).into_iter().map(|block| 100_000 + block), What::Read, MS / 10);
+    let writes = program(mixed(9, 500, 2000).into_iter().map(|block| 200_000 + block), What::Write, MS / 3);
+    let programs = [sequential, random, writes];
+    let (profile, linux) = (Profile::named("hdd-10k").unwrap(), "linux".parse().unwrap());
+    let mut setup = setup(&programs, &profile, &linux);
+    setup.scheduler = "deadline".parse().unwrap();
+    let first = run(&setup, &policy("lirs"), 1000).unwrap();
+    assert_eq!(first, run(&setup, &policy("lirs"), 1000).unwrap());
+    setup.seed = 2;
+    assert_ne!(first.ends_ns, run(&setup, &policy("lirs"), 1000).unwrap().ends_ns);
+}
