@@ -61,7 +61,19 @@ Targets:
   delay:TIME:TARGET        another target, so much slower (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
   fault:read=3:TARGET      another target of which chosen operations fail
 
-SIGTERM and SIGINT write everything back and end the server; SIGHUP reads --config again and changes memory and policy.";
+Options of a disk (--set, 'nigh ctl set export', or keys of [[export]] in --config):
+  read-only                refuse writes; read-only=no allows them
+  write-mode=back|through  when writes reach the device
+  client=NAME              only for clients whose certificate has this name (once for each; client=any for everybody)
+  connections=N            clients at a time (none for no limit, here and below)
+  requests=N               requests in progress of each client
+  iops=N, bandwidth=SIZE   requests, and bytes read and written, of all clients per second
+
+TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets, which are their owner's alone, stay as
+they are. With --tls-client-ca, clients need a certificate of that authority.
+
+SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
+again and makes memory, policy and exports what flags and file say.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -77,7 +89,7 @@ pub(crate) struct ServeArgs {
     /// Memory for blocks, such as 512M [default: 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// How much memory SIGHUP can ask for [default: twice --memory]
+    /// How much memory a change while running can ask for [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
@@ -86,6 +98,9 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
+    /// Options of one disk, such as root:read-only,iops=500 (see below)
+    #[arg(long, value_name = "NAME:OPTION,...")]
+    pub(crate) set: Vec<String>,
     /// Refuse writes to the disks
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -98,6 +113,15 @@ pub(crate) struct ServeArgs {
     /// Serve statistics over HTTP here: /metrics for Prometheus, /json
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// The server's certificate (PEM), with those that lead to its authority's
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of --tls-certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Let in only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// Let others than this machine connect over TCP, without encryption
     #[arg(long)]
     pub(crate) insecure_tcp: bool,

@@ -14,11 +14,10 @@ use nigh_engine::Shared;
 use nigh_nbd::{Framing, Header};
 
 use crate::cache::{Cache, Work};
+use crate::disk::Disk;
 use crate::stream::{SLICES_MAX, Stream};
 use crate::sync::lock;
 
-/// Most requests of a connection in progress: it is not read from beyond.
-const REQUESTS_MAX: usize = 512;
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
@@ -121,8 +120,7 @@ struct State {
 pub(crate) struct Link {
     pub(crate) stream: Arc<Stream>,
     pub(crate) framing: Framing,
-    /// Number of the disk.
-    pub(crate) disk: usize,
+    pub(crate) disk: Arc<Disk>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// Something in `state` changed that a thread may wait for.
@@ -130,7 +128,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: usize, cache: Arc<Cache>) -> Arc<Link> {
+    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: Arc<Disk>, cache: Arc<Cache>) -> Arc<Link> {
         Arc::new(Link { stream, framing, disk, cache, state: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -141,7 +139,8 @@ impl Link {
     }
 
     fn admit_to(&self, state: &mut State, requests: usize, bytes: usize) -> bool {
-        let full = state.requests + requests > REQUESTS_MAX || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
+        let full = state.requests + requests > self.disk.requests_max()
+            || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
         if full && !state.broken {
             return false;
         }
@@ -188,7 +187,7 @@ impl Link {
             state.bytes += reply.bytes;
             state.queue.push_back(reply);
         }
-        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > REQUESTS_MAX) {
+        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.disk.requests_max()) {
             state = self.changed.wait(state).expect("nobody panics with a lock");
         }
         drop(state);
@@ -342,12 +341,11 @@ impl Link {
     }
 
     fn measure(&self, measure: Measure, took: Duration) {
-        let disk = &self.cache.disks[self.disk];
         match measure {
-            Measure::Hit => disk.hits.add(took),
-            Measure::Miss => disk.misses.add(took),
-            Measure::Write => disk.writes.add(took),
-            Measure::Flush => disk.flushes.add(took),
+            Measure::Hit => self.disk.hits.add(took),
+            Measure::Miss => self.disk.misses.add(took),
+            Measure::Write => self.disk.writes.add(took),
+            Measure::Flush => self.disk.flushes.add(took),
         }
     }
 

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 
 use crate::latency::Latencies;
+use crate::options::ExportOptions;
 use crate::server::Common;
 use crate::settings::BLOCK;
 use crate::sync::lock;
@@ -61,6 +62,10 @@ pub struct ExportStatistics {
     pub target: String,
     /// Its size in bytes.
     pub size: u64,
+    /// How it is served; all are there.
+    pub options: ExportOptions,
+    /// Clients that have it at the moment.
+    pub connections: u64,
     /// Read requests, a long one counted once for each of its pieces.
     pub reads: u64,
     /// Write requests, in the same way.
@@ -133,13 +138,18 @@ impl From<Latencies> for LatencySummary {
 pub(crate) fn statistics(common: &Common) -> Statistics {
     let cache = &common.cache;
     let Gauges { resident, ghosts, frames, loading, requests, waiting, queued, .. } = cache.gauges();
-    let exports = cache.disks.iter().map(|disk| {
+    let disks: Vec<_> = cache.disks.all().into_iter().filter(|disk| !disk.is_leaving()).collect();
+    let (connections, of_each) = common.connections(&disks);
+    let exports = disks.iter().zip(of_each).map(|(disk, connections)| {
+        let settings = disk.settings();
         let (counters, dirty) = cache.counters(disk.export);
         let Counters { reads, writes, read_bytes, written_bytes, hits, misses, joined, evictions, .. } = counters;
         ExportStatistics {
             name: disk.name.clone(),
-            target: disk.target.clone(),
+            target: settings.target.to_string(),
             size: disk.size(),
+            options: ExportOptions::of(&settings),
+            connections,
             reads,
             writes,
             read_bytes,
@@ -179,7 +189,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         requests: requests.into(),
         waiting: waiting.into(),
         device_queue: queued.into(),
-        connections: common.connections() as u64,
+        connections,
         accepted: common.accepted.load(Ordering::Relaxed),
         exports,
     }

@@ -10,7 +10,7 @@ use nigh_server::{ExportSettings, Server, Settings};
 const MIB: u64 = 1 << 20;
 
 fn start(memory: u64, target: &str) -> Server {
-    let export = ExportSettings { name: "disk".into(), target: target.parse().unwrap(), read_only: false };
+    let export = ExportSettings::new("disk", target.parse().unwrap());
     Server::start(Settings::new(memory, "lirs".parse().unwrap(), vec![export])).unwrap()
 }
 

@@ -11,11 +11,7 @@ use nigh_server::{ExportSettings, Server, Settings};
 const MIB: u64 = 1 << 20;
 
 fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
-    let export = |&(name, target): &(&str, &str)| ExportSettings {
-        name: name.into(),
-        target: target.parse().unwrap(),
-        read_only: false,
-    };
+    let export = |&(name, target): &(&str, &str)| ExportSettings::new(name, target.parse().unwrap());
     let policy = "lirs".parse().unwrap();
     Server::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
 }
@@ -281,7 +277,7 @@ fn a_target_that_grew_is_larger_for_new_clients_and_old_ones_go_on() {
 
 #[test]
 fn policy_and_memory_change_while_clients_work() {
-    let export = ExportSettings { name: "disk".into(), target: "memory:32M".parse().unwrap(), read_only: false };
+    let export = ExportSettings::new("disk", "memory:32M".parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
     settings.memory_max = 16 * MIB;
     let server = Server::start(settings).unwrap();
