@@ -27,6 +27,10 @@ pub(crate) enum Command {
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(ServeArgs),
+    /// Ask and change a running 'nigh serve' by its --control socket
+    Ctl(CtlArgs),
+    /// Watch a running 'nigh serve' by its --control socket
+    Top(TopArgs),
     /// List the replacement policies, their parameters and their papers
     Policies(PoliciesArgs),
     /// Print a completion script for a shell
@@ -125,6 +129,9 @@ pub(crate) struct ServeArgs {
     /// Let others than this machine connect over TCP, without encryption
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
+    /// Take commands of 'nigh ctl' and 'nigh top' on this Unix socket, which is its owner's alone
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Read settings from this file (TOML); flags go before it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -143,6 +150,119 @@ pub(crate) enum WriteModeArg {
     Back,
     /// Acknowledged when the device has it
     Through,
+}
+
+/// Which server.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// The --control socket of the server
+    #[arg(long, value_name = "PATH", env = "NIGH_CONTROL", global = true)]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CtlArgs {
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Tell what the server did and holds
+    Status {
+        /// Print one JSON object (its schema is in docs/json.md)
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change memory, policy or an export
+    Set {
+        #[command(subcommand)]
+        what: SetCommand,
+    },
+    /// Add or remove an export
+    Export {
+        #[command(subcommand)]
+        what: ExportCommand,
+    },
+    /// Write back what is dirty, of one export or of all, and flush the devices
+    Flush {
+        /// The export
+        name: Option<String>,
+    },
+    /// Read the server's --config and certificates again, as SIGHUP
+    Reload,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SetCommand {
+    /// Memory for blocks, such as 512M
+    Memory { size: String },
+    /// Which block leaves ('nigh policies' lists the policies)
+    Policy { policy: String },
+    /// Options of an export ('nigh serve --help' lists them)
+    Export {
+        /// The export
+        name: String,
+        /// Options such as read-only, read-only=no, iops=500 or iops=none
+        #[arg(required = true)]
+        options: Vec<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportCommand {
+    /// Serve another disk
+    Add {
+        /// A name for clients, and what is served under it
+        #[arg(value_name = "NAME=TARGET")]
+        export: String,
+        /// Options such as read-only or iops=500 ('nigh serve --help' lists them)
+        options: Vec<String>,
+    },
+    /// Let the clients of an export go, write back what is dirty, and serve it no more
+    Remove {
+        /// The export
+        name: String,
+        /// Drop what is dirty instead of writing it, such as when its device fails for good
+        #[arg(long)]
+        discard: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1")]
+    pub(crate) interval: f64,
+    /// By what the exports are sorted
+    #[arg(short, long, value_enum, default_value = "requests")]
+    pub(crate) sort: SortArg,
+    /// Print one table, of one interval, and end; so it is where the output is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one JSON object, of one interval, and end (its schema is in docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortArg {
+    /// Name
+    Name,
+    /// Requests per second
+    Requests,
+    /// Bytes per second
+    Bytes,
+    /// Hit ratio, the lowest first
+    Hits,
+    /// Time that all but one request in a hundred take
+    Latency,
+    /// Bytes that the device does not have yet
+    Dirty,
 }
 
 #[derive(Debug, Args)]

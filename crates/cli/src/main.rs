@@ -1,6 +1,7 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
 mod args;
+mod ctl;
 mod demo;
 mod output;
 mod page;
@@ -11,6 +12,8 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod table;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -45,6 +48,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -37,6 +37,7 @@ struct File {
     listen: Vec<String>,
     insecure_tcp: Option<bool>,
     metrics: Option<SocketAddr>,
+    control: Option<PathBuf>,
     tls: Option<FileTls>,
     #[serde(default)]
     export: Vec<FileExport>,
@@ -69,12 +70,14 @@ struct Plan {
     settings: Settings,
     listen: Vec<Listen>,
     insecure_tcp: bool,
+    control: Option<PathBuf>,
 }
 
 /// What the main thread waits for.
 enum Event {
     Stop,
-    Reload,
+    /// Whoever asked for it may want to know how it went.
+    Reload(Option<Sender<Result<(), String>>>),
 }
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -94,6 +97,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
     let mut server = Server::start(plan.settings.clone())?;
+    if let Some(path) = &plan.control {
+        let sender = sender.clone();
+        server.control(path, move || {
+            let (done, result) = channel();
+            // Either fails where the server ends already.
+            let ending = |_| "the server is shutting down".to_owned();
+            sender.send(Event::Reload(Some(done))).map_err(|_| ending(()))?;
+            result.recv().unwrap_or_else(|_| Err(ending(())))
+        })?;
+    }
     for address in &plan.listen {
         server.listen(address, plan.insecure_tcp)?;
         tracing::info!(%address, "listening");
@@ -124,7 +137,7 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+            let event = if signal == SIGHUP { Event::Reload(None) } else { Event::Stop };
             if sender.send(event).is_err() {
                 return;
             }
@@ -134,10 +147,15 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
 }
 
 fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
-    while let Ok(Event::Reload) = events.recv() {
-        match reload(server, args) {
+    while let Ok(Event::Reload(asked)) = events.recv() {
+        let done = reload(server, args).map_err(|error| format!("{error:#}"));
+        match &done {
             Ok((memory, policy)) => tracing::info!(memory, %policy, "reloaded"),
-            Err(error) => tracing::error!("not reloaded: {error:#}"),
+            Err(error) => tracing::error!("not reloaded: {error}"),
+        }
+        if let Some(asked) = asked {
+            // Who asked may have left.
+            let _ = asked.send(done.map(|_| ()));
         }
     }
 }
@@ -189,7 +207,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
-    Ok(Plan { settings, listen, insecure_tcp })
+    let control = args.control.clone().or(file.control);
+    Ok(Plan { settings, listen, insecure_tcp, control })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
@@ -264,7 +283,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp } = plan;
+    let Plan { settings, listen, insecure_tcp, control } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let _ = writeln!(text, "serve    {} from {}{}", export.name, export.target, said(export));
@@ -285,6 +304,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
     let _ = writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.shards());
     let _ = writeln!(text, "policy   {}", settings.policy);
+    if let Some(path) = control {
+        let _ = writeln!(text, "control  {}", path.display());
+    }
     if let Some(address) = settings.metrics {
         let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json");
     }

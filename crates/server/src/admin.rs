@@ -10,7 +10,7 @@ use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
 
 use crate::disk::{DISKS_MAX, Disk, Opening};
-use crate::server::Common;
+use crate::server::{Client, Common, machine_memory};
 use crate::settings::{BLOCK, ExportSettings};
 use crate::sync::lock;
 use crate::tls::TlsError;
@@ -70,6 +70,17 @@ pub enum ChangeError {
     /// An export cannot be served.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// There is less memory in the machine.
+    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
+    Memory {
+        /// In MiB.
+        asked: u64,
+        /// In MiB.
+        there: u64,
+    },
+    /// Not even one block would fit.
+    #[error("less than {BLOCK} bytes of memory were asked for")]
+    MemoryMin,
     /// More memory than address space was reserved for.
     #[error("{asked} MiB of memory were asked for, and the server was started for at most {most} MiB")]
     MemoryMax {
@@ -112,6 +123,13 @@ impl Common {
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
+        if memory < BLOCK {
+            return Err(ChangeError::MemoryMin);
+        }
+        let there = machine_memory();
+        if memory > there {
+            return Err(ChangeError::Memory { asked: memory >> 20, there: there >> 20 });
+        }
         if memory > most {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
@@ -202,6 +220,7 @@ impl Common {
     fn drop_disk(&self, disk: &Disk) {
         // An error says the same: the device is gone.
         let _ = self.handle.detach(disk.export).recv();
+        disk.forget_device();
         self.cache.disks.remove(disk.export);
     }
 
@@ -302,7 +321,7 @@ impl Common {
                 continue;
             }
             let _one = lock(&disk.changing);
-            match disk.geometry.size() {
+            match disk.present_size() {
                 Ok(size) if size != disk.size() && size > 0 && !disk.is_leaving() => self.resize(&disk, size),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(disk = disk.name, %error, "its size cannot be told"),
@@ -336,7 +355,7 @@ impl Common {
     pub(crate) fn dismiss(&self, whose: impl Fn(Option<&Arc<Disk>>) -> bool, patience: Duration) {
         let begin = Instant::now();
         let mut clients = lock(&self.clients);
-        let chosen = |client: &&crate::server::Client| whose(client.disk.as_ref());
+        let chosen = |client: &&Client| whose(client.disk.as_ref());
         clients.values().filter(chosen).for_each(|client| client.stream.stop_reading());
         while clients.values().any(|client| chosen(&client)) {
             let pipes = clients.values().filter(chosen).all(|client| client.stream.is_deaf());

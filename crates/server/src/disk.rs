@@ -1,10 +1,12 @@
 //! A disk that is served: one export of the engines, and its device.
 
+use std::io;
 use std::mem;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 
-use nigh_backend::Geometry;
+use nigh_backend::{Extent, Geometry};
 use nigh_engine::{Export, Operation};
 use nigh_nbd::{BlockSizes, Features};
 
@@ -36,7 +38,8 @@ pub(crate) struct Disk {
     leaving: AtomicBool,
     /// Held by whoever closes or opens it in the engines.
     pub(crate) changing: Mutex<()>,
-    pub(crate) geometry: Arc<dyn Geometry>,
+    /// None once the device is gone: what is left of it would keep its file open.
+    geometry: RwLock<Option<Arc<dyn Geometry>>>,
     /// As the engines know it, in bytes.
     size: AtomicU64,
     syncs: Mutex<Syncs>,
@@ -81,7 +84,7 @@ impl Disk {
             leaving: AtomicBool::new(false),
             changing: Mutex::default(),
             settings: Mutex::new(settings),
-            geometry,
+            geometry: RwLock::new(Some(geometry)),
             size: AtomicU64::new(size),
             syncs: Mutex::default(),
             opening: Mutex::new(Opening::Open),
@@ -129,6 +132,27 @@ impl Disk {
 
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.leaving.store(leaving, Ordering::Release);
+    }
+
+    /// Asks the device.
+    fn ask<R>(&self, question: impl FnOnce(&dyn Geometry) -> io::Result<R>) -> io::Result<R> {
+        let geometry = self.geometry.read().expect(UNBROKEN);
+        question(geometry.as_deref().ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// The size of the device, which may differ from what the engines know.
+    pub(crate) fn present_size(&self) -> io::Result<u64> {
+        self.ask(|geometry| geometry.size())
+    }
+
+    /// As `Geometry::extents`.
+    pub(crate) fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+        self.ask(|geometry| geometry.extents(range, most))
+    }
+
+    /// The device is gone.
+    pub(crate) fn forget_device(&self) {
+        *self.geometry.write().expect(UNBROKEN) = None;
     }
 
     pub(crate) fn size(&self) -> u64 {

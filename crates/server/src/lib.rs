@@ -5,6 +5,7 @@
 mod admin;
 mod cache;
 mod connection;
+mod control;
 mod disk;
 mod http;
 mod job;
@@ -25,6 +26,7 @@ mod tls;
 pub use nigh_engine::WriteMode;
 
 pub use admin::{ChangeError, ExportError, Unwritten};
+pub use control::{Answer, Control, ControlClient, ControlError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, LatencySummary, Statistics};
 pub use options::{ExportOptions, OptionError};

@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::latency::Latencies;
 use crate::options::ExportOptions;
@@ -19,7 +19,7 @@ use crate::settings::BLOCK;
 use crate::sync::lock;
 
 /// A server at one moment. Counts are since its start.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Statistics {
     /// Version of this form.
     pub schema: u32,
@@ -54,7 +54,7 @@ pub struct Statistics {
 }
 
 /// An export at one moment. Blocks are counted once for each request that references them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExportStatistics {
     /// Its name.
     pub name: String,
@@ -113,7 +113,7 @@ pub struct ExportStatistics {
 }
 
 /// Latencies in µs, to a quarter of their size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many.
     pub count: u64,
@@ -123,6 +123,8 @@ pub struct LatencySummary {
     pub p99_us: u64,
     /// All but one in a thousand are below.
     pub p999_us: u64,
+    /// Below how many µs, and how many of them; without empty ones, ascending.
+    pub buckets: Vec<(u64, u64)>,
     #[serde(skip)]
     all: Latencies,
 }
@@ -130,7 +132,7 @@ pub struct LatencySummary {
 impl From<Latencies> for LatencySummary {
     fn from(all: Latencies) -> LatencySummary {
         let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| all.quantile_us(share));
-        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, all }
+        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, buckets: all.buckets(), all }
     }
 }
 

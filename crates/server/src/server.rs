@@ -1,7 +1,10 @@
 //! The server: its threads, their beginning and end.
 
 use std::collections::HashMap;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
@@ -15,6 +18,7 @@ use rustls::ServerConfig;
 use crate::admin::{ChangeError, ExportError, Unwritten};
 use crate::cache::{Cache, Work};
 use crate::connection::{self, Ended};
+use crate::control::{self, Reload};
 use crate::disk::{DISKS_MAX, Disk, Opening};
 use crate::http;
 use crate::listen::{Listen, ListenError, Listener};
@@ -78,6 +82,7 @@ pub(crate) struct Common {
     /// A client left.
     pub(crate) left: Condvar,
     pub(crate) accepted: AtomicU64,
+    pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,
 }
@@ -122,6 +127,7 @@ impl Server {
             clients: Mutex::default(),
             left: Condvar::new(),
             accepted: AtomicU64::new(0),
+            controllers: Mutex::default(),
             administration: Mutex::new(()),
         });
         let http = match metrics {
@@ -175,6 +181,18 @@ impl Server {
             self.let_in(listener)?;
         }
         Ok(count)
+    }
+
+    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
+    /// wrong.
+    pub fn control(
+        &mut self,
+        path: &Path,
+        reload: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<(), StartError> {
+        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false)?;
+        let reload: Reload = Arc::new(reload);
+        self.accept(listener, "control", move |common, socket| control::attend(common, socket, &reload))
     }
 
     fn has_tls(&self) -> bool {
@@ -275,6 +293,10 @@ impl Server {
         stopping.store(true, Ordering::Release);
         drop(changing);
         self.listeners.iter().for_each(|listener| listener.stop());
+        for stream in &*lock(&self.common.controllers) {
+            // Its client is gone already, if this fails.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         let disks = cache.disks.all();
         disks.iter().for_each(|disk| disk.throttle.set(0, 0));
         self.common.dismiss(|_| true, FAREWELL);
@@ -301,12 +323,17 @@ impl Server {
 
 /// Says no where `memory` bytes are more than the machine has.
 fn check_memory(memory: u64) -> Result<(), StartError> {
-    let system = rustix::system::sysinfo();
-    let there = system.totalram * u64::from(system.mem_unit);
+    let there = machine_memory();
     match memory > there {
         true => Err(StartError::Memory { asked: memory >> 20, there: there >> 20 }),
         false => Ok(()),
     }
+}
+
+/// Memory of the machine, in bytes.
+pub(crate) fn machine_memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram * u64::from(system.mem_unit)
 }
 
 /// Serves a client on a thread of its own.

@@ -1,7 +1,10 @@
 //! The administration of `nigh serve` as its users meet it: the real binary, encrypted, limited and changed while clients
 //! work.
 
+mod changes;
+mod control;
 mod tls;
+mod top;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
