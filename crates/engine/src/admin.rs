@@ -118,12 +118,13 @@ impl Engine {
         (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
     }
 
-    /// Takes back what `surplus_memory` gave.
-    pub fn return_memory(&mut self, frames: Exclusive) {
+    /// Takes back what `surplus_memory` gave, and goes on with requests that came to wait for it.
+    pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
         assert!(frames.belongs(&self.arena));
         let list = frames.frames().to_vec();
         drop(frames);
         list.into_iter().for_each(|frame| self.frames.put_idle(frame));
+        self.pump(now);
     }
 
     /// From now on, writes of `export` that are committed reach its device as `mode` says. What is dirty already stays so

@@ -433,11 +433,7 @@ impl Cache {
     fn return_surplus(&self, shard: u32, work: &mut Work) {
         while let Some(mut frames) = self.with(shard, work, |core, _| core.engine.surplus_memory(SURPLUS)) {
             nigh_backend::release_memory(&mut frames);
-            self.with(shard, work, |core, now| {
-                core.engine.return_memory(frames);
-                // They were missing meanwhile.
-                core.engine.poll(now);
-            });
+            self.with(shard, work, |core, now| core.engine.return_memory(now, frames));
         }
     }
 
