@@ -1,6 +1,7 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
 mod args;
+mod ctl;
 mod demo;
 mod devices;
 mod layout;
@@ -13,7 +14,9 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod table;
 mod timed;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -48,6 +51,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Completions { shell } => {
