@@ -13,7 +13,8 @@ use crate::run::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
     ("nigh-backend", &["nigh-engine"]),
-    ("nigh-bench", &[]),
+    ("nigh-bench", &["nigh-control", "nigh-policy"]),
+    ("nigh-control", &["nigh-policy"]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),

@@ -30,6 +30,13 @@ impl Links {
         (Links { links, slots }, lists)
     }
 
+    /// One more list of the family, empty.
+    pub fn list(&mut self) -> List {
+        let sentinel = self.links.len() as u32;
+        self.links.push(Link { next: sentinel, prev: sentinel });
+        List { sentinel, len: 0 }
+    }
+
     /// Loads the links of `slot` into the processor's cache.
     #[inline(always)]
     pub fn warm(&self, slot: Slot) {
