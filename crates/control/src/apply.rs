@@ -218,7 +218,9 @@ impl Control {
         } else {
             let block = |slot: &Slot| index.block(*slot);
             let inside = |slot: &Slot| block(slot).volume == file && (first..=last).contains(&block(slot).index);
-            self.blocks_of(tenant).into_iter().filter(inside).collect()
+            let mut slots: Vec<Slot> = self.blocks_of(tenant).into_iter().filter(inside).collect();
+            slots.sort_by_key(|slot| block(slot).index);
+            slots
         };
         for slot in slots {
             let in_list = self.config.foresight == Foresight::Full && self.position(slot) != NEVER;

@@ -12,7 +12,7 @@ pub enum Order {
     Lru,
     /// The block referenced last leaves first.
     Mru,
-    /// Any other policy of the registry, beyond the paper.
+    /// A policy of the registry, beyond the paper: one that is not bound to the size of a cache.
     Policy(Spec),
 }
 
@@ -133,6 +133,11 @@ pub enum Refusal {
     TooManyBlocks,
     /// The floor is above the ceiling, the ceiling is 0, or all floors together leave no block for others.
     BadBounds,
+    /// The policy works in a cache of one size only; a level grows and shrinks.
+    OneSize {
+        /// Its name.
+        policy: String,
+    },
     /// A policy cannot be made.
     Policy(nigh_policy::SpecError),
 }
@@ -154,6 +159,9 @@ impl fmt::Display for Refusal {
             Refusal::TooManyBlocks => write!(f, "a list predicts at most {} blocks", u32::MAX - 1),
             Refusal::BadBounds => {
                 write!(f, "a floor is at most the ceiling, a ceiling at least 1, all floors less than the cache")
+            }
+            Refusal::OneSize { policy } => {
+                write!(f, "policy '{policy}' needs a cache of one size: it cannot manage a priority level")
             }
             Refusal::Policy(error) => error.fmt(f),
         }

@@ -14,6 +14,7 @@ mod lru_sp;
 mod placeholders;
 mod pools;
 mod prefetch;
+pub mod sidecar;
 mod tenant;
 
 pub use config::{Allocation, Config, Foresight};

@@ -45,7 +45,7 @@ const POINTED: u16 = 4;
 const PLACEHOLDER: u16 = 8;
 /// The policy of a pool remembers it as a ghost.
 const REMEMBERED: u16 = 16;
-/// It is in another pool than that of its file until it is referenced.
+/// Its pool is not that of its file, until it is referenced.
 const TEMPORARY: u16 = 32;
 /// It was prefetched and not yet referenced.
 const AHEAD: u16 = 64;
@@ -231,11 +231,7 @@ impl Control {
         if let Some(pool) = levels.pool_of_priority(priority) {
             managed.pools.move_in(pool, slot, access, true);
         }
-        let known = &mut self.known[slot.index()];
-        known.flags |= MANAGED;
-        if levels.pool_of_file(access.block.volume) != levels.pool_of_priority(priority).unwrap_or(u32::MAX) {
-            known.flags |= TEMPORARY;
-        }
+        self.known[slot.index()].flags |= TEMPORARY;
     }
 
     pub(crate) fn owner_is(&self, slot: Slot, tenant: u16) -> bool {

@@ -9,6 +9,11 @@ use crate::directive::{Limits, Order, Refusal};
 
 const NONE: u32 = u32::MAX;
 
+/// Policies that divide a cache of one size into parts and give up a block only when it is full. A pool is never full: it
+/// grows and shrinks with what LRU-SP gives its tenant.
+const ONE_SIZE: &[&str] =
+    &["2q", "arc", "car", "clock-pro", "eelru", "fbr", "lirs", "s3-fifo", "w-tinylfu"];
+
 /// The blocks of one priority of one tenant.
 struct Pool {
     priority: i32,
@@ -102,6 +107,9 @@ impl Pools {
         access: &dyn Fn(Slot) -> Access,
     ) -> Result<(), Refusal> {
         let mut policy = match &order {
+            Order::Policy(spec) if ONE_SIZE.contains(&spec.name()) => {
+                return Err(Refusal::OneSize { policy: spec.name().to_owned() });
+            }
             Order::Policy(spec) => Some(build(spec, &self.setup)?),
             Order::Lru | Order::Mru => None,
         };

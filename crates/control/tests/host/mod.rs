@@ -11,30 +11,30 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 /// Blocks of a file.
-pub const FILE: u64 = 8;
+pub(crate) const FILE: u64 = 8;
 /// Blocks of a tenant that `block` numbers.
-pub const OWN: u64 = 1000;
+pub(crate) const OWN: u64 = 1000;
 
 /// A block by one number: tenants have `OWN` blocks each, files `FILE` of these. The same file has the same number.
-pub fn block(number: u64) -> Block {
+pub(crate) fn block(number: u64) -> Block {
     Block { volume: file_of(number), index: number % FILE }
 }
 
-pub fn file_of(number: u64) -> u32 {
+pub(crate) fn file_of(number: u64) -> u32 {
     (number / FILE) as u32
 }
 
-pub fn number(block: Block) -> u64 {
+pub(crate) fn number(block: Block) -> u64 {
     u64::from(block.volume) * FILE + block.index
 }
 
 #[derive(Default)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     slots: HashMap<Block, Slot>,
     blocks: HashMap<Slot, Block>,
-    pub resident: HashMap<Block, Slot>,
+    pub(crate) resident: HashMap<Block, Slot>,
     /// Files whose number is odd lie on a second device.
-    pub two_devices: bool,
+    pub(crate) two_devices: bool,
 }
 
 impl Index for Blocks {
@@ -55,38 +55,38 @@ impl Index for Blocks {
     }
 }
 
-pub struct Host {
-    pub control: Control,
-    pub blocks: Blocks,
+pub(crate) struct Host {
+    pub(crate) control: Control,
+    pub(crate) blocks: Blocks,
     free: Vec<Slot>,
     capacity: usize,
     tick: u64,
-    pub checked: bool,
+    pub(crate) checked: bool,
 }
 
 impl Host {
-    pub fn new(capacity: u32, ghosts: u32, config: Config) -> Host {
+    pub(crate) fn new(capacity: u32, ghosts: u32, config: Config) -> Host {
         let slots = capacity + ghosts + 1;
         let control = Control::new(&Setup { capacity, slots, ghosts, future: None }, config);
         let free = (0..slots).map(Slot).collect();
         Host { control, blocks: Blocks::default(), free, capacity: capacity as usize, tick: 0, checked: true }
     }
 
-    pub fn apply(&mut self, tenant: u32, directive: Directive) -> Result<(), Refusal> {
+    pub(crate) fn apply(&mut self, tenant: u32, directive: Directive) -> Result<(), Refusal> {
         let done = self.control.apply(Tenant(tenant), &directive, 1, &self.blocks);
         self.check();
         done
     }
 
-    pub fn is_resident(&self, block: Block) -> bool {
+    pub(crate) fn is_resident(&self, block: Block) -> bool {
         self.blocks.resident.contains_key(&block)
     }
 
-    pub fn access(&mut self, tenant: u32, block: Block) -> Outcome {
+    pub(crate) fn access(&mut self, tenant: u32, block: Block) -> Outcome {
         self.reference(tenant, block, Kind::Read)
     }
 
-    pub fn reference(&mut self, tenant: u32, block: Block, kind: Kind) -> Outcome {
+    pub(crate) fn reference(&mut self, tenant: u32, block: Block, kind: Kind) -> Outcome {
         let access = Access { block, tenant: Tenant(tenant), stream: Stream(0), kind, tick: self.tick };
         self.tick += 1;
         if let Some(&slot) = self.blocks.resident.get(&block) {
@@ -120,7 +120,7 @@ impl Host {
     }
 
     /// Invalidates `block`, resident or ghost.
-    pub fn remove(&mut self, block: Block) {
+    pub(crate) fn remove(&mut self, block: Block) {
         self.drain();
         if let Some(&slot) = self.blocks.slots.get(&block) {
             self.control.remove(slot);
@@ -144,12 +144,12 @@ impl Host {
     }
 
     /// Blocks known, resident or ghosts.
-    pub fn known(&mut self) -> usize {
+    pub(crate) fn known(&mut self) -> usize {
         self.drain();
         self.blocks.slots.len()
     }
 
-    pub fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         if self.checked {
             self.drain();
             self.control.check();
@@ -159,13 +159,13 @@ impl Host {
     }
 }
 
-pub fn random(seed: u64) -> Random {
+pub(crate) fn random(seed: u64) -> Random {
     Random::seed_from_u64(seed)
 }
 
 /// `length` references of `tenants` tenants, each with its own random mix of patterns over `blocks` blocks of its own.
 /// Every reference is a tenant and a number for [`block`].
-pub fn references(seed: u64, tenants: u32, blocks: u64, length: usize) -> Vec<(u32, u64)> {
+pub(crate) fn references(seed: u64, tenants: u32, blocks: u64, length: usize) -> Vec<(u32, u64)> {
     let mut random = random(seed);
     let mut own: Vec<_> = (0..tenants)
         .map(|tenant| nigh_testkit::workload::mixed(seed * 31 + u64::from(tenant), blocks, length).into_iter())

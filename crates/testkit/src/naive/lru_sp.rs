@@ -1,7 +1,7 @@
 //! LRU-SP (ACFS, 3.2) as vectors, with managers as 4.2.1 describes them; and what is left of it without swapping or
 //! without placeholders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
 
@@ -155,6 +155,8 @@ pub struct Levels {
     priorities: BTreeMap<u32, i32>,
     mru: BTreeMap<i32, bool>,
     lists: BTreeMap<i32, Vec<u64>>,
+    /// Blocks whose priority is a temporary one.
+    temporary: BTreeSet<u64>,
     file_of: Option<fn(u64) -> u32>,
 }
 
@@ -172,14 +174,9 @@ impl Levels {
         self.priorities.get(&self.file(block)).copied().unwrap_or(0)
     }
 
-    fn remove(&mut self, block: u64) -> Option<i32> {
-        for (&priority, list) in &mut self.lists {
-            if let Some(at) = list.iter().position(|&other| other == block) {
-                list.remove(at);
-                return Some(priority);
-            }
-        }
-        None
+    fn remove(&mut self, block: u64) -> bool {
+        self.temporary.remove(&block);
+        self.lists.values_mut().any(|list| crate::naive::take(list, block))
     }
 
     /// "Blocks moving into a list are put at the end that causes them to be replaced later."
@@ -200,9 +197,9 @@ impl Levels {
         if before == priority {
             return;
         }
-        let staying = self.lists.get(&before).cloned().unwrap_or_default();
-        let mut moving: Vec<u64> =
-            order.iter().copied().filter(|&block| self.file(block) == file && staying.contains(&block)).collect();
+        let own: Vec<u64> = self.lists.values().flatten().copied().collect();
+        let moves = |block: &u64| self.file(*block) == file && own.contains(block) && !self.temporary.contains(block);
+        let mut moving: Vec<u64> = order.iter().copied().filter(moves).collect();
         if !self.mru.get(&priority).copied().unwrap_or(false) {
             moving.reverse();
         }
@@ -214,8 +211,9 @@ impl Levels {
 
     /// `set_temppri` for one block.
     pub fn set_temporary(&mut self, block: u64, priority: i32) {
-        if self.remove(block).is_some() {
+        if self.remove(block) {
             self.move_in(priority, block);
+            self.temporary.insert(block);
         }
     }
 }
