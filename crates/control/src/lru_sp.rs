@@ -7,6 +7,8 @@
 //! Deviations:
 //! * 3.2 replaces the block that a placeholder points to; 4.2.1 makes it the candidate that the tenant may overrule.
 //!   This is 3.2.
+//! * For a prefetch it is 4.2.1's way. That a block is fetched before another is referenced does not tell which of them is
+//!   referenced first, so nobody was wrong, and to replace the other would do harm (rule 3); but the owner pays.
 //! * When that block is replaced, other placeholders that point to it are deleted. 3.2 does not say what becomes of them.
 //! * A block that a second tenant references is owned by nobody until it leaves. A block of a tenant that is gone is
 //!   owned by whoever references it next.
@@ -457,23 +459,28 @@ impl Control {
 
     fn decide(&mut self, incoming: Slot, access: &Access) -> Slot {
         let tenant = access.tenant.0;
+        let mut mistaken = None;
         if self.known[incoming.index()].flags & PLACEHOLDER != 0 {
-            // (2): the block that the placeholder points to is replaced.
             let target = self.managed().placeholders.target(incoming);
-            let owner = self.known[target.index()].owner;
+            let Known { owner, flags, .. } = self.known[target.index()];
             self.delete_placeholder(incoming);
-            if let Some(share) = self.shares.get_mut(owner as usize) {
-                share.statistics.mistakes += 1;
+            let gives = !self.is_protected(owner, tenant);
+            if access.kind != Kind::Prefetch || flags & MANAGED == 0 {
+                if let Some(share) = self.shares.get_mut(owner as usize) {
+                    share.statistics.mistakes += 1;
+                }
+                if gives {
+                    // (2): the block that the placeholder points to is replaced.
+                    return self.replace(target);
+                }
             }
-            if !self.is_protected(owner, tenant) {
-                return self.replace(target);
-            }
+            mistaken = Some(target).filter(|_| gives);
         }
         let own = self.size(access.tenant);
         if self.most(tenant).is_some_and(|most| own >= most) && own > 0 {
             return self.give_up(tenant as u16, incoming, access);
         }
-        let candidate = self.candidate(tenant);
+        let candidate = mistaken.unwrap_or_else(|| self.candidate(tenant));
         let owner = self.known[candidate.index()].owner;
         if self.config.allocation == Allocation::Static && owner != NOBODY {
             // Shares have become smaller, or a ceiling is below them: who is furthest above gives up a block.
