@@ -48,8 +48,8 @@ impl Control {
         }
     }
 
-    /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have. Blocks above a new
-    /// ceiling leave as the tenant misses.
+    /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
+    /// Blocks above a new ceiling leave as anyone misses.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         let others: u64 = self.shares.iter().map(|share| u64::from(share.floor)).sum();

@@ -14,7 +14,8 @@
 //!   owned by whoever references it next.
 //! * A false prefetch that the list has passed goes to the end of the LRU list without an owner, so that it is the next
 //!   to be replaced; 3.2 flushes it at once, which would leave a frame empty.
-//! * Floors and ceilings are not the paper's. A block that reaches the end while its owner has no more than its floor is
+//! * Floors and ceilings are not the paper's. A tenant at its ceiling gives up a block of its own choice, and one above it
+//!   does whoever misses. A block that reaches the end while its owner has no more than its floor is
 //!   set aside (`Share::kept`) until the owner has more, so that a decision stays O(1) whatever the floors.
 
 mod check;
@@ -88,6 +89,8 @@ pub struct Control {
     present: u32,
     /// Tenants with kept blocks.
     keeping: Vec<u16>,
+    /// Tenants above their ceiling.
+    above: Vec<u16>,
     /// By number.
     pub(crate) shares: Vec<Share>,
     pub(crate) managed: Option<Box<Managed>>,
@@ -112,6 +115,7 @@ impl Control {
             kept: 0,
             present: 0,
             keeping: Vec::new(),
+            above: Vec::new(),
             shares: Vec::new(),
             managed: None,
             forgotten: Vec::new(),
@@ -150,6 +154,8 @@ impl Control {
     /// Looks again at whether any floor, ceiling or static share is to be minded.
     pub(crate) fn see_bounds(&mut self) {
         let bounded = self.shares.iter().any(|share| share.floor > 0 || share.ceiling > 0);
+        let is_above = |share: &Share| share.ceiling > 0 && share.size > share.ceiling;
+        self.above = (0..).zip(&self.shares).filter(|(_, share)| is_above(share)).map(|(tenant, _)| tenant).collect();
         self.plain = self.config.allocation != Allocation::Static && !bounded && self.keeping.is_empty();
     }
 
@@ -424,6 +430,9 @@ impl Control {
             share.size -= 1;
             share.statistics.wasted += u64::from(wasted);
             self.present -= u32::from(share.size == 0);
+            if share.size == share.ceiling && share.ceiling > 0 {
+                self.above.retain(|&above| above != owner);
+            }
         }
     }
 
@@ -475,6 +484,9 @@ impl Control {
                 }
             }
             mistaken = Some(target).filter(|_| gives);
+        }
+        if let Some(&above) = self.above.first() {
+            return self.give_up(above, incoming, access);
         }
         let own = self.size(access.tenant);
         if self.most(tenant).is_some_and(|most| own >= most) && own > 0 {
@@ -576,6 +588,9 @@ impl Control {
         self.known[slot.index()].owner = tenant;
         let share = &mut self.shares[tenant as usize];
         self.present += u32::from(share.size == 0);
+        if share.size == share.ceiling && share.ceiling > 0 {
+            self.above.push(tenant);
+        }
         share.size += 1;
     }
 

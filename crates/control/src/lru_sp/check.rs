@@ -27,6 +27,10 @@ impl Control {
         for (tenant, share) in self.shares.iter().enumerate() {
             self.recount_tenant(tenant as u16, share, &listed);
         }
+        let is_above = |share: &Share| share.ceiling > 0 && share.size > share.ceiling;
+        for (tenant, share) in self.shares.iter().enumerate() {
+            assert_eq!(is_above(share), self.above.contains(&(tenant as u16)), "tenant {tenant} is above its ceiling");
+        }
         let present = self.shares.iter().filter(|share| share.size > 0).count();
         assert_eq!(self.present as usize, present, "the number of tenants with blocks is wrong");
 
