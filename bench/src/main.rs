@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod growth;
+mod lru_sp;
 mod measure;
 mod memory;
 mod replay;
@@ -33,6 +34,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
+    LruSp {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
 }
@@ -41,6 +48,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
     }
 }

@@ -62,7 +62,7 @@ impl Control {
             self.manage(owner);
         }
         let share = &mut self.shares[owner as usize];
-        (share.floor, share.ceiling) = (floor, ceiling);
+        (share.floor, share.ceiling) = (floor, if ceiling > 0 { ceiling } else { u32::MAX });
         self.see_bounds();
         Ok(())
     }

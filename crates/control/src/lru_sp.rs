@@ -21,7 +21,6 @@
 mod check;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::prefetch::prefetch;
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
 
 use crate::access_list::NEVER;
@@ -58,8 +57,6 @@ const KEPT: u16 = 128;
 /// What every reference needs to know of a slot.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// The low half of the tick of its last reference.
-    last: u32,
     owner: u16,
     flags: u16,
 }
@@ -70,6 +67,9 @@ pub(crate) struct Managed {
     pub(crate) placeholders: Placeholders,
     /// By slot, where it comes next in the list of its owner, or `NEVER`.
     pub(crate) position: Vec<u32>,
+    /// By slot of a managed block, the low half of the tick of its last reference. Blocks that a tenant has when it first
+    /// says something count as referenced then.
+    last: Vec<u32>,
 }
 
 /// Resident blocks of tenants: who gives up which, and what tenants said about it.
@@ -79,8 +79,7 @@ pub(crate) struct Managed {
 ///
 /// [`Limits::tenants`]: crate::Limits::tenants
 pub struct Control {
-    known: Vec<Known>,
-    links: Links,
+    links: Links<Known>,
     /// Resident blocks but those kept, the most recently used first, with 3.2's modifications.
     lru: List,
     /// Blocks kept for the floors of all tenants.
@@ -107,9 +106,8 @@ impl Control {
     /// For the cache described by `setup`. `setup.ghosts` bounds the placeholders and what policies of the registry
     /// remember; with fewer ghosts than blocks LRU-SP protects tenants from foolish ones less than it could.
     pub fn new(setup: &Setup, config: Config) -> Control {
-        let (links, [lru]) = Links::new(setup.slots);
+        let (links, [lru]) = Links::with_own(setup.slots);
         Control {
-            known: vec![Known::default(); setup.slots as usize],
             links,
             lru,
             kept: 0,
@@ -153,8 +151,8 @@ impl Control {
 
     /// Looks again at whether any floor, ceiling or static share is to be minded.
     pub(crate) fn see_bounds(&mut self) {
-        let bounded = self.shares.iter().any(|share| share.floor > 0 || share.ceiling > 0);
-        let is_above = |share: &Share| share.ceiling > 0 && share.size > share.ceiling;
+        let bounded = self.shares.iter().any(|share| share.floor > 0 || share.ceiling < u32::MAX);
+        let is_above = |share: &Share| share.size > share.ceiling;
         self.above = (0..).zip(&self.shares).filter(|(_, share)| is_above(share)).map(|(tenant, _)| tenant).collect();
         self.plain = self.config.allocation != Allocation::Static && !bounded && self.keeping.is_empty();
     }
@@ -167,6 +165,7 @@ impl Control {
                 pools: Pools::new(setup, setup.ghosts - placeholders, &config.limits),
                 placeholders: Placeholders::new(setup.slots, placeholders),
                 position: vec![NEVER; setup.slots as usize],
+                last: vec![0; setup.slots as usize],
             })
         })
     }
@@ -176,7 +175,7 @@ impl Control {
         let kept = self.shares.get(tenant as usize).and_then(|share| share.kept.as_ref());
         let kept = kept.into_iter().flat_map(|kept| kept.iter(&self.links));
         let all = self.lru.iter(&self.links).chain(kept);
-        all.filter(|slot| self.known[slot.index()].owner == tenant).collect()
+        all.filter(|slot| self.links.own(*slot).owner == tenant).collect()
     }
 
     /// Gives `tenant` priority levels, its blocks all at priority 0.
@@ -202,16 +201,19 @@ impl Control {
         let (Some(managed), Some(levels)) = (&mut self.managed, &self.shares[tenant as usize].levels) else { return };
         let pool = levels.pool_of_file(file);
         match how {
-            Enter::Referenced => managed.pools.insert(pool, slot, access),
+            Enter::Referenced => {
+                managed.last[slot.index()] = access.tick as u32;
+                managed.pools.insert(pool, slot, access);
+            }
             Enter::Later => managed.pools.move_in(pool, slot, access, true),
             Enter::First => managed.pools.move_in(pool, slot, access, false),
         }
-        self.known[slot.index()].flags |= MANAGED;
+        self.links.own_mut(slot).flags |= MANAGED;
     }
 
     /// Takes `slot` out of whichever pool it is in, if it is in one.
     pub(crate) fn leave_pool(&mut self, slot: Slot) {
-        let Some(managed) = self.managed.as_mut().filter(|_| self.known[slot.index()].flags & MANAGED != 0) else {
+        let Some(managed) = self.managed.as_mut().filter(|_| self.links.own(slot).flags & MANAGED != 0) else {
             return;
         };
         if let Some(pool) = managed.pools.pool(slot) {
@@ -222,7 +224,7 @@ impl Control {
 
     /// `slot` left `pool`; if it was there for a while only, that is over.
     fn end_temporary(&mut self, slot: Slot, pool: u32) {
-        let Known { owner, flags, .. } = &mut self.known[slot.index()];
+        let Known { owner, flags, .. } = self.links.own_mut(slot);
         if *flags & TEMPORARY == 0 {
             return;
         }
@@ -239,16 +241,16 @@ impl Control {
         if let Some(pool) = levels.pool_of_priority(priority) {
             managed.pools.move_in(pool, slot, access, true);
         }
-        self.known[slot.index()].flags |= TEMPORARY;
+        self.links.own_mut(slot).flags |= TEMPORARY;
     }
 
     pub(crate) fn owner_is(&self, slot: Slot, tenant: u16) -> bool {
-        let Known { owner, flags, .. } = self.known[slot.index()];
+        let Known { owner, flags, .. } = *self.links.own(slot);
         owner == tenant && flags & RESIDENT != 0
     }
 
     pub(crate) fn is_temporary(&self, slot: Slot) -> bool {
-        self.known[slot.index()].flags & TEMPORARY != 0
+        self.links.own(slot).flags & TEMPORARY != 0
     }
 
     /// Where `slot` comes next in its owner's list.
@@ -272,14 +274,14 @@ impl Control {
 
     /// Takes `slot` from its owner: out of pools, list and size.
     fn disown(&mut self, slot: Slot) {
-        let Known { owner, flags, .. } = self.known[slot.index()];
+        let Known { owner, flags, .. } = *self.links.own(slot);
         if flags & MANAGED != 0 {
             self.leave_pool(slot);
             self.leave_list(slot, owner);
-            self.known[slot.index()].flags &= !MANAGED;
+            self.links.own_mut(slot).flags &= !MANAGED;
         }
         self.shrink(owner, flags & AHEAD != 0);
-        self.known[slot.index()].flags &= !AHEAD;
+        self.links.own_mut(slot).flags &= !AHEAD;
     }
 
     fn leave_list(&mut self, slot: Slot, owner: u16) {
@@ -293,12 +295,12 @@ impl Control {
     }
 
     fn unlink(&mut self, slot: Slot) {
-        let Known { owner, flags, .. } = self.known[slot.index()];
+        let Known { owner, flags, .. } = *self.links.own(slot);
         if flags & KEPT == 0 {
             self.lru.unlink(&mut self.links, slot);
             return;
         }
-        self.known[slot.index()].flags &= !KEPT;
+        self.links.own_mut(slot).flags &= !KEPT;
         self.kept -= 1;
         let kept = self.shares[owner as usize].kept.as_mut().expect("a kept block is in the list of its owner");
         kept.unlink(&mut self.links, slot);
@@ -310,34 +312,34 @@ impl Control {
 
     /// Deletes the placeholders that point to `slot`.
     fn release(&mut self, slot: Slot) {
-        if self.known[slot.index()].flags & POINTED == 0 {
+        if self.links.own(slot).flags & POINTED == 0 {
             return;
         }
-        self.known[slot.index()].flags &= !POINTED;
+        self.links.own_mut(slot).flags &= !POINTED;
         while let Some(ghost) = self.managed.as_mut().and_then(|managed| managed.placeholders.pop(slot)) {
             self.lose_placeholder(ghost);
         }
     }
 
     fn lose_placeholder(&mut self, ghost: Slot) {
-        self.known[ghost.index()].flags &= !PLACEHOLDER;
-        if self.known[ghost.index()].flags == 0 {
+        self.links.own_mut(ghost).flags &= !PLACEHOLDER;
+        if self.links.own_mut(ghost).flags == 0 {
             self.forgotten.push(ghost);
         }
     }
 
     /// Deletes the placeholder of `ghost`.
     fn delete_placeholder(&mut self, ghost: Slot) {
-        self.known[ghost.index()].flags &= !PLACEHOLDER;
+        self.links.own_mut(ghost).flags &= !PLACEHOLDER;
         if let Some(target) = self.managed.as_mut().and_then(|managed| managed.placeholders.remove(ghost)) {
-            self.known[target.index()].flags &= !POINTED;
+            self.links.own_mut(target).flags &= !POINTED;
         }
     }
 
     /// `victim`, which is in no list and no pool any more, is not resident.
     fn depart(&mut self, victim: Slot) {
         self.release(victim);
-        let known = &mut self.known[victim.index()];
+        let known = self.links.own_mut(victim);
         known.flags &= PLACEHOLDER | REMEMBERED;
         if known.flags == 0 {
             self.forgotten.push(victim);
@@ -366,12 +368,12 @@ impl Control {
         }
         loop {
             let end = self.lru.back(&self.links).expect("floors leave a block of a full cache to give up");
-            let owner = self.known[end.index()].owner;
+            let owner = self.links.own(end).owner;
             if self.plain || !self.is_protected(owner, tenant) {
                 return end;
             }
             self.lru.unlink(&mut self.links, end);
-            self.known[end.index()].flags |= KEPT;
+            self.links.own_mut(end).flags |= KEPT;
             self.kept += 1;
             let kept = self.shares[owner as usize].kept.get_or_insert_with(|| self.links.list());
             if kept.is_empty() {
@@ -394,7 +396,7 @@ impl Control {
         let slot = match lowest {
             Some(pool) => {
                 let (slot, remembered) = managed.pools.evict(pool, incoming, access);
-                self.known[slot.index()].flags |= if remembered { REMEMBERED } else { 0 };
+                self.links.own_mut(slot).flags |= if remembered { REMEMBERED } else { 0 };
                 self.end_temporary(slot, pool);
                 slot
             }
@@ -407,7 +409,7 @@ impl Control {
             self.answer(incoming, access);
         }
         self.leave_list(slot, owner);
-        let known = &mut self.known[slot.index()];
+        let known = self.links.own_mut(slot);
         let ahead = known.flags & AHEAD != 0;
         known.flags &= !(MANAGED | AHEAD);
         self.shrink(owner, ahead);
@@ -419,20 +421,32 @@ impl Control {
         if let Some(managed) = &mut self.managed {
             managed.pools.answer(incoming, access);
             if managed.pools.pool(incoming).is_none() {
-                self.known[incoming.index()].flags &= !REMEMBERED;
+                self.links.own_mut(incoming).flags &= !REMEMBERED;
             }
         }
     }
 
     /// `owner` has one block less, which was `wasted` if it was prefetched in vain.
+    #[inline(always)]
     fn shrink(&mut self, owner: u16, wasted: bool) {
         if let Some(share) = self.shares.get_mut(owner as usize) {
             share.size -= 1;
             share.statistics.wasted += u64::from(wasted);
-            self.present -= u32::from(share.size == 0);
-            if share.size == share.ceiling && share.ceiling > 0 {
-                self.above.retain(|&above| above != owner);
+            if share.size == 0 || share.size == share.ceiling {
+                self.see_size(owner);
             }
+        }
+    }
+
+    /// `owner` has no block any more, or its first; or it came to its ceiling from above, or above it.
+    #[cold]
+    #[inline(never)]
+    fn see_size(&mut self, owner: u16) {
+        self.present = self.shares.iter().filter(|share| share.size > 0).count() as u32;
+        let Share { size, ceiling, .. } = self.shares[owner as usize];
+        self.above.retain(|&above| above != owner);
+        if size > ceiling {
+            self.above.push(owner);
         }
     }
 
@@ -446,9 +460,9 @@ impl Control {
 
     /// The most blocks that `tenant` may have, where that is bounded.
     fn most(&self, tenant: u32) -> Option<u32> {
-        let ceiling = self.shares.get(tenant as usize).map_or(0, |share| share.ceiling);
+        let ceiling = self.shares.get(tenant as usize).map_or(u32::MAX, |share| share.ceiling);
         match self.config.allocation {
-            _ if ceiling > 0 => Some(ceiling),
+            _ if ceiling < u32::MAX => Some(ceiling),
             Allocation::Static => {
                 let newcomer = u32::from(self.size(Tenant(tenant)) == 0);
                 Some((self.setup.capacity / (self.present + newcomer).max(1)).max(1))
@@ -469,9 +483,9 @@ impl Control {
     fn decide(&mut self, incoming: Slot, access: &Access) -> Slot {
         let tenant = access.tenant.0;
         let mut mistaken = None;
-        if self.known[incoming.index()].flags & PLACEHOLDER != 0 {
+        if self.links.own(incoming).flags & PLACEHOLDER != 0 {
             let target = self.managed().placeholders.target(incoming);
-            let Known { owner, flags, .. } = self.known[target.index()];
+            let Known { owner, flags, .. } = *self.links.own(target);
             self.delete_placeholder(incoming);
             let gives = !self.is_protected(owner, tenant);
             if access.kind != Kind::Prefetch || flags & MANAGED == 0 {
@@ -493,7 +507,7 @@ impl Control {
             return self.give_up(tenant as u16, incoming, access);
         }
         let candidate = mistaken.unwrap_or_else(|| self.candidate(tenant));
-        let owner = self.known[candidate.index()].owner;
+        let owner = self.links.own(candidate).owner;
         if self.config.allocation == Allocation::Static && owner != NOBODY {
             // Shares have become smaller, or a ceiling is below them: who is furthest above gives up a block.
             let owners = (0..self.shares.len()).filter(|&owner| self.shares[owner].size > 0);
@@ -501,7 +515,7 @@ impl Control {
             let owner = owners.max_by_key(above).expect("blocks of a full cache have owners");
             return self.give_up(owner as u16, incoming, access);
         }
-        if self.config.allocation == Allocation::Global || self.known[candidate.index()].flags & MANAGED == 0 {
+        if self.config.allocation == Allocation::Global || self.links.own(candidate).flags & MANAGED == 0 {
             return self.replace(candidate);
         }
         let victim = self.choose(owner, incoming, access);
@@ -519,26 +533,26 @@ impl Control {
     /// placeholder. Those that pointed to the victim point to the candidate then.
     fn swap(&mut self, candidate: Slot, victim: Slot) {
         self.unlink(candidate);
-        let owner = self.known[victim.index()].owner;
-        if self.known[victim.index()].flags & KEPT == 0 {
+        let owner = self.links.own(victim).owner;
+        if self.links.own(victim).flags & KEPT == 0 {
             self.lru.insert_before(&mut self.links, candidate, victim);
         } else {
             let kept = self.shares[owner as usize].kept.as_mut().expect("a kept block is in the list of its owner");
             kept.insert_before(&mut self.links, candidate, victim);
-            self.known[candidate.index()].flags |= KEPT;
+            self.links.own_mut(candidate).flags |= KEPT;
             self.kept += 1;
         }
         self.unlink(victim);
         let now = self.tick;
-        let last = now.wrapping_sub(u64::from((now as u32).wrapping_sub(self.known[victim.index()].last)));
         let managed = self.managed();
+        let last = now.wrapping_sub(u64::from((now as u32).wrapping_sub(managed.last[victim.index()])));
         managed.placeholders.redirect(victim, candidate);
         let over = managed.placeholders.add(victim, candidate, last);
-        self.known[victim.index()].flags = self.known[victim.index()].flags & !POINTED | PLACEHOLDER;
-        self.known[candidate.index()].flags |= POINTED;
+        self.links.own_mut(victim).flags = self.links.own(victim).flags & !POINTED | PLACEHOLDER;
+        self.links.own_mut(candidate).flags |= POINTED;
         if let Some(over) = over {
             self.delete_placeholder(over);
-            if over != victim && self.known[over.index()].flags == 0 {
+            if over != victim && self.links.own_mut(over).flags == 0 {
                 self.forgotten.push(over);
             }
         }
@@ -557,7 +571,7 @@ impl Control {
         self.release(slot);
         self.unlink(slot);
         self.lru.push_front(&mut self.links, slot);
-        let owner = self.known[slot.index()].owner;
+        let owner = self.links.own(slot).owner;
         if demand && owner == NOBODY {
             self.own(slot, tenant);
             self.settle(slot, tenant, access, true);
@@ -566,10 +580,10 @@ impl Control {
         }
         if demand && owner != tenant && owner != SHARED && self.config.allocation != Allocation::Static {
             self.disown(slot);
-            self.known[slot.index()].owner = SHARED;
+            self.links.own_mut(slot).owner = SHARED;
         }
-        if demand && self.known[slot.index()].flags & AHEAD != 0 {
-            self.known[slot.index()].flags &= !AHEAD;
+        if demand && self.links.own(slot).flags & AHEAD != 0 {
+            self.links.own_mut(slot).flags &= !AHEAD;
             if let Some(share) = self.shares.get_mut(owner as usize) {
                 share.statistics.used += 1;
             }
@@ -577,21 +591,21 @@ impl Control {
         if demand {
             self.follow(tenant, access, true);
         }
-        let owner = self.known[slot.index()].owner;
-        if self.known[slot.index()].flags & MANAGED != 0 {
+        let owner = self.links.own(slot).owner;
+        if self.links.own(slot).flags & MANAGED != 0 {
             self.arrange(slot, owner, access);
         }
         self.collect();
     }
 
+    #[inline(always)]
     fn own(&mut self, slot: Slot, tenant: u16) {
-        self.known[slot.index()].owner = tenant;
+        self.links.own_mut(slot).owner = tenant;
         let share = &mut self.shares[tenant as usize];
-        self.present += u32::from(share.size == 0);
-        if share.size == share.ceiling && share.ceiling > 0 {
-            self.above.push(tenant);
-        }
         share.size += 1;
+        if share.size == 1 || share.size - 1 == share.ceiling {
+            self.see_size(tenant);
+        }
     }
 
     /// Gives `slot`, which `tenant` owns since this reference, its place, and follows the reference.
@@ -600,7 +614,7 @@ impl Control {
         let pool = levels.map(|levels| levels.pool_of_file(access.block.volume));
         if let Some(managed) = &mut self.managed {
             managed.pools.incoming(pool, slot, access);
-            self.known[slot.index()].flags &= !REMEMBERED;
+            self.links.own_mut(slot).flags &= !REMEMBERED;
         }
         if pool.is_none() {
             return;
@@ -629,7 +643,9 @@ impl Control {
     fn arrange(&mut self, slot: Slot, owner: u16, access: &Access) {
         let share = &self.shares[owner as usize];
         let position = share.prediction.as_ref().map_or(NEVER, |list| list.prefetch.next(access.block));
-        let in_pool = self.managed().pools.pool(slot).is_some();
+        let managed = self.managed();
+        managed.last[slot.index()] = access.tick as u32;
+        let in_pool = managed.pools.pool(slot).is_some();
         if position != self.position(slot) {
             self.set_position(slot, owner, position);
         }
@@ -637,7 +653,7 @@ impl Control {
             if in_pool {
                 self.leave_pool(slot);
             }
-        } else if in_pool && self.known[slot.index()].flags & TEMPORARY == 0 {
+        } else if in_pool && self.links.own(slot).flags & TEMPORARY == 0 {
             self.managed().pools.hit(slot, access);
         } else {
             if in_pool {
@@ -682,7 +698,7 @@ impl Control {
         if next != NEVER {
             return;
         }
-        if self.known[slot.index()].flags & AHEAD != 0 {
+        if self.links.own(slot).flags & AHEAD != 0 {
             self.flush(slot);
             return;
         }
@@ -697,7 +713,7 @@ impl Control {
         self.disown(slot);
         self.unlink(slot);
         self.lru.push_back(&mut self.links, slot);
-        self.known[slot.index()].owner = NOBODY;
+        self.links.own_mut(slot).owner = NOBODY;
     }
 
     /// Forgets the list of `tenant`. Its blocks go to their pools, what was prefetched in vain is flushed.
@@ -705,7 +721,7 @@ impl Control {
         let Some(prediction) = self.shares[tenant as usize].prediction.take() else { return };
         for (&position, &slot) in prediction.coming.iter().rev() {
             self.set_position(slot, tenant, NEVER);
-            if self.known[slot.index()].flags & AHEAD != 0 {
+            if self.links.own(slot).flags & AHEAD != 0 {
                 self.flush(slot);
                 continue;
             }
@@ -726,13 +742,12 @@ impl Control {
             self.admit(tenant);
         }
         let tenant = tenant as u16;
-        if self.known[slot.index()].flags & PLACEHOLDER != 0 {
+        if self.links.own(slot).flags & PLACEHOLDER != 0 {
             self.delete_placeholder(slot);
         }
         self.own(slot, tenant);
         self.lru.push_front(&mut self.links, slot);
-        let known = &mut self.known[slot.index()];
-        known.last = access.tick as u32;
+        let known = self.links.own_mut(slot);
         known.flags |= RESIDENT;
         if access.kind == Kind::Prefetch {
             known.flags |= AHEAD;
@@ -746,7 +761,7 @@ impl Control {
     pub(crate) fn collect(&mut self) {
         let Some(managed) = &mut self.managed else { return };
         while let Some(slot) = managed.pools.take_gone() {
-            let known = &mut self.known[slot.index()];
+            let known = self.links.own_mut(slot);
             known.flags &= !REMEMBERED;
             if known.flags == 0 {
                 self.forgotten.push(slot);
@@ -763,7 +778,7 @@ impl Control {
         self.shares[owner as usize].prediction = None;
         // From the end of the LRU list: those a floor kept are the oldest.
         for slot in self.blocks_of(owner) {
-            let behind = self.known[slot.index()].flags & KEPT != 0 || self.config.allocation == Allocation::Static;
+            let behind = self.links.own(slot).flags & KEPT != 0 || self.config.allocation == Allocation::Static;
             if let Some(managed) = &mut self.managed {
                 managed.position[slot.index()] = NEVER;
             }
@@ -772,7 +787,7 @@ impl Control {
                 self.unlink(slot);
                 self.lru.push_back(&mut self.links, slot);
             }
-            self.known[slot.index()].owner = NOBODY;
+            self.links.own_mut(slot).owner = NOBODY;
         }
         let share = &mut self.shares[owner as usize];
         let (levels, kept) = (share.levels.take(), share.kept.take());
@@ -802,8 +817,7 @@ pub(crate) enum Enter {
 impl Policy for Control {
     #[inline]
     fn hit(&mut self, slot: Slot, access: &Access) {
-        let known = &mut self.known[slot.index()];
-        known.last = access.tick as u32;
+        let known = self.links.own(slot);
         if u32::from(known.owner) == access.tenant.0 && known.flags == RESIDENT {
             self.lru.move_to_front(&mut self.links, slot);
         } else {
@@ -813,9 +827,9 @@ impl Policy for Control {
 
     #[inline]
     fn evict(&mut self, incoming: Slot, access: &Access) -> Slot {
-        if self.plain && self.known[incoming.index()].flags == 0 {
+        if self.plain && self.links.own_mut(incoming).flags == 0 {
             let end = self.lru.back(&self.links).expect("a full cache holds a block");
-            let known = &mut self.known[end.index()];
+            let known = self.links.own_mut(end);
             if known.flags == RESIDENT {
                 known.flags = 0;
                 let owner = known.owner;
@@ -830,13 +844,13 @@ impl Policy for Control {
 
     #[inline]
     fn insert(&mut self, slot: Slot, access: &Access) {
-        let known = &mut self.known[slot.index()];
+        let known = self.links.own_mut(slot);
         if let Some(share) = self.shares.get(access.tenant.0 as usize)
             && share.levels.is_none()
             && known.flags == 0
             && access.kind != Kind::Prefetch
         {
-            *known = Known { last: access.tick as u32, owner: 0, flags: RESIDENT };
+            *known = Known { owner: 0, flags: RESIDENT };
             self.own(slot, access.tenant.0 as u16);
             self.lru.push_front(&mut self.links, slot);
         } else {
@@ -845,7 +859,7 @@ impl Policy for Control {
     }
 
     fn remove(&mut self, slot: Slot) {
-        let flags = self.known[slot.index()].flags;
+        let flags = self.links.own(slot).flags;
         if flags & RESIDENT != 0 {
             self.disown(slot);
             self.unlink(slot);
@@ -858,7 +872,7 @@ impl Policy for Control {
                 managed.pools.forget(slot);
             }
         }
-        self.known[slot.index()] = Known::default();
+        *self.links.own_mut(slot) = Known::default();
         self.collect();
     }
 
@@ -870,7 +884,6 @@ impl Policy for Control {
     #[inline(always)]
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
-        prefetch(&self.known, slot.index());
     }
 
     fn check(&self) {

@@ -39,12 +39,11 @@ pub(crate) struct Prediction {
 }
 
 /// What is known of one tenant.
-#[derive(Default)]
 pub(crate) struct Share {
     /// Resident blocks that it owns.
     pub(crate) size: u32,
     pub(crate) floor: u32,
-    /// 0 for none.
+    /// `u32::MAX` for none.
     pub(crate) ceiling: u32,
     /// Its blocks that reached the end of the LRU list while its floor protected them, the oldest last.
     pub(crate) kept: Option<List>,
@@ -52,4 +51,18 @@ pub(crate) struct Share {
     pub(crate) levels: Option<Box<Levels>>,
     pub(crate) prediction: Option<Box<Prediction>>,
     pub(crate) statistics: Statistics,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share {
+            size: 0,
+            floor: 0,
+            ceiling: u32::MAX,
+            kept: None,
+            levels: None,
+            prediction: None,
+            statistics: Statistics::default(),
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub mod lru;
 pub mod lru_2;
 pub mod mq;
 pub mod opt;
-pub mod prefetch;
+mod prefetch;
 pub mod recency;
 mod registry;
 pub mod s3_fifo;

@@ -4,7 +4,7 @@
 
 /// Asks the processor to load `items[index]`, without waiting for it. It is a hint: any index may be given.
 #[inline(always)]
-pub fn prefetch<T>(items: &[T], index: usize) {
+pub(crate) fn prefetch<T>(items: &[T], index: usize) {
     let item = items.as_ptr().wrapping_add(index);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch neither faults nor changes anything, whatever address it is given.

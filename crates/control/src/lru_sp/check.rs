@@ -12,14 +12,14 @@ impl Control {
             let kept = share.kept.as_ref().map_or_else(Vec::new, |kept| kept.checked(&self.links));
             assert_eq!(!kept.is_empty(), self.keeping.contains(&(tenant as u16)), "tenant {tenant} keeps blocks");
             for slot in &kept {
-                let Known { owner, flags, .. } = self.known[slot.index()];
+                let Known { owner, flags, .. } = *self.links.own(*slot);
                 assert!(owner == tenant as u16 && flags & KEPT != 0, "{slot:?} is not kept for tenant {tenant}");
             }
             kept_count += kept.len();
             listed.extend(kept);
         }
         assert_eq!(self.kept as usize, kept_count, "the number of kept blocks is wrong");
-        let count = |wanted: u16| self.known.iter().filter(|known| known.flags & wanted != 0).count();
+        let count = |wanted: u16| self.links.owns().filter(|known| known.flags & wanted != 0).count();
         assert_eq!(listed.len(), count(RESIDENT), "a resident block is in no list");
         assert_eq!(kept_count, count(KEPT), "a kept block is in no list");
         assert!(!self.plain || self.keeping.is_empty(), "kept blocks are to be minded");
@@ -27,7 +27,7 @@ impl Control {
         for (tenant, share) in self.shares.iter().enumerate() {
             self.recount_tenant(tenant as u16, share, &listed);
         }
-        let is_above = |share: &Share| share.ceiling > 0 && share.size > share.ceiling;
+        let is_above = |share: &Share| share.size > share.ceiling;
         for (tenant, share) in self.shares.iter().enumerate() {
             assert_eq!(is_above(share), self.above.contains(&(tenant as u16)), "tenant {tenant} is above its ceiling");
         }
@@ -42,12 +42,12 @@ impl Control {
         let pairs = managed.placeholders.checked();
         assert_eq!(pairs.len(), count(PLACEHOLDER), "a placeholder is not known as one");
         for &(ghost, target) in &pairs {
-            assert_eq!(self.known[ghost.index()].flags & (RESIDENT | PLACEHOLDER), PLACEHOLDER, "{ghost:?} is no ghost");
-            let flags = self.known[target.index()].flags;
+            assert_eq!(self.links.own(ghost).flags & (RESIDENT | PLACEHOLDER), PLACEHOLDER, "{ghost:?} is no ghost");
+            let flags = self.links.own(target).flags;
             assert_eq!(flags & (RESIDENT | POINTED), RESIDENT | POINTED, "{target:?} is not resident");
         }
-        for slot in (0..self.known.len() as u32).map(Slot) {
-            let flags = self.known[slot.index()].flags;
+        for slot in (0..self.setup.slots).map(Slot) {
+            let flags = self.links.own(slot).flags;
             let pointed = pairs.iter().any(|&(_, target)| target == slot);
             assert_eq!(flags & POINTED != 0, pointed, "{slot:?} is pointed to, or not");
             let pooled = managed.pools.pool(slot).is_some();
@@ -64,10 +64,10 @@ impl Control {
 
     fn recount_tenant(&self, tenant: u16, share: &Share, listed: &[Slot]) {
         let own: Vec<Slot> =
-            listed.iter().copied().filter(|slot| self.known[slot.index()].owner == tenant).collect();
+            listed.iter().copied().filter(|slot| self.links.own(*slot).owner == tenant).collect();
         assert_eq!(own.len(), share.size as usize, "the size of tenant {tenant} is wrong");
         for slot in &own {
-            let flags = self.known[slot.index()].flags;
+            let flags = self.links.own(*slot).flags;
             assert_eq!(flags & MANAGED != 0, share.levels.is_some(), "{slot:?} of tenant {tenant} is managed, or not");
         }
         let Some(prediction) = &share.prediction else { return };
