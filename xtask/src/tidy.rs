@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-policy", &[]),
     ("nigh-report", &[]),
     ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy"]),
-    ("nigh-sim", &["nigh-policy", "nigh-trace"]),
+    ("nigh-sim", &["nigh-control", "nigh-policy", "nigh-trace"]),
     ("nigh-testkit", &["nigh-policy"]),
     ("nigh-trace", &[]),
     ("xtask", &[]),
