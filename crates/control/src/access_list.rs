@@ -173,10 +173,8 @@ mod tests {
                     Stretch { file: random(2) as u32, first, end: first + 1 + random(10) }
                 })
                 .collect();
-            let written: Vec<Block> = stretches
-                .iter()
-                .flat_map(|s| (s.first..s.end).map(|index| Block { volume: s.file, index }))
-                .collect();
+            let written: Vec<Block> =
+                stretches.iter().flat_map(|s| (s.first..s.end).map(|index| Block { volume: s.file, index })).collect();
             let mut list = AccessList::new(&stretches).unwrap();
             assert_eq!(list.length() as usize, written.len());
             let mut from = 0;

@@ -235,13 +235,7 @@ impl Control {
         Ok(())
     }
 
-    fn predict(
-        &mut self,
-        tenant: u16,
-        accesses: &[Chunk],
-        block_bytes: u32,
-        index: &dyn Index,
-    ) -> Result<(), Refusal> {
+    fn predict(&mut self, tenant: u16, accesses: &[Chunk], block_bytes: u32, index: &dyn Index) -> Result<(), Refusal> {
         let most = self.config.limits.entries;
         if accesses.len() > most {
             return Err(Refusal::TooManyAccesses { given: accesses.len(), most });

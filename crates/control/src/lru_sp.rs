@@ -511,7 +511,8 @@ impl Control {
         if self.config.allocation == Allocation::Static && owner != NOBODY {
             // Shares have become smaller, or a ceiling is below them: who is furthest above gives up a block.
             let owners = (0..self.shares.len()).filter(|&owner| self.shares[owner].size > 0);
-            let above = |&owner: &usize| i64::from(self.shares[owner].size) - i64::from(self.most(owner as u32).unwrap_or(0));
+            let above =
+                |&owner: &usize| i64::from(self.shares[owner].size) - i64::from(self.most(owner as u32).unwrap_or(0));
             let owner = owners.max_by_key(above).expect("blocks of a full cache have owners");
             return self.give_up(owner as u16, incoming, access);
         }
@@ -868,7 +869,9 @@ impl Policy for Control {
             if flags & PLACEHOLDER != 0 {
                 self.delete_placeholder(slot);
             }
-            if flags & REMEMBERED != 0 && let Some(managed) = &mut self.managed {
+            if flags & REMEMBERED != 0
+                && let Some(managed) = &mut self.managed
+            {
                 managed.pools.forget(slot);
             }
         }

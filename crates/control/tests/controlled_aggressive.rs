@@ -104,7 +104,8 @@ impl Instance {
                 return Some((self.references[hole], None));
             }
             let in_use = self.references[position];
-            let victim = *cached.iter().filter(|&&block| block != in_use).max_by_key(|&&block| self.next(block, position))?;
+            let victim =
+                *cached.iter().filter(|&&block| block != in_use).max_by_key(|&&block| self.next(block, position))?;
             (!no_harm || self.next(victim, position) > hole).then_some((self.references[hole], Some(victim)))
         })
     }
@@ -214,8 +215,15 @@ fn the_running_time_is_near_the_optimum() {
         let (time, fetches) = instance.control();
         let optimum = instance.optimum();
         let (fetch, frames) = (instance.fetch, instance.frames as u64);
-        assert!(optimum <= time && time * frames <= (frames + fetch) * optimum, "seed {seed}: {time}, optimum {optimum}");
-        assert_eq!((time, fetches.len()), (instance.aggressive(true).0, instance.aggressive(true).1.len()), "seed {seed}");
+        assert!(
+            optimum <= time && time * frames <= (frames + fetch) * optimum,
+            "seed {seed}: {time}, optimum {optimum}"
+        );
+        assert_eq!(
+            (time, fetches.len()),
+            (instance.aggressive(true).0, instance.aggressive(true).1.len()),
+            "seed {seed}"
+        );
         at_optimum += u64::from(time == optimum);
     }
     assert!(at_optimum > SEEDS / 2, "only {at_optimum} of {SEEDS} are at the optimum");
@@ -235,7 +243,10 @@ fn the_rules_are_kept() {
             if let Some(victim) = victim {
                 let furthest = cached.iter().map(|&other| instance.next(other, position)).max();
                 assert_eq!(furthest, Some(instance.next(victim, position)), "rule 2, seed {seed}, {fetch:?}");
-                assert!(instance.next(victim, position) > instance.next(block, position), "rule 3, seed {seed}, {fetch:?}");
+                assert!(
+                    instance.next(victim, position) > instance.next(block, position),
+                    "rule 3, seed {seed}, {fetch:?}"
+                );
                 cached.remove(&victim);
             }
             cached.insert(block);

@@ -256,7 +256,9 @@ fn the_criteria_hold_for_what_tenants_can_say() {
                 match kinds[tenant] {
                     Kind::Oblivious => assert!(own.is_subset(lru), "seed {seed}, tenant {tenant}, {kinds:?}"),
                     Kind::Foolish => {}
-                    Kind::Smart | Kind::Optimal => assert!(own.len() <= lru.len(), "seed {seed}, tenant {tenant}, {kinds:?}"),
+                    Kind::Smart | Kind::Optimal => {
+                        assert!(own.len() <= lru.len(), "seed {seed}, tenant {tenant}, {kinds:?}")
+                    }
                 }
             }
         }

@@ -89,8 +89,12 @@ fn soak(seed: u64) {
             number = u64::from(random.random_range(0..TENANTS)) * OWN + number % OWN;
         }
         if random.random_range(0..8) == 0 {
-            let upcoming: Vec<u64> =
-                references[at..].iter().filter(|&&(other, _)| other == tenant).map(|&(_, number)| number).take(50).collect();
+            let upcoming: Vec<u64> = references[at..]
+                .iter()
+                .filter(|&&(other, _)| other == tenant)
+                .map(|&(_, number)| number)
+                .take(50)
+                .collect();
             match host.apply(tenant, directive(&mut random, tenant, &upcoming)) {
                 Ok(()) | Err(Refusal::TooManyFiles { .. } | Refusal::TooManyLevels { .. }) => {}
                 Err(Refusal::TooManyPolicies { .. } | Refusal::OneSize { .. }) => {}

@@ -277,6 +277,7 @@ fn a_list_may_name_many_blocks() {
     let all = Chunk { file: 9, bytes: Some((0, 800_000)) };
     host.apply(0, Directive::Predict { accesses: vec![all; 5000] }).unwrap();
     assert_eq!(host.control.next_prefetch(Tenant(0), 0, &host.blocks), Some(Block { volume: 9, index: 0 }));
-    let refused = host.apply(0, Directive::Predict { accesses: vec![Chunk { file: 9, bytes: Some((0, 900_000)) }; 5000] });
+    let refused =
+        host.apply(0, Directive::Predict { accesses: vec![Chunk { file: 9, bytes: Some((0, 900_000)) }; 5000] });
     assert!(matches!(refused, Err(Refusal::TooManyBlocks)));
 }

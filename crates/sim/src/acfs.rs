@@ -102,8 +102,7 @@ impl Maker {
     fn files(&mut self, bytes: u64, mean: u64) -> Vec<u32> {
         let (mut files, mut left) = (Vec::new(), bytes);
         while left > 0 {
-            // The sum of two halved numbers of -ln(u) would need no table either; libm keeps it the same everywhere.
-            let share = -(1.0 - self.random.random::<f64>()).ln();
+            let share = -libm::log1p(-self.random.random::<f64>());
             let size = ((mean as f64 * share) as u64).clamp(1, left);
             files.push(self.file(size));
             left -= size;
@@ -245,7 +244,8 @@ fn postgres(name: &'static str, range: std::ops::Range<u64>, seed: u64) -> Workl
 
     make.request(index, 0, Op::Read);
     make.request(index, 1 + range.start / ENTRIES / ENTRIES, Op::Read);
-    let chunk = |&block: &u64| Chunk { file: relation, bytes: Some((block * u64::from(BLOCK_BYTES), BLOCK_BYTES.into())) };
+    let chunk =
+        |&block: &u64| Chunk { file: relation, bytes: Some((block * u64::from(BLOCK_BYTES), BLOCK_BYTES.into())) };
     make.say(Directive::Predict { accesses: tuple_blocks.iter().map(chunk).collect() });
     let mut leaf = None;
     for (value, &block) in range.zip(&tuple_blocks) {
@@ -300,8 +300,7 @@ pub fn andrew(seed: u64) -> Workload {
 
 /// The programs of figures 4 and 5.
 pub fn alone(seed: u64) -> [Workload; 7] {
-    let makers =
-        [cscope_symbols, cscope_text_18, cscope_text_10, dinero, glimpse, postgres_1, postgres_2];
+    let makers = [cscope_symbols, cscope_text_18, cscope_text_10, dinero, glimpse, postgres_1, postgres_2];
     makers.map(|make| make(seed))
 }
 

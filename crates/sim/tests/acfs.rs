@@ -85,7 +85,7 @@ fn workloads_are_those_of_the_paper() {
     assert_eq!(requests("gli").map(|found| found.0), Some(42));
     // Two inner blocks of the index, the leaves of the range, and a block for each tuple.
     assert_eq!(requests("psel1").map(|found| found.1), Some(2 + 8 + 2000));
-    assert_eq!(requests("psel2").map(|found| found.1), Some(2 + 15 + 4000));
+    assert_eq!(requests("psel2").map(|found| found.1), Some(2 + 16 + 4000));
 }
 
 #[test]

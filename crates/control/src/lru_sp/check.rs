@@ -63,8 +63,7 @@ impl Control {
     }
 
     fn recount_tenant(&self, tenant: u16, share: &Share, listed: &[Slot]) {
-        let own: Vec<Slot> =
-            listed.iter().copied().filter(|slot| self.links.own(*slot).owner == tenant).collect();
+        let own: Vec<Slot> = listed.iter().copied().filter(|slot| self.links.own(*slot).owner == tenant).collect();
         assert_eq!(own.len(), share.size as usize, "the size of tenant {tenant} is wrong");
         for slot in &own {
             let flags = self.links.own(*slot).flags;
