@@ -130,8 +130,13 @@ pub(crate) fn bench(rounds: usize) -> anyhow::Result<()> {
     println!("processor nanoseconds a reference, {TENANTS} oblivious tenants; load {}", load());
     println!("{:24}{:>9}{:>9}{:>9}{:>8}", "", "hits", "lru", "lru-sp", "ratio");
     for case in cases() {
-        let setup =
-            Setup { capacity: case.capacity, slots: 2 * case.capacity + 1, ghosts: case.capacity, future: None };
+        let setup = Setup {
+            capacity: case.capacity,
+            slots: 2 * case.capacity + 1,
+            ghosts: case.capacity,
+            block_bytes: 4096,
+            future: None,
+        };
         let (mut lru, mut lru_sp, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let mut share = 0.0;
         for _ in 0..rounds {

@@ -13,7 +13,7 @@ use crate::run::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
     ("nigh-backend", &["nigh-engine"]),
-    ("nigh-bench", &["nigh-control", "nigh-policy"]),
+    ("nigh-bench", &["nigh-control", "nigh-nbd", "nigh-policy"]),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),

@@ -44,6 +44,9 @@ fn detail(info: &Info) -> String {
     if info.offline {
         text.push_str("  needs to know the future: runs in replay only\n");
     }
+    if info.spatial {
+        text.push_str("  looks at which blocks are neighbours on disk: not with nigh sim --sample\n");
+    }
     for param in info.params {
         let _ = writeln!(text, "  {}={}  {}", param.key, param.default, param.doc);
     }
@@ -61,6 +64,7 @@ fn as_json(info: &Info) -> serde_json::Value {
         "summary": info.summary,
         "paper": info.paper,
         "offline": info.offline,
+        "spatial": info.spatial,
         "params": params,
     })
 }

@@ -29,12 +29,13 @@ const INTERNALS_POINTS: usize = 500;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
-    let specs = parse_policies(&args.policy)?;
+    let mut specs = parse_policies(&args.policy)?;
     let given = parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup: Warmup = args.warmup.parse()?;
     let sample = args.sample.as_deref().map(parse_rate).transpose()?;
     let limit = args.limit.as_deref().map(parse_limit).transpose()?;
+    let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
     let (source, mut requests) = trace::source(args)?;
     let loader = Loader::new(Options {
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         warmup: warmup.references(references.ids.len())?,
         threads: threads(args.threads),
     };
-    let found = execute(&plan, &references, summary(&source, &references))?;
+    let mut found = execute(&plan, &references, summary(&source, &references))?;
+    found.results.notes.extend(left_out);
     write(&args.output, &found, &references)
 }
 
@@ -124,6 +126,18 @@ pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
         }
     }
     Ok(unique)
+}
+
+/// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
+fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
+    let is_spatial = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.spatial);
+    if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| is_spatial(&spec))) {
+        bail!("--sample: policy '{name}' looks at which blocks are neighbours on disk, and a sample has hardly any");
+    }
+    let names: Vec<String> = specs.extract_if(.., |spec| is_spatial(spec)).map(|spec| spec.to_string()).collect();
+    let note =
+        || format!("left out, as a sample has hardly any blocks that are neighbours on disk: {}", names.join(", "));
+    Ok((!names.is_empty()).then(note))
 }
 
 fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {

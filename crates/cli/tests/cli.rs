@@ -130,6 +130,11 @@ fn bad_input_gets_one_line() {
         (&["sim", trace, "--size", "100"], &["no unit", "100b"]),
         (&["sim", trace, "--size", "1K"], &["1024 bytes does not hold a block of 4096"]),
         (&["sim", trace, "--sample", "2"], &["--sample 2", "0.1"]),
+        (
+            &["sim", trace, "--sample", "0.5", "--policy", "lru,dulo:first=1"],
+            &["--sample", "'dulo:first=1'", "neighbours"],
+        ),
+        (&["sim", trace, "--policy", "dulo:bank=2:evicting=1", "--size", "4b"], &["bank=2", "at most the 1 blocks"]),
         (&["sim", trace, "--warmup", "12"], &["--warmup 12", "only 12 references"]),
         (&["sim", trace, "--ops", "writes"], &["nothing to replay"]),
         (&["sim", trace, "--block-size", "1000"], &["--block-size 1000", "power of two"]),
@@ -270,6 +275,17 @@ fn samples_warn_when_they_are_small() {
     let output = nigh(args);
     let said = stdout(&output);
     assert!(said.contains("sampled at 0.1") && said.contains("note: the sample has only"), "{said}");
+}
+
+/// 'all' with a sample is all policies that a sample can be asked about.
+#[test]
+fn samples_leave_out_policies_that_look_at_neighbours() {
+    let args = ["sim", "--generate", "zipf:blocks=5k", "--requests", "10k", "--policy", "all", "--size", "10%"];
+    let said = stdout(&nigh(args));
+    assert!(said.contains(" dulo ") && !said.contains("left out"), "{said}");
+    let sampled = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).args(["--sample", "50%"]).output().unwrap();
+    let said = stdout(&sampled);
+    assert!(!said.contains(" dulo ") && said.contains("left out") && said.contains(": dulo\n"), "{said}");
 }
 
 #[test]

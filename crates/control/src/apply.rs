@@ -10,15 +10,9 @@ use crate::prefetch::Prefetch;
 use crate::tenant::Prediction;
 
 impl Control {
-    /// Does what `tenant` says, or nothing. `block_bytes` is the size of a block. Takes time in proportion to the
+    /// Does what `tenant` says, or nothing. Takes time in proportion to the
     /// tenant's resident blocks, and to a list's entries.
-    pub fn apply(
-        &mut self,
-        tenant: Tenant,
-        directive: &Directive,
-        block_bytes: u32,
-        index: &dyn Index,
-    ) -> Result<(), Refusal> {
+    pub fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         let done = match directive {
             Directive::SetPriority { file, priority } => self.set_priority(owner, *file, *priority, index),
@@ -26,7 +20,7 @@ impl Control {
             Directive::SetTemporaryPriority { file, first, last, priority } => {
                 self.set_temporary_priority(owner, *file, *first, *last, *priority, index)
             }
-            Directive::Predict { accesses } => self.predict(owner, accesses, block_bytes, index),
+            Directive::Predict { accesses } => self.predict(owner, accesses, index),
         };
         self.collect();
         done
@@ -235,11 +229,12 @@ impl Control {
         Ok(())
     }
 
-    fn predict(&mut self, tenant: u16, accesses: &[Chunk], block_bytes: u32, index: &dyn Index) -> Result<(), Refusal> {
+    fn predict(&mut self, tenant: u16, accesses: &[Chunk], index: &dyn Index) -> Result<(), Refusal> {
         let most = self.config.limits.entries;
         if accesses.len() > most {
             return Err(Refusal::TooManyAccesses { given: accesses.len(), most });
         }
+        let block_bytes = self.setup.block_bytes;
         let stretches = accesses.iter().filter_map(|chunk| stretch(chunk, block_bytes, index).transpose());
         let stretches = stretches.collect::<Result<Vec<_>, _>>()?;
         let list = AccessList::new(&stretches).ok_or(Refusal::TooManyBlocks)?;

@@ -889,6 +889,11 @@ impl Policy for Control {
         self.links.warm(slot);
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         self.recount();
     }

@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 
 /// Policies that divide a cache of one size into parts and give up a block only when it is full. A pool is never full: it
 /// grows and shrinks with what LRU-SP gives its tenant.
-const ONE_SIZE: &[&str] = &["2q", "arc", "car", "clock-pro", "eelru", "fbr", "lirs", "s3-fifo", "w-tinylfu"];
+const ONE_SIZE: &[&str] = &["2q", "arc", "car", "clock-pro", "dulo", "eelru", "fbr", "lirs", "s3-fifo", "w-tinylfu"];
 
 /// The blocks of one priority of one tenant.
 struct Pool {

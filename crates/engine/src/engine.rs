@@ -162,7 +162,7 @@ impl Engine {
     /// One slot more than blocks and ghosts: that of the incoming block, while the victim is still resident.
     pub(crate) fn setup(config: &Config, capacity: u32) -> Setup {
         let ghosts = config.ghosts(capacity);
-        Setup { capacity, slots: capacity + ghosts + 1, ghosts, future: None }
+        Setup { capacity, slots: capacity + ghosts + 1, block_bytes: config.block_bytes, ghosts, future: None }
     }
 
     /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.

@@ -231,6 +231,7 @@ impl Configured for Eelru {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {

@@ -151,6 +151,7 @@ impl Configured for Fbr {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {

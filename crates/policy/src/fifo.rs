@@ -20,6 +20,7 @@ impl Configured for Fifo {
         paper: "Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, IBM Systems Journal 1966",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Fifo, SpecError> {

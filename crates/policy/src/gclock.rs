@@ -40,6 +40,7 @@ impl Configured for GClock {
             Param { key: "max", default: "5", doc: "the greatest value of a counter, in rounds, from 1 to 255" },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<GClock, SpecError> {

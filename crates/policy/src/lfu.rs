@@ -86,6 +86,7 @@ impl Configured for Lfu {
                 INFOCOM 1999",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {
@@ -152,6 +153,11 @@ impl Policy for Lfu {
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
         prefetch(&self.group, slot.index());
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
     }
 
     fn check(&self) {

@@ -110,6 +110,7 @@ impl Configured for Lirs {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lirs, SpecError> {
@@ -505,7 +506,8 @@ mod tests {
     /// A cache with more slots than an order can number is refused, not a panic.
     #[test]
     fn too_many_slots() {
-        let setup = Setup { capacity: 1 << 26, slots: SLOTS_MOST + 1, ghosts: 1 << 26, future: None };
+        let setup =
+            Setup { capacity: 1 << 26, slots: SLOTS_MOST + 1, block_bytes: 4096, ghosts: 1 << 26, future: None };
         let spec: crate::Spec = "lirs".parse().expect("a policy");
         let Err(error) = crate::build(&spec, &setup) else { panic!("it was made") };
         assert!(matches!(error, SpecError::TooLarge { policy: "lirs", .. }));
@@ -516,7 +518,7 @@ mod tests {
     /// HIR block E, and the non-resident D. The table's own references give LIR status to A and D first, as "all the
     /// referenced blocks are given LIR status until its size reaches L_lirs"; B A D A E leads to the figure's state.
     fn at_time_9() -> Lirs {
-        let setup = Setup { capacity: 3, slots: 5, ghosts: 5, future: None };
+        let setup = Setup { capacity: 3, slots: 5, block_bytes: 4096, ghosts: 5, future: None };
         let spec: crate::Spec = "lirs:hir=1".parse().expect("a policy");
         let mut lirs = Lirs::new(&setup, &spec.params(&Lirs::INFO).expect("known keys")).expect("possible values");
         for slot in [B, A, D, A, E] {

@@ -118,6 +118,7 @@ impl Configured for Lrfu {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lrfu, SpecError> {

@@ -20,6 +20,7 @@ impl Configured for Lru {
         paper: "Mattson et al., Evaluation Techniques for Storage Hierarchies, IBM Systems Journal 1970",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {
@@ -58,6 +59,11 @@ impl Policy for Lru {
     #[inline(always)]
     fn warm(&self, slot: Slot) {
         self.links.warm(slot);
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
     }
 
     fn check(&self) {

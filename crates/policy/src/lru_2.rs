@@ -120,6 +120,7 @@ impl Configured for Lru2 {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lru2, SpecError> {

@@ -97,6 +97,7 @@ impl Configured for Mq {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {
@@ -176,6 +177,11 @@ impl Policy for Mq {
         prefetch(&self.queue, slot.index());
         prefetch(&self.references, slot.index());
         prefetch(&self.expires, slot.index());
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
     }
 
     fn check(&self) {

@@ -72,6 +72,7 @@ impl Configured for Opt {
                 Mattson et al., Evaluation Techniques for Storage Hierarchies, IBM Systems Journal 1970",
         params: &[],
         offline: true,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Opt, SpecError> {

@@ -22,7 +22,7 @@ macro_rules! policies {
             let params = spec.params(info)?;
             match info.name {
                 $(name if name == <crate::$module::$policy as Configured>::INFO.name => {
-                    Ok(visitor.visit(<crate::$module::$policy as Configured>::new(setup, &params)?))
+                    <crate::$module::$policy as Configured>::visit(setup, &params, visitor)
                 })*
                 _ => unreachable!("find() knows registered names only"),
             }
@@ -36,6 +36,7 @@ policies! {
     fifo::Fifo,
     lfu::Lfu,
     clock::Clock,
+    dulo::Dulo,
     gclock::GClock,
     lru_2::Lru2,
     two_q::TwoQ,

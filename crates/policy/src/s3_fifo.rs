@@ -108,6 +108,7 @@ impl Configured for S3Fifo {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<S3Fifo, SpecError> {

@@ -37,6 +37,7 @@ impl Configured for Sieve {
                 Algorithm for Web Caches, NSDI 2024",
         params: &[],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {

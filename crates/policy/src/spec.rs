@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::Policy;
+use crate::registry::Visit;
 
 /// What `nigh policies` says about a policy.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Info {
     pub params: &'static [Param],
     /// Whether it needs to know the future, and so runs in replay only.
     pub offline: bool,
+    /// Whether it looks at which blocks are neighbours, of which a sample of blocks has hardly any.
+    pub spatial: bool,
 }
 
 /// One parameter of a policy.
@@ -39,6 +42,8 @@ pub struct Setup {
     pub capacity: u32,
     /// Slots are numbered `0..slots`.
     pub slots: u32,
+    /// Bytes in a block.
+    pub block_bytes: u32,
     /// How many ghosts the host can hold. A policy that would like to remember more forgets the oldest.
     pub ghosts: u32,
     /// For each tick, the tick at which the same block is referenced next, `u32::MAX` for never.
@@ -53,6 +58,14 @@ pub trait Configured: Policy + Sized {
 
     /// Makes one. `params` holds only keys of `INFO.params`.
     fn new(setup: &Setup, params: &Params) -> Result<Self, SpecError>;
+
+    /// Makes the one of its variants that `params` ask for and gives it to `visitor`.
+    fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError>
+    where
+        Self: Send + 'static,
+    {
+        Ok(visitor.visit(Self::new(setup, params)?))
+    }
 }
 
 /// A policy as asked for: a name and parameters.
@@ -117,6 +130,11 @@ pub struct Params {
 }
 
 impl Params {
+    /// No parameters for the policy described by `info`.
+    pub(crate) fn defaults(info: &'static Info) -> Params {
+        Params { info, given: Vec::new() }
+    }
+
     fn text(&self, key: &str) -> &str {
         if let Some((_, value)) = self.given.iter().find(|(given, _)| given == key) {
             return value;
@@ -125,7 +143,8 @@ impl Params {
         param.unwrap_or_else(|| panic!("{} has no parameter {key}", self.info.name)).default
     }
 
-    fn bad(&self, key: &str, expected: impl Into<String>) -> SpecError {
+    /// The error that says what `key` should be.
+    pub(crate) fn bad(&self, key: &str, expected: impl Into<String>) -> SpecError {
         SpecError::BadValue {
             policy: self.info.name,
             key: key.to_owned(),
@@ -168,6 +187,53 @@ impl Params {
         if (least..=most).contains(&blocks) { Ok(blocks) } else { Err(expected()) }
     }
 
+    /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as `32`,
+    /// above 0 each; nothing for the word `auto`.
+    pub fn size(&self, key: &str, setup: &Setup) -> Result<Option<f64>, SpecError> {
+        let text = self.text(key);
+        if text == "auto" {
+            return Ok(None);
+        }
+        let blocks = if let Some(share) = text.strip_suffix('%') {
+            share.trim().parse::<f64>().ok().map(|share| f64::from(setup.capacity) * share / 100.0)
+        } else if text.ends_with(|last: char| last.is_ascii_digit()) {
+            text.parse::<u32>().ok().map(f64::from)
+        } else {
+            bytes(text).map(|bytes| (bytes / u64::from(setup.block_bytes)) as f64)
+        };
+        let blocks = blocks.filter(|&blocks| blocks > 0.0 && blocks.is_finite());
+        let expected = "auto, a share such as 25%, bytes such as 8M (a block or more), or a count of blocks";
+        blocks.map(Some).ok_or_else(|| self.bad(key, expected))
+    }
+
+    /// Bytes, such as `8M`, or a share of `whole`, rounded down.
+    pub fn bytes(&self, key: &str, whole: u64) -> Result<u64, SpecError> {
+        let share = |share: &str| share.trim().parse::<f64>().ok().filter(|share| *share >= 0.0 && share.is_finite());
+        let found = match self.text(key).strip_suffix('%') {
+            Some(text) => share(text).map(|share| (whole as f64 * share / 100.0) as u64),
+            None => bytes(self.text(key)),
+        };
+        found.ok_or_else(|| self.bad(key, "a share such as 2%, or bytes such as 8M"))
+    }
+
+    /// A time in milliseconds, such as `8.5ms` or `100us`, in `least..=most`.
+    pub fn milliseconds(&self, key: &str, least: f64, most: f64) -> Result<f64, SpecError> {
+        let text = self.text(key);
+        let (number, per_ms) = match text.strip_suffix("us") {
+            Some(number) => (number, 1000.0),
+            None => (text.strip_suffix("ms").unwrap_or_default(), 1.0),
+        };
+        let time = number.trim().parse::<f64>().ok().map(|number| number / per_ms);
+        let expected = || self.bad(key, format!("a time such as 8.5ms or 100us, from {least}ms to {most}ms"));
+        time.filter(|time| (least..=most).contains(time)).ok_or_else(expected)
+    }
+
+    /// One of `words`.
+    pub fn one_of<'a>(&self, key: &str, words: &[&'a str]) -> Result<&'a str, SpecError> {
+        let found = words.iter().find(|word| self.is(key, word));
+        found.copied().ok_or_else(|| self.bad(key, words.join(", ")))
+    }
+
     /// A number in `least..=most`.
     pub fn number<T>(&self, key: &str, least: T, most: T) -> Result<T, SpecError>
     where
@@ -203,6 +269,20 @@ impl Params {
             _ => Err(self.bad(key, "yes or no")),
         }
     }
+}
+
+/// Bytes, with K, M, G or T for powers of 1024 behind a whole number.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// Why a policy could not be made.

@@ -56,6 +56,7 @@ impl Configured for TwoQ {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {
@@ -136,6 +137,11 @@ impl Policy for TwoQ {
     fn warm(&self, slot: Slot) {
         prefetch(&self.queue, slot.index());
         self.links.warm(slot);
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
     }
 
     fn check(&self) {

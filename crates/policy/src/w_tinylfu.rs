@@ -149,6 +149,7 @@ impl Configured for WTinyLfu {
             },
         ],
         offline: false,
+        spatial: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {
@@ -232,6 +233,11 @@ impl Policy for WTinyLfu {
         let hash = self.hash[slot.index()];
         prefetch(&self.list, slot.index());
         prefetch(&self.sketch.lines, self.sketch.line(hash));
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
     }
 
     fn check(&self) {

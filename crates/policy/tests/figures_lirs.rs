@@ -50,7 +50,7 @@ fn trace(test: &str, name: &str) -> Option<Vec<u64>> {
 fn hit_ratio(spec: &str, capacity: u32, references: &[u64]) -> f64 {
     let slots = references.iter().max().map_or(0, |&last| last as u32 + 1);
     let spec: Spec = spec.parse().expect("a policy");
-    let setup = Setup { capacity, slots, ghosts: slots, future: None };
+    let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None };
     let mut policy = build(&spec, &setup).expect("possible values");
     let mut resident = vec![false; slots as usize];
     let (mut free, mut hits) = (capacity, 0);

@@ -7,6 +7,15 @@ use nigh_testkit::{naive, workload};
 /// Settings to be compared beside every policy's defaults.
 const VARIANTS: &[&str] = &[
     "clock:first=1",
+    "dulo:bank=1%:table=0%",
+    "dulo:bank=10%:evicting=30%:table=100%",
+    "dulo:bank=20%:evicting=80%:first=1",
+    "dulo:bank=30%:evicting=40%:table=5%",
+    "dulo:bank=50%:evicting=50%:table=30%:position=8ms:transfer=0.5ms",
+    "dulo:base=lru:bank=20%:evicting=60%:table=20%",
+    "dulo:base=lirs:table=20%",
+    "dulo:base=lirs:bank=10%:evicting=30%:table=20%",
+    "dulo:base=clock-pro:bank=10%:evicting=40%:position=4ms:transfer=0.1ms",
     "gclock:first=0:max=1",
     "gclock:first=3:max=3",
     "lru-2:correlated=3",

@@ -10,6 +10,8 @@ use crate::References;
 const STRETCH: usize = 1 << 16;
 /// How far ahead a policy is told which slot comes, so that its state is near when it does.
 const AHEAD: usize = 32;
+/// The same for what lies beside that state.
+const NEAR: usize = 12;
 
 /// What to watch while a policy runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +70,7 @@ pub fn replay(
 ) -> Result<Run, SpecError> {
     assert!(capacity > 0, "a cache holds a block");
     let distinct = references.distinct();
-    let setup = Setup { capacity, slots: distinct, ghosts: distinct, future };
+    let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts: distinct, future };
     let start = cpu_s();
     let (counts, series) = nigh_policy::visit(spec, &setup, Host { references, capacity, watch })?;
     Ok(Run { counts, series, cpu_s: cpu_s() - start })
@@ -174,21 +176,27 @@ impl<'a> Cache<'a> {
         for at in range {
             let id = ids[at];
             policy.warm(Slot(*ids.get(at + AHEAD).unwrap_or(&id)));
+            policy.approach(Slot(*ids.get(at + NEAR).unwrap_or(&id)));
             let slot = Slot(id);
-            let access = Access {
-                // A policy that does not look at the block costs nothing here: the load is never made.
-                block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
-                tenant: Tenant(0),
-                stream: Stream(0),
-                kind: Kind::Read,
-                tick: at as u64,
-            };
             if self.resident[slot.index() / 64] >> (id % 64) & 1 != 0 {
                 self.counts.hits += 1;
-                policy.hit(slot, &access);
+                policy.hit(slot, &self.access(slot, at));
             } else {
-                self.miss(policy, slot, &access);
+                self.miss(policy, slot, &self.access(slot, at));
             }
+        }
+    }
+
+    /// The reference number `at`. Where a policy does not look at its block, the block is not loaded: so a hit and a miss
+    /// have each their own.
+    #[inline(always)]
+    fn access(&self, slot: Slot, at: usize) -> Access {
+        Access {
+            block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
+            tenant: Tenant(0),
+            stream: Stream(0),
+            kind: Kind::Read,
+            tick: at as u64,
         }
     }
 

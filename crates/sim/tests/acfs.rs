@@ -36,14 +36,14 @@ impl Index for Blocks {
 fn misses(workload: &Workload, capacity: u32, events: &[sidecar::Event]) -> usize {
     let mut slots = HashMap::new();
     let total: u64 = workload.files.iter().map(|bytes| bytes.div_ceil(BLOCK_BYTES.into())).sum();
-    let setup = Setup { capacity, slots: total as u32, ghosts: total as u32, future: None };
+    let setup = Setup { capacity, slots: total as u32, ghosts: total as u32, block_bytes: BLOCK_BYTES, future: None };
     let mut control = Control::new(&setup, Config::default());
     let mut blocks = Blocks { files: workload.files.clone(), ..Blocks::default() };
     let (mut events, mut misses) = (events.iter().peekable(), 0);
     for (at, request) in workload.requests.iter().enumerate() {
         while let Some(event) = events.next_if(|event| event.when == When::Request(at as u64)) {
             let Saying::Directive(directive) = &event.saying else { panic!("programs set no bounds") };
-            control.apply(event.tenant, directive, BLOCK_BYTES, &blocks).expect("within the limits");
+            control.apply(event.tenant, directive, &blocks).expect("within the limits");
         }
         let block = Block { volume: request.volume, index: request.offset / u64::from(BLOCK_BYTES) };
         let next = Slot(slots.len() as u32);

@@ -67,13 +67,13 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(capacity: u32, ghosts: u32, config: Config) -> Host {
         let slots = capacity + ghosts + 1;
-        let control = Control::new(&Setup { capacity, slots, ghosts, future: None }, config);
+        let control = Control::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None }, config);
         let free = (0..slots).map(Slot).collect();
         Host { control, blocks: Blocks::default(), free, capacity: capacity as usize, tick: 0, checked: true }
     }
 
     pub(crate) fn apply(&mut self, tenant: u32, directive: Directive) -> Result<(), Refusal> {
-        let done = self.control.apply(Tenant(tenant), &directive, 1, &self.blocks);
+        let done = self.control.apply(Tenant(tenant), &directive, &self.blocks);
         self.check();
         done
     }

@@ -6,6 +6,7 @@ mod arc;
 mod car;
 mod clock;
 mod clock_pro;
+mod dulo;
 mod eelru;
 mod fbr;
 mod fifo;
@@ -77,6 +78,12 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
+        "dulo" => match settings.get("base", "clock").to_owned().as_str() {
+            "clock" => Box::new(dulo::Dulo::new(capacity, settings)),
+            base => Box::new(dulo::Nominated::new(capacity, settings, |size| {
+                model(base, size, references).expect("a base with a model")
+            })),
+        },
         "clock-pro" => Box::new(clock_pro::ClockPro::new(capacity, settings)),
         _ => return None,
     })

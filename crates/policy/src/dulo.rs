@@ -1,0 +1,232 @@
+//! DULO: of blocks that are equally old, those leave first that are cheap to fetch again, because their neighbours on
+//! disk leave with them.
+//!
+//! The stack is that of section 3.1: a correlation buffer of fixed size at the top, below it the sequencing bank, which
+//! holds 0 up to BANK_MAX blocks, and at the bottom the [evicting section](sections), ordered by H = L + 1/size of the
+//! sequences that the bank [formed](sequences) from the times in its [block table](table). As in section 3.4 it stands on
+//! CLOCK: a hit marks a block as young and no more, and a young block at the stack bottom moves to the stack top instead
+//! of leaving. Where the text leaves a choice (the listing of figure 2 is not in the text this was written from):
+//!
+//! * The bank is sequenced once it holds BANK_MAX blocks. When the cache is full that is when BANK_MAX blocks have left
+//!   the evicting section; while it fills, or after invalidations, it is not.
+//! * The evicting section's size is its least, which it has when the bank is full (4.1.3). The correlation buffer has the
+//!   rest of the cache.
+//! * Whether a block just loaded is young is [CLOCK](crate::clock)'s choice, and its parameter `first`.
+//! * The sizes of 4.1.1 are 8 MB and 64 MB, and "where the demanded memory size is less than 80MB" 4 MB and 16 MB. A cache
+//!   below 20 MB has a fifth and four fifths, which keeps the ratio of the latter.
+//!
+//! Beyond the paper, [`nominated`] puts another policy in the place of the correlation buffer and CLOCK's marks, and
+//! `position` and `transfer` put a device's cost of fetching a sequence in the place of 1.
+
+mod nominated;
+mod sections;
+mod sequences;
+mod table;
+
+use crate::clock_pro::ClockPro;
+use crate::lirs::Lirs;
+use crate::list::{Links, List};
+use crate::lru::Lru;
+use crate::prefetch::prefetch;
+use crate::registry::Visit;
+use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::{Access, Policy, Slot};
+use nominated::Nominated;
+use sections::{Cost, Sections};
+use sequences::Sequences;
+use table::Table;
+
+const MIB: u64 = 1 << 20;
+
+/// DULO on CLOCK.
+pub struct Dulo {
+    links: Links,
+    /// The correlation buffer, from the block that came first.
+    buffer: List,
+    buffer_most: u32,
+    sections: Sections,
+    /// Blocks that were hit; clear where the slot is not resident.
+    young: Vec<bool>,
+    /// Whether a block just loaded is young.
+    first: bool,
+    capacity: u32,
+    /// The evicted slot, until the host takes it back.
+    forgotten: Option<Slot>,
+}
+
+impl Configured for Dulo {
+    const INFO: Info = Info {
+        name: "dulo",
+        summary: "CLOCK, but of blocks equally old those leave first that lie beside each other on disk",
+        paper: "Jiang, Ding, Chen, Tan and Zhang, DULO, FAST 2005",
+        params: &[
+            Param {
+                key: "bank",
+                default: "auto",
+                doc: "BANK_MAX, share of the cache, bytes (8M) or count of blocks that are sequenced together; auto: 8M, \
+                      in a cache below 80M 4M, below 20M 20%; on another base 1%",
+            },
+            Param {
+                key: "evicting",
+                default: "auto",
+                doc: "least size of the evicting section, a size as above; auto: 64M, in a cache below 80M 16M, below 20M \
+                      the rest; on another base 8%",
+            },
+            Param { key: "table", default: "2%", doc: "most memory of the block table: share of the cache, or bytes" },
+            Param { key: "first", default: "0", doc: "whether a block just loaded is young, 0 or 1; on clock only" },
+            Param {
+                key: "base",
+                default: "clock",
+                doc: "clock, or the policy that says which blocks come to the bank: lru, lirs, clock-pro",
+            },
+            Param {
+                key: "position",
+                default: "1ms",
+                doc: "time (ms, us) to reach a sequence on the device: H = L + (position + size * transfer) / size",
+            },
+            Param { key: "transfer", default: "0ms", doc: "time (ms, us) to transfer a block" },
+        ],
+        offline: false,
+        spatial: true,
+    };
+
+    fn new(setup: &Setup, params: &Params) -> Result<Dulo, SpecError> {
+        let capacity = setup.capacity;
+        let blocks = |bytes: u64| u32::try_from(bytes / u64::from(setup.block_bytes)).unwrap_or(u32::MAX).max(1);
+        let auto = match u64::from(capacity) * u64::from(setup.block_bytes) {
+            bytes if bytes >= 80 * MIB => (blocks(8 * MIB), blocks(64 * MIB)),
+            bytes if bytes >= 20 * MIB => (blocks(4 * MIB), blocks(16 * MIB)),
+            _ => ((capacity / 5).max(1), capacity),
+        };
+        let (bank, evicting) = section_sizes(setup, params, auto, capacity)?;
+        let (links, [buffer, bank_list, evicting_list]) = Links::new(setup.slots);
+        Ok(Dulo {
+            links,
+            buffer,
+            buffer_most: capacity - bank - evicting,
+            sections: new_sections(setup, params, [bank_list, evicting_list], bank)?,
+            young: vec![false; setup.slots as usize],
+            first: params.number("first", 0, 1)? == 1,
+            capacity,
+            forgotten: None,
+        })
+    }
+
+    fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError> {
+        match params.one_of("base", &["clock", "lru", "lirs", "clock-pro"])? {
+            "clock" => Ok(visitor.visit(Dulo::new(setup, params)?)),
+            "lru" => Ok(visitor.visit(Nominated::<Lru>::new(setup, params)?)),
+            "lirs" => Ok(visitor.visit(Nominated::<Lirs>::new(setup, params)?)),
+            _ => Ok(visitor.visit(Nominated::<ClockPro>::new(setup, params)?)),
+        }
+    }
+}
+
+/// The blocks of bank and evicting section that `params` ask for, or `auto`; together at most `most`.
+fn section_sizes(setup: &Setup, params: &Params, auto: (u32, u32), most: u32) -> Result<(u32, u32), SpecError> {
+    let whole = f64::from(setup.capacity);
+    let (bank, evicting) = (params.size("bank", setup)?, params.size("evicting", setup)?);
+    if let Some(given) = bank.or(evicting) {
+        let evicting = evicting.unwrap_or(f64::from(auto.1).min(whole - given));
+        let bank = bank.unwrap_or(f64::from(auto.0).min(evicting).min(whole - evicting));
+        if bank > evicting {
+            return Err(params.bad("bank", format!("at most the {evicting:.0} blocks of the evicting section")));
+        }
+        if bank <= 0.0 || bank + evicting > whole {
+            return Err(params.bad("evicting", format!("it and a bank of {bank:.0} blocks to fit in {whole:.0}")));
+        }
+        return Ok(fitted((bank.round() as u32, evicting.round() as u32), most));
+    }
+    Ok(fitted(auto, most))
+}
+
+/// The bank has a block at least; what is too much is taken from the evicting section.
+fn fitted((bank, evicting): (u32, u32), most: u32) -> (u32, u32) {
+    let bank = bank.clamp(1, most);
+    (bank, evicting.min(most - bank))
+}
+
+fn new_sections(setup: &Setup, params: &Params, lists: [List; 2], bank: u32) -> Result<Sections, SpecError> {
+    let bytes = u64::from(setup.capacity) * u64::from(setup.block_bytes);
+    let cost = Cost {
+        position: params.milliseconds("position", 0.001, 1e6)?,
+        transfer: params.milliseconds("transfer", 0.0, 1e6)?,
+    };
+    let sequences = Sequences::new(Table::new(params.bytes("table", bytes)?), bank);
+    Ok(Sections::new(lists, setup.slots, bank, cost, sequences))
+}
+
+impl Dulo {
+    /// Puts `slot` at the stack top. "The bottom block of the correlation buffer enters the sequencing bank." (3.1)
+    #[inline]
+    fn push(&mut self, slot: Slot) {
+        self.buffer.push_back(&mut self.links, slot);
+        if self.buffer.len() > self.buffer_most {
+            let bottom = self.buffer.pop_front(&mut self.links).expect("a block was just added");
+            self.sections.enter(&mut self.links, bottom);
+        }
+    }
+}
+
+impl Policy for Dulo {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        // "When a block is hit, it is only flagged as young block without being moved to the stack top." (3.4)
+        self.young[slot.index()] = true;
+    }
+
+    #[inline]
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+        // "If it is a young block, it is moved to the stack top and its 'young block' status is revoked. Otherwise, the
+        // block is replaced."
+        while let slot = self.sections.bottom(&self.links)
+            && std::mem::take(&mut self.young[slot.index()])
+        {
+            self.sections.remove(&mut self.links, slot);
+            self.push(slot);
+        }
+        let victim = self.sections.evict(&mut self.links);
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, access: &Access) {
+        self.young[slot.index()] = self.first;
+        self.sections.loaded(slot, access.block);
+        self.push(slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.young[slot.index()] = false;
+        if self.sections.contains(slot) {
+            self.sections.remove(&mut self.links, slot);
+        } else {
+            self.buffer.unlink(&mut self.links, slot);
+        }
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.forgotten.take()
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        prefetch(&self.young, slot.index());
+    }
+
+    fn check(&self) {
+        let buffer = self.buffer.checked(&self.links);
+        let below = self.sections.checked(&self.links);
+        assert!(self.buffer.len() <= self.buffer_most, "more blocks in the correlation buffer than fit");
+        assert!(buffer.iter().all(|&slot| !self.sections.contains(slot)), "a block in the buffer is said to be below");
+        assert!(buffer.len() + below.len() <= self.capacity as usize, "more blocks in the stack than frames");
+        let young = buffer.iter().chain(&below).filter(|slot| self.young[slot.index()]).count();
+        assert_eq!(young, self.young.iter().filter(|&&young| young).count(), "a young block is not resident");
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        self.sections.gauges(report);
+    }
+}

@@ -1,0 +1,115 @@
+//! Forming sequences from a bank (section 3.3).
+//!
+//! Where the text leaves a choice, or this file deviates:
+//!
+//! * Case 1 prints "it was accessed in the current clock time", but "includes the case where it has never been accessed":
+//!   it is read as *not* accessed in the current clock time.
+//! * Sequences of one size follow each other as their latest blocks came to the bank, so that single blocks stay in the
+//!   order of CLOCK; the blocks of a sequence are in the order of their addresses.
+
+use super::table::Table;
+use crate::{Block, Slot};
+
+/// "128, which is the maximal allowed sequence size and we deem to be sufficient to amortize a disk operation cost."
+pub(crate) const SIZE_MOST: usize = 128;
+
+/// A block of the bank.
+struct Member {
+    slot: Slot,
+    /// When it was accessed before the current clock time, 0 for never.
+    before: u32,
+    /// The sequence of which it is the latest block, or `NONE`.
+    sequence: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+struct Sequence {
+    /// Where it begins among the slots by address.
+    start: u32,
+    size: u32,
+    /// The place of its latest block in the bank.
+    latest: u32,
+}
+
+/// The sequences of the last bank, and the block table.
+pub(crate) struct Sequences {
+    pub(crate) table: Table,
+    /// The blocks of the bank from the one that came first.
+    members: Vec<Member>,
+    by_address: Vec<Slot>,
+    sequences: Vec<Sequence>,
+    /// The sequences of each size from 1, those whose latest block came first in front.
+    by_size: Vec<Vec<u32>>,
+}
+
+impl Sequences {
+    pub(crate) fn new(table: Table, bank_most: u32) -> Sequences {
+        Sequences {
+            table,
+            members: Vec::with_capacity(bank_most as usize),
+            by_address: Vec::with_capacity(bank_most as usize),
+            sequences: Vec::new(),
+            by_size: vec![Vec::new(); SIZE_MOST],
+        }
+    }
+
+    /// Forms the sequences of a bank: its blocks from the one that came first.
+    pub(crate) fn form(&mut self, bank: impl Iterator<Item = (Slot, Block)>) {
+        let Sequences { table, members, by_address, sequences, by_size } = self;
+        members.clear();
+        by_address.clear();
+        sequences.clear();
+        // "The bank clock is incremented by one. Each block in the bank then records the clock time as a new timestamp."
+        table.tick();
+        for (slot, block) in bank {
+            let before = table.record(block, members.len() as u32);
+            members.push(Member { slot, before, sequence: NONE });
+        }
+        let mut last: Option<(Block, u32)> = None;
+        table.current(|block, place| {
+            let member = &members[place as usize];
+            let next = (block, member.before);
+            match sequences.last_mut() {
+                Some(sequence) if sequence.size < SIZE_MOST as u32 && last.is_some_and(|last| adjoins(last, next)) => {
+                    sequence.size += 1;
+                    sequence.latest = sequence.latest.max(place);
+                }
+                _ => sequences.push(Sequence { start: by_address.len() as u32, size: 1, latest: place }),
+            }
+            by_address.push(member.slot);
+            last = Some(next);
+            member.before
+        });
+        table.reclaim();
+        by_size.iter_mut().for_each(Vec::clear);
+        for (number, sequence) in (0..).zip(&*sequences) {
+            members[sequence.latest as usize].sequence = number;
+        }
+        for member in members.iter().filter(|member| member.sequence != NONE) {
+            let size = sequences[member.sequence as usize].size;
+            by_size[size as usize - 1].push(member.sequence);
+        }
+    }
+
+    /// The blocks of all sequences of `size` blocks, in the order in which they are to leave.
+    pub(crate) fn of_size(&self, size: usize) -> impl Iterator<Item = Slot> {
+        let blocks = move |&number: &u32| {
+            let start = self.sequences[number as usize].start as usize;
+            &self.by_address[start..start + size]
+        };
+        self.by_size[size - 1].iter().flat_map(blocks).copied()
+    }
+}
+
+/// Whether cases 1 to 3 of section 3.3 let `next`, a block accessed in the current clock time, become part of the sequence
+/// that ends with `last`; each with when it was accessed before.
+fn adjoins((last, last_before): (Block, u32), (next, next_before): (Block, u32)) -> bool {
+    // Case 1: the block next on disk was not accessed in the current clock time.
+    let on_disk = last.volume == next.volume && last.index + 1 == next.index;
+    // Case 2: "One and only one of the two blocks [...] was not accessed before the current clock time."
+    let alike = (last_before == 0) == (next_before == 0);
+    // Case 3: "Both of the two blocks have been accessed before the current clock time, but their last access times have
+    // a difference exceeding one."
+    on_disk && alike && last_before.abs_diff(next_before) <= 1
+}

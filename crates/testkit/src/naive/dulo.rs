@@ -1,0 +1,282 @@
+//! DULO as sections 3.1 to 3.4 of its paper tell it, with the parts of the stack as vectors and a table of all times; and
+//! the same below another policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Outcome;
+use crate::naive::{Model, Settings, take};
+
+/// Blocks in a leaf of the block table and entries in a directory, which decide what its limit is worth.
+const ENTRIES: u64 = 16;
+const NODE_BYTES: u64 = 128;
+const BLOCK_BYTES: f64 = 4096.0;
+
+/// When a block was in a bank last, and before that.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    last: u64,
+    before: u64,
+}
+
+/// The lower part of the stack.
+struct Sections {
+    bank_max: usize,
+    /// The block that came first in front.
+    bank: Vec<u64>,
+    /// Blocks with their H values, the stack bottom in front.
+    evicting: Vec<(u64, f64)>,
+    l: f64,
+    position: f64,
+    transfer: f64,
+    clock: u64,
+    times: BTreeMap<u64, Times>,
+    /// The largest index that each volume had since its table was empty.
+    largest: BTreeMap<u64, u64>,
+    threshold: u64,
+    nodes_max: u64,
+}
+
+impl Sections {
+    fn new(capacity: usize, bank_max: usize, settings: &Settings) -> Sections {
+        let ms = |key, default| settings.get(key, default).trim_end_matches("ms").parse::<f64>().expect("milliseconds");
+        let table = settings.share("table", "2%", capacity) * BLOCK_BYTES;
+        Sections {
+            bank_max,
+            bank: Vec::new(),
+            evicting: Vec::new(),
+            l: 0.0,
+            position: ms("position", "1ms"),
+            transfer: ms("transfer", "0ms"),
+            clock: 0,
+            times: BTreeMap::new(),
+            largest: BTreeMap::new(),
+            threshold: 0,
+            nodes_max: table as u64 / NODE_BYTES,
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        self.bank.len() + self.evicting.len()
+    }
+
+    fn contains(&self, block: u64) -> bool {
+        self.bank.contains(&block) || self.evicting.iter().any(|&(other, _)| other == block)
+    }
+
+    fn remove(&mut self, block: u64) {
+        take(&mut self.bank, block);
+        self.evicting.retain(|&(other, _)| other != block);
+    }
+
+    fn evict(&mut self) -> u64 {
+        let (block, h) = self.evicting.remove(0);
+        self.l = h;
+        block
+    }
+
+    fn enter(&mut self, block: u64) {
+        self.bank.push(block);
+        if self.bank.len() < self.bank_max {
+            return;
+        }
+        let bank = std::mem::take(&mut self.bank);
+        let mut sequences: Vec<(f64, usize, Vec<u64>)> = self
+            .form_sequences(&bank)
+            .into_iter()
+            .map(|sequence| {
+                let size = sequence.len() as f64;
+                let h = self.l + (self.position + size * self.transfer) / size;
+                let latest = sequence.iter().map(|block| bank.iter().position(|other| other == block)).max();
+                (h, latest.flatten().expect("a block of the bank"), sequence)
+            })
+            .collect();
+        sequences.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        for (h, _, sequence) in sequences {
+            let at = self.evicting.iter().position(|&(_, other)| other > h).unwrap_or(self.evicting.len());
+            self.evicting.splice(at..at, sequence.into_iter().map(|block| (block, h)));
+        }
+        while self.nodes() > self.nodes_max {
+            self.threshold += (self.clock - self.threshold) / 2 + 1;
+            self.reclaim();
+        }
+    }
+
+    fn form_sequences(&mut self, bank: &[u64]) -> Vec<Vec<u64>> {
+        self.clock += 1;
+        for &block in bank {
+            let times = self.times.entry(block).or_default();
+            *times = Times { last: self.clock, before: times.last };
+            let largest = self.largest.entry(block >> 32).or_default();
+            *largest = (*largest).max(block & 0xffff_ffff);
+        }
+        let mut blocks = bank.to_vec();
+        blocks.sort_unstable();
+        let mut sequences: Vec<Vec<u64>> = Vec::new();
+        for block in blocks {
+            let joined = sequences.last_mut().filter(|sequence| {
+                let current = sequence[sequence.len() - 1];
+                // The next block on disk; if it was not accessed now, it is not the next of `blocks`.
+                let case_1 = current + 1 != block;
+                let (one, other) = (self.times[&current].before, self.times[&block].before);
+                let case_2 = (one == 0) != (other == 0);
+                let case_3 = one != 0 && other != 0 && one.abs_diff(other) > 1;
+                let case_4 = sequence.len() == 128;
+                !(case_1 || case_2 || case_3 || case_4)
+            });
+            match joined {
+                Some(sequence) => sequence.push(block),
+                None => sequences.push(vec![block]),
+            }
+        }
+        sequences
+    }
+
+    /// Directories and leaves of the block tables.
+    fn nodes(&self) -> u64 {
+        let mut nodes = BTreeSet::new();
+        for block in self.times.keys() {
+            let (volume, mut index) = (block >> 32, block & 0xffff_ffff);
+            let mut largest = self.largest[&volume];
+            for level in 0.. {
+                index /= ENTRIES;
+                largest /= ENTRIES;
+                nodes.insert((volume, level, index));
+                if largest == 0 {
+                    break;
+                }
+            }
+        }
+        nodes.len() as u64
+    }
+
+    /// Removes leaves that are older than the threshold, and with them the directories above.
+    fn reclaim(&mut self) {
+        let mut latest: BTreeMap<u64, u64> = BTreeMap::new();
+        for (block, times) in &self.times {
+            let leaf = latest.entry(block / ENTRIES).or_default();
+            *leaf = (*leaf).max(times.last);
+        }
+        self.times.retain(|block, _| latest[&(block / ENTRIES)] >= self.threshold);
+        let times = &self.times;
+        self.largest.retain(|volume, _| times.keys().any(|block| block >> 32 == *volume));
+    }
+}
+
+/// Sizes of bank and evicting section in blocks.
+fn sizes(capacity: usize, most: usize, auto: (usize, usize), settings: &Settings) -> (usize, usize) {
+    let size = |key| match settings.get(key, "auto") {
+        "auto" => None,
+        text if text.ends_with('K') => {
+            Some(text.trim_end_matches('K').parse::<f64>().expect("KiB") * 1024.0 / BLOCK_BYTES)
+        }
+        text if text.ends_with('%') => Some(settings.share(key, "", capacity)),
+        text => Some(text.parse::<f64>().expect("blocks")),
+    };
+    let (bank, evicting) = match (size("bank"), size("evicting")) {
+        (None, None) => auto,
+        (Some(bank), Some(evicting)) => (bank.round() as usize, evicting.round() as usize),
+        (Some(bank), None) => (bank.round() as usize, (auto.1 as f64).min(capacity as f64 - bank).round() as usize),
+        (None, Some(evicting)) => {
+            ((auto.0 as f64).min(evicting).min(capacity as f64 - evicting).round() as usize, evicting.round() as usize)
+        }
+    };
+    let bank = bank.clamp(1, most);
+    (bank, evicting.min(most - bank))
+}
+
+/// DULO on CLOCK.
+pub(crate) struct Dulo {
+    capacity: usize,
+    first: bool,
+    /// The correlation buffer, the stack top at the end.
+    buffer: Vec<u64>,
+    buffer_size: usize,
+    sections: Sections,
+    young: BTreeSet<u64>,
+}
+
+impl Dulo {
+    pub(crate) fn new(capacity: usize, settings: Settings) -> Dulo {
+        let (bank, evicting) = sizes(capacity, capacity, ((capacity / 5).max(1), capacity), &settings);
+        Dulo {
+            capacity,
+            first: settings.number("first", "0") == 1,
+            buffer: Vec::new(),
+            buffer_size: capacity - bank - evicting,
+            sections: Sections::new(capacity, bank, &settings),
+            young: BTreeSet::new(),
+        }
+    }
+
+    fn push(&mut self, block: u64) {
+        self.buffer.push(block);
+        if self.buffer.len() > self.buffer_size {
+            let bottom = self.buffer.remove(0);
+            self.sections.enter(bottom);
+        }
+    }
+}
+
+impl Model for Dulo {
+    fn access(&mut self, block: u64) -> Outcome {
+        if self.buffer.contains(&block) || self.sections.contains(block) {
+            self.young.insert(block);
+            return Outcome { hit: true, evicted: None };
+        }
+        let evicted = (self.buffer.len() + self.sections.blocks() == self.capacity).then(|| {
+            loop {
+                let bottom = self.sections.evicting[0].0;
+                if !self.young.remove(&bottom) {
+                    break self.sections.evict();
+                }
+                self.sections.remove(bottom);
+                self.push(bottom);
+            }
+        });
+        self.push(block);
+        if self.first {
+            self.young.insert(block);
+        }
+        Outcome { hit: false, evicted }
+    }
+}
+
+/// DULO below another policy, which has the place of the correlation buffer.
+pub(crate) struct Nominated {
+    capacity: usize,
+    base: Box<dyn Model>,
+    /// Resident blocks of the base.
+    resident: usize,
+    sections: Sections,
+}
+
+impl Nominated {
+    /// `base` makes the base of a size.
+    pub(crate) fn new(capacity: usize, settings: Settings, base: impl FnOnce(usize) -> Box<dyn Model>) -> Nominated {
+        let most = (capacity - 1).max(1);
+        let (bank, evicting) = sizes(capacity, most, (capacity / 100, capacity / 100 * 8), &settings);
+        let base = base((capacity - bank - evicting).max(1));
+        Nominated { capacity, base, resident: 0, sections: Sections::new(capacity, bank, &settings) }
+    }
+}
+
+impl Model for Nominated {
+    fn access(&mut self, block: u64) -> Outcome {
+        let nominated = self.sections.contains(block);
+        if nominated {
+            self.sections.remove(block);
+        }
+        let outcome = self.base.access(block);
+        match outcome.evicted {
+            Some(nominee) => self.sections.enter(nominee),
+            None => self.resident += usize::from(!outcome.hit),
+        }
+        let hit = nominated || outcome.hit;
+        let over = self.resident + self.sections.blocks() > self.capacity;
+        Outcome { hit, evicted: over.then(|| self.sections.evict()) }
+    }
+
+    fn ghosts(&self) -> BTreeSet<u64> {
+        self.base.ghosts().into_iter().filter(|&block| !self.sections.contains(block)).collect()
+    }
+}
