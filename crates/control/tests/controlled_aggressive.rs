@@ -270,17 +270,13 @@ fn where_harm_forbids_every_prefetch_nothing_is_lost() {
     assert!(instances > 50, "{instances} instances tell something");
 }
 
-/// Without rules 3 and 4 the bound does not hold.
+/// Without rules 3 and 4 the program can run longer than the bound allows.
 #[test]
-fn aggressive_without_the_rule_does_harm() {
-    let harmed = (0..SEEDS).find(|&seed| {
-        let instance = Instance { frames: 2, cached: BTreeSet::from([0, 1]), fetch: 5, ..Instance::random(seed) };
-        let (time, optimum) = (instance.aggressive(false).0, instance.optimum());
-        time * 2 > (2 + instance.fetch) * optimum
-    });
-    let worse = (0..SEEDS).filter(|&seed| {
+fn without_the_rules_the_bound_is_broken() {
+    let broken = (0..SEEDS).find(|&seed| {
         let instance = Instance::random(seed);
-        instance.aggressive(false).0 > instance.aggressive(true).0
+        let (fetch, frames) = (instance.fetch, instance.frames as u64);
+        frames > 1 && instance.aggressive(false).0 * frames > (frames + fetch) * instance.optimum()
     });
-    assert!(harmed.is_some() || worse.count() > 0);
+    assert!(broken.is_some());
 }

@@ -74,13 +74,13 @@ fn soak(seed: u64) {
     let ghosts = [0, capacity, 3 * capacity][seed as usize % 3];
     let config = Config {
         allocation: [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static][seed as usize % 4],
-        foresight: if seed % 5 == 0 { Foresight::Fetch } else { Foresight::Full },
+        foresight: if seed.is_multiple_of(5) { Foresight::Fetch } else { Foresight::Full },
         batch: random.random_range(1..6),
         free_least: random.random_range(1..5),
         limits: Limits { tenants: TENANTS, files: 3, levels: 6, policies: 2, entries: 60 },
     };
     let mut host = Host::new(capacity, ghosts, config);
-    host.blocks.two_devices = seed % 2 == 0;
+    host.blocks.two_devices = seed.is_multiple_of(2);
     let references = host::references(seed, TENANTS, BLOCKS, 1000);
     let mut underway: Vec<(u32, u32)> = Vec::new();
     for (at, &(tenant, mut number)) in references.iter().enumerate() {
