@@ -298,6 +298,8 @@ pub fn andrew(seed: u64) -> Workload {
     make.workload
 }
 
+type Make = fn(u64) -> Workload;
+
 /// The programs of figures 4 and 5.
 pub fn alone(seed: u64) -> [Workload; 7] {
     let makers = [cscope_symbols, cscope_text_18, cscope_text_10, dinero, glimpse, postgres_1, postgres_2];
@@ -306,7 +308,7 @@ pub fn alone(seed: u64) -> [Workload; 7] {
 
 /// The pairs of figures 8 and 9: files and tenants are numbered through.
 pub fn pairs(seed: u64) -> Vec<[Workload; 2]> {
-    let makers: [[fn(u64) -> Workload; 2]; 8] = [
+    let makers: [[Make; 2]; 8] = [
         [cscope_symbols, cscope_text_10],
         [cscope_symbols, postgres_2],
         [cscope_text_10, glimpse],
@@ -316,7 +318,7 @@ pub fn pairs(seed: u64) -> Vec<[Workload; 2]> {
         [glimpse, andrew],
         [postgres_2, andrew],
     ];
-    let pair = |[one, two]: [fn(u64) -> Workload; 2]| {
+    let pair = |[one, two]: [Make; 2]| {
         let one = one(seed);
         let files = one.files.len() as u32;
         [one, two(seed).beside(1, files)]
