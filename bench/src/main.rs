@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod growth;
+mod lru_sp;
 mod measure;
 mod memory;
 mod nbd;
@@ -41,6 +42,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "clock,lirs,dulo")]
         policy: Vec<String>,
     },
+    /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
+    LruSp {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
@@ -59,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Timed { policy } => timed::run(&policy),
+        Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
