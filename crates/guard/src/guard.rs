@@ -59,11 +59,8 @@ pub enum MechanismName {
 }
 
 /// In the order in which they are tried.
-const MECHANISMS: [(MechanismName, &dyn Mechanism); 3] = [
-    (MechanismName::Low, &Low),
-    (MechanismName::Swappiness, &Swappiness),
-    (MechanismName::Squeeze, &Squeeze),
-];
+const MECHANISMS: [(MechanismName, &dyn Mechanism); 3] =
+    [(MechanismName::Low, &Low), (MechanismName::Swappiness, &Swappiness), (MechanismName::Squeeze, &Squeeze)];
 
 /// Whether there is something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,8 +257,12 @@ impl Guard {
             let profile = &self.settings.profile;
             self.watched.entry(scope.group.clone()).or_insert_with(|| Watched::new(profile.clone()));
         }
-        let gone: Vec<Group> =
-            self.watched.keys().filter(|group| self.scopes.iter().all(|scope| scope.group != **group)).cloned().collect();
+        let gone: Vec<Group> = self
+            .watched
+            .keys()
+            .filter(|group| self.scopes.iter().all(|scope| scope.group != **group))
+            .cloned()
+            .collect();
         for group in gone {
             let watched = self.watched.remove(&group).expect("it is a key");
             let owners = [watched.detector.protected(), watched.fading.as_ref().map(|fading| &fading.group.group)];
@@ -286,7 +287,13 @@ impl Guard {
     }
 
     /// One tick of one scope.
-    fn scope(&mut self, now: Duration, scope: &Scope, watched: &mut Watched, sample: &Sample) -> Result<(), GuardError> {
+    fn scope(
+        &mut self,
+        now: Duration,
+        scope: &Scope,
+        watched: &mut Watched,
+        sample: &Sample,
+    ) -> Result<(), GuardError> {
         match watched.detector.tick(sample, scope.limit) {
             Some(Action::Protect(group)) => {
                 self.end_fade(watched)?;
@@ -344,7 +351,15 @@ impl Guard {
             if self.settings.dry_run {
                 let files: Vec<_> = settings.iter().map(|setting| setting.file.display().to_string()).collect();
                 let files = files.join(" ");
-                tracing::info!(scope = shown(&scope.group), group = &**group, name, faults, demand_mib, files, "would protect");
+                tracing::info!(
+                    scope = shown(&scope.group),
+                    group = &**group,
+                    name,
+                    faults,
+                    demand_mib,
+                    files,
+                    "would protect"
+                );
             } else {
                 match self.journal.apply(group, &settings) {
                     Ok(()) => {}
@@ -356,8 +371,15 @@ impl Guard {
                 }
                 let limit_mib = scope.limit >> 20;
                 tracing::info!(
-                    scope = shown(&scope.group), group = &**group, name, faults, demand_mib, swapped_mib, limit_mib,
-                    "protected: it lacks the least of {} groups that fault much", others.len() + 1
+                    scope = shown(&scope.group),
+                    group = &**group,
+                    name,
+                    faults,
+                    demand_mib,
+                    swapped_mib,
+                    limit_mib,
+                    "protected: it lacks the least of {} groups that fault much",
+                    others.len() + 1
                 );
             }
             let prefetch = (self.settings.prefetch && !self.settings.dry_run)
@@ -377,7 +399,13 @@ impl Guard {
     }
 
     /// Keeps an active protection up with the group's demand; ends it where that is no longer possible.
-    fn refresh(&mut self, now: Duration, scope: &Scope, watched: &mut Watched, sample: &Sample) -> Result<(), GuardError> {
+    fn refresh(
+        &mut self,
+        now: Duration,
+        scope: &Scope,
+        watched: &mut Watched,
+        sample: &Sample,
+    ) -> Result<(), GuardError> {
         let Some(active) = &mut watched.active else { return Ok(()) };
         let group = watched.detector.protected().expect("a protection is of a group").clone();
         let seen = sample.groups.iter().find(|seen| seen.group == group).expect("a group that is gone is released");
@@ -416,7 +444,13 @@ impl Guard {
         self.end_fade(watched)
     }
 
-    fn release(&mut self, now: Duration, watched: &mut Watched, sample: &Sample, group: &Group) -> Result<(), GuardError> {
+    fn release(
+        &mut self,
+        now: Duration,
+        watched: &mut Watched,
+        sample: &Sample,
+        group: &Group,
+    ) -> Result<(), GuardError> {
         let Some(active) = watched.active.take() else { return Ok(()) };
         self.counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
         if self.settings.dry_run {

@@ -137,7 +137,8 @@ impl Journal {
     /// Makes `settings` what is in force on behalf of `owner`: files that are no longer among them are restored. On an error
     /// everything of the owner is as it was before the first call.
     pub fn apply(&mut self, owner: &Group, settings: &[Setting]) -> Result<(), ApplyError> {
-        let dropped = |entry: &Entry| entry.owner == *owner && !settings.iter().any(|setting| setting.file == entry.file);
+        let dropped =
+            |entry: &Entry| entry.owner == *owner && !settings.iter().any(|setting| setting.file == entry.file);
         self.restore_where(dropped)?;
         for setting in settings {
             if let Err(error) = self.set(owner, setting) {
@@ -164,7 +165,8 @@ impl Journal {
                 at
             }
             None => {
-                let entry = Entry { owner: owner.clone(), file: file.clone(), original: current.clone(), ours: Vec::new() };
+                let entry =
+                    Entry { owner: owner.clone(), file: file.clone(), original: current.clone(), ours: Vec::new() };
                 self.entries.push(entry);
                 self.entries.len() - 1
             }

@@ -194,5 +194,7 @@ impl Walk<'_> {
 
 fn has_processes(folder: &Path) -> bool {
     let mut byte = [0];
-    fs::File::open(folder.join("cgroup.procs")).and_then(|mut file| io::Read::read(&mut file, &mut byte)).is_ok_and(|read| read == 1)
+    fs::File::open(folder.join("cgroup.procs"))
+        .and_then(|mut file| io::Read::read(&mut file, &mut byte))
+        .is_ok_and(|read| read == 1)
 }

@@ -17,7 +17,8 @@ pub enum Writer {
 impl Writer {
     /// What fits the running system.
     pub fn of_system() -> Writer {
-        let systemctl = ["/usr/bin/systemctl", "/bin/systemctl"].into_iter().map(PathBuf::from).find(|path| path.exists());
+        let systemctl =
+            ["/usr/bin/systemctl", "/bin/systemctl"].into_iter().map(PathBuf::from).find(|path| path.exists());
         match systemctl {
             // The folder exists while systemd is the first process (sd_booted(3)).
             Some(path) if Path::new("/run/systemd/system").is_dir() => Writer::Systemd(path),
@@ -47,7 +48,8 @@ fn unit_property(file: &Path) -> Option<(&str, &'static str)> {
     };
     let folder = file.parent()?;
     let unit = folder.file_name()?.to_str()?;
-    let of_user = folder.components().any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("user@")));
+    let of_user =
+        folder.components().any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("user@")));
     let is_unit = [".service", ".scope", ".slice"].iter().any(|suffix| unit.ends_with(suffix));
     (is_unit && !of_user).then_some((unit, property))
 }
