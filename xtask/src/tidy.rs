@@ -11,9 +11,10 @@ use crate::run::root;
 /// Which crates of the workspace each crate may depend on: arrows go one way. A crate that is not here is a new room
 /// and needs its line.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("nigh", &["nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
+    ("nigh", &["nigh-guard", "nigh-nbd", "nigh-policy", "nigh-report", "nigh-server", "nigh-sim", "nigh-trace"]),
     ("nigh-backend", &["nigh-engine"]),
     ("nigh-bench", &[]),
+    ("nigh-guard", &[]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
     ("nigh-policy", &[]),

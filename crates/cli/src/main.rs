@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod guard;
 mod output;
 mod page;
 mod policies;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nigh: {error:#}");
@@ -39,8 +40,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Guard(args) => return guard::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
@@ -52,7 +54,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             output::print(&script)
         }
         Command::Man { command } => man(&command),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is wrong with the command line, without the usage that clap adds.
