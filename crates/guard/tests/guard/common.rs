@@ -176,23 +176,19 @@ impl Machine {
     fn write_proc(&self) {
         let proc = self.proc();
         let total = self.seconds * 100;
-        fs::write(
-            proc.join("stat"),
-            format!("cpu  {} 0 0 {} 0 0 0 0 0 0\ncpu0 0 0 0 0\n", total / 5, total - total / 5),
-        )
-        .unwrap();
-        fs::write(proc.join("vmstat"), format!("pgfault 5\npgmajfault {}\n", self.faults)).unwrap();
-        fs::write(proc.join("uptime"), format!("{}.00 1.00\n", self.seconds)).unwrap();
-        fs::write(proc.join("meminfo"), format!("MemTotal: {} kB\n", 8 << 20)).unwrap();
+        replace(proc.join("stat"), format!("cpu  {} 0 0 {} 0 0 0 0 0 0\ncpu0 0 0 0 0\n", total / 5, total - total / 5));
+        replace(proc.join("vmstat"), format!("pgfault 5\npgmajfault {}\n", self.faults));
+        replace(proc.join("uptime"), format!("{}.00 1.00\n", self.seconds));
+        replace(proc.join("meminfo"), format!("MemTotal: {} kB\n", 8 << 20));
         for (pid, process) in &self.processes {
             let folder = proc.join(pid.to_string());
             fs::create_dir_all(&folder).unwrap();
             let Process { faults, user_ticks, resident_mib, swapped_mib, .. } = process;
             let stat = format!("{pid} (a) b) R 1 1 1 0 -1 0 7 0 {faults} 0 {user_ticks} 3 0 0 20 0 1 0 500 0 0\n");
-            fs::write(folder.join("stat"), stat).unwrap();
+            replace(folder.join("stat"), stat);
             let (resident_kib, swapped_kib) = (resident_mib << 10, swapped_mib << 10);
             let status = format!("Name:\ta\nVmRSS:\t{resident_kib} kB\nVmSwap:\t{swapped_kib} kB\n");
-            fs::write(folder.join("status"), status).unwrap();
+            replace(folder.join("status"), status);
         }
     }
 
@@ -203,7 +199,7 @@ impl Machine {
             self.faults += more;
             if let Some(process) = self.processes.get_mut(pid) {
                 process.faults += more;
-                process.user_ticks += 5;
+                process.user_ticks += 1;
             }
         }
         self.write_proc();
@@ -252,6 +248,13 @@ impl Machine {
         collect(&self.cgroups(), &mut values);
         values
     }
+}
+
+/// A file's new content at once: a guard may read meanwhile.
+fn replace(path: PathBuf, text: String) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
 }
 
 fn collect(folder: &Path, values: &mut BTreeMap<PathBuf, String>) {
