@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod growth;
+mod guard;
 mod measure;
 mod memory;
 mod replay;
@@ -33,6 +34,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// Programs that thrash, with and without `nigh guard`: root, cgroup v1, and a swap file on a throttled loop device
+    Guard(guard::GuardArgs),
     /// Resident memory a distinct block and instance, for every policy
     Memory,
 }
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::Guard(args) => guard::run(&args),
         Bench::Memory => memory::run(),
     }
 }

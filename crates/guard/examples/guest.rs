@@ -33,8 +33,8 @@ enum Protection {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["hold", group, bytes] => hold(group, bytes.parse().expect("bytes")),
-        ["want", group, bytes] => want(group, bytes.parse().expect("bytes")),
+        ["hold", bytes] => hold(bytes.parse().expect("bytes")),
+        ["want", bytes] => want(bytes.parse().expect("bytes")),
         _ => return cases(),
     }
     ExitCode::SUCCESS
@@ -119,8 +119,11 @@ fn file(group: &str, name: &str) -> PathBuf {
 fn start(what: &str, group: &str, bytes: u64) -> Child {
     fs::create_dir_all(file(group, "")).expect("a group");
     let mut command = Command::new("/proc/self/exe");
-    command.args([what, group, &bytes.to_string()]).stdout(Stdio::piped());
+    command.args([what, &bytes.to_string()]).stdout(Stdio::piped());
+    // Born in the group: what it used before it came would be charged elsewhere, and not be protected.
+    enter(group);
     let mut child = command.spawn().expect("it starts");
+    enter("");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it is ready");
     child
@@ -148,8 +151,7 @@ fn fill(bytes: usize) -> Vec<u8> {
 }
 
 /// Fills memory and touches it no more.
-fn hold(group: &str, bytes: usize) {
-    enter(group);
+fn hold(bytes: usize) {
     let memory = fill(bytes);
     ready();
     loop {
@@ -159,8 +161,7 @@ fn hold(group: &str, bytes: usize) {
 }
 
 /// Fills memory and goes through it three times.
-fn want(group: &str, bytes: usize) {
-    enter(group);
+fn want(bytes: usize) {
     let mut memory = vec![0u8; bytes];
     for pass in 1..=3 {
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = pass);
