@@ -137,7 +137,17 @@ impl Drop for Program {
 }
 
 /// A guard that is stopped, and has restored everything, when dropped.
-struct Guard(Child);
+pub(crate) struct Guard(pub(crate) Child);
+
+impl Guard {
+    pub(crate) fn start(rig: &Rig, more: &[&str]) -> anyhow::Result<Guard> {
+        let folder = measure::folder()?;
+        let mut command = rig.outside(measure::nigh()?.get_program().as_ref());
+        command.arg("guard").args(more).arg("--state").arg(folder.join("guard-state")).args(["--allow", "nigh-bench"]);
+        let log = fs::File::options().create(true).append(true).open(folder.join("guard.log"))?;
+        Ok(Guard(command.stderr(log).stdout(Stdio::null()).spawn()?))
+    }
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -156,8 +166,8 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
     let rig = Rig::new(pair.limit_mib)?;
     let guard = match mode {
         Mode::None | Mode::Stop => None,
-        Mode::Guard => Some(guard(&rig, &[])?),
-        Mode::GuardFreeze => Some(guard(&rig, &["--freeze", "3"])?),
+        Mode::Guard => Some(Guard::start(&rig, &[])?),
+        Mode::GuardFreeze => Some(Guard::start(&rig, &["--freeze", "3"])?),
     };
     let own = std::env::current_exe()?;
     let mut programs = Vec::new();
@@ -176,15 +186,6 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
         ensure!(left.trim() != "0", "the guard has not restored {}", swappiness.display());
     }
     outcome
-}
-
-fn guard(rig: &Rig, more: &[&str]) -> anyhow::Result<Guard> {
-    let folder = measure::folder()?.join("guard-state");
-    let nigh = measure::nigh()?;
-    let mut command = rig.outside(nigh.get_program().as_ref());
-    command.arg("guard").args(more).arg("--state").arg(folder).args(["--allow", "nigh-bench"]);
-    let log = fs::File::options().create(true).append(true).open(measure::folder()?.join("guard.log"))?;
-    Ok(Guard(command.stderr(log).stdout(Stdio::null()).spawn()?))
 }
 
 fn start(mut command: std::process::Command) -> anyhow::Result<Program> {
