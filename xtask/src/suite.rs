@@ -11,7 +11,8 @@ use crate::run::{cargo, check};
 use crate::tidy;
 
 /// Debian packages that black box tests and checks of pages use.
-const PACKAGES: &[&str] = &["chromium", "fio", "libnbd-bin", "nbdkit", "python3-libnbd", "qemu-utils"];
+const PACKAGES: &[&str] =
+    &["chromium", "fio", "libnbd-bin", "nbdkit", "python3-libnbd", "qemu-system-x86", "qemu-utils"];
 
 pub(crate) fn ci() -> anyhow::Result<()> {
     step("fmt", || check(&mut cargo(&["fmt", "--all", "--check"])))?;

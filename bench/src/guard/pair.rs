@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::rig::{Rig, folder};
 use crate::measure::{self, load, median};
@@ -159,10 +158,6 @@ impl Drop for Guard {
 }
 
 fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, interrupted.clone())?;
-    }
     let rig = Rig::new(pair.limit_mib)?;
     let guard = match mode {
         Mode::None | Mode::Stop => None,
@@ -178,7 +173,7 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
         command.args(["guard", "worker", kind, &mib.to_string(), &touches.to_string()]);
         programs.push(start(command)?);
     }
-    let outcome = watch(&mut programs, mode, &interrupted);
+    let outcome = watch(&rig, &mut programs, mode);
     let swappiness = folder("memory", "vx1/memory.swappiness");
     drop(programs);
     drop(guard);
@@ -200,15 +195,14 @@ fn start(mut command: std::process::Command) -> anyhow::Result<Program> {
 }
 
 /// Until both have ended: their faults and times, and the work since the onset.
-fn watch(programs: &mut [Program], mode: Mode, interrupted: &AtomicBool) -> anyhow::Result<Outcome> {
+fn watch(rig: &Rig, programs: &mut [Program], mode: Mode) -> anyhow::Result<Outcome> {
     let start = Instant::now();
     let mut onset: Option<(f64, u64)> = None;
     let mut work = None;
     let mut stopped: Option<(f64, Pid)> = None;
     let mut second = (0.0, [0; 2]);
     while programs.iter().any(|program| program.ended_s.is_none()) {
-        std::thread::sleep(Duration::from_millis(50));
-        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+        rig.pause(Duration::from_millis(50))?;
         ensure!(start.elapsed() < LONGEST, "not done after {} s", LONGEST.as_secs());
         let now = start.elapsed().as_secs_f64();
         for program in programs.iter_mut() {

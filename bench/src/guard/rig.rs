@@ -6,12 +6,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, statfs};
 use nix::unistd::Pid;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::measure;
 
@@ -19,14 +23,23 @@ use crate::measure;
 const SWAP_MIB: u64 = 512;
 /// Operations a second that the swap device does.
 const OPERATIONS: u32 = 3000;
-/// After so long the watchdog ends everything.
+/// A rig that is up for longer is taken down by its watchdog, and the bench ends.
 const LONGEST: Duration = Duration::from_secs(900);
 const NAME: &str = "nigh-bench";
 const CONTROLLERS: [&str; 4] = ["memory", "freezer", "cpu", "blkio"];
 
 /// Groups and swap; gone when dropped.
 pub(crate) struct Rig {
-    device: String,
+    /// Tells the watchdog, when it is dropped.
+    _is_down: Sender<()>,
+    device: Device,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// The loop device, and what depends on it.
+#[derive(Clone)]
+struct Device {
+    path: String,
     /// `7:0`
     number: String,
 }
@@ -52,15 +65,23 @@ pub(crate) fn missing() -> Option<String> {
 
 impl Rig {
     pub(crate) fn new(limit_mib: u64) -> anyhow::Result<Rig> {
+        // Whoever ends the bench early still gets everything taken down.
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, interrupted.clone())?;
+        }
         ensure!(limit_mib <= 200, "a small limit keeps the machine safe");
         let file = swap_file()?;
         // Direct, or not at all: through the page cache its writes could wait for memory that only they can free.
         let set_up = ["--find", "--show", "--direct-io=on"];
         let device = measure::run(Command::new("losetup").args(set_up).arg(&file))?.stdout.trim().to_owned();
         let number = fs::read_to_string(format!("/sys/block/{}/dev", device.trim_start_matches("/dev/")));
-        let rig = Rig { number: number.unwrap_or_default().trim().to_owned(), device };
+        let device = Device { number: number.unwrap_or_default().trim().to_owned(), path: device };
+        let (_is_down, told) = channel();
+        watch(device.clone(), told);
+        let rig = Rig { _is_down, device: device.clone(), interrupted };
         let direct =
-            measure::run(Command::new("losetup").args(["--list", "--noheadings", "--output", "DIO", &rig.device]))?;
+            measure::run(Command::new("losetup").args(["--list", "--noheadings", "--output", "DIO", &device.path]))?;
         ensure!(direct.stdout.trim() == "1", "{}: the disk's file system has no direct I/O", file.display());
         for controller in CONTROLLERS {
             fs::create_dir_all(folder(controller, "")).context(controller)?;
@@ -69,16 +90,28 @@ impl Rig {
         // Others on the same processor count for less while this runs.
         fs::write(folder("cpu", "cpu.shares"), "16384")?;
         // Reads are charged to who faults, writes to the root.
-        let throttle = format!("{} {OPERATIONS}", rig.number);
+        let throttle = format!("{} {OPERATIONS}", device.number);
         for group in [Path::new("/sys/fs/cgroup/blkio").to_owned(), folder("blkio", "")] {
             for way in ["read", "write"] {
                 fs::write(group.join(format!("blkio.throttle.{way}_iops_device")), &throttle)?;
             }
         }
-        measure::run(Command::new("mkswap").arg(&rig.device))?;
-        measure::run(Command::new("swapon").arg(&rig.device))?;
-        rig.watch();
+        measure::run(Command::new("mkswap").arg(&device.path))?;
+        measure::run(Command::new("swapon").arg(&device.path))?;
         Ok(rig)
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// Where somebody ends the bench meanwhile.
+    pub(crate) fn pause(&self, time: Duration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(50).min(time));
+            ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
+        }
+        Ok(())
     }
 
     /// A group for one program, in the memory and freezer hierarchies.
@@ -110,20 +143,27 @@ impl Rig {
         command.stdin(Stdio::null());
         command
     }
+}
 
-    fn watch(&self) {
-        let down = Rig { device: self.device.clone(), number: self.number.clone() };
-        std::thread::spawn(move || {
-            std::thread::sleep(LONGEST);
+/// Takes the rig down once `is_down` was not dropped for too long.
+fn watch(device: Device, is_down: Receiver<()>) {
+    std::thread::spawn(move || {
+        if is_down.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
             eprintln!("the watchdog ends the bench");
-            drop(down);
+            device.take_down();
             std::process::exit(1);
-        });
-    }
+        }
+    });
 }
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        self.device.take_down();
+    }
+}
+
+impl Device {
+    fn take_down(&self) {
         for folder in folders(&folder("freezer", "")) {
             let _ = fs::write(folder.join("freezer.state"), "THAWED");
         }
@@ -141,9 +181,9 @@ impl Drop for Rig {
             }
         }
         for (tool, arguments) in [("swapoff", &[][..]), ("losetup", &["-d"])] {
-            let done = Command::new(tool).args(arguments).arg(&self.device).output();
+            let done = Command::new(tool).args(arguments).arg(&self.path).output();
             if !done.as_ref().is_ok_and(|output| output.status.success()) {
-                eprintln!("{tool} {}: {done:?}", self.device);
+                eprintln!("{tool} {}: {done:?}", self.path);
             }
         }
         for controller in CONTROLLERS {

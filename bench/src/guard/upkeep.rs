@@ -1,8 +1,8 @@
 //! What the guard itself costs: asleep, and while it looks at 1,000 groups every second.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -21,40 +21,56 @@ pub(crate) fn run() -> anyhow::Result<()> {
     {
         let guard = Guard::start(&rig, &["--dry-run"])?;
         // It looks a few times, finds nothing, and sleeps.
-        std::thread::sleep(Duration::from_secs(10));
-        report("asleep", &guard.0)?;
+        rig.pause(Duration::from_secs(10))?;
+        report(&rig, "asleep", &guard.0)?;
     }
     // A program larger than the limit faults on and on, alone: that keeps the guard awake and lets it look at everybody.
     rig.group("gz0")?;
     let mut alone = rig.command("gz0", &std::env::current_exe()?);
     alone.args(["guard", "worker", "gz", "90", "100000000"]).stdout(Stdio::null());
-    let mut children = Children(vec![alone.spawn()?]);
+    let mut crowd = Crowd { children: vec![alone.spawn()?] };
     for number in 0..GROUPS {
-        let group = format!("idle{number}");
-        rig.group(&group)?;
-        let mut command = rig.command(&group, Path::new("/bin/sleep"));
-        children.0.push(command.arg("600").spawn()?);
+        crowd.add(number)?;
     }
     let guard = Guard::start(&rig, &["--dry-run"])?;
-    std::thread::sleep(Duration::from_secs(10));
-    report("1,000 groups", &guard.0)
+    rig.pause(Duration::from_secs(10))?;
+    report(&rig, "1,000 groups", &guard.0)
 }
 
-/// Processes that end when dropped.
-struct Children(Vec<Child>);
+/// Groups without a limit, with a sleeping process each; gone when dropped.
+struct Crowd {
+    children: Vec<Child>,
+}
 
-impl Drop for Children {
+impl Crowd {
+    fn add(&mut self, number: usize) -> anyhow::Result<()> {
+        let child = Command::new("/bin/sleep").arg("600").spawn()?;
+        let folder = group(number);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("cgroup.procs"), child.id().to_string())?;
+        self.children.push(child);
+        Ok(())
+    }
+}
+
+impl Drop for Crowd {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
+        (0..GROUPS).for_each(|number| drop(fs::remove_dir(group(number))));
+        let _ = group(0).parent().map(fs::remove_dir);
     }
 }
 
-fn report(what: &str, guard: &Child) -> anyhow::Result<()> {
+fn group(number: usize) -> PathBuf {
+    Path::new("/sys/fs/cgroup/memory/nigh-bench-idle").join(number.to_string())
+}
+
+fn report(rig: &Rig, what: &str, guard: &Child) -> anyhow::Result<()> {
     let (start, before) = (Instant::now(), cpu_s(guard)?);
-    std::thread::sleep(SPAN);
+    rig.pause(SPAN)?;
     let share = (cpu_s(guard)? - before) / start.elapsed().as_secs_f64();
     let text = fs::read_to_string(format!("/proc/{}/status", guard.id()))?;
     let kib = |name: &str| {

@@ -499,7 +499,11 @@ impl Guard {
         if watched.load_control.is_none() {
             let groups: Vec<&str> = watched.detector.faulting().map(|group| &**group).collect();
             let groups = groups.join(" ");
-            tracing::warn!(scope = shown(&scope.group), groups, "none of these fits: fewer must run (load control)");
+            tracing::warn!(
+                scope = shown(&scope.group),
+                groups,
+                "none of these can be protected: fewer must run (load control)"
+            );
             self.counts.load_controls += 1;
         }
         watched.load_control = Some(0);
