@@ -142,7 +142,7 @@ fn prometheus_reads_its_metrics() {
 #[test]
 fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
     let machine = Machine::new(Version::V2);
-    let state = format!("0::/\n");
+    let state = "0::/\n";
     std::fs::create_dir(machine.proc().join("self")).unwrap();
     std::fs::write(machine.proc().join("self/cgroup"), state).unwrap();
     std::fs::write(machine.memory("cgroup.subtree_control"), "cpu").unwrap();
@@ -151,8 +151,7 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
     machine.group("jobs/one", None);
     std::fs::write(machine.memory("jobs/cgroup.subtree_control"), "memory").unwrap();
     let script = format!("cat {}; exit 7", machine.memory("jobs/one/cgroup.procs").display());
-    let run =
-        output(&mut nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "sh", "-c", &script]));
+    let run = output(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "sh", "-c", &script]));
     assert_eq!((run.status.code(), String::from_utf8_lossy(&run.stdout).trim()), (Some(7), "0"), "{run:?}");
     assert_eq!(machine.read("cgroup.subtree_control"), "+memory");
     assert_eq!(machine.read("cgroup.procs"), "0", "the parent has gone back");
