@@ -14,7 +14,7 @@ use crate::profile::Profile;
 use crate::sample::{Group, GroupSample, Sample};
 use crate::sampler::Sampler;
 use crate::status::{Counts, ScopeStatus, Status};
-use crate::tree::{Scope, Tree};
+use crate::tree::{Scope, Tree, Version};
 
 /// The longest freeze of the others.
 pub const FREEZE_MOST: Duration = Duration::from_secs(3);
@@ -58,9 +58,12 @@ pub enum MechanismName {
     Squeeze,
 }
 
-/// In the order in which they are tried.
-const MECHANISMS: [(MechanismName, &dyn Mechanism); 3] =
-    [(MechanismName::Low, &Low), (MechanismName::Swappiness, &Swappiness), (MechanismName::Squeeze, &Squeeze)];
+/// In the order in which they are tried, each with the kernel's interface that it needs.
+const MECHANISMS: [(MechanismName, Version, &dyn Mechanism); 3] = [
+    (MechanismName::Low, Version::V2, &Low),
+    (MechanismName::Swappiness, Version::V1, &Swappiness),
+    (MechanismName::Squeeze, Version::V2, &Squeeze),
+];
 
 /// Whether there is something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,11 +333,15 @@ impl Guard {
         let seen = sample.groups.iter().find(|seen| seen.group == *group).expect("it was chosen from the sample");
         let others = self.others(watched, sample, Some(group));
         let grant = grant(&self.tree, self.memory_total, scope, seen, &others);
-        let named = |(name, _): &&(MechanismName, _)| self.settings.mechanism.is_none_or(|wanted| wanted == *name);
+        let version = self.tree.version();
+        let wanted = |(name, needs, _): &&(MechanismName, Version, _)| match self.settings.mechanism {
+            Some(wanted) => wanted == *name,
+            None => version == *needs,
+        };
         let freeze = self.settings.freeze.min(FREEZE_MOST);
         let frozen = if freeze.is_zero() { Vec::new() } else { Freeze.settings(&grant, 1.0).unwrap_or_default() };
         let mut reasons = Vec::new();
-        let mechanisms = MECHANISMS.iter().filter(named).map(|(_, mechanism)| Some(*mechanism));
+        let mechanisms = MECHANISMS.iter().filter(wanted).map(|(_, _, mechanism)| Some(*mechanism));
         // Where nothing else works, a moment's rest from the others is something, too.
         for mechanism in mechanisms.chain((!frozen.is_empty()).then_some(None)) {
             let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
