@@ -130,7 +130,11 @@ impl Guard {
         let path = procfs.root().to_owned();
         let readable = procfs.machine_faults().and_then(|_| procfs.memory_total());
         let memory_total = readable.map_err(|source| GuardError::Proc { path, source })?;
-        tell(&journal.restore_all()?, "left by a run before");
+        if !settings.dry_run {
+            tell(&journal.restore_all()?, "left by a run before");
+        } else if !journal.is_empty() {
+            tracing::info!("would restore what a run before has left");
+        }
         Ok(Guard {
             settings,
             tree,
@@ -214,7 +218,9 @@ impl Guard {
                 tracing::info!(scope = shown(scope), group = &*group, why, "released");
             }
         }
-        tell(&self.journal.restore_all()?, why);
+        if !self.settings.dry_run {
+            tell(&self.journal.restore_all()?, why);
+        }
         Ok(())
     }
 

@@ -170,6 +170,19 @@ fn a_dry_run_changes_nothing_and_tells_all() {
 }
 
 #[test]
+fn a_dry_run_leaves_to_others_what_a_run_before_has_left() {
+    let (machine, guard, before) = protecting(Version::V2);
+    drop(guard);
+    let left = machine.values();
+    let mut dry = machine.guard(Settings { dry_run: true, ..settings() });
+    dry.release_all("the test is over").unwrap();
+    assert_eq!(machine.values(), left);
+    drop(dry);
+    machine.open_journal().restore_all().unwrap();
+    assert_eq!(machine.values(), before);
+}
+
+#[test]
 fn there_is_one_guard_at_a_time() {
     let machine = Machine::thrashing(Version::V2);
     let _guard = machine.guard(settings());
