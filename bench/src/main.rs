@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod growth;
+mod guard;
 mod lru_sp;
 mod measure;
 mod memory;
@@ -36,6 +37,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// Programs that thrash, with and without `nigh guard`: root, cgroup v1, and a swap file on a throttled loop device
+    Guard(guard::GuardArgs),
     /// Processor time of the timed simulation, from 10^5 to 10^7 requests
     Timed {
         /// Policies
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::Guard(args) => guard::run(&args),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),

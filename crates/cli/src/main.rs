@@ -4,6 +4,7 @@ mod args;
 mod ctl;
 mod demo;
 mod devices;
+mod guard;
 mod layout;
 mod output;
 mod page;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nigh: {error:#}");
@@ -45,8 +46,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Guard(args) => return guard::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
@@ -61,7 +63,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             output::print(&script)
         }
         Command::Man { command } => man(&command),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is wrong with the command line, without the usage that clap adds.
