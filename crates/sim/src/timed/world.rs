@@ -275,7 +275,8 @@ impl<'a> World<'a> {
     fn read_ahead(&mut self, number: u32, offset: u64, length: u64, missed: bool) -> bool {
         let block = u64::from(self.setup.block_bytes);
         let blocks = |start: u64, end: u64| start / block..end.div_ceil(block);
-        let Some(layout) = self.setup.layout else {
+        let layouts = self.setup.layouts;
+        let Some(layout) = layouts.get(number as usize).or(layouts.last()) else {
             let end = self.device.bytes().div_ceil(block);
             let blocks = blocks(offset, offset + length);
             let ahead = self.prefetcher.reference(&Reference { file: u64::from(number), blocks, missed, end });
