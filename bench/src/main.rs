@@ -3,6 +3,7 @@
 mod growth;
 mod measure;
 mod memory;
+mod nbd;
 mod replay;
 mod rival;
 mod timed;
@@ -42,6 +43,15 @@ enum Bench {
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
+    /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
+    Nbd {
+        /// Rounds; in each all servers take their turns
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 0.5)]
+        seconds: f64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -50,5 +60,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Memory => memory::run(),
+        Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::run::{cargo, check};
+use crate::run::{cargo, check, root};
 use crate::tidy;
 
 /// Debian packages that black box tests and checks of pages use.
-const PACKAGES: &[&str] = &["chromium", "fio", "libnbd-bin", "nbdkit", "python3-libnbd", "qemu-utils"];
+const PACKAGES: &[&str] =
+    &["chromium", "e2fsprogs", "fio", "libnbd-bin", "mount", "nbdkit", "python3-libnbd", "qemu-utils", "util-linux"];
+
+/// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
+const FSX: &str = "fsx@0.3.2";
 
 pub(crate) fn ci() -> anyhow::Result<()> {
     step("fmt", || check(&mut cargo(&["fmt", "--all", "--check"])))?;
@@ -34,11 +39,13 @@ fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result
     Ok(())
 }
 
-/// Installs the programs that black box tests drive.
+/// Installs the programs that black box tests drive: packages of the system, and one beside what is built here.
 pub(crate) fn install() -> anyhow::Result<()> {
     check(Command::new("apt-get").arg("update").arg("-qq"))?;
     let mut install = Command::new("apt-get");
-    check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))
+    check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))?;
+    let tools = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("tools");
+    check(cargo(&["install", FSX, "--locked", "--debug", "--quiet", "--root"]).arg(tools))
 }
 
 /// Runs all tests and lists at the end which were skipped: a test that cannot run prints `skipped: NAME: REASON`.

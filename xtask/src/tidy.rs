@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "nigh",
         &[
+            "nigh-backend",
             "nigh-device",
             "nigh-engine",
             "nigh-nbd",
@@ -26,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("nigh-backend", &["nigh-device", "nigh-engine"]),
-    ("nigh-bench", &[]),
+    ("nigh-bench", &["nigh-nbd"]),
     ("nigh-device", &[]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),

@@ -18,6 +18,7 @@ mod perform;
 mod pool;
 mod signal;
 mod target;
+mod timing;
 mod units;
 mod uring;
 
@@ -29,3 +30,4 @@ pub use latency::Latency;
 pub use modelled::Modelled;
 pub use open::Options;
 pub use target::Target;
+pub use timing::ReadTimer;

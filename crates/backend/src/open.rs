@@ -78,7 +78,7 @@ impl OpenFile {
         let block_device = metadata.file_type().is_block_device();
         if !block_device && !metadata.is_file() {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
-            return Err(fail("serve")(source));
+            return Err(fail("use")(source));
         }
         // With O_EXCL, a block device that is mounted is not opened.
         let exclusive = if block_device && !options.read_only { libc::O_EXCL } else { 0 };

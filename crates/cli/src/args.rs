@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// List the replacement policies, their parameters and their papers
     Policies(PoliciesArgs),
+    /// List the modelled devices, or print the profile of one
+    Devices(DevicesArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -59,6 +61,7 @@ Targets:
   PATH                     a regular file or block device
   memory:SIZE              memory, zeros at first; lost at the end
   delay:TIME:TARGET        another target, so much slower (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
+  delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target of which chosen operations fail
 
 SIGTERM and SIGINT write everything back and end the server; SIGHUP reads --config again and changes memory and policy.";
@@ -138,6 +141,38 @@ pub(crate) struct PoliciesArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DevicesArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<DevicesCommand>,
+    /// Print this device's profile, with the sources of its figures
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevicesCommand {
+    /// Measure a device, by reads past the page cache and never a write, and fit a profile to it
+    Fit(FitArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FitArgs {
+    /// A block device, or a regular file on it
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Write the profile here (TOML) [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// How long to read, about: 1 to 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
 }
 
 /// How a trace is read.

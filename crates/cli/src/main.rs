@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod devices;
 mod layout;
 mod output;
 mod page;
@@ -48,6 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Policies(args) => policies::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "nigh", &mut script);

@@ -27,6 +27,12 @@ pub(crate) fn share(prefix: &'static str) -> ProgressBar {
     bar.with_style(style("{prefix} {wide_bar} {percent} %, {eta} left")).with_prefix(prefix)
 }
 
+/// A bar of time that work is given, in nanoseconds.
+pub(crate) fn time(length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
+    bar.with_style(style("{prefix} {wide_bar} {percent} %"))
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is well-formed")
 }

@@ -15,6 +15,8 @@ const COMMANDS: &[&[&str]] = &[
     &["trace", "formats"],
     &["serve"],
     &["policies"],
+    &["devices"],
+    &["devices", "fit"],
     &["completions"],
     &["man"],
 ];

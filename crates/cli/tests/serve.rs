@@ -1,95 +1,17 @@
 //! `nigh serve` as its users meet it: the real binary, against clients that others wrote.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod serving;
+
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, run};
+use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, qemu_io, run};
+use serving::{Folder, nigh};
 
 const MIB: u64 = 1 << 20;
-
-/// A folder with files, sockets and the servers on them.
-struct Folder(tempfile::TempDir);
-
-/// A running server, killed when dropped.
-struct Server {
-    process: Child,
-    socket: PathBuf,
-}
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    fn image(&self, name: &str, bytes: &[u8]) -> String {
-        std::fs::write(self.path(name), bytes).unwrap();
-        self.text(name)
-    }
-
-    fn empty_image(&self, name: &str, length: u64) -> String {
-        std::fs::File::create(self.path(name)).unwrap().set_len(length).unwrap();
-        self.text(name)
-    }
-
-    fn serve(&self, arguments: &[&str]) -> Server {
-        let socket = self.path("socket");
-        let listen = format!("unix:{}", socket.display());
-        let process = nigh(&["--listen", &listen], arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut server = Server { process, socket };
-        // Everything that it says, so that it never waits for a reader.
-        let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
-        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
-        assert!(ready, "the server does not listen: {arguments:?}");
-        std::thread::spawn(move || lines.for_each(drop));
-        server
-    }
-}
-
-fn nigh(first: &[&str], more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    command.arg("serve").args(["--memory", "16M"]).args(first).args(more).stdin(Stdio::null());
-    command
-}
-
-impl Server {
-    fn uri(&self, export: &str) -> String {
-        format!("nbd+unix:///{export}?socket={}", self.socket.display())
-    }
-
-    fn signal(&self, signal: &str) {
-        run("kill", &[signal, &self.process.id().to_string()]);
-    }
-
-    /// Has it end in order.
-    fn end(mut self) {
-        self.signal("-TERM");
-        assert_eq!(self.process.wait().unwrap().code(), Some(0));
-        assert!(!self.socket.exists(), "the socket is left behind");
-    }
-
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// The one line that a refused command says.
 fn refused(output: &Output) -> String {
@@ -170,35 +92,53 @@ fn qemu_io_reads_writes_discards_and_zeroes() {
     let folder = Folder::new();
     let image = folder.empty_image("image", 16 * MIB);
     let server = folder.serve(&[&format!("disk={image}")]);
-    let mut arguments = vec!["-f", "raw", "-t", "writeback", "-d", "unmap"];
-    for command in [
-        "write -P 0x11 0 1M",
-        "write -P 0x22 -f 1M 1M",
-        "read -P 0x11 0 1M",
-        "read -P 0x22 1M 1M",
-        "write -P 0x33 3000 777",
-        "read -P 0x33 3000 777",
-        "read -P 0x11 3777 5000",
-        "write -z 1M 512k",
-        "read -P 0 1M 512k",
-        "write -z -u 1536k 512k",
-        "read -P 0 1536k 512k",
-        "discard 0 64k",
-        "flush",
-        "aio_write -P 0x44 4M 1M",
-        "aio_write -P 0x55 5M 1M",
-        "aio_read 0 4M",
-        "aio_flush",
-        "read -P 0x44 4M 1M",
-        "read -P 0x55 5M 1M",
-    ] {
-        arguments.extend(["-c", command]);
-    }
-    let uri = server.uri("disk");
-    arguments.push(&uri);
-    let text = run("qemu-io", &arguments);
-    assert!(!text.contains("failed") && !text.contains("error"), "{text}");
+    qemu_io(&server.uri("disk"));
     server.end();
+}
+
+#[test]
+fn qemu_compares_every_read_with_a_file() {
+    if !installed("qemu_compares_every_read_with_a_file", "qemu-io") {
+        return;
+    }
+    let folder = Folder::new();
+    let (reference, image) = (folder.empty_image("reference", 32 * MIB), folder.empty_image("image", 32 * MIB));
+    // Half of the disk fits into the cache.
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let mut random = 1_u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % most
+    };
+    let mut commands = Vec::new();
+    for step in 0..800 {
+        let length = 512 * (1 + below([8, 64, 600][step % 3]));
+        let offset = 512 * below((32 * MIB - length) / 512);
+        let pattern = 1 + below(255);
+        commands.push(match below(8) {
+            0..3 => format!("write -P {pattern} {offset} {length}"),
+            3 => format!("aio_write -P {pattern} {offset} {length}"),
+            4 if step % 5 == 0 => "flush".to_owned(),
+            _ => format!("read {offset} {length}"),
+        });
+        if commands[step].starts_with("aio") {
+            // Of requests that overlap in time, blkverify cannot know which wins.
+            commands[step].insert_str(0, "aio_flush\n");
+            commands[step].push_str("\naio_flush");
+        }
+    }
+    commands.push("read 0 32M".to_owned());
+    let disks = format!(
+        "driver=blkverify,raw.driver=file,raw.filename={reference},\
+         test.driver=nbd,test.export=disk,test.server.type=unix,test.server.path={}",
+        server.socket.display()
+    );
+    let script = folder.image("script", (commands.join("\n") + "\n").as_bytes());
+    let text = run("sh", &["-c", &format!("qemu-io -t writeback -d unmap --image-opts '{disks}' < '{script}'")]);
+    assert!(!text.contains("failed") && !text.contains("error"), "{text}");
+    assert_eq!(text.matches("read 33554432/33554432 bytes").count(), 1, "{text}");
+    server.end();
+    run("cmp", &[&reference, &image]);
 }
 
 #[test]

@@ -4,15 +4,20 @@
 
 mod bucket;
 mod disk;
+mod fit;
 mod flash;
 mod layout;
+mod measure;
 mod profile;
 mod random;
 mod seek;
+mod statistics;
 mod store;
 mod volume;
 mod write_buffer;
 
+pub use fit::{Fitted, fit, run_on};
+pub use measure::{Batch, MeasureError, Measurements, Purpose, Timed, measure};
 pub use profile::{DiskProfile, FlashProfile, Model, Profile, ProfileError, StoreProfile, VolumeProfile};
 pub use seek::SeekCurve;
 

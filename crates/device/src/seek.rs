@@ -13,35 +13,65 @@ pub struct SeekCurve {
 }
 
 impl SeekCurve {
+    /// The curve that bends at so many cylinders, from one to the longest distance.
+    fn bent_at(bend: f64, next_ms: f64, full_ms: f64, cylinders: u32) -> SeekCurve {
+        // The curve's value at the longest distance is linear in `b`, and `a = next - b`.
+        let (root, longest) = (bend.sqrt(), f64::from(cylinders - 1));
+        let b_ms = (full_ms - next_ms) / (root - 1.0 + (longest - bend) / (2.0 * root));
+        SeekCurve { a_ms: next_ms - b_ms, b_ms, bend }
+    }
+
+    /// The least and the greatest average of a curve between the two other figures: nearly straight, and all root.
+    pub(crate) fn averages_ms(next_ms: f64, full_ms: f64, cylinders: u32) -> (f64, f64) {
+        let average = |bend| SeekCurve::bent_at(bend, next_ms, full_ms, cylinders).average_ms(cylinders);
+        (average(1.0), average(f64::from(cylinders - 1)))
+    }
+
     /// The curve through three published figures of a disk of so many cylinders (at least 3): to the next cylinder, on
     /// average over all pairs of different cylinders, and across all of them.
     ///
     /// # Errors
     /// The least and the greatest average that such a curve has between the two other figures.
     pub fn through(next_ms: f64, average_ms: f64, full_ms: f64, cylinders: u32) -> Result<SeekCurve, (f64, f64)> {
-        let longest = f64::from(cylinders - 1);
-        let bent_at = |bend: f64| {
-            // The curve's value at `longest` is linear in `b`, and `a = next - b`.
-            let root = bend.sqrt();
-            let b_ms = (full_ms - next_ms) / (root - 1.0 + (longest - bend) / (2.0 * root));
-            SeekCurve { a_ms: next_ms - b_ms, b_ms, bend }
-        };
-        // The later it bends, the more it bulges above the chord, and the greater the average.
-        let (mut low, mut high) = (1.0, longest);
-        let possible = (bent_at(low).average_ms(cylinders), bent_at(high).average_ms(cylinders));
+        let possible = SeekCurve::averages_ms(next_ms, full_ms, cylinders);
         // Where all three are equal, rounding must not refuse them.
         let slack = full_ms * 1e-9;
         if !(possible.0 - slack..=possible.1 + slack).contains(&average_ms) {
             return Err(possible);
         }
+        // The later it bends, the more it bulges above the chord, and the greater the average.
+        let (mut low, mut high) = (1.0, f64::from(cylinders - 1));
         for _ in 0..64 {
             let middle = (low + high) / 2.0;
-            match bent_at(middle).average_ms(cylinders) < average_ms {
+            match SeekCurve::bent_at(middle, next_ms, full_ms, cylinders).average_ms(cylinders) < average_ms {
                 true => low = middle,
                 false => high = middle,
             }
         }
-        Ok(bent_at(low))
+        Ok(SeekCurve::bent_at(low, next_ms, full_ms, cylinders))
+    }
+
+    /// The curve that comes closest to seeks of so many cylinders that took so many milliseconds; flat without any.
+    pub(crate) fn fitted(seeks: &[(f64, f64)], cylinders: u32) -> SeekCurve {
+        let longest = f64::from(cylinders - 1).max(2.0);
+        let mut best = (f64::INFINITY, SeekCurve { a_ms: 0.0, b_ms: 0.0, bend: longest });
+        for step in (1..64).filter(|_| !seeks.is_empty()) {
+            // For a given bend the curve is a line over its own shape: least squares.
+            let bend = longest.powf(f64::from(step) / 64.0);
+            let shape = SeekCurve { a_ms: 0.0, b_ms: 1.0, bend };
+            let count = seeks.len() as f64;
+            let mean = |of: &dyn Fn(&(f64, f64)) -> f64| seeks.iter().map(of).sum::<f64>() / count;
+            let (x, y) = (mean(&|seek| shape.at(seek.0)), mean(&|seek| seek.1));
+            let xx = mean(&|seek| (shape.at(seek.0) - x).powi(2));
+            let xy = mean(&|seek| (shape.at(seek.0) - x) * (seek.1 - y));
+            let b_ms = if xx > 0.0 { (xy / xx).max(0.0) } else { 0.0 };
+            let curve = SeekCurve { a_ms: y - b_ms * x, b_ms, bend };
+            let error = mean(&|seek| (curve.at(seek.0) - seek.1).powi(2));
+            if error < best.0 {
+                best = (error, curve);
+            }
+        }
+        best.1
     }
 
     /// Time to move by `cylinders`, in milliseconds.

@@ -28,8 +28,9 @@ impl Store {
         };
         let first_ms = self.random.log_normal(median_ms, profile.first_byte_p99_ratio);
         let first = now + (first_ms * 1e6).round() as u64;
-        // A request that is known cannot be slowed by one that comes later: the link's share falls on the later ones.
-        self.link = self.link.max(first) + transfer_ns(bytes, profile.total_mb_per_s * 1e6);
+        // The link's time is given out in the order of starts, from the start on: what is known to end is not slowed by what
+        // comes later, and nobody waits for the first byte of another.
+        self.link = self.link.max(now) + transfer_ns(bytes, profile.total_mb_per_s * 1e6);
         let at = self.link.max(first + transfer_ns(bytes, profile.connection_mb_per_s * 1e6));
         Served { at, seeks: 0 }
     }

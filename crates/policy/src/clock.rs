@@ -1,27 +1,27 @@
 //! CLOCK, also called second chance: FIFO, except that a block hit since the hand last passed it stays for another
 //! round.
 //!
-//! The circle is a list whose first slot stands under the hand; the hand advances by moving that slot to the back.
-//! A new block takes the place just behind the hand, which is the frame of the victim it replaces.
+//! The circle is an order that begins under the hand; the hand advances by moving the slot there to the end. A new block
+//! takes the place just behind the hand, which is the frame of the victim it replaces.
 //!
 //! Choice: the reference bit of a block just loaded starts at 0, so that only a hit earns a second chance; this gives
 //! the hit ratios of libCacheSim's CLOCK. In a paging machine the reference that loads a page also sets its bit:
 //! `first=1`.
 
-use crate::list::{Links, List};
-use crate::prefetch::prefetch;
+use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
+/// The tag of a slot whose reference bit is set.
+const REFERENCED: u32 = 1;
+
 /// CLOCK.
 pub struct Clock {
-    links: Links,
+    places: Places<1>,
     /// Resident slots from the one under the hand to the one just behind it.
-    circle: List,
-    /// Reference bits; clear where the slot is not resident.
-    referenced: Vec<bool>,
+    circle: Order<0, 0>,
     /// The reference bit of a block just loaded.
-    first: bool,
+    first: u32,
     capacity: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
@@ -42,12 +42,13 @@ impl Configured for Clock {
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Clock, SpecError> {
-        let (links, [circle]) = Links::new(setup.slots);
+        if setup.slots > SLOTS_MOST {
+            return Err(SpecError::TooLarge { policy: Clock::INFO.name, slots: setup.slots, most: SLOTS_MOST });
+        }
         Ok(Clock {
-            links,
-            circle,
-            referenced: vec![false; setup.slots as usize],
-            first: params.number("first", 0, 1)? == 1,
+            places: Places::new(setup.slots),
+            circle: Order::new(false),
+            first: params.number("first", 0, 1)?,
             capacity: setup.capacity,
             forgotten: None,
         })
@@ -57,17 +58,17 @@ impl Configured for Clock {
 impl Policy for Clock {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        self.referenced[slot.index()] = true;
+        self.circle.set_tag(&mut self.places, slot, REFERENCED);
     }
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         let victim = loop {
-            let slot = self.circle.pop_front(&mut self.links).expect("a full cache holds a block");
-            if !std::mem::take(&mut self.referenced[slot.index()]) {
+            let slot = self.circle.pop(&mut self.places).expect("a full cache holds a block");
+            if self.circle.tag(&self.places, slot) != REFERENCED {
                 break slot;
             }
-            self.circle.push_back(&mut self.links, slot);
+            self.circle.push(&mut self.places, slot, 0);
         };
         self.forgotten = Some(victim);
         victim
@@ -75,13 +76,11 @@ impl Policy for Clock {
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
-        self.referenced[slot.index()] = self.first;
-        self.circle.push_back(&mut self.links, slot);
+        self.circle.push(&mut self.places, slot, self.first);
     }
 
     fn remove(&mut self, slot: Slot) {
-        self.referenced[slot.index()] = false;
-        self.circle.unlink(&mut self.links, slot);
+        self.circle.leave(&mut self.places, slot, 0);
     }
 
     #[inline]
@@ -91,14 +90,14 @@ impl Policy for Clock {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        prefetch(&self.referenced, slot.index());
+        self.places.warm(slot);
     }
 
     fn check(&self) {
-        let resident = self.circle.checked(&self.links);
+        self.circle.checked(&self.places);
         assert!(self.circle.len() <= self.capacity, "more blocks on the circle than frames");
-        let set = resident.iter().filter(|slot| self.referenced[slot.index()]).count();
-        let all = self.referenced.iter().filter(|&&bit| bit).count();
-        assert_eq!(set, all, "a block that is not resident has its reference bit set");
+        let bits = self.places.slots().filter(|&slot| self.circle.tag(&self.places, slot) == REFERENCED);
+        let mut outside = bits.filter(|&slot| !self.circle.contains(&self.places, slot));
+        assert_eq!(outside.next(), None, "a block that is not resident has its reference bit set");
     }
 }

@@ -30,40 +30,34 @@
 //!   there are no more than that, after the faulted page was taken from the list or placed there.
 //! * Repeated references to a page within one turn of a hand are one, for there is one bit.
 
-use crate::list::{Links, List};
 use crate::prefetch::prefetch;
+use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
-// The state of a slot: one of four, and flags.
-const UNKNOWN: u8 = 0;
-const HOT: u8 = 1;
-/// Cold and resident.
-const COLD: u8 = 2;
+// Tags of the pages in the list.
+const HOT: u32 = 0;
+/// Cold and resident, its test period over.
+const COLD: u32 = 1;
+/// Cold and resident, in its test period.
+const TEST: u32 = 2;
 /// Cold and not resident, in its test period.
-const GHOST: u8 = 3;
-const STATUS: u8 = 3;
-/// In its test period.
-const TEST: u8 = 4;
-/// The reference bit.
-const REFERENCED: u8 = 8;
+const GHOST: u32 = 3;
 
-const NONE: u32 = u32::MAX;
+/// From the tail on, no resident cold page lies before this hand; at the head it has found all.
+const HAND_COLD: usize = 0;
+/// The same for pages in their test period.
+const HAND_TEST: usize = 1;
 
 /// CLOCK-Pro.
 pub struct ClockPro {
-    states: Vec<u8>,
-    links: Links,
-    /// The list as a circle in which hands move from front to back; its tail is at HAND_hot and its head before it.
-    clock: List,
+    places: Places<1>,
+    /// The list: its tail is at HAND_hot and its head before it, for what the hand passes goes to the head.
+    clock: Order<0, 2>,
+    /// Reference bits; clear where the slot is not resident.
+    referenced: Vec<bool>,
     /// Slots to be handed back.
-    forgotten: List,
-    /// The list tail.
-    hand_hot: u32,
-    /// From the tail on, no resident cold page lies before it; `NONE` where it has reached the list head and found all.
-    hand_cold: u32,
-    /// The same for pages in their test period.
-    hand_test: u32,
+    forgotten: Vec<Slot>,
     /// m.
     capacity: u32,
     /// m_c, and its bounds.
@@ -94,6 +88,9 @@ impl Configured for ClockPro {
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<ClockPro, SpecError> {
+        if setup.slots > SLOTS_MOST {
+            return Err(SpecError::TooLarge { policy: ClockPro::INFO.name, slots: setup.slots, most: SLOTS_MOST });
+        }
         let most = (setup.capacity - 1).max(1);
         let (cold_least, cold_most) = if params.is("cold", "adaptive") {
             (1, most)
@@ -101,15 +98,11 @@ impl Configured for ClockPro {
             let fixed = params.blocks("cold", setup.capacity, 1, most)?;
             (fixed, fixed)
         };
-        let (links, [clock, forgotten]) = Links::new(setup.slots);
         Ok(ClockPro {
-            states: vec![UNKNOWN; setup.slots as usize],
-            links,
-            clock,
-            forgotten,
-            hand_hot: NONE,
-            hand_cold: NONE,
-            hand_test: NONE,
+            places: Places::new(setup.slots),
+            clock: Order::new(false),
+            referenced: vec![false; setup.slots as usize],
+            forgotten: Vec::new(),
             capacity: setup.capacity,
             cold_target: cold_least,
             cold_least,
@@ -125,74 +118,43 @@ impl Configured for ClockPro {
 }
 
 impl ClockPro {
+    /// The status of `slot`, which is in the list.
     #[inline(always)]
-    fn status(&self, slot: Slot) -> u8 {
-        self.states[slot.index()] & STATUS
+    fn status(&self, slot: Slot) -> u32 {
+        self.clock.tag(&self.places, slot)
     }
 
     #[inline(always)]
-    fn is(&self, slot: Slot, flag: u8) -> bool {
-        self.states[slot.index()] & flag != 0
+    fn set_status(&mut self, slot: Slot, status: u32) {
+        self.clock.set_tag(&mut self.places, slot, status);
     }
 
     #[inline(always)]
-    fn clear(&mut self, slot: Slot, flag: u8) {
-        self.states[slot.index()] &= !flag;
+    fn is_listed(&self, slot: Slot) -> bool {
+        self.clock.contains(&self.places, slot)
     }
 
-    /// The page after `slot` in the direction of the hands.
+    /// Loads the state of a page a few places after `place` into the processor's cache.
     #[inline(always)]
-    fn after(&self, slot: Slot) -> Slot {
-        let next = self.clock.after(&self.links, slot).or_else(|| self.clock.front(&self.links));
-        next.expect("the clock holds a page")
+    fn warm_ahead(&self, place: u32) {
+        self.warm(self.clock.slot(self.clock.ahead(place, LOOK)));
     }
 
-    /// Where a hand goes from `slot`: nowhere from the list head, so that it finds what comes there next without
-    /// going round.
-    #[inline(always)]
-    fn towards_head(&self, slot: Slot) -> u32 {
-        let next = self.after(slot).0;
-        if next == self.hand_hot { NONE } else { next }
-    }
-
-    /// Puts `slot` at the list head.
+    /// The page that HAND_hot points to, in a list that is not empty.
     #[inline]
-    fn put_at_head(&mut self, slot: Slot) {
-        if self.clock.is_empty() {
-            self.clock.push_back(&mut self.links, slot);
-            self.hand_hot = slot.0;
-        } else {
-            self.clock.insert_before(&mut self.links, slot, Slot(self.hand_hot));
-        }
-        for hand in [&mut self.hand_cold, &mut self.hand_test] {
-            if *hand == NONE {
-                *hand = slot.0;
-            }
-        }
+    fn at_hand_hot(&mut self) -> Slot {
+        let tail = self.clock.next(&self.places, self.clock.tail());
+        self.clock.set_tail(tail);
+        self.warm_ahead(tail);
+        self.clock.slot(tail)
     }
 
-    /// Takes `slot` out of the list.
+    /// Takes `slot` out of the list and forgets it, unless it is on its way in.
     #[inline]
-    fn unlink(&mut self, slot: Slot) {
-        let next = self.towards_head(slot);
-        for hand in [&mut self.hand_cold, &mut self.hand_test] {
-            if *hand == slot.0 {
-                *hand = next;
-            }
-        }
-        if self.hand_hot == slot.0 {
-            self.hand_hot = next;
-        }
-        self.clock.unlink(&mut self.links, slot);
-    }
-
-    /// Removes the non-resident page `slot` from the list. The incoming page is on its way in and not forgotten.
-    fn drop_ghost(&mut self, slot: Slot, incoming: Slot) {
-        self.ghosts -= 1;
-        self.unlink(slot);
-        self.states[slot.index()] = UNKNOWN;
+    fn drop_page(&mut self, slot: Slot, incoming: Slot) {
+        self.clock.leave(&mut self.places, slot, HOT);
         if slot != incoming {
-            self.forgotten.push_back(&mut self.links, slot);
+            self.forgotten.push(slot);
         }
     }
 
@@ -207,34 +169,25 @@ impl ClockPro {
     /// Ends the test period of the cold page `slot`, if it is in one, and "removes the cold page out of the list if it
     /// is non-resident" (3.3.3).
     fn end_test(&mut self, slot: Slot, incoming: Slot) {
-        if self.is(slot, TEST) {
-            self.clear(slot, TEST);
-            self.adapt(self.is(slot, REFERENCED));
-        }
-        if self.status(slot) == GHOST {
-            self.drop_ghost(slot, incoming);
-        }
-    }
-
-    /// Moves HAND_hot over `slot`, which it points to: from the list tail to its head.
-    #[inline]
-    fn pass(&mut self, slot: Slot) {
-        let next = self.after(slot).0;
-        self.hand_hot = next;
-        for hand in [&mut self.hand_cold, &mut self.hand_test] {
-            if *hand == slot.0 {
-                *hand = next;
-            } else if *hand == NONE {
-                *hand = slot.0;
+        match self.status(slot) {
+            TEST => {
+                self.adapt(self.referenced[slot.index()]);
+                self.set_status(slot, COLD);
             }
+            GHOST => {
+                self.adapt(false);
+                self.ghosts -= 1;
+                self.drop_page(slot, incoming);
+            }
+            _ => {}
         }
     }
 
     /// HAND_hot sweeps over the cold page `slot`: "it will terminate its test period".
     fn sweep(&mut self, slot: Slot, incoming: Slot) {
         self.end_test(slot, incoming);
-        if self.status(slot) != UNKNOWN {
-            self.pass(slot);
+        if self.is_listed(slot) {
+            self.clock.refresh(&mut self.places, slot, COLD);
         }
     }
 
@@ -242,7 +195,7 @@ impl ClockPro {
     /// the hand met `candidate`.
     fn run_hot(&mut self, candidate: Slot, incoming: Slot) -> bool {
         loop {
-            let slot = Slot(self.hand_hot);
+            let slot = self.at_hand_hot();
             if slot == candidate {
                 return false;
             }
@@ -251,18 +204,17 @@ impl ClockPro {
                 continue;
             }
             // "If the bit is set, [...] we spare this page, reset its reference bit and keep it as a hot page."
-            let spared = self.is(slot, REFERENCED);
-            self.clear(slot, REFERENCED);
-            self.pass(slot);
-            if !spared {
-                self.states[slot.index()] = COLD;
-                self.hot -= 1;
-                self.cold += 1;
-                break;
+            if std::mem::take(&mut self.referenced[slot.index()]) {
+                self.clock.refresh(&mut self.places, slot, HOT);
+                continue;
             }
+            self.clock.refresh(&mut self.places, slot, COLD);
+            self.hot -= 1;
+            self.cold += 1;
+            break;
         }
         while self.hot > 0 {
-            let slot = Slot(self.hand_hot);
+            let slot = self.at_hand_hot();
             if self.status(slot) == HOT || slot == candidate {
                 break;
             }
@@ -285,67 +237,69 @@ impl ClockPro {
 
     /// HAND_cold found the reference bit of the resident cold page `slot` set: to the head with it.
     fn turn_or_renew(&mut self, slot: Slot, incoming: Slot) {
-        self.clear(slot, REFERENCED);
+        self.referenced[slot.index()] = false;
         // "If its bit is set and it is in its test period, we turn the cold page into a hot page."
-        if self.is(slot, TEST) && self.can_turn_hot(slot, incoming) {
-            self.states[slot.index()] = HOT;
+        let hot = self.status(slot) == TEST && self.can_turn_hot(slot, incoming);
+        if hot {
             self.cold -= 1;
             self.hot += 1;
-        } else {
-            self.states[slot.index()] = COLD | TEST;
         }
-        self.unlink(slot);
-        self.put_at_head(slot);
+        self.clock.refresh(&mut self.places, slot, if hot { HOT } else { TEST });
     }
 
-    /// Runs HAND_test: ends the test period of the page it points to.
-    fn run_test(&mut self, incoming: Slot) {
-        let slot = Slot(self.hand_test);
-        self.hand_test = self.towards_head(slot);
-        if self.status(slot) != HOT {
-            self.end_test(slot, incoming);
-        }
+    /// The page that `hand` points to, which moves there from what is no longer in the list.
+    #[inline]
+    fn at_hand(&mut self, hand: usize) -> Slot {
+        let place = self.clock.next(&self.places, self.clock.hand(hand));
+        self.clock.set_hand(hand, place);
+        self.warm_ahead(place);
+        self.clock.slot(place)
+    }
+
+    /// Moves `hand` on from the page that it points to.
+    #[inline]
+    fn advance(&mut self, hand: usize) {
+        self.clock.set_hand(hand, self.clock.ahead(self.clock.hand(hand), 1));
     }
 }
 
 impl Policy for ClockPro {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
-        self.states[slot.index()] |= REFERENCED;
+        self.referenced[slot.index()] = true;
     }
 
     /// Runs HAND_cold (3.3.3).
+    #[inline(always)]
     fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
         self.full = true;
         loop {
-            let slot = Slot(self.hand_cold);
-            if self.status(slot) != COLD {
-                self.hand_cold = self.towards_head(slot);
-                continue;
-            }
-            if self.is(slot, REFERENCED) {
+            let slot = self.at_hand(HAND_COLD);
+            let status = self.status(slot);
+            if !matches!(status, COLD | TEST) {
+                self.advance(HAND_COLD);
+            } else if self.referenced[slot.index()] {
                 self.turn_or_renew(slot, incoming);
-                continue;
-            }
-            self.cold -= 1;
-            self.hand_cold = self.towards_head(slot);
-            if self.is(slot, TEST) {
-                // "The replaced cold page will remain in the list as non-resident cold page until it runs out of its
-                // test period."
-                self.states[slot.index()] = GHOST | TEST;
-                self.ghosts += 1;
             } else {
-                self.unlink(slot);
-                self.states[slot.index()] = UNKNOWN;
-                self.forgotten.push_back(&mut self.links, slot);
+                self.advance(HAND_COLD);
+                self.cold -= 1;
+                if status == TEST {
+                    // "The replaced cold page will remain in the list as non-resident cold page until it runs out of
+                    // its test period."
+                    self.set_status(slot, GHOST);
+                    self.ghosts += 1;
+                } else {
+                    self.drop_page(slot, incoming);
+                }
+                return slot;
             }
-            return slot;
         }
     }
 
+    #[inline(always)]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         let warm = std::mem::take(&mut self.full);
-        let hot = if self.status(slot) == GHOST {
+        let hot = if self.is_listed(slot) {
             // "If the cold page is in the list, the faulted page turns into a hot page and is placed on the head of the
             // list. We run HAND_hot."
             let hot = self.can_turn_hot(slot, slot);
@@ -354,77 +308,71 @@ impl Policy for ClockPro {
                 self.adapt(false);
             }
             self.ghosts -= 1;
-            self.unlink(slot);
+            self.clock.leave(&mut self.places, slot, HOT);
             hot
         } else {
             !warm && self.hot < self.capacity - self.cold_target
         };
         // "The page is still categorized as a cold page and is placed at the list head. It also initiates its test
         // period."
-        self.states[slot.index()] = if hot { HOT } else { COLD | TEST };
+        self.clock.push(&mut self.places, slot, if hot { HOT } else { TEST });
         if hot {
             self.hot += 1;
         } else {
             self.cold += 1;
         }
-        self.put_at_head(slot);
+        // HAND_test ends the test period of the page it points to.
         while self.ghosts > self.ghosts_most {
-            self.run_test(slot);
+            let tested = self.at_hand(HAND_TEST);
+            self.advance(HAND_TEST);
+            self.end_test(tested, slot);
         }
     }
 
     fn remove(&mut self, slot: Slot) {
         match self.status(slot) {
             HOT => self.hot -= 1,
-            COLD => self.cold -= 1,
-            _ => self.ghosts -= 1,
+            GHOST => self.ghosts -= 1,
+            _ => self.cold -= 1,
         }
-        self.unlink(slot);
-        self.states[slot.index()] = UNKNOWN;
+        self.clock.leave(&mut self.places, slot, HOT);
+        self.referenced[slot.index()] = false;
     }
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.pop_front(&mut self.links)
+        self.forgotten.pop()
     }
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        prefetch(&self.states, slot.index());
+        self.places.warm(slot);
+        prefetch(&self.referenced, slot.index());
     }
 
     fn check(&self) {
-        let clock = self.clock.checked(&self.links);
-        let forgotten = self.forgotten.checked(&self.links);
+        let clock = self.clock.checked(&self.places);
         let count = |status| clock.iter().filter(|&&slot| self.status(slot) == status).count() as u32;
-        assert_eq!([HOT, COLD, GHOST].map(count), [self.hot, self.cold, self.ghosts], "hot, cold and ghost pages");
-        assert_eq!(count(UNKNOWN), 0, "an unknown page in the list");
-        assert_eq!(self.states.iter().filter(|&&state| state != UNKNOWN).count(), clock.len(), "pages in the list");
-        assert!(forgotten.iter().all(|&slot| self.states[slot.index()] == UNKNOWN), "a known page is forgotten");
+        assert_eq!([HOT, GHOST].map(count), [self.hot, self.ghosts], "hot and ghost pages");
+        assert_eq!(count(COLD) + count(TEST), self.cold, "resident cold pages");
+        assert!(self.forgotten.iter().all(|&slot| !self.is_listed(slot)), "a known page is forgotten");
+        let resident = |slot| self.is_listed(slot) && self.status(slot) != GHOST;
+        let mut outside = self.places.slots().filter(|&slot| self.referenced[slot.index()] && !resident(slot));
+        assert_eq!(outside.next(), None, "a page that is not resident has its reference bit set");
         assert!(self.hot + self.cold <= self.capacity, "too many resident pages");
         assert!(self.hot <= self.capacity - self.cold_least, "too many hot pages");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
         assert!((self.cold_least..=self.cold_most).contains(&self.cold_target), "m_c is out of its bounds");
-        for &slot in &clock {
-            match self.status(slot) {
-                HOT => assert!(!self.is(slot, TEST), "a hot page is in its test period"),
-                GHOST => assert_eq!(self.states[slot.index()], GHOST | TEST, "a ghost is in its test period"),
-                _ => {}
-            }
-        }
-        if clock.is_empty() {
-            assert_eq!([self.hand_hot, self.hand_cold, self.hand_test], [NONE; 3], "the hands of an empty list");
-            return;
-        }
-        let tail = clock.iter().position(|slot| slot.0 == self.hand_hot).expect("HAND_hot points into the list");
-        let from_tail = || clock[tail..].iter().chain(&clock[..tail]);
-        let check_hand = |hand: u32, found: &dyn Fn(Slot) -> bool, what: &str| {
-            assert!(hand == NONE || clock.contains(&Slot(hand)), "the hand for {what} points into the list");
-            let mut missed = from_tail().take_while(|slot| slot.0 != hand);
-            assert!(missed.all(|&slot| !found(slot)), "a hand missed {what}");
+        let check_hand = |hand: usize, found: [u32; 2], what: &str| {
+            let end = self.clock.hand(hand);
+            let before = |slot: &&Slot| {
+                end == self.clock.head() || self.clock.before(self.clock.place(&self.places, **slot), end)
+            };
+            let mut missed = clock.iter().take_while(before);
+            assert!(missed.all(|&slot| !found.contains(&self.status(slot))), "a hand missed {what}");
         };
-        check_hand(self.hand_cold, &|slot| self.status(slot) == COLD, "a resident cold page");
-        check_hand(self.hand_test, &|slot| self.is(slot, TEST), "a page in its test period");
+        check_hand(HAND_COLD, [COLD, TEST], "a resident cold page");
+        check_hand(HAND_TEST, [TEST, GHOST], "a page in its test period");
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {

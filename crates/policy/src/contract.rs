@@ -91,6 +91,11 @@ pub trait Policy {
     #[inline(always)]
     fn warm(&self, _slot: Slot) {}
 
+    /// Asks for what a reference to `slot`, which comes even sooner, will touch beside its own state. That state is near
+    /// by now, because `warm` was called a while ago.
+    #[inline(always)]
+    fn approach(&self, _slot: Slot) {}
+
     /// Reports internal quantities by name, for plots of a policy's state over time.
     fn gauges(&self, _report: &mut dyn FnMut(&'static str, u64)) {}
 }

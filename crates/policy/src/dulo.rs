@@ -2,8 +2,8 @@
 //! disk leave with them.
 //!
 //! The stack is that of section 3.1: a correlation buffer of fixed size at the top, below it the sequencing bank, which
-//! holds 0 up to BANK_MAX blocks, and at the bottom the [evicting section](sections), ordered by H = L + 1/size of the
-//! sequences that the bank [formed](sequences) from the times in its [block table](table). As in section 3.4 it stands on
+//! holds 0 up to BANK_MAX blocks, and at the bottom the evicting section, ordered by H = L + 1/size of the
+//! sequences formed of the bank by the times in its block table. As in section 3.4 it stands on
 //! CLOCK: a hit marks a block as young and no more, and a young block at the stack bottom moves to the stack top instead
 //! of leaving. Where the text leaves a choice (the listing of figure 2 is not in the text this was written from):
 //!
@@ -15,7 +15,7 @@
 //! * The sizes of 4.1.1 are 8 MB and 64 MB, and "where the demanded memory size is less than 80MB" 4 MB and 16 MB. A cache
 //!   below 20 MB has a fifth and four fifths, which keeps the ratio of the latter.
 //!
-//! Beyond the paper, [`nominated`] puts another policy in the place of the correlation buffer and CLOCK's marks, and
+//! Beyond the paper, `base` puts another policy in the place of the correlation buffer and CLOCK's marks, and
 //! `position` and `transfer` put a device's cost of fetching a sequence in the place of 1.
 
 mod nominated;

@@ -155,6 +155,11 @@ impl Policy for Lfu {
         prefetch(&self.group, slot.index());
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         let resident = self.order.checked(&self.links);
         assert!(self.order.len() <= self.capacity, "more resident blocks than frames");

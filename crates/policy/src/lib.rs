@@ -8,6 +8,7 @@ pub mod car;
 pub mod clock;
 pub mod clock_pro;
 pub mod contract;
+mod directory;
 pub mod dulo;
 pub mod eelru;
 pub mod fbr;

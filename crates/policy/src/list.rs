@@ -36,6 +36,14 @@ impl Links {
         prefetch(&self.links, slot.index());
     }
 
+    /// Loads the links of the neighbours of `slot`, whose own links are there, into the processor's cache.
+    #[inline(always)]
+    pub fn approach(&self, slot: Slot) {
+        let Link { next, prev } = self.links[slot.index()];
+        prefetch(&self.links, next as usize);
+        prefetch(&self.links, prev as usize);
+    }
+
     #[inline(always)]
     fn slot(&self, link: u32) -> Option<Slot> {
         (link < self.slots).then_some(Slot(link))
@@ -148,6 +156,9 @@ impl List {
     pub fn pop_front(&mut self, links: &mut Links) -> Option<Slot> {
         let slot = self.front(links)?;
         self.unlink(links, slot);
+        // The new first is the next to be popped, and what lies behind it is touched then.
+        let first = links.links[self.sentinel as usize].next;
+        prefetch(&links.links, links.links[first as usize].next as usize);
         Some(slot)
     }
 
@@ -156,6 +167,8 @@ impl List {
     pub fn pop_back(&mut self, links: &mut Links) -> Option<Slot> {
         let slot = self.back(links)?;
         self.unlink(links, slot);
+        let last = links.links[self.sentinel as usize].prev;
+        prefetch(&links.links, links.links[last as usize].prev as usize);
         Some(slot)
     }
 

@@ -61,6 +61,11 @@ impl Policy for Lru {
         self.links.warm(slot);
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         self.stack.checked(&self.links);
     }

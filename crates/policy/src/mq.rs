@@ -179,6 +179,11 @@ impl Policy for Mq {
         prefetch(&self.expires, slot.index());
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         let mut known = 0;
         for (number, queue) in self.queues.iter().enumerate() {

@@ -5,6 +5,9 @@
 //! list fetches from memory one after another, and what leaves at the old end is read in sequence. That pays where an
 //! order is long and mostly read from its old end; a short one is better off as a [`List`](crate::list::List).
 //!
+//! Orders can share the words of their slots where a slot stands in one of them at a time: an entry of such an order
+//! counts only while the slot has the order's own tag.
+//!
 //! When the ring is full, the stale entries are squeezed out, and where few were stale the ring doubles: O(1) a
 //! reference, amortized, and O(length) at that reference.
 
@@ -21,7 +24,7 @@ const NOWHERE: u32 = u32::MAX >> TAG_BITS;
 /// longest, stays shorter than `NOWHERE`.
 pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
-/// Entries that [`Order::live`] looks at.
+/// Entries that [`Order::live`] looks at, and how far ahead of a hand that moves along a ring words are loaded.
 pub const LOOK: u32 = 16;
 
 /// The words of all slots for `N` orders: for each, in 4 bytes, a place and a tag of two bits that is its owner's.
@@ -66,6 +69,9 @@ pub struct Order<const AT: usize, const HANDS: usize> {
     len: u32,
     /// Places from `tail` to `head`, which stay at the same entries when the ring is squeezed.
     hands: [u32; HANDS],
+    /// The bits of a slot's word that tell whether an entry is its, and what they are beside the place.
+    told_by: u32,
+    own: u32,
     /// A Fenwick tree of the places in use, where [`after`](Order::after) is wanted; else empty.
     used: Vec<u32>,
 }
@@ -74,7 +80,19 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     /// An empty order. With `counting`, [`after`](Order::after) is known and each reference costs O(log length).
     pub fn new(counting: bool) -> Order<AT, HANDS> {
         let used = if counting { vec![0; RING_LEAST + 1] } else { Vec::new() };
-        Order { ring: vec![0; RING_LEAST], head: 0, tail: 0, len: 0, hands: [0; HANDS], used }
+        Order { ring: vec![0; RING_LEAST], head: 0, tail: 0, len: 0, hands: [0; HANDS], told_by: !TAG, own: 0, used }
+    }
+
+    /// An empty order of slots with `tag`. It shares their words with the orders of other tags: what is said of a slot
+    /// without looking at its tag, such as [`contains`](Order::contains), is then true of one of them.
+    pub fn of_tag(tag: u32) -> Order<AT, HANDS> {
+        Order { told_by: u32::MAX, own: tag, ..Order::new(false) }
+    }
+
+    /// Whether the entry at `place` is that of a slot with this word.
+    #[inline(always)]
+    fn is_live(&self, word: u32, place: u32) -> bool {
+        (word ^ (place << TAG_BITS | self.own)) & self.told_by == 0
     }
 
     /// Slots in the order.
@@ -124,14 +142,14 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     #[inline(always)]
     pub fn at<const N: usize>(&self, places: &Places<N>, place: u32) -> Option<Slot> {
         let slot = self.slot(place);
-        (self.place(places, slot) == place).then_some(slot)
+        self.is_live(places.words[slot.index()][AT], place).then_some(slot)
     }
 
     /// Which of the [`LOOK`] places from `place` on are a slot's, as bits. Looking at many at once takes no branch that
     /// the processor would have to guess, and waits for memory once.
     #[inline(always)]
     pub fn live<const N: usize>(&self, places: &Places<N>, place: u32) -> u32 {
-        let is_live = |slot: u32, at: u32| u32::from((places.words[slot as usize][AT] ^ at << TAG_BITS) <= TAG);
+        let is_live = |slot: u32, at: u32| u32::from(self.is_live(places.words[slot as usize][AT], at));
         let mut live = 0;
         if let Some(entries) = self.ring.get(place as usize..(place + LOOK) as usize) {
             for (ahead, &slot) in (0..).zip(entries) {
@@ -144,6 +162,16 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
             }
         }
         live
+    }
+
+    /// The first place from `place` on that is a slot's, or the head.
+    #[inline(always)]
+    pub fn next<const N: usize>(&self, places: &Places<N>, mut place: u32) -> u32 {
+        while place != self.head && self.at(places, place).is_none() {
+            places.warm(self.slot(self.ahead(place, LOOK)));
+            place = self.ahead(place, 1);
+        }
+        place
     }
 
     /// The place of the next reference.
@@ -224,6 +252,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         let mut place = self.tail;
         let slot = loop {
             let entry = self.at(places, place);
+            places.warm(self.slot(self.ahead(place, LOOK)));
             place = self.ahead(place, 1);
             if let Some(slot) = entry {
                 break slot;
@@ -264,7 +293,9 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
             place = self.ahead(place, 1);
         }
         assert_eq!(slots.len(), self.len as usize, "the order's length is wrong");
-        let placed = places.slots().filter(|&slot| self.contains(places, slot)).count();
+        let own =
+            |slot: &Slot| self.contains(places, *slot) && (self.tag(places, *slot) ^ self.own) & self.told_by == 0;
+        let placed = places.slots().filter(own).count();
         assert_eq!(placed, slots.len(), "a slot's place lies outside the order");
         for hand in self.hands {
             assert!(hand == self.head || self.before(hand, self.head), "a hand lies outside the order");
@@ -284,6 +315,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
 
     #[inline(always)]
     fn append<const N: usize>(&mut self, places: &mut Places<N>, slot: Slot, tag: u32) {
+        debug_assert_eq!((tag ^ self.own) & self.told_by & TAG, 0, "an order of one tag gets another");
         let place = self.head;
         self.ring[place as usize] = slot.0;
         places.words[slot.index()][AT] = place << TAG_BITS | tag;
@@ -323,8 +355,8 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
     fn keep_live<const N: usize>(&mut self, places: &mut Places<N>, read: Range<u32>, mut write: u32) -> u32 {
         for read in read {
             let slot = self.ring[read as usize];
+            let live = self.is_live(places.words[slot as usize][AT], self.wrap(self.tail + read));
             let word = &mut places.words[slot as usize][AT];
-            let live = *word >> TAG_BITS == self.wrap(self.tail + read);
             *word = if live { write << TAG_BITS | *word & TAG } else { *word };
             self.ring[write as usize] = slot;
             write += u32::from(live);

@@ -139,6 +139,11 @@ impl Policy for TwoQ {
         self.links.warm(slot);
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         for (list, queue) in [(&self.a1in, Queue::A1in), (&self.a1out, Queue::A1out), (&self.am, Queue::Am)] {
             let members = list.checked(&self.links);

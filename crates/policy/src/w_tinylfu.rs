@@ -235,6 +235,11 @@ impl Policy for WTinyLfu {
         prefetch(&self.sketch.lines, self.sketch.line(hash));
     }
 
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.links.approach(slot);
+    }
+
     fn check(&self) {
         for (number, list) in self.lists.iter().enumerate() {
             for slot in list.checked(&self.links) {

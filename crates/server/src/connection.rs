@@ -19,7 +19,7 @@ use crate::stream::Stream;
 /// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
 const BUFFER: usize = 16 << 10;
 /// Replies that are sent together at most, in bytes and in number.
-const BATCH_BYTES: usize = 64 << 10;
+const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
 /// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
 const PATIENCE: Duration = Duration::from_secs(30);

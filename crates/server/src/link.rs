@@ -115,6 +115,8 @@ struct State {
     broken: bool,
     /// Nothing more will be queued.
     closed: bool,
+    /// The connection's own thread waits.
+    waits: bool,
 }
 
 /// The outgoing side of a connection.
@@ -125,13 +127,23 @@ pub(crate) struct Link {
     pub(crate) disk: usize,
     cache: Arc<Cache>,
     state: Mutex<State>,
-    /// Something in `state` changed that a thread may wait for.
-    changed: Condvar,
+    /// For the connection's own thread: there is room for requests, or all were replied to.
+    room: Condvar,
+    /// For the writer: there is something to be written, or nothing any more.
+    handed: Condvar,
 }
 
 impl Link {
     pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: usize, cache: Arc<Cache>) -> Arc<Link> {
-        Arc::new(Link { stream, framing, disk, cache, state: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Link {
+            stream,
+            framing,
+            disk,
+            cache,
+            state: Mutex::default(),
+            room: Condvar::new(),
+            handed: Condvar::new(),
+        })
     }
 
     /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
@@ -154,7 +166,7 @@ impl Link {
     pub(crate) fn admit(&self, requests: usize, bytes: usize) {
         let mut state = lock(&self.state);
         while !self.admit_to(&mut state, requests, bytes) {
-            state = self.changed.wait(state).expect("nobody panics with a lock");
+            state = self.wait(state);
         }
     }
 
@@ -177,7 +189,7 @@ impl Link {
 
     /// Writes what can be written without waiting; the writer does the rest.
     pub(crate) fn send_now(self: &Arc<Self>, work: &mut Work) {
-        self.send(Wait::No, work);
+        self.send(lock(&self.state), Wait::No, work);
     }
 
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
@@ -189,14 +201,25 @@ impl Link {
             state.queue.push_back(reply);
         }
         while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > REQUESTS_MAX) {
-            state = self.changed.wait(state).expect("nobody panics with a lock");
+            state = self.wait(state);
         }
-        drop(state);
-        self.send(Wait::Briefly, work);
+        self.send(state, Wait::Briefly, work);
     }
 
-    fn send(self: &Arc<Self>, wait: Wait, work: &mut Work) {
-        let mut state = lock(&self.state);
+    /// The connection's own thread waits until somebody wrote.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waits = true;
+        self.room.wait(state).expect("nobody panics with a lock")
+    }
+
+    /// Somebody wrote. Most of the time nobody waits for that, and a system call is spared.
+    fn tell(&self, state: &mut State) {
+        if mem::take(&mut state.waits) {
+            self.room.notify_one();
+        }
+    }
+
+    fn send<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
         if !mem::replace(&mut state.writing, true) {
             self.write(state, wait, work);
         }
@@ -211,7 +234,7 @@ impl Link {
                 // The memory serves again.
                 state.queue = batch;
                 state.writing = false;
-                self.changed.notify_all();
+                self.tell(&mut state);
                 return;
             }
             let (mut sent, broken) = (state.sent, state.broken);
@@ -251,6 +274,7 @@ impl Link {
                     state.sent = sent;
                     if wait != Wait::Long {
                         self.hand_over(&mut state);
+                        self.tell(&mut state);
                         return;
                     }
                 }
@@ -266,7 +290,7 @@ impl Link {
                     batch.into_iter().for_each(|reply| self.dispose(reply, work));
                 }
             }
-            self.changed.notify_all();
+            self.tell(&mut state);
         }
     }
 
@@ -353,8 +377,8 @@ impl Link {
 
     fn hand_over(self: &Arc<Self>, state: &mut State) {
         state.handed = true;
-        self.changed.notify_all();
         if mem::replace(&mut state.has_writer, true) {
+            self.handed.notify_one();
             return;
         }
         let link = self.clone();
@@ -379,7 +403,7 @@ impl Link {
             } else if state.closed {
                 return;
             } else {
-                state = self.changed.wait(state).expect("nobody panics with a lock");
+                state = self.handed.wait(state).expect("nobody panics with a lock");
             }
         }
     }
@@ -388,7 +412,7 @@ impl Link {
     pub(crate) fn finish(&self) {
         let mut state = lock(&self.state);
         while !state.broken && (state.requests > 0 || state.writing) {
-            state = self.changed.wait(state).expect("nobody panics with a lock");
+            state = self.wait(state);
         }
     }
 
@@ -398,6 +422,6 @@ impl Link {
         state.broken = true;
         state.closed = true;
         self.stream.shut_down();
-        self.changed.notify_all();
+        self.handed.notify_one();
     }
 }

@@ -10,6 +10,8 @@ use crate::References;
 const STRETCH: usize = 1 << 16;
 /// How far ahead a policy is told which slot comes, so that its state is near when it does.
 const AHEAD: usize = 32;
+/// The same for what lies beside that state.
+const NEAR: usize = 12;
 
 /// What to watch while a policy runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -174,6 +176,7 @@ impl<'a> Cache<'a> {
         for at in range {
             let id = ids[at];
             policy.warm(Slot(*ids.get(at + AHEAD).unwrap_or(&id)));
+            policy.approach(Slot(*ids.get(at + NEAR).unwrap_or(&id)));
             let slot = Slot(id);
             if self.resident[slot.index() / 64] >> (id % 64) & 1 != 0 {
                 self.counts.hits += 1;

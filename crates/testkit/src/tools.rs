@@ -24,6 +24,40 @@ pub fn run(tool: &str, arguments: &[&str]) -> String {
     text
 }
 
+/// Has qemu-io write, read, discard and zero a disk of at least 6 MiB, aligned and not, and check what it reads.
+///
+/// # Panics
+/// If anything is not as it was written.
+pub fn qemu_io(uri: &str) {
+    let mut arguments = vec!["-f", "raw", "-t", "writeback", "-d", "unmap"];
+    for command in [
+        "write -P 0x11 0 1M",
+        "write -P 0x22 -f 1M 1M",
+        "read -P 0x11 0 1M",
+        "read -P 0x22 1M 1M",
+        "write -P 0x33 3000 777",
+        "read -P 0x33 3000 777",
+        "read -P 0x11 3777 5000",
+        "write -z 1M 512k",
+        "read -P 0 1M 512k",
+        "write -z -u 1536k 512k",
+        "read -P 0 1536k 512k",
+        "discard 0 64k",
+        "flush",
+        "aio_write -P 0x44 4M 1M",
+        "aio_write -P 0x55 5M 1M",
+        "aio_read 0 4M",
+        "aio_flush",
+        "read -P 0x44 4M 1M",
+        "read -P 0x55 5M 1M",
+    ] {
+        arguments.extend(["-c", command]);
+    }
+    arguments.push(uri);
+    let text = run("qemu-io", &arguments);
+    assert!(!text.contains("failed") && !text.contains("error"), "{text}");
+}
+
 /// Whether fio can drive an NBD server; else says that `test` is skipped.
 pub fn fio_speaks_nbd(test: &str) -> bool {
     if !installed(test, "fio") {

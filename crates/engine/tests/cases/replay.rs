@@ -1,11 +1,9 @@
 //! One request at a time, the engine hits and misses exactly where the bare policy does.
 
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{Op, WriteMode};
-use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
 
@@ -28,7 +26,8 @@ fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64
             host.write(0, offset, BLOCK, at as u8);
         } else {
             let bytes = host.read(0, offset, BLOCK);
-            assert_eq!(bytes[0], written[block as usize].unwrap_or(block as u8 % 64));
+            let expected = written[block as usize].unwrap_or(block as u8 % 64);
+            assert!(bytes == [expected; BLOCK], "{policy}: reference {at} read other bytes");
         }
         host.run();
         let hit = host.counters(0).hits > hits;
@@ -39,7 +38,8 @@ fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64
     assert_eq!(counters.hits + counters.misses, references.len() as u64);
     host.finish(host.request(0, Op::Flush, 0, 0), 0);
     for (block, written) in written.iter().enumerate() {
-        assert_eq!(host.disks[0][block * BLOCK], written.unwrap_or(block as u8 % 64), "block {block} of the disk");
+        let bytes = &host.disks[0][block * BLOCK..(block + 1) * BLOCK];
+        assert!(bytes == [written.unwrap_or(block as u8 % 64); BLOCK], "{policy}: block {block} of the disk");
     }
     host.engine.check();
 }
@@ -62,42 +62,32 @@ fn every_policy_on_random_references() {
     println!("{count} runs");
 }
 
+/// Text traces of the LIRS authors: name, blocks of the cache, ghosts for each, and how many references.
+const TRACES: [(&str, u32, f32, usize); 4] = [
+    // Room for every block of the trace, as a replay has.
+    ("multi1", 1000, 4.0, usize::MAX),
+    ("cpp", 50, 1.0, usize::MAX),
+    ("gli", 1500, 1.0, usize::MAX),
+    ("2_pools", 450, 2.0, 40_000),
+];
+
 #[test]
-fn every_policy_on_multi1() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces/lirs/multi1.trace.gz");
-    let Ok(file) = std::fs::File::open(path) else {
-        println!("skipped: every_policy_on_multi1: no ../shared/traces/lirs/multi1.trace.gz");
-        return;
-    };
-    let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
-    let references: Vec<u64> = lines.filter_map(|line| line.expect("text").trim().parse().ok()).collect();
-    let blocks = references.iter().max().expect("references") + 1;
-    for policy in policies() {
-        // Room for every block of the trace, as a replay has; its slots are the blocks' numbers.
-        let (capacity, ghosts) = (1000, 4000);
-        let setup = Setup { capacity, slots: blocks as u32, block_bytes: BLOCK as u32, ghosts, future: None };
-        let spec: Spec = policy.parse().expect("a registered policy");
-        let mut bare = build(&spec, &setup).expect("a policy that needs no future");
-        let mut resident = HashSet::new();
-        let mut tick = 0;
-        compare(policy, capacity, 4.0, &references, |block| {
-            let (tenant, stream) = (Tenant(0), Stream(0));
-            let access = Access { block: Block { volume: 0, index: block }, tenant, stream, kind: Kind::Read, tick };
-            tick += 1;
-            let slot = Slot(block as u32);
-            let hit = resident.contains(&slot);
-            if hit {
-                bare.hit(slot, &access);
-            } else {
-                if resident.len() == capacity as usize {
-                    resident.remove(&bare.evict(slot, &access));
-                    while bare.take_forgotten().is_some() {}
-                }
-                bare.insert(slot, &access);
-                resident.insert(slot);
-            }
-            while bare.take_forgotten().is_some() {}
-            hit
-        });
+fn every_policy_on_traces() {
+    for (name, capacity, ghosts_per_block, most) in TRACES {
+        let path = format!("{}/../../../shared/traces/lirs/{name}.trace.gz", env!("CARGO_MANIFEST_DIR"));
+        let Ok(file) = std::fs::File::open(path) else {
+            println!("skipped: every_policy_on_traces: no ../shared/traces/lirs/{name}.trace.gz");
+            continue;
+        };
+        let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
+        let blocks = lines.filter_map(|line| line.expect("text").trim().parse().ok());
+        let references: Vec<u64> = blocks.take(most).collect();
+        let ghosts = (capacity as f32 * ghosts_per_block) as u32;
+        for policy in policies() {
+            let slots = Slots::Reused { ghosts };
+            let mut bare = Bare::with_block_bytes(BLOCK as u32, policy, capacity, 0, slots, None);
+            compare(policy, capacity, ghosts_per_block, &references, |block| bare.access_unchecked(block).hit);
+        }
+        println!("{name}: {} references, {} policies", references.len(), policies().count());
     }
 }

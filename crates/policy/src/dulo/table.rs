@@ -67,10 +67,12 @@ impl Table {
         }
     }
 
-    /// Advances the bank clock by one.
+    /// Advances the bank clock by one. Where it would overflow, it starts again and all times are forgotten.
     pub(crate) fn tick(&mut self) {
         if self.clock == u32::MAX {
-            self.remove_before(u32::MAX);
+            self.nodes.clear();
+            self.free.clear();
+            self.roots.clear();
             (self.clock, self.threshold) = (0, 0);
         }
         self.clock += 1;

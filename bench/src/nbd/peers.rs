@@ -1,0 +1,69 @@
+//! The servers, each pinned to one processor.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nigh_nbd::client::Client;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+
+/// The processor of the servers.
+pub(super) const SERVERS: usize = 0;
+/// The processor of the clients.
+pub(super) const CLIENTS: usize = 1;
+
+/// A running server, killed when dropped.
+pub(super) struct Peer {
+    process: Child,
+    pub(super) socket: PathBuf,
+    clock: ClockId,
+}
+
+impl Peer {
+    /// Starts `command` on the servers' processor, waits until it listens on `socket`, and leaves the calling thread on
+    /// the clients' processor.
+    pub(super) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
+        let shown = format!("{command:?}").replace('"', "");
+        // A child begins where its parent runs, with all the threads that it will have.
+        pin(SERVERS)?;
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        pin(CLIENTS)?;
+        let mut process = process.with_context(|| format!("starting {shown}"))?;
+        let clock = clock_getcpuclockid(Pid::from_raw(process.id() as i32))?;
+        let begun = Instant::now();
+        let stream = loop {
+            if let Ok(stream) = UnixStream::connect(socket) {
+                break stream;
+            }
+            let ended = process.try_wait()?;
+            ensure!(ended.is_none() && begun.elapsed() < Duration::from_secs(10), "{shown} does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        // Servers complain of clients that leave without a word.
+        Client::connect(stream, "", &[])?.disconnect()?;
+        Ok(Peer { process, socket: socket.to_owned(), clock })
+    }
+
+    /// User and system time of all its threads so far.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        Ok(self.clock.now()?.into())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has nothing to lose, and may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pin(processor: usize) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor)?;
+    sched_setaffinity(Pid::from_raw(0), &set).context("this bench needs two processors")
+}

@@ -1,0 +1,117 @@
+//! `nigh devices`.
+
+use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::Context;
+use nigh_backend::ReadTimer;
+use nigh_device::{Batch, Fitted, Model, Profile, Purpose, SECTOR_BYTES, fit, measure};
+use serde_json::{Value, json};
+
+use crate::args::{DevicesArgs, DevicesCommand, FitArgs};
+use crate::size::human_bytes;
+use crate::{output, progress};
+
+pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
+    if let Some(DevicesCommand::Fit(args)) = &args.command {
+        return fit_device(args);
+    }
+    let text = match (&args.name, args.json) {
+        (None, false) => list()?,
+        (Some(name), false) => Profile::text(name)?.to_owned(),
+        (name, true) => {
+            let names: Vec<&str> = name.as_deref().map_or_else(|| Profile::names().collect(), |name| vec![name]);
+            let devices = names.into_iter().map(as_json).collect::<anyhow::Result<Vec<_>>>()?;
+            format!("{:#}\n", json!({ "schema": 1, "devices": devices }))
+        }
+    };
+    output::print(text.as_bytes())
+}
+
+fn list() -> anyhow::Result<String> {
+    let width = Profile::names().map(str::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for name in Profile::names() {
+        let profile = Profile::named(name)?;
+        let (kind, figures) = figures(&profile);
+        let size = human_bytes(profile.bytes());
+        let _ = writeln!(text, "{name:width$}  {kind:<6}  {size:>9}  {figures:<58}  {}", profile.title());
+    }
+    Ok(text)
+}
+
+/// A device's kind, and the figures that say most about it.
+fn figures(profile: &Profile) -> (&'static str, String) {
+    match profile.model() {
+        Model::Disk(disk) => {
+            let cylinders: u64 = disk.zones.iter().map(|zone| zone.0).sum();
+            let seek = disk.seek.average_ms(cylinders as u32);
+            let (latency, outer) = (30_000.0 / disk.rpm, disk.zones.first().map_or(0, |zone| zone.1));
+            let rate = (outer * SECTOR_BYTES) as f64 * disk.rpm / 60e6;
+            ("disk", format!("seek {seek:.1} ms, half a turn {latency:.2} ms, {rate:.1} MB/s at the rim"))
+        }
+        Model::Flash(flash) => {
+            let read = flash.overhead_us + flash.read_us;
+            let rates = format!("{} and {} MB/s", flash.read_mb_per_s, flash.write_mb_per_s);
+            ("flash", format!("read {read:.0} us, {} channels, {rates}", flash.channels))
+        }
+        Model::Volume(volume) => {
+            let read = volume.read_us + volume.jitter_us;
+            ("volume", format!("read {read:.0} us, {} a second, {} MB/s", volume.iops, volume.mb_per_s))
+        }
+        Model::Store(store) => {
+            let rates = format!("{} MB/s each, {} together", store.connection_mb_per_s, store.total_mb_per_s);
+            let first = store.read_first_byte_ms;
+            ("store", format!("first byte {first} ms, {} connections, {rates}", store.connections))
+        }
+    }
+}
+
+fn as_json(name: &str) -> anyhow::Result<Value> {
+    let mut device: serde_json::Map<String, Value> = toml::from_str(Profile::text(name)?)?;
+    device.insert("name".to_owned(), name.into());
+    Ok(device.into())
+}
+
+fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
+    // The error says what the system said, which as its source would be told twice.
+    let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let path = args.path.display().to_string();
+    let bytes = timer.size().with_context(|| path.clone())?;
+    let metadata = std::fs::metadata(&args.path).with_context(|| path.clone())?;
+    if metadata.is_file() && metadata.blocks() * 512 < bytes / 10 * 9 {
+        eprintln!("nigh: {path}: there are holes in it, and reading them tells nothing of the device");
+    }
+    let budget_ns = args.seconds * 1_000_000_000;
+    let bar = progress::time(budget_ns);
+    let measured = measure(bytes, budget_ns, |batch: &Batch| {
+        bar.set_prefix(match batch.purpose {
+            Purpose::Rate | Purpose::InSequence => "reading in sequence  ",
+            Purpose::Distance | Purpose::Before => "reading near and far ",
+            Purpose::Parallel | Purpose::Large => "reading side by side ",
+        });
+        let timed = timer.run(batch)?;
+        bar.inc(timed.total_ns);
+        Ok::<_, std::io::Error>(timed)
+    });
+    bar.finish_and_clear();
+    let fitted = measured
+        .map_err(anyhow::Error::from)
+        .and_then(|measured| fit(&measured, &path).context("the times suit no device of its size"));
+    let Fitted { text, findings, distance_matters, .. } = fitted.with_context(|| path.clone())?;
+    let verdict = match distance_matters {
+        true => "seek distance matters: policies that know what is sequential can gain (dulo)",
+        false => "seek distance does not matter: what counts is the number of misses",
+    };
+    let said: String = findings.iter().map(String::as_str).chain([verdict]).map(|line| format!("{line}\n")).collect();
+    match &args.output {
+        Some(file) => {
+            output::write_file(file, |out| out.write_all(text.as_bytes()))?;
+            output::print(said.as_bytes())
+        }
+        None => {
+            eprint!("{said}");
+            output::print(text.as_bytes())
+        }
+    }
+}

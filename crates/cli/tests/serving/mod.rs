@@ -1,0 +1,90 @@
+//! Servers of the real binary, each with a folder of its own. Not every test needs all of it.
+
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nigh_testkit::tools::run;
+
+/// A folder with files, sockets and the servers on them.
+pub(crate) struct Folder(tempfile::TempDir);
+
+/// A running server, killed when dropped.
+pub(crate) struct Server {
+    pub(crate) process: Child,
+    pub(crate) socket: PathBuf,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn image(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.text(name)
+    }
+
+    pub(crate) fn empty_image(&self, name: &str, length: u64) -> String {
+        std::fs::File::create(self.path(name)).unwrap().set_len(length).unwrap();
+        self.text(name)
+    }
+
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let socket = self.path("socket");
+        let listen = format!("unix:{}", socket.display());
+        let process = nigh(&["--listen", &listen], arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Server { process, socket };
+        // Everything that it says, so that it never waits for a reader.
+        let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
+        assert!(ready, "the server does not listen: {arguments:?}");
+        std::thread::spawn(move || lines.for_each(drop));
+        server
+    }
+}
+
+pub(crate) fn nigh(first: &[&str], more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.arg("serve").args(["--memory", "16M"]).args(first).args(more).stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    pub(crate) fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        run("kill", &[signal, &self.process.id().to_string()]);
+    }
+
+    /// Has it end in order.
+    pub(crate) fn end(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        assert!(!self.socket.exists(), "the socket is left behind");
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,55 @@
+//! Medians, and what the distance between two reads costs by them.
+
+use crate::measure::Move;
+
+/// The value that a share of all is below, 0 to 1; 0 of none.
+pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let at = ((values.len() - 1) as f64 * share).round() as usize;
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
+}
+
+pub(crate) fn median(values: Vec<f64>) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// How wrong the median may be, as the standard error that values spread so far give; large for too few of them.
+fn median_error(values: &[f64]) -> f64 {
+    let middle = median(values.to_vec());
+    let spread = median(values.iter().map(|value| (value - middle).abs()).collect());
+    // 1.48 times the median deviation is the standard deviation of a normal distribution, 1.25 times the mean's error
+    // is the median's.
+    match values.len() {
+        0..8 => f64::INFINITY,
+        count => 1.25 * 1.48 * spread / (count as f64).sqrt(),
+    }
+}
+
+/// Times of reads near the one before and far from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seek {
+    pub(crate) near_ns: f64,
+    pub(crate) far_ns: f64,
+    error_ns: f64,
+}
+
+impl Seek {
+    /// Whether far costs more than near, by more than a tenth and more than noise can explain.
+    pub(crate) fn matters(&self) -> bool {
+        self.far_ns - self.near_ns > (self.near_ns / 10.0).max(4.0 * self.error_ns)
+    }
+}
+
+/// Near is up to 1/500 of the longest distance, far a third of it and more.
+pub(crate) fn seek_of(moves: &[Move]) -> Seek {
+    let longest = moves.iter().map(|moved| moved.from.abs_diff(moved.to)).max().unwrap_or(0);
+    let times = |range: std::ops::RangeInclusive<u64>| -> Vec<f64> {
+        let within = moves.iter().filter(|moved| range.contains(&moved.from.abs_diff(moved.to)));
+        within.map(|moved| moved.ns as f64).collect()
+    };
+    let (near, far) = (times(0..=longest / 500), times(longest / 3..=longest));
+    let error_ns = median_error(&near).hypot(median_error(&far));
+    Seek { near_ns: median(near), far_ns: median(far), error_ns }
+}
