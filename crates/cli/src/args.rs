@@ -499,9 +499,10 @@ pub(crate) struct TimedArgs {
     /// trace since the request before it, such as 50%
     #[arg(long, value_name = "TIME", default_value = "100%", requires = "device")]
     pub(crate) think: String,
-    /// Where files lie on the disk ('nigh trace layout --extents' writes it): then files are read ahead, not the disk
-    #[arg(long, value_name = "FILE", requires = "device")]
-    pub(crate) extents: Option<PathBuf>,
+    /// Where files lie on the disk ('nigh trace layout --extents' writes it): then files are read ahead, not the disk. For
+    /// several traces, a list for each, in their order
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
+    pub(crate) extents: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -30,7 +30,13 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let scheduler = timed.scheduler.parse()?;
     let think = think(&timed.think)?;
     let limit = args.limit.as_deref().map(sim::parse_limit).transpose()?.unwrap_or(u64::MAX);
-    let layout = timed.extents.as_deref().map(layout::read_extents).transpose()?;
+    let layouts = timed.extents.iter().map(|path| layout::read_extents(path)).collect::<Result<Vec<_>, _>>()?;
+    ensure!(
+        layouts.len() <= 1 || layouts.len() == args.trace.len(),
+        "--extents: {} lists for {} traces: expected one for all, or one for each",
+        layouts.len(),
+        args.trace.len()
+    );
     let seed = args.generation.seed.unwrap_or(1);
     let ops = match args.ops {
         OpsArg::All => Ops::All,
@@ -46,7 +52,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         profile: &profile,
         seed,
         readahead: &readahead,
-        layout: layout.as_ref(),
+        layouts: &layouts,
         scheduler,
         progress: Some(&done),
     };

@@ -122,6 +122,9 @@ fn slips_are_one_line() {
     assert!(simulate(&[&near, "--device", "hdd-10k", "--scheduler", "x"]).contains("no scheduler 'x'"));
     assert!(simulate(&[&near, "--device", "hdd-10k", "--think", "1"]).contains("0.1ms"));
     assert!(simulate(&[&near, "--device", "hdd-10k", "--extents", &extents]).contains("overlaps"));
+    let empty = write(folder.path(), "empty.extents", "");
+    let lists = format!("{empty},{empty}");
+    assert!(simulate(&[&near, "--device", "hdd-10k", "--extents", &lists]).contains("2 lists for 1 traces"));
     assert!(simulate(&[&near, "--device", "hdd-10k", "--sample", "10%"]).contains("--sample"));
     assert!(simulate(&[&near, "--readahead", "linux"]).contains("--device"));
     let opt = refused(&["sim", &near, "--device", "hdd-10k", "--policy", "opt"]);

@@ -510,7 +510,7 @@ function timedSection() {
       y: { range: (_, min, max) => [0, max > 0 ? max * 1.05 : 1] },
     },
     axes: [
-      bottom("Cache size", { values: (_, ticks) => ticks.map(bytes) }),
+      bottom("Cache size", { values: (_, ticks) => ticks.map(tick => tick == null ? "" : bytes(tick)) }),
       left("Execution time (s)", { values: (_, ticks) => ticks.map(count) }),
     ],
     series: series(true),
@@ -536,7 +536,7 @@ function timedSection() {
     })),
     scales: { x: { time: false, distr: 3, log: 2, range: logarithmic }, y: { range: () => [0, 100] } },
     axes: [
-      bottom("Length of the sequence (blocks)", { values: (_, ticks) => ticks.map(count) }),
+      bottom("Length of the sequence (blocks)", { values: (_, ticks) => ticks.map(tick => tick == null ? "" : count(tick)) }),
       left("Share of the blocks read (%)", { values: (_, ticks) => ticks.map(count) }),
     ],
     series: series(false).map((one, i) => i === 0 ? one : { ...one, paths: uPlot.paths.stepped({ align: 1 }), spanGaps: true }),

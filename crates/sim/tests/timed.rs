@@ -29,7 +29,7 @@ fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> 
 
 fn setup<'a>(programs: &'a [Program], profile: &'a Profile, readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
     let scheduler = Scheduler::default();
-    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layout: None, scheduler, progress: None }
+    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layouts: &[], scheduler, progress: None }
 }
 
 fn policy(name: &str) -> Spec {
@@ -119,10 +119,11 @@ fn files_are_read_ahead_across_their_pieces_and_not_beyond_their_ends() {
         disk: disk * BLOCK,
         length: blocks * BLOCK,
     };
-    let layout = Layout::new(vec![piece(1, 0, 100, 40), piece(1, 40, 5000, 40), piece(2, 0, 140, 100)]).unwrap();
+    let extents = vec![piece(1, 0, 100, 40), piece(1, 40, 5000, 40), piece(2, 0, 140, 100)];
+    let layouts = [Layout::new(extents).unwrap()];
     let programs = [program((100..140).chain(5000..5040), What::Read, MS)];
     let (profile, linux) = (latency(1), "linux".parse().unwrap());
-    let setup = Setup { layout: Some(&layout), ..setup(&programs, &profile, &linux) };
+    let setup = Setup { layouts: &layouts, ..setup(&programs, &profile, &linux) };
     let outcome = run(&setup, &policy("lru"), 1000).unwrap();
     assert_eq!((outcome.cache.prefetch_issued, outcome.cache.prefetch_wasted), (79, 0));
     assert_eq!(outcome.execution_ns(), 81 * MS);

@@ -31,8 +31,9 @@ pub struct Setup<'a> {
     pub seed: u64,
     /// What is fetched ahead.
     pub readahead: &'a nigh_prefetch::Spec,
-    /// Which file has which place on the disk: then files are read ahead, else the disk is.
-    pub layout: Option<&'a Layout>,
+    /// Which file has which place on the disk, for each program or for all: then files are read ahead. Where there is
+    /// none, the disk is.
+    pub layouts: &'a [Layout],
     /// In which order requests go to the device.
     pub scheduler: Scheduler,
     /// Grows with the programs' steps.

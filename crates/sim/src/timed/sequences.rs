@@ -59,11 +59,6 @@ impl Sequences {
             (length, sum as f64 / total as f64)
         })
     }
-
-    /// The length of the sequence that a block is part of, on average over all blocks.
-    pub fn blocks(&self) -> u64 {
-        self.blocks.iter().sum()
-    }
 }
 
 #[cfg(test)]
@@ -83,7 +78,6 @@ mod tests {
         sequences.interrupt();
         let points: Vec<_> = sequences.cumulative().collect();
         assert_eq!(points, [(1, 2.0 / 600.0), (4, 6.0 / 600.0), (1024, 1.0)]);
-        assert_eq!(sequences.blocks(), 600);
     }
 
     #[test]

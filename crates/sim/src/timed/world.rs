@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use nigh_device::{Device, Kind, Request as Order};
@@ -41,6 +42,13 @@ struct Process {
     since_ns: u64,
     waited_ns: u64,
     end_ns: u64,
+}
+
+/// The part of `step` behind its first `done` bytes.
+fn part(step: &Step, done: u64) -> Range<u64> {
+    let start = step.offset + done;
+    let border = (start / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
+    start..border.min(step.end())
 }
 
 pub(super) struct World<'a> {
@@ -148,9 +156,8 @@ impl<'a> World<'a> {
 
     /// Submits the next part of `step`. Says whether it was replied to at once.
     fn submit(&mut self, number: u32, step: &Step) -> bool {
-        let offset = step.offset + self.processes[number as usize].done;
-        let part_end = (offset / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
-        let length = part_end.min(step.end()).saturating_sub(offset);
+        let part = part(step, self.processes[number as usize].done);
+        let (offset, length) = (part.start, part.end - part.start);
         let op = match step.what {
             What::Read => Op::Read,
             What::Write => Op::Write,
@@ -217,10 +224,9 @@ impl<'a> World<'a> {
         let step = self.step(number)?;
         let process = &mut self.processes[number as usize];
         process.waited_ns += self.now_ns - process.since_ns;
-        let offset = step.offset + process.done;
-        let part_end = (offset / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
-        if part_end < step.end() {
-            process.done = part_end - step.offset;
+        let part = part(step, process.done);
+        if part.end < step.end() {
+            process.done = part.end - step.offset;
             return Some(self.now_ns);
         }
         process.done = 0;
@@ -269,7 +275,8 @@ impl<'a> World<'a> {
     fn read_ahead(&mut self, number: u32, offset: u64, length: u64, missed: bool) -> bool {
         let block = u64::from(self.setup.block_bytes);
         let blocks = |start: u64, end: u64| start / block..end.div_ceil(block);
-        let Some(layout) = self.setup.layout else {
+        let layouts = self.setup.layouts;
+        let Some(layout) = layouts.get(number as usize).or(layouts.last()) else {
             let end = self.device.bytes().div_ceil(block);
             let blocks = blocks(offset, offset + length);
             let ahead = self.prefetcher.reference(&Reference { file: u64::from(number), blocks, missed, end });

@@ -50,7 +50,12 @@ fn parse(text: &str, files: &[FileSize], extents: &mut Vec<Extent>) {
     let mut current = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("File size of ") {
-            let of = |file: &&FileSize| rest.strip_prefix(&file.path).is_some_and(|rest| rest.starts_with(" is "));
+            // A path may hold anything that follows it here.
+            let of = |file: &&FileSize| {
+                let size = rest.strip_prefix(&file.path).and_then(|rest| rest.strip_prefix(" is "));
+                let size = size.and_then(|rest| rest.split_once(" (")).map(|(size, _)| size);
+                size.is_some_and(|size| size.parse::<u64>().is_ok())
+            };
             current = files.iter().find(of).map(|file| file.file);
             continue;
         }

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(layout.at(1100).map(|extent| extent.file), Some(3));
         assert_eq!((layout.at(999), layout.at(1110), layout.at(5050)), (None, None, None));
         assert_eq!(layout.places(7, 90..200).collect::<Vec<_>>(), [1090..1100, 5000..5050]);
-        assert_eq!(layout.places(7, 100..101).collect::<Vec<_>>(), [5000..5001]);
+        assert_eq!(layout.places(7, 100..101).next(), Some(5000..5001));
         assert_eq!(layout.places(4, 0..10).count(), 0);
         assert_eq!((layout.end_of(7), layout.end_of(3), layout.end_of(5), layout.end()), (150, 10, 0, 5050));
     }
