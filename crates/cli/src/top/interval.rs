@@ -169,8 +169,8 @@ pub(super) mod tests {
 
     fn export(name: &str, hits: u64, misses: u64) -> serde_json::Value {
         let latency = |count: u64, end: u64| serde_json::json!({ "count": count, "p50_us": end, "p99_us": end, "p999_us": end, "buckets": [[end, count]] });
-        let zero =
-            ["joined", "writes", "written_bytes", "evictions", "prefetch_issued", "prefetch_used", "prefetch_wasted"];
+        let zero = ["joined", "writes", "written_bytes", "evictions"];
+        let prefetch = ["issued", "used", "late", "wasted"];
         let device = ["reads", "read_bytes", "writes", "written_bytes", "flushes", "faults"];
         let mut of = serde_json::json!({
             "name": name, "target": "memory:1M", "size": 1 << 20, "options": {}, "connections": 1, "dirty_bytes": 8192,
@@ -179,6 +179,7 @@ pub(super) mod tests {
             "write_latency": latency(0, 1), "flush_latency": latency(0, 1),
         });
         zero.iter().for_each(|name| of[*name] = 0.into());
+        prefetch.iter().for_each(|name| of[format!("prefetch_{name}")] = 0.into());
         device.iter().for_each(|name| of[format!("device_{name}")] = 0.into());
         of
     }
