@@ -1,5 +1,6 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
+mod dulo;
 mod growth;
 mod measure;
 mod memory;
@@ -7,6 +8,7 @@ mod nbd;
 mod replay;
 mod rival;
 mod timed;
+mod workloads;
 
 use clap::{Parser, Subcommand};
 
@@ -41,6 +43,16 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "clock,lirs,dulo")]
         policy: Vec<String>,
     },
+    /// Make the workloads of DULO's simulation, and print what they are like
+    Workloads,
+    /// DULO's figures 3 and 4 and tables 3 and 4: simulated time on workloads like the paper's
+    Dulo {
+        /// What is varied
+        study: dulo::Study,
+        /// Workloads (all of them)
+        #[arg(long, value_delimiter = ',')]
+        workload: Vec<String>,
+    },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
@@ -59,6 +71,8 @@ fn main() -> anyhow::Result<()> {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Timed { policy } => timed::run(&policy),
+        Bench::Workloads => workloads::run(),
+        Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }

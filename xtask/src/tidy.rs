@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("nigh-backend", &["nigh-device", "nigh-engine"]),
-    ("nigh-bench", &["nigh-nbd"]),
+    ("nigh-bench", &["nigh-nbd", "nigh-trace"]),
     ("nigh-device", &[]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-policy"]),
