@@ -56,12 +56,12 @@ pub(crate) struct Character {
 type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
 
 const WORKLOADS: [(&str, Make); 7] = [
-    ("viewperf", |disk, _| Ok(vec![viewperf(disk, 300 * MIB)])),
+    ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
     ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)?])),
     ("cscope", |disk, traces| Ok(vec![cscope(disk, traces)?])),
     ("glimpse", |disk, traces| Ok(vec![glimpse(disk, traces)?])),
     ("sqlite", |disk, traces| Ok(vec![recorded(disk, traces, "sqlite", 3, 2)?])),
-    ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 100 * MIB)])),
+    ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 495 * MIB)])),
     ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)?])),
 ];
 
@@ -144,7 +144,7 @@ fn recorded(disk: &mut Disk, traces: &Path, name: &'static str, copies: u32, rou
 }
 
 fn cscope(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    recorded(disk, traces, "cscope_build", 2, 4)
+    recorded(disk, traces, "cscope_build", 4, 3)
 }
 
 fn gcc(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
@@ -164,9 +164,9 @@ fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
 }
 
 fn tpc_h(disk: &mut Disk) -> anyhow::Result<Program> {
-    const BLOCKS: u64 = 400 * MIB / BLOCK_BYTES as u64;
+    const BLOCKS: u64 = 300 * MIB / BLOCK_BYTES as u64;
     const FILES: u64 = 8;
-    let common = Common { requests: 300_000, block_bytes: BLOCK_BYTES, seed: SEED, ..Common::default() };
+    let common = Common { requests: 3_400_000, block_bytes: BLOCK_BYTES, seed: SEED, ..Common::default() };
     let mut requests = all(&mut *Generator::parse(&format!("zipf:blocks={BLOCKS}:alpha=0.6"), &common)?)?;
     let bytes = BLOCKS / FILES * u64::from(BLOCK_BYTES);
     let files: Vec<u32> = (0..FILES).map(|number| disk.add(format!("tpc-h/{number}"), bytes)).collect();
@@ -178,11 +178,11 @@ fn tpc_h(disk: &mut Disk) -> anyhow::Result<Program> {
 }
 
 fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    const COPIES: usize = 4;
+    const COPIES: usize = 13;
     const PARTITIONS: usize = 256;
     const INDEX: u64 = 12 * MIB;
     const KEYWORDS: usize = 50;
-    const QUERIES: usize = 100;
+    const QUERIES: usize = 270;
     const MATCHES_MOST: usize = 24;
     /// One file in so many lies apart from its partition.
     const APART: usize = 20;
