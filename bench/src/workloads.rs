@@ -144,11 +144,11 @@ fn recorded(disk: &mut Disk, traces: &Path, name: &'static str, copies: u32, rou
 }
 
 fn cscope(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    recorded(disk, traces, "cscope_build", 4, 3)
+    recorded(disk, traces, "cscope_build", 3, 3)
 }
 
 fn gcc(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    recorded(disk, traces, "gcc_build", 4, 2)
+    recorded(disk, traces, "gcc_build", 8, 3)
 }
 
 fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
