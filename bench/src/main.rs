@@ -2,9 +2,13 @@
 
 mod dulo;
 mod growth;
+mod guard;
+mod live;
+mod lru_sp;
 mod measure;
 mod memory;
 mod nbd;
+mod peers;
 mod replay;
 mod rival;
 mod timed;
@@ -37,6 +41,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "lru,clock,arc,lirs,clock-pro")]
         policy: Vec<String>,
     },
+    /// Programs that thrash, with and without `nigh guard`: root, cgroup v1, and a swap file on a throttled loop device
+    Guard(guard::GuardArgs),
     /// Processor time of the timed simulation, from 10^5 to 10^7 requests
     Timed {
         /// Policies
@@ -52,6 +58,14 @@ enum Bench {
         /// Workloads (all of them)
         #[arg(long, value_delimiter = ',')]
         workload: Vec<String>,
+    },
+    /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
+    Live,
+    /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
+    LruSp {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
@@ -70,9 +84,12 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
+        Bench::Guard(args) => guard::run(&args),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
+        Bench::Live => live::run(),
+        Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }

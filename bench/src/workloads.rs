@@ -8,7 +8,7 @@
 //! * glimpse is a program after 4.2.3: queries of 50 keywords, each reads the index, 12 MB, and all files of the
 //!   partitions that match, of 256; a few files of each partition lie elsewhere. Its files are those of a recorded search.
 //! * viewperf reads 289 files from first to last, several times: 99 % of its references are sequential.
-//! * tpc-h reads blocks of a few large files independently, after Zipf's law.
+//! * tpc-h is a program of queries: each probes a few tables of 49 at random, block by block, as a join does by an index.
 //!
 //! Files lie in the order of their paths, as after unpacking.
 
@@ -17,12 +17,10 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nigh_trace::generate::{Common, Generator};
+use fastrand::Rng;
 use nigh_trace::layout::{FileSize, Layout, Order, Placement, read_files, write_extents};
 use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Op, ReadOptions, Request, Requests};
-use rand::{RngExt, SeedableRng, seq::SliceRandom};
-use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use crate::measure;
 
@@ -57,12 +55,12 @@ type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
 
 const WORKLOADS: [(&str, Make); 7] = [
     ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
-    ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)?])),
+    ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)])),
     ("cscope", |disk, traces| Ok(vec![cscope(disk, traces)?])),
     ("glimpse", |disk, traces| Ok(vec![glimpse(disk, traces)?])),
     ("sqlite", |disk, traces| Ok(vec![recorded(disk, traces, "sqlite", 3, 2)?])),
     ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 495 * MIB)])),
-    ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)?])),
+    ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)])),
 ];
 
 /// Makes all workloads; those whose recorded programs are missing are skipped by name.
@@ -153,28 +151,34 @@ fn gcc(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
 
 fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
     const FILES: u64 = 289;
-    let mut random = Random::seed_from_u64(SEED);
+    let mut random = Rng::with_seed(SEED);
     let mut requests = Vec::new();
     for number in 0..FILES {
-        let size = random.random_range(bytes / FILES / 4..bytes / FILES * 7 / 4);
+        let size = random.u64(bytes / FILES / 4..bytes / FILES * 7 / 4);
         let file = disk.add(format!("viewperf/{number:03}"), size);
         read_file(&mut requests, file, size);
     }
     Program { name: "viewperf", requests: requests.repeat(3) }
 }
 
-fn tpc_h(disk: &mut Disk) -> anyhow::Result<Program> {
-    const BLOCKS: u64 = 300 * MIB / BLOCK_BYTES as u64;
-    const FILES: u64 = 8;
-    let common = Common { requests: 3_400_000, block_bytes: BLOCK_BYTES, seed: SEED, ..Common::default() };
-    let mut requests = all(&mut *Generator::parse(&format!("zipf:blocks={BLOCKS}:alpha=0.6"), &common)?)?;
-    let bytes = BLOCKS / FILES * u64::from(BLOCK_BYTES);
-    let files: Vec<u32> = (0..FILES).map(|number| disk.add(format!("tpc-h/{number}"), bytes)).collect();
-    for request in &mut requests {
-        request.volume = files[(request.offset / bytes) as usize];
-        request.offset %= bytes;
+fn tpc_h(disk: &mut Disk) -> Program {
+    const TABLES: u64 = 49;
+    const QUERIES: usize = 80;
+    const JOINED: usize = 4;
+    const PROBES: usize = 40_000;
+    let bytes = 300 * MIB / TABLES / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
+    let tables: Vec<u32> = (0..TABLES).map(|number| disk.add(format!("tpc-h/{number:02}"), bytes)).collect();
+    let mut random = Rng::with_seed(SEED);
+    let mut requests = Vec::with_capacity(QUERIES * PROBES);
+    for _ in 0..QUERIES {
+        let joined: Vec<u32> = (0..JOINED).map(|_| tables[random.usize(..tables.len())]).collect();
+        for _ in 0..PROBES {
+            let volume = joined[random.usize(..JOINED)];
+            let offset = random.u64(..bytes / u64::from(BLOCK_BYTES)) * u64::from(BLOCK_BYTES);
+            requests.push(Request { volume, offset, length: BLOCK_BYTES, ..Request::default() });
+        }
     }
-    Ok(Program { name: "tpc-h", requests })
+    Program { name: "tpc-h", requests }
 }
 
 fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
@@ -187,7 +191,7 @@ fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
     /// One file in so many lies apart from its partition.
     const APART: usize = 20;
 
-    let mut random = Random::seed_from_u64(SEED);
+    let mut random = Rng::with_seed(SEED);
     let mut listed = read_files(&traces.join("grep_loop.files.csv.gz"))?;
     listed.retain(|file| file.bytes > 0);
     listed.sort_by(|one, other| one.path.cmp(&other.path));
@@ -199,16 +203,16 @@ fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
         );
     }
     // Which files belong together is decided in the order of the disk, but for those that change places.
-    let mut apart: Vec<usize> = (0..files.len()).filter(|_| random.random_range(0..APART) == 0).collect();
-    apart.shuffle(&mut random);
+    let mut apart: Vec<usize> = (0..files.len()).filter(|_| random.usize(0..APART) == 0).collect();
+    random.shuffle(&mut apart);
     for pair in apart.chunks_exact(2) {
         files.swap(pair[0], pair[1]);
     }
     let partitions: Vec<&[(u32, u64)]> = files.chunks(files.len().div_ceil(PARTITIONS)).collect();
     let keywords: Vec<Vec<usize>> = (0..KEYWORDS)
         .map(|_| {
-            let matches = random.random_range(1..=MATCHES_MOST);
-            let mut found: Vec<usize> = (0..matches).map(|_| random.random_range(0..partitions.len())).collect();
+            let matches = random.usize(1..=MATCHES_MOST);
+            let mut found: Vec<usize> = (0..matches).map(|_| random.usize(0..partitions.len())).collect();
             found.sort_unstable();
             found.dedup();
             found
@@ -217,7 +221,7 @@ fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
     let mut requests = Vec::new();
     for _ in 0..QUERIES {
         read_file(&mut requests, index, INDEX);
-        for &partition in &keywords[random.random_range(0..KEYWORDS)] {
+        for &partition in &keywords[random.usize(0..KEYWORDS)] {
             for &(file, bytes) in partitions[partition] {
                 read_file(&mut requests, file, bytes);
             }

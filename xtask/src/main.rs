@@ -1,6 +1,7 @@
 //! `cargo xtask COMMAND`: what is done to the tree.
 
 mod fuzz;
+mod guest;
 mod run;
 mod suite;
 mod tidy;
@@ -56,6 +57,8 @@ enum Command {
         /// Only targets whose names contain this
         target: Option<String>,
     },
+    /// What the guard's mechanisms do on cgroup v2, in a guest with Debian's kernel (QEMU)
+    GuardGuest,
     /// Write the generated documents again (docs/cli.md)
     Docs,
 }
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
+        Command::GuardGuest => guest::guard_guest(),
         Command::Docs => suite::docs(),
     };
     match done {

@@ -12,8 +12,18 @@ use crate::run::{cargo, check, root};
 use crate::tidy;
 
 /// Debian packages that black box tests and checks of pages use.
-const PACKAGES: &[&str] =
-    &["chromium", "e2fsprogs", "fio", "libnbd-bin", "mount", "nbdkit", "python3-libnbd", "qemu-utils", "util-linux"];
+const PACKAGES: &[&str] = &[
+    "chromium",
+    "e2fsprogs",
+    "fio",
+    "libnbd-bin",
+    "mount",
+    "nbdkit",
+    "python3-libnbd",
+    "qemu-system-x86",
+    "qemu-utils",
+    "util-linux",
+];
 
 /// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
 const FSX: &str = "fsx@0.3.2";

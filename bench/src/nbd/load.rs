@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use nigh_nbd::client::{Client, Handshake};
 use nigh_nbd::wire::{chunk_flag, command};
 use nigh_nbd::{Decoded, Framing, ReplyHeader, RequestHeader};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Every multiple of it begins with its own offset, so that a wrong reply is noticed.
 pub(super) const STAMPED: u64 = 4096;
@@ -153,6 +155,8 @@ impl Connection {
             self.buffer.copy_within(self.start.., 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        // As libnbd and QEMU wait.
+        poll(&mut [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
         let read = self.stream.read(&mut self.buffer[self.end..])?;
         ensure!(read > 0, "the server hung up");
         self.end += read;

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::device::Job;
-use crate::ioctl;
+use crate::kernel;
 use crate::open::OpenFile;
 
 /// How many slices a system call takes.
@@ -112,7 +112,7 @@ fn write(file: &File, mut offset: u64, mut slices: &mut [IoSlice<'_>]) -> Result
 fn discard(file: &OpenFile, range: Range<u64>) -> Result<(), Fault> {
     let length = range.end - range.start;
     let result = match file.block_device {
-        true => ioctl::discard(&file.buffered, range.start, length),
+        true => kernel::discard(&file.buffered, range.start, length),
         false => {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&file.buffered, mode, range.start, length)

@@ -27,6 +27,13 @@ pub(crate) enum Command {
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(ServeArgs),
+    /// Ask and change a running 'nigh serve' by its --control socket
+    Ctl(CtlArgs),
+    /// Watch a running 'nigh serve' by its --control socket
+    Top(TopArgs),
+    /// Protect working sets against thrashing, on this machine's own kernel
+    #[command(after_long_help = GUARD_HELP)]
+    Guard(GuardArgs),
     /// List the replacement policies, their parameters and their papers
     Policies(PoliciesArgs),
     /// List the modelled devices, or print the profile of one
@@ -64,7 +71,19 @@ Targets:
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target of which chosen operations fail
 
-SIGTERM and SIGINT write everything back and end the server; SIGHUP reads --config again and changes memory and policy.";
+Options of a disk (--set, 'nigh ctl set export', or keys of [[export]] in --config):
+  read-only                refuse writes; read-only=no allows them
+  write-mode=back|through  when writes reach the device
+  client=NAME              only for clients whose certificate has this name (once for each; client=any for everybody)
+  connections=N            clients at a time (none for no limit, here and below)
+  requests=N               requests in progress of each client
+  iops=N, bandwidth=SIZE   requests, and bytes read and written, of all clients per second
+
+TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets, which are their owner's alone, stay as
+they are. With --tls-client-ca, clients need a certificate of that authority.
+
+SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
+again and makes memory, policy and exports what flags and file say.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -80,7 +99,7 @@ pub(crate) struct ServeArgs {
     /// Memory for blocks, such as 512M [default: 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// How much memory SIGHUP can ask for [default: twice --memory]
+    /// How much memory a change while running can ask for [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
@@ -98,6 +117,9 @@ pub(crate) struct ServeArgs {
     /// Requests of each shard at a device at a time; the scheduler chooses among those that wait [default: 32]
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<u32>,
+    /// Options of one disk, such as root:read-only,iops=500 (see below)
+    #[arg(long, value_name = "NAME:OPTION,...")]
+    pub(crate) set: Vec<String>,
     /// Refuse writes to the disks
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -110,9 +132,21 @@ pub(crate) struct ServeArgs {
     /// Serve statistics over HTTP here: /metrics for Prometheus, /json
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// The server's certificate (PEM), with those that lead to its authority's
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of --tls-certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Let in only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// Let others than this machine connect over TCP, without encryption
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
+    /// Take commands of 'nigh ctl' and 'nigh top' on this Unix socket, which is its owner's alone
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Read settings from this file (TOML); flags go before it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -131,6 +165,206 @@ pub(crate) enum WriteModeArg {
     Back,
     /// Acknowledged when the device has it
     Through,
+}
+
+/// Which server.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// The --control socket of the server
+    #[arg(long, value_name = "PATH", env = "NIGH_CONTROL", global = true)]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CtlArgs {
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Tell what the server did and holds
+    Status {
+        /// Print one JSON object (its schema is in docs/json.md)
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change memory, policy or an export
+    Set {
+        #[command(subcommand)]
+        what: SetCommand,
+    },
+    /// Add or remove an export
+    Export {
+        #[command(subcommand)]
+        what: ExportCommand,
+    },
+    /// Write back what is dirty, of one export or of all, and flush the devices
+    Flush {
+        /// The export
+        name: Option<String>,
+    },
+    /// Read the server's --config and certificates again, as SIGHUP
+    Reload,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SetCommand {
+    /// Memory for blocks, such as 512M
+    Memory { size: String },
+    /// Which block leaves ('nigh policies' lists the policies)
+    Policy { policy: String },
+    /// Options of an export ('nigh serve --help' lists them)
+    Export {
+        /// The export
+        name: String,
+        /// Options such as read-only, read-only=no, iops=500 or iops=none
+        #[arg(required = true)]
+        options: Vec<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportCommand {
+    /// Serve another disk
+    Add {
+        /// A name for clients, and what is served under it
+        #[arg(value_name = "NAME=TARGET")]
+        export: String,
+        /// Options such as read-only or iops=500 ('nigh serve --help' lists them)
+        options: Vec<String>,
+    },
+    /// Let the clients of an export go, write back what is dirty, and serve it no more
+    Remove {
+        /// The export
+        name: String,
+        /// Drop what is dirty instead of writing it, such as when its device fails for good
+        #[arg(long)]
+        discard: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1")]
+    pub(crate) interval: f64,
+    /// By what the exports are sorted
+    #[arg(short, long, value_enum, default_value = "requests")]
+    pub(crate) sort: SortArg,
+    /// Print one table, of one interval, and end; so it is where the output is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one JSON object, of one interval, and end (its schema is in docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortArg {
+    /// Name
+    Name,
+    /// Requests per second
+    Requests,
+    /// Bytes per second
+    Bytes,
+    /// Hit ratio, the lowest first
+    Hits,
+    /// Time that all but one request in a hundred take
+    Latency,
+    /// Bytes that the device does not have yet
+    Dirty,
+}
+
+const GUARD_HELP: &str = "\
+When groups that share a limit fault each other out of memory, one of them is protected for some seconds, until its working set is
+there; then the next. Nothing is ever killed. What is changed is written down first, and restored at the end; after a crash, by the
+next start or by 'nigh guard restore'. SIGTERM and SIGINT end the service.";
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<GuardCommand>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// When to act: default, or dissertation (its literal conditions)
+    #[arg(long, value_name = "PROFILE", default_value = "default")]
+    pub(crate) profile: String,
+    /// How to protect [default: the first that works]
+    #[arg(long, value_enum, value_name = "MECHANISM")]
+    pub(crate) mechanism: Option<MechanismArg>,
+    /// Do not fetch the protected group's pages from swap
+    #[arg(long)]
+    pub(crate) no_prefetch: bool,
+    /// Let the others stand still for so many seconds at the start of a protection, at most 3
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) freeze: Option<f64>,
+    /// Protect only these groups and what is below them
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    pub(crate) allow: Vec<String>,
+    /// Neither protect nor hinder these groups and what is below them
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    pub(crate) deny: Vec<String>,
+    /// Look at and change only what is below this group, such as one that was delegated to you
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) below: Option<String>,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Keep the journal and the socket for 'status' here [default: /run/nigh-guard, a user's in XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub(crate) state: Option<PathBuf>,
+    /// Where cgroups are mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/cgroup", global = true)]
+    pub(crate) cgroupfs: PathBuf,
+    /// Where processes are mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/proc", global = true)]
+    pub(crate) procfs: PathBuf,
+    /// What is told on standard error: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuardCommand {
+    /// Run a command in a group of its own, so that it can be protected
+    Run(GuardRunArgs),
+    /// Say what the running guard does
+    Status {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Restore what a guard that was killed has left changed
+    Restore,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardRunArgs {
+    /// The group's name [default: the command's, and a number]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Make the group below this one, without systemd [default: a scope of systemd; where it does not run, nigh]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) within: Option<String>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MechanismArg {
+    /// memory.low of the group and those above it (cgroup v2)
+    Low,
+    /// memory.swappiness 0 of the group (cgroup v1)
+    Swappiness,
+    /// memory.high of the others (cgroup v2)
+    Squeeze,
 }
 
 #[derive(Debug, Args)]

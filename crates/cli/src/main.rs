@@ -1,8 +1,10 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
 mod args;
+mod ctl;
 mod demo;
 mod devices;
+mod guard;
 mod layout;
 mod output;
 mod page;
@@ -13,7 +15,9 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod table;
 mod timed;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -33,7 +37,7 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nigh: {error:#}");
@@ -42,12 +46,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Guard(args) => return guard::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Completions { shell } => {
@@ -56,7 +63,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             output::print(&script)
         }
         Command::Man { command } => man(&command),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is wrong with the command line, without the usage that clap adds.

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
-use nigh_server::{ExportSettings, Listen, Server, Settings, WriteMode};
+use nigh_server::{ExportOptions, ExportSettings, Listen, Server, Settings, TlsSettings, WriteMode};
 use serde::Deserialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -40,8 +40,18 @@ struct File {
     listen: Vec<String>,
     insecure_tcp: Option<bool>,
     metrics: Option<SocketAddr>,
+    control: Option<PathBuf>,
+    tls: Option<FileTls>,
     #[serde(default)]
     export: Vec<FileExport>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileTls {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,8 +59,13 @@ struct File {
 struct FileExport {
     name: String,
     target: String,
-    #[serde(default)]
-    read_only: bool,
+    read_only: Option<bool>,
+    write_mode: Option<WriteModeArg>,
+    clients: Option<Vec<String>>,
+    connections: Option<u64>,
+    requests: Option<u64>,
+    iops: Option<u64>,
+    bandwidth: Option<String>,
 }
 
 /// All that was asked for.
@@ -58,12 +73,14 @@ struct Plan {
     settings: Settings,
     listen: Vec<Listen>,
     insecure_tcp: bool,
+    control: Option<PathBuf>,
 }
 
 /// What the main thread waits for.
 enum Event {
     Stop,
-    Reload,
+    /// Whoever asked for it may want to know how it went.
+    Reload(Option<Sender<Result<(), String>>>),
 }
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -83,11 +100,21 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
     let mut server = Server::start(plan.settings.clone())?;
+    if let Some(path) = &plan.control {
+        let sender = sender.clone();
+        server.control(path, move || {
+            let (done, result) = channel();
+            // Either fails where the server ends already.
+            let ending = |_| "the server is shutting down".to_owned();
+            sender.send(Event::Reload(Some(done))).map_err(|_| ending(()))?;
+            result.recv().unwrap_or_else(|_| Err(ending(())))
+        })?;
+    }
     for address in &plan.listen {
         server.listen(address, plan.insecure_tcp)?;
         tracing::info!(%address, "listening");
     }
-    let passed = server.listen_on_passed()?;
+    let passed = server.listen_on_passed(plan.insecure_tcp)?;
     if args.stdio {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
@@ -113,7 +140,7 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+            let event = if signal == SIGHUP { Event::Reload(None) } else { Event::Stop };
             if sender.send(event).is_err() {
                 return;
             }
@@ -123,43 +150,58 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
 }
 
 fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
-    while let Ok(Event::Reload) = events.recv() {
-        match reload(server, args) {
+    while let Ok(Event::Reload(asked)) = events.recv() {
+        let done = reload(server, args).map_err(|error| format!("{error:#}"));
+        match &done {
             Ok((memory, policy)) => tracing::info!(memory, %policy, "reloaded"),
-            Err(error) => tracing::error!("not reloaded: {error:#}"),
+            Err(error) => tracing::error!("not reloaded: {error}"),
+        }
+        if let Some(asked) = asked {
+            // Who asked may have left.
+            let _ = asked.send(done.map(|_| ()));
         }
     }
 }
 
-/// What can be changed while running: memory and policy.
+/// What can be changed while running: memory, policy, exports and certificates.
 fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<(u64, Spec)> {
-    let Settings { memory, policy, .. } = plan(args)?.settings;
-    server.change(memory, &policy)?;
-    Ok((memory, policy))
+    let settings = plan(args)?.settings;
+    server.reload(&settings).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        anyhow!(lines.join("; "))
+    })?;
+    Ok((settings.memory, settings.policy))
 }
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(POLICY).parse()?;
-    let mut exports = args.exports.iter().map(|text| export(text, args.read_only)).collect::<Result<Vec<_>, _>>()?;
-    for FileExport { name, target, read_only } in file.export {
-        let target = target.parse().with_context(|| format!("export {name}"))?;
-        exports.push(ExportSettings { name, target, read_only: read_only || args.read_only });
+    let mut exports = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
+    let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
+    exports.iter_mut().for_each(|export| common.apply(export));
+    for described in file.export {
+        let (mut export, options) = described.read()?;
+        common.apply(&mut export);
+        options.apply(&mut export);
+        exports.push(export);
     }
     ensure!(!exports.is_empty(), "there is nothing to serve: say NAME=TARGET, such as root=/srv/root.img");
     let names: BTreeSet<&str> = exports.iter().map(|export| export.name.as_str()).collect();
     ensure!(names.len() == exports.len(), "two exports have the same name");
+    for text in &args.set {
+        let (name, list) = text.split_once(':').with_context(|| format!("'{text}' is not NAME:OPTION,..."))?;
+        let export = exports.iter_mut().find(|export| export.name == name);
+        let export = export.with_context(|| format!("--set {text}: there is no export {name}"))?;
+        options(list.split(','))?.apply(export);
+    }
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
     let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.memory_max = memory_max;
-    settings.write_mode = match args.write_mode.or(file.write_mode).unwrap_or(WriteModeArg::Back) {
-        WriteModeArg::Back => WriteMode::Back,
-        WriteModeArg::Through => WriteMode::Through,
-    };
     if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
         settings.readahead = text.parse()?;
     }
@@ -172,10 +214,12 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     ensure!(settings.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     settings.metrics = args.metrics.or(file.metrics);
+    settings.tls = tls(args, file.tls)?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
-    Ok(Plan { settings, listen, insecure_tcp })
+    let control = args.control.clone().or(file.control);
+    Ok(Plan { settings, listen, insecure_tcp, control })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
@@ -186,15 +230,58 @@ fn read_file(path: &Path) -> anyhow::Result<File> {
     })
 }
 
-fn export(text: &str, read_only: bool) -> anyhow::Result<ExportSettings> {
+impl From<WriteModeArg> for WriteMode {
+    fn from(mode: WriteModeArg) -> WriteMode {
+        match mode {
+            WriteModeArg::Back => WriteMode::Back,
+            WriteModeArg::Through => WriteMode::Through,
+        }
+    }
+}
+
+impl FileExport {
+    fn read(self) -> anyhow::Result<(ExportSettings, ExportOptions)> {
+        let FileExport { name, target, read_only, write_mode, clients, connections, requests, iops, bandwidth } = self;
+        let target = target.parse().with_context(|| format!("export {name}"))?;
+        let mut options = ExportOptions::default();
+        if let Some(bandwidth) = bandwidth {
+            options.add(&format!("bandwidth={bandwidth}")).with_context(|| format!("export {name}"))?;
+        }
+        let write_mode = write_mode.map(WriteMode::from);
+        let options = ExportOptions { read_only, write_mode, clients, connections, requests, iops, ..options };
+        Ok((ExportSettings::new(name, target), options))
+    }
+}
+
+/// `NAME=TARGET`.
+pub(crate) fn export(text: &str) -> anyhow::Result<ExportSettings> {
     let (name, target) =
         text.split_once('=').with_context(|| format!("'{text}' is no export: it is written NAME=TARGET"))?;
     let target = target.parse().with_context(|| format!("export {name}"))?;
-    Ok(ExportSettings { name: name.to_owned(), target, read_only })
+    Ok(ExportSettings::new(name, target))
+}
+
+pub(crate) fn options<'a>(list: impl IntoIterator<Item = &'a str>) -> anyhow::Result<ExportOptions> {
+    let mut options = ExportOptions::default();
+    list.into_iter().try_for_each(|text| options.add(text))?;
+    Ok(options)
+}
+
+fn tls(args: &ServeArgs, file: Option<FileTls>) -> anyhow::Result<Option<TlsSettings>> {
+    let (certificate, key, client_ca) = match file {
+        Some(FileTls { certificate, key, client_ca }) => (Some(certificate), Some(key), client_ca),
+        None => (None, None, None),
+    };
+    let client_ca = args.tls_client_ca.clone().or(client_ca);
+    match (args.tls_certificate.clone().or(certificate), args.tls_key.clone().or(key)) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsSettings { certificate, key, client_ca })),
+        _ if client_ca.is_some() => bail!("--tls-client-ca needs --tls-certificate and --tls-key"),
+        _ => Ok(None),
+    }
 }
 
 /// A size such as 512M, in bytes.
-fn bytes(text: &str) -> anyhow::Result<u64> {
+pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);
     let shift = ["K", "M", "G", "T"].iter().position(|known| unit.eq_ignore_ascii_case(known));
@@ -207,31 +294,58 @@ fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp } = plan;
+    let Plan { settings, listen, insecure_tcp, control } = plan;
     let mut text = String::new();
-    for ExportSettings { name, target, read_only } in &settings.exports {
-        let access = if *read_only { ", read-only" } else { "" };
-        let _ = writeln!(text, "serve    {name} from {target}{access}");
+    for export in &settings.exports {
+        let _ = writeln!(text, "serve    {} from {}{}", export.name, export.target, said(export));
     }
     for address in listen {
-        let open = if *insecure_tcp { " (TCP without encryption)" } else { "" };
-        let _ = writeln!(text, "on       {address}{open}");
+        let how = match (address, &settings.tls) {
+            (Listen::Unix(_), _) => "",
+            (Listen::Tcp(_), Some(TlsSettings { client_ca: Some(_), .. })) => " (TLS, with client certificates)",
+            (Listen::Tcp(_), Some(_)) => " (TLS, for any client)",
+            (Listen::Tcp(_), None) if *insecure_tcp => " (without encryption, for anybody)",
+            (Listen::Tcp(_), None) => " (without encryption)",
+        };
+        let _ = writeln!(text, "on       {address}{how}");
     }
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");
     }
     let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
-    let _ = writeln!(text, "memory   {memory} in {} shards; SIGHUP can ask for up to {most}", settings.shards());
+    let _ = writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.shards());
     let _ = writeln!(text, "policy   {}", settings.policy);
     let _ = writeln!(text, "ahead    {}", settings.readahead);
     let _ = writeln!(text, "device   {} orders its requests, {} a shard at a time", settings.scheduler, settings.depth);
-    let mode = match settings.write_mode {
-        WriteMode::Back => "back: acknowledged in memory, on the device at a flush or within seconds",
-        WriteMode::Through => "through: acknowledged when the device has it",
-    };
-    let _ = writeln!(text, "writes   {mode}");
+    if let Some(path) = control {
+        let _ = writeln!(text, "control  {}", path.display());
+    }
     if let Some(address) = settings.metrics {
         let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json");
+    }
+    text
+}
+
+/// The options of an export, in words.
+fn said(export: &ExportSettings) -> String {
+    let ExportSettings { read_only, write_mode, clients, connections, requests, iops, bandwidth, .. } = export;
+    let mut text = match (read_only, write_mode) {
+        (true, _) => ", read-only".to_owned(),
+        (false, WriteMode::Back) => {
+            ", writes back: acknowledged in memory, on the device at a flush or within seconds".into()
+        }
+        (false, WriteMode::Through) => ", writes through: acknowledged when the device has it".into(),
+    };
+    if !clients.is_empty() {
+        let _ = write!(text, ", for {}", clients.join(" and "));
+    }
+    for (limit, unit) in [(connections, " clients"), (requests, " requests a client"), (iops, " requests/s")] {
+        if *limit > 0 {
+            let _ = write!(text, ", at most {limit}{unit}");
+        }
+    }
+    if *bandwidth > 0 {
+        let _ = write!(text, ", at most {}/s", human_bytes(*bandwidth));
     }
     text
 }

@@ -7,7 +7,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Gauges};
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, PREFETCHED};
-use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply};
+use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply, WriteMode};
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::Closing;
 
@@ -118,12 +118,21 @@ impl Engine {
         (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
     }
 
-    /// Takes back what `surplus_memory` gave.
-    pub fn return_memory(&mut self, frames: Exclusive) {
+    /// Takes back what `surplus_memory` gave, and goes on with requests that came to wait for it.
+    pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
         assert!(frames.belongs(&self.arena));
         let list = frames.frames().to_vec();
         drop(frames);
         list.into_iter().for_each(|frame| self.frames.put_idle(frame));
+        self.pump(now);
+    }
+
+    /// From now on, writes of `export` that are committed reach its device as `mode` says. What is dirty already stays so
+    /// until it is written back.
+    pub fn set_mode(&mut self, export: Export, mode: WriteMode) -> Result<(), Refusal> {
+        let volume = self.volumes.get_mut(export.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoExport)?;
+        volume.mode = mode;
+        Ok(())
     }
 
     /// How the engine is set up; its policy is the present one, its capacity that at the start.

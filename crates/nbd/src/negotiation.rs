@@ -12,8 +12,6 @@ use crate::{Context, Contexts, Decoded, Export, Exports, Framing, Header, Transm
 pub enum Tls {
     /// STARTTLS is unknown.
     Off,
-    /// Clients may start TLS.
-    Offered,
     /// Clients must start TLS before anything else.
     Required,
 }

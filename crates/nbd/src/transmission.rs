@@ -65,6 +65,11 @@ impl Transmission {
         self.size = size;
     }
 
+    /// Tells whether writes are refused from now on. The client still believes what it was told.
+    pub fn set_read_only(&mut self, read_only: bool) {
+        self.features.read_only = read_only;
+    }
+
     /// Has the next `length` bytes of the stream passed over: the payload of a write that the host cannot take.
     pub fn skip(&mut self, length: u64) {
         self.skip += length;

@@ -7,27 +7,60 @@ use crate::Slot;
 use crate::prefetch::prefetch;
 
 #[derive(Clone, Copy)]
-struct Link {
+struct Link<T> {
     /// Towards the back.
     next: u32,
     /// Towards the front.
     prev: u32,
+    own: T,
 }
 
-/// The links of all slots for one family of lists: 8 bytes a slot.
-pub struct Links {
-    links: Vec<Link>,
+/// The links of all slots for one family of lists: 8 bytes a slot, and what its owner wants to find in the same line of
+/// memory.
+pub struct Links<T = ()> {
+    links: Vec<Link<T>>,
     slots: u32,
 }
 
 impl Links {
     /// Links for slots `0..slots` in a family of `N` lists, and the lists, all empty.
     pub fn new<const N: usize>(slots: u32) -> (Links, [List; N]) {
+        Links::with_own(slots)
+    }
+}
+
+impl<T: Copy + Default> Links<T> {
+    /// As [`new`](Links::new), for an owner that keeps a `T` of each slot.
+    pub fn with_own<const N: usize>(slots: u32) -> (Links<T>, [List; N]) {
         let sentinels = slots..slots + N as u32;
-        let mut links = vec![Link { next: 0, prev: 0 }; slots as usize];
-        links.extend(sentinels.map(|own| Link { next: own, prev: own }));
+        let mut links = vec![Link { next: 0, prev: 0, own: T::default() }; slots as usize];
+        links.extend(sentinels.map(|at| Link { next: at, prev: at, own: T::default() }));
         let lists = std::array::from_fn(|i| List { sentinel: slots + i as u32, len: 0 });
         (Links { links, slots }, lists)
+    }
+
+    /// One more list of the family, empty.
+    pub fn list(&mut self) -> List {
+        let sentinel = self.links.len() as u32;
+        self.links.push(Link { next: sentinel, prev: sentinel, own: T::default() });
+        List { sentinel, len: 0 }
+    }
+
+    /// What the owner keeps of `slot`.
+    #[inline(always)]
+    pub fn own(&self, slot: Slot) -> &T {
+        &self.links[slot.index()].own
+    }
+
+    /// What the owner keeps of `slot`.
+    #[inline(always)]
+    pub fn own_mut(&mut self, slot: Slot) -> &mut T {
+        &mut self.links[slot.index()].own
+    }
+
+    /// What the owner keeps of every slot, by number.
+    pub fn owns(&self) -> impl Iterator<Item = &T> {
+        self.links[..self.slots as usize].iter().map(|link| &link.own)
     }
 
     /// Loads the links of `slot` into the processor's cache.
@@ -39,7 +72,7 @@ impl Links {
     /// Loads the links of the neighbours of `slot`, whose own links are there, into the processor's cache.
     #[inline(always)]
     pub fn approach(&self, slot: Slot) {
-        let Link { next, prev } = self.links[slot.index()];
+        let Link { next, prev, .. } = self.links[slot.index()];
         prefetch(&self.links, next as usize);
         prefetch(&self.links, prev as usize);
     }
@@ -57,7 +90,8 @@ impl Links {
 
     #[inline(always)]
     fn between(&mut self, front: u32, slot: u32, back: u32) {
-        self.links[slot as usize] = Link { next: back, prev: front };
+        let link = &mut self.links[slot as usize];
+        (link.next, link.prev) = (back, front);
         self.links[front as usize].next = slot;
         self.links[back as usize].prev = slot;
     }
@@ -85,31 +119,31 @@ impl List {
 
     /// The first slot.
     #[inline(always)]
-    pub fn front(&self, links: &Links) -> Option<Slot> {
+    pub fn front<T: Copy + Default>(&self, links: &Links<T>) -> Option<Slot> {
         links.slot(links.links[self.sentinel as usize].next)
     }
 
     /// The last slot.
     #[inline(always)]
-    pub fn back(&self, links: &Links) -> Option<Slot> {
+    pub fn back<T: Copy + Default>(&self, links: &Links<T>) -> Option<Slot> {
         links.slot(links.links[self.sentinel as usize].prev)
     }
 
     /// The slot behind `slot`, nearer to the back.
     #[inline(always)]
-    pub fn after(&self, links: &Links, slot: Slot) -> Option<Slot> {
+    pub fn after<T: Copy + Default>(&self, links: &Links<T>, slot: Slot) -> Option<Slot> {
         links.slot(links.links[slot.index()].next)
     }
 
     /// The slot in front of `slot`, nearer to the front.
     #[inline(always)]
-    pub fn before(&self, links: &Links, slot: Slot) -> Option<Slot> {
+    pub fn before<T: Copy + Default>(&self, links: &Links<T>, slot: Slot) -> Option<Slot> {
         links.slot(links.links[slot.index()].prev)
     }
 
     /// Adds `slot` as the first.
     #[inline(always)]
-    pub fn push_front(&mut self, links: &mut Links, slot: Slot) {
+    pub fn push_front<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot) {
         let first = links.links[self.sentinel as usize].next;
         links.between(self.sentinel, slot.0, first);
         self.len += 1;
@@ -117,7 +151,7 @@ impl List {
 
     /// Adds `slot` as the last.
     #[inline(always)]
-    pub fn push_back(&mut self, links: &mut Links, slot: Slot) {
+    pub fn push_back<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot) {
         let last = links.links[self.sentinel as usize].prev;
         links.between(last, slot.0, self.sentinel);
         self.len += 1;
@@ -125,7 +159,7 @@ impl List {
 
     /// Adds `slot` directly in front of `next`, which is in the list.
     #[inline(always)]
-    pub fn insert_before(&mut self, links: &mut Links, slot: Slot, next: Slot) {
+    pub fn insert_before<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot, next: Slot) {
         let prev = links.links[next.index()].prev;
         links.between(prev, slot.0, next.0);
         self.len += 1;
@@ -133,16 +167,16 @@ impl List {
 
     /// Takes `slot` out.
     #[inline(always)]
-    pub fn unlink(&mut self, links: &mut Links, slot: Slot) {
-        let Link { next, prev } = links.links[slot.index()];
+    pub fn unlink<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot) {
+        let Link { next, prev, .. } = links.links[slot.index()];
         links.join(prev, next);
         self.len -= 1;
     }
 
     /// Makes `slot`, which is in the list, the first.
     #[inline(always)]
-    pub fn move_to_front(&mut self, links: &mut Links, slot: Slot) {
-        let Link { next, prev } = links.links[slot.index()];
+    pub fn move_to_front<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot) {
+        let Link { next, prev, .. } = links.links[slot.index()];
         if prev == self.sentinel {
             return;
         }
@@ -153,7 +187,7 @@ impl List {
 
     /// Takes the first slot out.
     #[inline(always)]
-    pub fn pop_front(&mut self, links: &mut Links) -> Option<Slot> {
+    pub fn pop_front<T: Copy + Default>(&mut self, links: &mut Links<T>) -> Option<Slot> {
         let slot = self.front(links)?;
         self.unlink(links, slot);
         // The new first is the next to be popped, and what lies behind it is touched then.
@@ -164,7 +198,7 @@ impl List {
 
     /// Takes the last slot out.
     #[inline(always)]
-    pub fn pop_back(&mut self, links: &mut Links) -> Option<Slot> {
+    pub fn pop_back<T: Copy + Default>(&mut self, links: &mut Links<T>) -> Option<Slot> {
         let slot = self.back(links)?;
         self.unlink(links, slot);
         let last = links.links[self.sentinel as usize].prev;
@@ -173,7 +207,7 @@ impl List {
     }
 
     /// The slots from front to back.
-    pub fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = Slot> + 'a {
+    pub fn iter<'a, T: Copy + Default>(&'a self, links: &'a Links<T>) -> impl Iterator<Item = Slot> + 'a {
         std::iter::successors(self.front(links), |&slot| self.after(links, slot))
     }
 
@@ -181,7 +215,7 @@ impl List {
     ///
     /// # Panics
     /// On a broken link or count.
-    pub fn checked(&self, links: &Links) -> Vec<Slot> {
+    pub fn checked<T: Copy + Default>(&self, links: &Links<T>) -> Vec<Slot> {
         let mut slots = Vec::new();
         let mut at = self.sentinel;
         loop {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
@@ -17,7 +17,7 @@ use nigh_policy::{Spec, Stream};
 use nigh_prefetch::{Prefetcher, Reference};
 use slab::Slab;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Disks};
 use crate::job::Waiter;
 use crate::link::Link;
 use crate::settings::BLOCK;
@@ -30,6 +30,8 @@ pub(crate) const PIECE: u64 = 256 << 10;
 /// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
 /// the longest read.
 const HEAP: usize = 40 << 20;
+/// Frames whose memory is given back to the system at a time, from one shard.
+const SURPLUS: usize = 4096;
 /// How long a wait goes on whose end nobody may tell.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -94,8 +96,9 @@ struct Timer {
 /// All shards, and the way to the devices.
 pub(crate) struct Cache {
     shards: Box<[Shard]>,
-    /// By number of the export.
-    pub(crate) disks: Box<[Disk]>,
+    pub(crate) disks: Disks,
+    /// Whether a device may be flushed for shards that wait: spares a look at all disks.
+    flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
     pub(crate) heap: Budget,
     /// What is fetched ahead of the reads of each client.
@@ -115,25 +118,29 @@ pub(crate) fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Ite
 }
 
 impl Cache {
-    /// `shards` engines, each set up as `config` says, with all of `disks` open.
+    /// `shards` engines, each set up as `config` says, without exports.
     pub(crate) fn new(
         shards: usize,
         config: &Config,
-        mode: WriteMode,
-        disks: Box<[Disk]>,
         readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
         let shard = |_| {
-            let mut engine = Engine::new(config.clone())?;
-            for disk in &disks {
-                engine.open(disk.export, disk.size(), mode)?;
-            }
+            let engine = Engine::new(config.clone())?;
             Ok(Shard { core: Mutex::new(Core { engine, waiters: Slab::new(), queueing: 0 }), room: Condvar::new() })
         };
         let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
         let heap = Budget::new(HEAP);
-        Ok(Cache { shards, disks, heap, readahead, handle, started: Instant::now(), timer: Timer::default() })
+        Ok(Cache {
+            shards,
+            disks: Disks::default(),
+            flush_wanted: AtomicBool::new(false),
+            heap,
+            readahead,
+            handle,
+            started: Instant::now(),
+            timer: Timer::default(),
+        })
     }
 
     pub(crate) fn shards(&self) -> u32 {
@@ -199,10 +206,10 @@ impl Cache {
             for (shard, waiter, outcome) in std::mem::take(&mut work.replies) {
                 match waiter {
                     Waiter::Piece(job, range) => job.deliver(shard, range, outcome, work),
-                    Waiter::Close(closed) => {
+                    Waiter::Told(told) => {
                         let result = if let Outcome::Failed(fault) = outcome { Err(fault) } else { Ok(()) };
-                        // Whoever closes may have given up.
-                        let _ = closed.send(result);
+                        // Whoever waits may have given up.
+                        let _ = told.send(result);
                     }
                 }
             }
@@ -224,14 +231,17 @@ impl Cache {
     fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
-            self.disks[usize::from(flush.1.export.0)].sync(flush);
+            self.disks.of(flush.1.export).sync(flush);
+            self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in operations.drain(..) {
             self.handle.submit(shard, operation);
         }
-        for disk in &self.disks {
-            if let Some((shard, operation)) = disk.next_sync() {
-                self.handle.submit(shard, operation);
+        if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
+            for disk in self.disks.all() {
+                if let Some((shard, operation)) = disk.next_sync() {
+                    self.handle.submit(shard, operation);
+                }
             }
         }
     }
@@ -241,7 +251,9 @@ impl Cache {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
-            over.extend(self.disks[usize::from(over[0].1.export.0)].synced());
+            over.extend(self.disks.of(over[0].1.export).synced());
+            // Others may have come to wait meanwhile.
+            self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in over {
             self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
@@ -292,14 +304,14 @@ impl Cache {
     /// read's shard comes before any of its misses goes to the device, so that neighbours become one operation.
     pub(crate) fn read_ahead(
         &self,
-        export: Export,
+        disk: &Disk,
         range: Range<u64>,
         prefetcher: &mut Prefetcher,
         work: &mut Work,
         waiter: impl FnOnce() -> Waiter,
     ) -> Result<Submitted, Refusal> {
+        let (export, size) = (disk.export, disk.size());
         let shard = self.shard_of(export, range.start);
-        let size = self.disks[usize::from(export.0)].size();
         let request = |op, range: &Range<u64>, token: usize| {
             let (offset, length) = (range.start, range.end - range.start);
             Request { export, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
@@ -397,6 +409,7 @@ impl Cache {
             self.timer.due.store(u64::MAX, Ordering::Release);
             for shard in 0..self.shards() {
                 self.with(shard, &mut work, |_, _| ());
+                self.return_surplus(shard, &mut work);
             }
             self.settle(&mut work, None);
             let due = self.timer.due.load(Ordering::Acquire);
@@ -412,17 +425,17 @@ impl Cache {
         }
     }
 
-    /// Writes back what is dirty of `export`, flushes its device and forgets its blocks. On an error it stays open in the
-    /// shards that had it.
-    pub(crate) fn close(&self, export: Export) -> Result<(), Fault> {
-        let (closed, results) = channel();
+    /// Writes back what is dirty of `export`, or drops it if `discard`, flushes its device and forgets its blocks. On an
+    /// error it stays open in the shards that had it.
+    pub(crate) fn close(&self, export: Export, discard: bool) -> Result<(), Fault> {
+        let (told, results) = channel();
         let mut work = Work::default();
         let mut closing = 0;
         for shard in 0..self.shards() {
-            let closed = closed.clone();
+            let told = told.clone();
             let begun = self.with(shard, &mut work, |core, now| {
-                let token = core.waiters.insert(Waiter::Close(closed));
-                let begun = core.engine.close(now, export, false, token as u64);
+                let token = core.waiters.insert(Waiter::Told(told));
+                let begun = core.engine.close(now, export, discard, token as u64);
                 if begun.is_err() {
                     core.waiters.remove(token);
                 }
@@ -436,6 +449,50 @@ impl Cache {
             result = result.and(results.recv().expect("a closing is replied to"));
         }
         result
+    }
+
+    /// Writes back what is dirty of `export` and flushes its device. Says no where an engine does not have it.
+    pub(crate) fn write_back(&self, export: Export) -> Result<Result<(), Fault>, Refusal> {
+        let (told, results) = channel();
+        let mut work = Work::default();
+        let mut result = Ok(());
+        let mut waiting = 0;
+        for shard in 0..self.shards() {
+            let submitted = loop {
+                match self.flush(shard, export, &mut work, || Waiter::Told(told.clone())) {
+                    Err(Refusal::Busy) => {
+                        self.settle(&mut work, None);
+                        self.wait_for_room_in(shard);
+                    }
+                    submitted => break submitted,
+                }
+            };
+            match submitted.inspect_err(|_| self.settle(&mut work, None))?.outcome {
+                Some(Outcome::Failed(fault)) => result = result.and(Err(fault)),
+                Some(_) => {}
+                None => waiting += 1,
+            }
+        }
+        self.settle(&mut work, None);
+        for _ in 0..waiting {
+            result = result.and(results.recv().expect("a flush is replied to"));
+        }
+        Ok(result)
+    }
+
+    /// Writes of `export` reach its device as `mode` says from now on.
+    pub(crate) fn set_mode(&self, export: Export, mode: WriteMode) -> Result<(), Refusal> {
+        let mut work = Work::default();
+        (0..self.shards())
+            .try_for_each(|shard| self.with(shard, &mut work, |core, _| core.engine.set_mode(export, mode)))
+    }
+
+    /// Gives the memory of frames that a smaller cache left over back to the system.
+    fn return_surplus(&self, shard: u32, work: &mut Work) {
+        while let Some(mut frames) = self.with(shard, work, |core, _| core.engine.surplus_memory(SURPLUS)) {
+            nigh_backend::release_memory(&mut frames);
+            self.with(shard, work, |core, now| core.engine.return_memory(now, frames));
+        }
     }
 
     /// Opens `export` again where it is closed, with its present size.
@@ -461,6 +518,10 @@ impl Cache {
                     blocks_per_shard.map_or(Ok(()), |blocks| core.engine.set_capacity(now, blocks))
                 })
             });
+        }
+        self.settle(&mut work, None);
+        for shard in 0..self.shards() {
+            self.return_surplus(shard, &mut work);
         }
         self.settle(&mut work, None);
         result

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nigh_engine::{Exclusive, Op, Outcome, Refusal};
-use nigh_nbd::{Command, Errno, Event, Exports, Framing, Negotiation, Request, Tls, Transmission};
+use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_prefetch::Prefetcher;
 
 use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
 use crate::job::{Job, Kind, Waiter};
 use crate::link::{self, Data, Link, Measure, Reply};
+use crate::negotiate::{Guest, negotiate};
 use crate::settings::BLOCK;
 use crate::status;
 use crate::stream::Stream;
@@ -22,7 +23,7 @@ const BUFFER: usize = 16 << 10;
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
 /// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
@@ -36,23 +37,29 @@ pub(crate) enum Ended {
     Io(#[from] io::Error),
     #[error("the exports cannot be offered: {0}")]
     Exports(#[from] nigh_nbd::InvalidExport),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    #[error("export {0} has as many clients as allowed")]
+    Full(String),
+    #[error("export {0} is being removed")]
+    Leaving(String),
 }
 
 /// Bytes that were received and not yet used.
-struct Input {
-    stream: Arc<Stream>,
+pub(crate) struct Input {
+    pub(crate) stream: Arc<Stream>,
     buffer: Box<[u8]>,
-    start: usize,
+    pub(crate) start: usize,
     end: usize,
 }
 
 impl Input {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
     /// Receives more; says no at the end of the stream.
-    fn receive(&mut self) -> io::Result<bool> {
+    pub(crate) fn receive(&mut self) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -62,7 +69,7 @@ impl Input {
     }
 
     /// Makes room for messages of so many bytes.
-    fn grow(&mut self, bytes: usize) {
+    pub(crate) fn grow(&mut self, bytes: usize) {
         if self.buffer.len() < bytes {
             let mut larger = vec![0; bytes.next_power_of_two()];
             larger[self.start..self.end].copy_from_slice(self.bytes());
@@ -105,12 +112,12 @@ impl Input {
     }
 }
 
-/// Serves a client until it leaves or `stream` is shut down.
-pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended> {
+/// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
+pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
     stream.set_patience(PATIENCE, link::GLANCE)?;
     let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
-    let Some(transmission) = negotiate(&mut input, cache)? else { return Ok(()) };
-    let link = Link::new(stream, transmission.framing(), transmission.export(), cache.clone());
+    let Some((transmission, disk)) = negotiate(&mut input, guest)? else { return Ok(()) };
+    let link = Link::new(stream.clone(), transmission.framing(), disk, cache.clone());
     let mut session = Session {
         input,
         transmission,
@@ -126,49 +133,10 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>) -> Result<(), Ended
     session.send();
     if result.is_ok() {
         session.link.finish();
+        stream.say_goodbye();
     }
     session.link.close();
     result
-}
-
-fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match stream.write(&[io::IoSlice::new(bytes)], true) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Agrees with the client on an export; none if the client leaves.
-fn negotiate(input: &mut Input, cache: &Cache) -> Result<Option<Transmission>, Ended> {
-    let exports = Exports::new(cache.disks.iter().map(|disk| disk.offer()).collect())?;
-    let mut negotiation = Negotiation::new(exports, Tls::Off);
-    let deadline = Instant::now() + PATIENCE;
-    send_all(&input.stream, &Negotiation::greeting(), deadline)?;
-    let mut out = Vec::new();
-    loop {
-        let (used, outcome) = negotiation.step(input.bytes(), &mut out)?;
-        input.start += used;
-        send_all(&input.stream, &out, deadline)?;
-        out.clear();
-        match outcome {
-            nigh_nbd::Outcome::Continue => {}
-            nigh_nbd::Outcome::Need(more) => {
-                input.grow(input.bytes().len() + more);
-                if Instant::now() > deadline {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                }
-                if !input.receive()? {
-                    return Ok(None);
-                }
-            }
-            nigh_nbd::Outcome::Transmit(transmission) => return Ok(Some(transmission)),
-            nigh_nbd::Outcome::Abort | nigh_nbd::Outcome::StartTls => return Ok(None),
-        }
-    }
 }
 
 /// A connection in the transmission phase.
@@ -190,8 +158,8 @@ struct Session {
 impl Session {
     fn run(&mut self) -> Result<(), Ended> {
         loop {
-            let disk = &self.cache.disks[self.link.disk];
-            self.transmission.resize(disk.size());
+            self.transmission.resize(self.link.disk.size());
+            self.transmission.set_read_only(self.link.disk.read_only());
             let (used, event) = self.transmission.step(self.input.bytes())?;
             self.input.start += used;
             match event {
@@ -241,6 +209,11 @@ impl Session {
     }
 
     fn request(&mut self, request: &Request) -> Result<(), Ended> {
+        if self.link.disk.throttle.is_on() {
+            self.send();
+            let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
+            self.link.disk.throttle.wait(if data { request.length } else { 0 });
+        }
         let range = request.offset..request.offset.saturating_add(request.length);
         match request.command {
             Command::Read { dont_fragment } => {
@@ -260,7 +233,7 @@ impl Session {
             }
             Command::Cache => self.prefetch(request, range),
             Command::BlockStatus { .. } => {
-                let disk = &self.cache.disks[self.link.disk];
+                let disk = &self.link.disk;
                 let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
                 let data = Data::Bytes(bytes);
                 self.reply(Reply { data, ends: true, ..Reply::default() });
@@ -278,9 +251,9 @@ impl Session {
         waiter: impl Fn() -> Waiter,
     ) -> Result<Submitted, Errno> {
         loop {
-            let export = self.cache.disks[self.link.disk].export;
+            let export = self.link.disk.export;
             let submitted = if op == Op::Read && !self.prefetcher.is_none() {
-                self.cache.read_ahead(export, range.clone(), &mut self.prefetcher, &mut self.work, &waiter)
+                self.cache.read_ahead(&self.link.disk, range.clone(), &mut self.prefetcher, &mut self.work, &waiter)
             } else {
                 self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter)
             };
@@ -292,7 +265,7 @@ impl Session {
                 }
                 Err(Refusal::NoExport) => {
                     self.send();
-                    if !self.cache.disks[self.link.disk].wait_for_opening() {
+                    if !self.link.disk.wait_for_opening() {
                         return Err(Errno::Shutdown);
                     }
                 }
@@ -432,7 +405,7 @@ impl Session {
         // All shards have it before the client's next request is looked at.
         let job = self.job(request, Kind::Plain, Measure::Flush, self.cache.shards() as usize);
         self.admit(1, 0);
-        let export = self.cache.disks[self.link.disk].export;
+        let export = self.link.disk.export;
         for shard in 0..self.cache.shards() {
             loop {
                 let waiter = || Waiter::Piece(job.clone(), 0..0);
@@ -448,7 +421,7 @@ impl Session {
                     }
                     Err(_) => {
                         self.send();
-                        if self.cache.disks[self.link.disk].wait_for_opening() {
+                        if self.link.disk.wait_for_opening() {
                             continue;
                         }
                         job.refuse(0..0, Errno::Shutdown, &mut self.work);
@@ -472,7 +445,7 @@ impl Session {
     }
 
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
-        let export = self.cache.disks[self.link.disk].export;
+        let export = self.link.disk.export;
         for piece in self.cache.extents(range) {
             let refused = || unreachable!("a prefetch is answered at once");
             // A hint may be refused.

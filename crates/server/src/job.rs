@@ -54,8 +54,8 @@ struct State {
 pub(crate) enum Waiter {
     /// A piece of a request: its range.
     Piece(Arc<Job>, Range<u64>),
-    /// The closing of an export.
-    Close(Sender<Result<(), Fault>>),
+    /// A thread that closes or flushes an export is told how that ended.
+    Told(Sender<Result<(), Fault>>),
 }
 
 /// What a client is told of a fault of a device.

@@ -78,6 +78,11 @@ impl Latencies {
         reached.map_or(0, end)
     }
 
+    /// The end in µs of each bucket that is not empty, and how many are in it.
+    pub(crate) fn buckets(&self) -> Vec<(u64, u64)> {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (end(at), *count)).collect()
+    }
+
     /// How many are in each doubling, with its end in seconds: the last without an end.
     pub(crate) fn doublings(&self) -> Vec<(f64, u64)> {
         let last = self.counts.len().div_ceil(STEPS).saturating_sub(1);

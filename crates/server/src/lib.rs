@@ -2,8 +2,10 @@
 
 #![doc = include_str!("../README.md")]
 
+mod admin;
 mod cache;
 mod connection;
+mod control;
 mod disk;
 mod http;
 mod job;
@@ -11,15 +13,23 @@ mod latency;
 mod link;
 mod listen;
 mod metrics;
+mod negotiate;
+mod options;
 mod server;
 mod settings;
 mod status;
 mod stream;
 mod sync;
+mod throttle;
+mod tls;
 
 pub use nigh_engine::WriteMode;
 
+pub use admin::{ChangeError, ExportError, Unwritten};
+pub use control::{Answer, Control, ControlClient, ControlError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, LatencySummary, Statistics};
-pub use server::{Server, StartError, Unwritten};
-pub use settings::{ExportSettings, Settings};
+pub use options::{ExportOptions, OptionError};
+pub use server::{Server, StartError};
+pub use settings::{ExportSettings, Settings, TlsSettings};
+pub use tls::TlsError;

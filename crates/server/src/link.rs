@@ -14,11 +14,10 @@ use nigh_engine::Shared;
 use nigh_nbd::{Framing, Header};
 
 use crate::cache::{Cache, Work};
+use crate::disk::Disk;
 use crate::stream::{SLICES_MAX, Stream};
 use crate::sync::lock;
 
-/// Most requests of a connection in progress: it is not read from beyond.
-const REQUESTS_MAX: usize = 512;
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
@@ -123,8 +122,7 @@ struct State {
 pub(crate) struct Link {
     pub(crate) stream: Arc<Stream>,
     pub(crate) framing: Framing,
-    /// Number of the disk.
-    pub(crate) disk: usize,
+    pub(crate) disk: Arc<Disk>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// For the connection's own thread: there is room for requests, or all were replied to.
@@ -134,7 +132,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: usize, cache: Arc<Cache>) -> Arc<Link> {
+    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: Arc<Disk>, cache: Arc<Cache>) -> Arc<Link> {
         Arc::new(Link {
             stream,
             framing,
@@ -153,7 +151,8 @@ impl Link {
     }
 
     fn admit_to(&self, state: &mut State, requests: usize, bytes: usize) -> bool {
-        let full = state.requests + requests > REQUESTS_MAX || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
+        let full = state.requests + requests > self.disk.requests_max()
+            || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
         if full && !state.broken {
             return false;
         }
@@ -200,7 +199,7 @@ impl Link {
             state.bytes += reply.bytes;
             state.queue.push_back(reply);
         }
-        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > REQUESTS_MAX) {
+        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.disk.requests_max()) {
             state = self.wait(state);
         }
         self.send(state, Wait::Briefly, work);
@@ -366,12 +365,11 @@ impl Link {
     }
 
     fn measure(&self, measure: Measure, took: Duration) {
-        let disk = &self.cache.disks[self.disk];
         match measure {
-            Measure::Hit => disk.hits.add(took),
-            Measure::Miss => disk.misses.add(took),
-            Measure::Write => disk.writes.add(took),
-            Measure::Flush => disk.flushes.add(took),
+            Measure::Hit => self.disk.hits.add(took),
+            Measure::Miss => self.disk.misses.add(took),
+            Measure::Write => self.disk.writes.add(took),
+            Measure::Flush => self.disk.flushes.add(took),
         }
     }
 

@@ -36,7 +36,9 @@ pub enum ListenError {
     #[error("cannot listen on {0}: a file that is no socket has that name")]
     InTheWay(Listen),
     /// Others than this machine's users would reach the disks.
-    #[error("{0} would be open to the network without encryption: use a loopback address, or --insecure-tcp")]
+    #[error(
+        "{0} would be open to the network without encryption: give a certificate, use a loopback address, or say --insecure-tcp"
+    )]
     Open(Listen),
     /// The system says no.
     #[error("cannot listen on {address}: {source}")]
@@ -109,15 +111,21 @@ impl Listener {
         }
     }
 
-    /// The sockets that the parent process passed by `LISTEN_FDS`.
-    pub(crate) fn passed() -> Result<Vec<Listener>, ListenError> {
+    /// The sockets that the parent process passed by `LISTEN_FDS`. Where `insecure`, TCP need not be this machine's own.
+    pub(crate) fn passed(insecure: bool) -> Result<Vec<Listener>, ListenError> {
         let mut passed = listenfd::ListenFd::from_env();
         let mut listeners = Vec::new();
         for at in 0..passed.len() {
             let listener = match passed.take_unix_listener(at) {
                 Ok(Some(listener)) => Listener::Unix(listener, None),
                 _ => match passed.take_tcp_listener(at) {
-                    Ok(Some(listener)) => Listener::Tcp(listener),
+                    Ok(Some(listener)) => {
+                        let address = listener.local_addr().map_err(|_| ListenError::Passed(at))?;
+                        if !insecure && !address.ip().is_loopback() {
+                            return Err(ListenError::Open(Listen::Tcp(address.to_string())));
+                        }
+                        Listener::Tcp(listener)
+                    }
                     _ => return Err(ListenError::Passed(at)),
                 },
             };

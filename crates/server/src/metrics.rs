@@ -10,15 +10,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::latency::Latencies;
+use crate::options::ExportOptions;
 use crate::server::Common;
 use crate::settings::BLOCK;
 use crate::sync::lock;
 
 /// A server at one moment. Counts are since its start.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Statistics {
     /// Version of this form.
     pub schema: u32,
@@ -53,7 +54,7 @@ pub struct Statistics {
 }
 
 /// An export at one moment. Blocks are counted once for each request that references them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExportStatistics {
     /// Its name.
     pub name: String,
@@ -61,6 +62,10 @@ pub struct ExportStatistics {
     pub target: String,
     /// Its size in bytes.
     pub size: u64,
+    /// How it is served; all are there.
+    pub options: ExportOptions,
+    /// Clients that have it at the moment.
+    pub connections: u64,
     /// Read requests, a long one counted once for each of its pieces.
     pub reads: u64,
     /// Write requests, in the same way.
@@ -110,7 +115,7 @@ pub struct ExportStatistics {
 }
 
 /// Latencies in µs, to a quarter of their size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many.
     pub count: u64,
@@ -120,6 +125,8 @@ pub struct LatencySummary {
     pub p99_us: u64,
     /// All but one in a thousand are below.
     pub p999_us: u64,
+    /// Below how many µs, and how many of them; without empty ones, ascending.
+    pub buckets: Vec<(u64, u64)>,
     #[serde(skip)]
     all: Latencies,
 }
@@ -127,7 +134,7 @@ pub struct LatencySummary {
 impl From<Latencies> for LatencySummary {
     fn from(all: Latencies) -> LatencySummary {
         let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| all.quantile_us(share));
-        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, all }
+        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, buckets: all.buckets(), all }
     }
 }
 
@@ -135,13 +142,18 @@ impl From<Latencies> for LatencySummary {
 pub(crate) fn statistics(common: &Common) -> Statistics {
     let cache = &common.cache;
     let Gauges { resident, ghosts, frames, loading, requests, waiting, queued, .. } = cache.gauges();
-    let exports = cache.disks.iter().map(|disk| {
+    let disks: Vec<_> = cache.disks.all().into_iter().filter(|disk| !disk.is_leaving()).collect();
+    let (connections, of_each) = common.connections(&disks);
+    let exports = disks.iter().zip(of_each).map(|(disk, connections)| {
+        let settings = disk.settings();
         let (counters, dirty) = cache.counters(disk.export);
         let Counters { reads, writes, read_bytes, written_bytes, hits, misses, joined, evictions, .. } = counters;
         ExportStatistics {
             name: disk.name.clone(),
-            target: disk.target.clone(),
+            target: settings.target.to_string(),
             size: disk.size(),
+            options: ExportOptions::of(&settings),
+            connections,
             reads,
             writes,
             read_bytes,
@@ -182,7 +194,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         requests: requests.into(),
         waiting: waiting.into(),
         device_queue: queued.into(),
-        connections: common.connections() as u64,
+        connections,
         accepted: common.accepted.load(Ordering::Relaxed),
         exports,
     }

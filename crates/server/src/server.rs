@@ -1,34 +1,39 @@
 //! The server: its threads, their beginning and end.
 
 use std::collections::HashMap;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nigh_backend::{Device, Driver, Handle, OpenError, Options};
-use nigh_engine::{ConfigError, Export, Fault};
+use nigh_backend::{Driver, Handle};
+use nigh_engine::ConfigError;
 use nigh_policy::Spec;
+use rustls::ServerConfig;
 
+use crate::admin::{ChangeError, ExportError, Unwritten};
 use crate::cache::{Cache, Work};
-use crate::connection;
-use crate::disk::{Disk, Opening};
+use crate::connection::{self, Ended};
+use crate::control::{self, Reload};
+use crate::disk::{DISKS_MAX, Disk, Opening};
 use crate::http;
 use crate::listen::{Listen, ListenError, Listener};
 use crate::metrics::{Statistics, statistics};
-use crate::settings::{BLOCK, ExportSettings, Settings};
+use crate::negotiate::Guest;
+use crate::options::ExportOptions;
+use crate::settings::{ExportSettings, Settings};
 use crate::stream::Stream;
 use crate::sync::lock;
+use crate::tls::{self, TlsError};
 
 /// Stack of a connection's thread.
 const CONNECTION_STACK: usize = 256 << 10;
 /// How long a shutdown waits for clients to take their replies.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// How long it waits for those that cannot be told.
-const FAREWELL_PIPES: Duration = Duration::from_millis(500);
-/// How often the writing of dirty blocks is tried at the end.
-const CLOSING_TRIES: u32 = 3;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -36,28 +41,12 @@ pub enum StartError {
     /// There is nothing to serve.
     #[error("there is no export to serve")]
     NoExports,
-    /// There are more exports than numbers for them.
-    #[error("{0} exports are more than can be served")]
-    TooMany(usize),
-    /// A name cannot be offered.
+    /// An export cannot be served.
     #[error(transparent)]
-    Offer(#[from] nigh_nbd::InvalidExport),
-    /// A target cannot be opened.
-    #[error("export {name}: {source}")]
-    Open {
-        /// The export.
-        name: String,
-        /// Why.
-        source: OpenError,
-    },
-    /// The size of a target cannot be told, or is 0.
-    #[error("export {name}: {reason}")]
-    Size {
-        /// The export.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Export(#[from] ExportError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// There is less memory in the machine.
     #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
     Memory {
@@ -65,14 +54,6 @@ pub enum StartError {
         asked: u64,
         /// In MiB.
         there: u64,
-    },
-    /// A change asks for more memory than address space was reserved for.
-    #[error("{asked} MiB of memory were asked for, and the server was started for at most {most} MiB")]
-    MemoryMax {
-        /// In MiB.
-        asked: u64,
-        /// In MiB.
-        most: u64,
     },
     /// The cache cannot be set up so.
     #[error(transparent)]
@@ -88,33 +69,34 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// An export with dirty blocks that could not be written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("export {name}: writes are lost: {fault}")]
-pub struct Unwritten {
-    /// Its name.
-    pub name: String,
-    /// What its device said last.
-    pub fault: Fault,
-}
-
 /// What the threads share.
 pub(crate) struct Common {
     pub(crate) cache: Arc<Cache>,
+    pub(crate) handle: Handle,
+    /// As they are now; those of the exports are with the disks.
     pub(crate) settings: Mutex<Settings>,
-    stopping: AtomicBool,
-    connections: Mutex<HashMap<u64, Arc<Stream>>>,
-    /// A connection ended.
-    left: Condvar,
+    /// The certificates that new clients meet.
+    tls: Mutex<Option<Arc<ServerConfig>>>,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) clients: Mutex<HashMap<u64, Client>>,
+    /// A client left.
+    pub(crate) left: Condvar,
     pub(crate) accepted: AtomicU64,
-    /// One size is changed at a time.
-    resizing: Mutex<()>,
+    pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
+    /// Held by the one who changes the server.
+    pub(crate) administration: Mutex<()>,
+}
+
+/// A connection.
+pub(crate) struct Client {
+    pub(crate) stream: Arc<Stream>,
+    /// What it chose.
+    pub(crate) disk: Option<Arc<Disk>>,
 }
 
 /// A running server. It is to be shut down; one that is dropped instead leaves its threads running.
 pub struct Server {
-    common: Arc<Common>,
-    handle: Handle,
+    pub(crate) common: Arc<Common>,
     listeners: Vec<Arc<Listener>>,
     threads: Vec<JoinHandle<()>>,
     driver: JoinHandle<()>,
@@ -129,36 +111,24 @@ impl Server {
         if settings.exports.is_empty() {
             return Err(StartError::NoExports);
         }
-        if settings.exports.len() > usize::from(u16::MAX) {
-            return Err(StartError::TooMany(settings.exports.len()));
-        }
         check_memory(settings.memory)?;
         let config = settings.engine();
-        let opened = (0..).zip(&settings.exports).map(|(number, export)| open(number, export));
-        let (disks, devices): (Vec<Disk>, Vec<_>) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        nigh_nbd::Exports::new(disks.iter().map(|disk| disk.offer()).collect())?;
-        let limit = settings.shards() * disks.len() * config.limits.depth as usize;
+        let tls = settings.tls.as_ref().map(tls::configure).transpose()?;
+        let limit = settings.shards() * DISKS_MAX * config.limits.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
-        for (disk, device) in disks.iter().zip(devices) {
-            handle.attach(disk.export, device);
-        }
-        let metrics = settings.metrics;
-        let cache = Cache::new(
-            settings.shards(),
-            &config,
-            settings.write_mode,
-            disks.into(),
-            settings.readahead.clone(),
-            handle.clone(),
-        )?;
+        let (metrics, exports) = (settings.metrics, std::mem::take(&mut settings.exports));
+        let cache = Cache::new(settings.shards(), &config, settings.readahead.clone(), handle.clone())?;
         let common = Arc::new(Common {
             cache: Arc::new(cache),
+            handle,
             settings: Mutex::new(settings),
+            tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
+            clients: Mutex::default(),
             left: Condvar::new(),
             accepted: AtomicU64::new(0),
-            resizing: Mutex::new(()),
+            controllers: Mutex::default(),
+            administration: Mutex::new(()),
         });
         let http = match metrics {
             Some(address) => {
@@ -181,7 +151,14 @@ impl Server {
         let timer = Builder::new()
             .name("timer".into())
             .spawn(move || at.cache.keep_time(|| at.stopping.load(Ordering::Acquire)))?;
-        let mut server = Server { common, handle, listeners: Vec::new(), threads: Vec::new(), driver, timer };
+        let mut server = Server { common, listeners: Vec::new(), threads: Vec::new(), driver, timer };
+        for export in exports {
+            if let Err(error) = server.common.add_one(export) {
+                // There is nothing to lose.
+                let _ = server.shut_down();
+                return Err(error.into());
+            }
+        }
         if let Some(listener) = http {
             server.accept(listener, "metrics", |common, socket| {
                 http::answer(socket, &statistics(common));
@@ -192,18 +169,43 @@ impl Server {
 
     /// Listens for clients. Where `insecure`, TCP need not be this machine's own.
     pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<(), StartError> {
-        let listener = Listener::bind(address, insecure)?;
-        self.accept(listener, "listener", |common, socket| connect(common, Stream::Socket(socket), || ()))
+        let listener = Listener::bind(address, insecure || self.has_tls())?;
+        self.let_in(listener)
     }
 
     /// Listens on the sockets that the parent process passed by `LISTEN_FDS`; says how many.
-    pub fn listen_on_passed(&mut self) -> Result<usize, StartError> {
-        let passed = Listener::passed()?;
+    pub fn listen_on_passed(&mut self, insecure: bool) -> Result<usize, StartError> {
+        let passed = Listener::passed(insecure || self.has_tls())?;
         let count = passed.len();
         for listener in passed {
-            self.accept(listener, "listener", |common, socket| connect(common, Stream::Socket(socket), || ()))?;
+            self.let_in(listener)?;
         }
         Ok(count)
+    }
+
+    /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
+    /// wrong.
+    pub fn control(
+        &mut self,
+        path: &Path,
+        reload: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<(), StartError> {
+        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false)?;
+        let reload: Reload = Arc::new(reload);
+        self.accept(listener, "control", move |common, socket| control::attend(common, socket, &reload))
+    }
+
+    fn has_tls(&self) -> bool {
+        lock(&self.common.tls).is_some()
+    }
+
+    /// Clients over TCP have to start TLS, if there is any.
+    fn let_in(&mut self, listener: Listener) -> Result<(), StartError> {
+        let tcp = matches!(listener, Listener::Tcp(_));
+        self.accept(listener, "listener", move |common, socket| {
+            let tls = if tcp { lock(&common.tls).clone() } else { None };
+            connect(common, Stream::socket(socket), tls, || ());
+        })
     }
 
     fn accept(
@@ -234,7 +236,7 @@ impl Server {
     /// Serves one client that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
     /// called when it has left.
     pub fn attach(&self, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
-        connect(&self.common, Stream::of(input, output), left);
+        connect(&self.common, Stream::of(input, output), None, left);
     }
 
     /// What it did so far, and holds at the moment.
@@ -243,47 +245,72 @@ impl Server {
     }
 
     /// Changes the cache while it runs. Where anything changes, what the policy remembers of absent blocks is lost.
-    pub fn change(&self, memory: u64, policy: &Spec) -> Result<(), StartError> {
-        let mut settings = lock(&self.common.settings);
-        let most = settings.memory_max.max(settings.memory);
-        if memory > most {
-            return Err(StartError::MemoryMax { asked: memory >> 20, most: most >> 20 });
+    pub fn change(&self, memory: u64, policy: &Spec) -> Result<(), ChangeError> {
+        self.common.change(Some(memory), Some(policy))
+    }
+
+    /// Serves another export.
+    pub fn add(&self, export: ExportSettings) -> Result<(), ChangeError> {
+        self.common.add(export)
+    }
+
+    /// Removes an export: its clients are let go, and its dirty blocks written, or dropped if `discard`.
+    pub fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
+        self.common.remove(name, discard)
+    }
+
+    /// Changes the settings of an export, except its name and target, while its clients work.
+    pub fn set(&self, name: &str, options: &ExportOptions) -> Result<(), ChangeError> {
+        self.common.set(name, |settings| options.apply(settings))
+    }
+
+    /// Writes back what is dirty, of one export or of all, and flushes the devices.
+    pub fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
+        self.common.write_back(name)
+    }
+
+    /// Makes memory, policy and exports those of `wanted`, and reads the certificates again. What does not succeed is told,
+    /// and the rest done; where certificates cannot be read, nothing is.
+    pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
+        let only = |error: ChangeError| vec![error];
+        let now = lock(&self.common.settings).tls.clone();
+        if wanted.tls.is_some() != now.is_some() {
+            return Err(only(ChangeError::TlsOnOff));
         }
-        let new_policy = Some(policy).filter(|policy| **policy != settings.policy);
-        let new_blocks = Some(settings.blocks_per_shard(memory)).filter(|_| memory != settings.memory);
-        self.common.cache.change(new_policy, new_blocks)?;
-        settings.memory = memory;
-        settings.policy = policy.clone();
-        Ok(())
+        let tls = wanted.tls.as_ref().map(tls::configure).transpose().map_err(|error| only(error.into()))?;
+        self.change(wanted.memory, &wanted.policy).map_err(only)?;
+        *lock(&self.common.tls) = tls;
+        lock(&self.common.settings).tls = wanted.tls.clone();
+        self.common.reconcile(&wanted.exports)
     }
 
     /// Lets no more clients in, finishes the replies to those there are, and writes everything back. What could not
     /// be written is told.
     pub fn shut_down(self) -> Result<(), Vec<Unwritten>> {
-        let Common { cache, stopping, .. } = &*self.common;
+        let Common { cache, handle, stopping, administration, .. } = &*self.common;
+        // Whoever changes the server now finishes that.
+        let changing = lock(administration);
         stopping.store(true, Ordering::Release);
+        drop(changing);
         self.listeners.iter().for_each(|listener| listener.stop());
-        self.common.say_farewell();
+        for stream in &*lock(&self.common.controllers) {
+            // Its client is gone already, if this fails.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let disks = cache.disks.all();
+        disks.iter().for_each(|disk| disk.throttle.set(0, 0));
+        self.common.dismiss(|_| true, FAREWELL);
         let mut unwritten = Vec::new();
-        for disk in &cache.disks {
+        for disk in &disks {
             disk.set_opening(Opening::Closed);
-            let mut result = Ok(());
-            for _ in 0..CLOSING_TRIES {
-                result = cache.close(disk.export);
-                if result.is_ok() {
-                    break;
-                }
-            }
-            if let Err(fault) = result {
-                unwritten.push(Unwritten { name: disk.name.clone(), fault });
-            }
+            unwritten.extend(self.common.close(disk, false).err());
         }
         cache.wake_timer();
         if unwritten.is_empty() {
-            for disk in &cache.disks {
-                let _ = self.handle.detach(disk.export).recv();
+            for disk in &disks {
+                let _ = handle.detach(disk.export).recv();
             }
-            self.handle.stop();
+            handle.stop();
             for thread in self.threads.into_iter().chain([self.driver, self.timer]) {
                 thread.join().expect("threads do not panic");
             }
@@ -296,35 +323,26 @@ impl Server {
 
 /// Says no where `memory` bytes are more than the machine has.
 fn check_memory(memory: u64) -> Result<(), StartError> {
-    let system = rustix::system::sysinfo();
-    let there = system.totalram * u64::from(system.mem_unit);
+    let there = machine_memory();
     match memory > there {
         true => Err(StartError::Memory { asked: memory >> 20, there: there >> 20 }),
         false => Ok(()),
     }
 }
 
-fn open(number: u16, export: &ExportSettings) -> Result<(Disk, Box<dyn Device>), StartError> {
-    let name = export.name.clone();
-    let options = Options { read_only: export.read_only, block_bytes: BLOCK as u32, ..Options::default() };
-    let device = export.target.open(&options).map_err(|source| StartError::Open { name: name.clone(), source })?;
-    let geometry = device.geometry();
-    let wrong = |reason| StartError::Size { name: name.clone(), reason };
-    let size = geometry.size().map_err(|error| wrong(format!("its size cannot be told: {error}")))?;
-    if size == 0 {
-        return Err(wrong(format!("{} is empty", export.target)));
-    }
-    let target = export.target.to_string();
-    Ok((Disk::new(Export(number), name, target, export.read_only, geometry, size), device))
+/// Memory of the machine, in bytes.
+pub(crate) fn machine_memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram * u64::from(system.mem_unit)
 }
 
 /// Serves a client on a thread of its own.
-fn connect(common: &Arc<Common>, stream: Stream, left: impl FnOnce() + Send + 'static) {
+fn connect(common: &Arc<Common>, stream: Stream, tls: Option<Arc<ServerConfig>>, left: impl FnOnce() + Send + 'static) {
     let Some(id) = common.register(Arc::new(stream)) else { return };
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {
-        at.serve(id);
+        at.serve(id, tls);
         left();
     };
     if let Err(error) = thread.spawn(serve) {
@@ -334,88 +352,63 @@ fn connect(common: &Arc<Common>, stream: Stream, left: impl FnOnce() + Send + 's
 }
 
 impl Common {
-    pub(crate) fn connections(&self) -> usize {
-        lock(&self.connections).len()
+    /// How many clients there are, and how many of them have each of `disks`.
+    pub(crate) fn connections(&self, disks: &[Arc<Disk>]) -> (u64, Vec<u64>) {
+        let clients = lock(&self.clients);
+        let of = |disk| clients.values().filter(|client| client.has(disk)).count() as u64;
+        (clients.len() as u64, disks.iter().map(of).collect())
     }
 
     /// Counts a connection in; none if there are enough.
     fn register(&self, stream: Arc<Stream>) -> Option<u64> {
         let most = lock(&self.settings).connections_max;
-        let mut connections = lock(&self.connections);
-        if connections.len() >= most {
+        let mut clients = lock(&self.clients);
+        if clients.len() >= most {
             tracing::warn!(most, "a connection is refused: there are as many as allowed");
             return None;
         }
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        connections.insert(id, stream);
+        clients.insert(id, Client { stream, disk: None });
         Some(id)
     }
 
+    /// The client chose a disk; it may be that it cannot have it.
+    pub(crate) fn enter(&self, id: u64, disk: &Arc<Disk>) -> Result<(), Ended> {
+        let most = disk.settings().connections;
+        let mut clients = lock(&self.clients);
+        if disk.is_leaving() {
+            return Err(Ended::Leaving(disk.name.clone()));
+        }
+        let there = clients.values().filter(|client| client.has(disk)).count() as u64;
+        if most > 0 && there >= most {
+            return Err(Ended::Full(disk.name.clone()));
+        }
+        clients.get_mut(&id).expect("it is registered").disk = Some(disk.clone());
+        Ok(())
+    }
+
     fn forget(&self, id: u64) {
-        lock(&self.connections).remove(&id);
+        lock(&self.clients).remove(&id);
         self.left.notify_all();
     }
 
-    fn serve(&self, id: u64) {
-        let stream = lock(&self.connections)[&id].clone();
+    fn serve(&self, id: u64, tls: Option<Arc<ServerConfig>>) {
+        let stream = lock(&self.clients)[&id].stream.clone();
         // One that came in too late to be told of the end.
         if !self.stopping.load(Ordering::Acquire) {
             self.look_at_sizes();
             tracing::debug!(id, "connected");
-            match connection::serve(stream, &self.cache) {
+            match connection::serve(stream, &self.cache, &Guest { common: self, id, tls }) {
                 Ok(()) => tracing::debug!(id, "left"),
                 Err(error) => tracing::info!(id, %error, "the connection ended"),
             }
         }
         self.forget(id);
     }
+}
 
-    /// Has the connections end, and waits for them.
-    fn say_farewell(&self) {
-        let begin = Instant::now();
-        let mut connections = lock(&self.connections);
-        connections.values().for_each(|stream| stream.stop_reading());
-        while !connections.is_empty() {
-            let pipes = connections.values().all(|stream| matches!(**stream, Stream::Pipes { .. }));
-            let most = if pipes { FAREWELL_PIPES } else { FAREWELL };
-            let Some(left) = most.checked_sub(begin.elapsed()) else { break };
-            (connections, _) = self.left.wait_timeout(connections, left).expect("nobody panics with a lock");
-        }
-        connections.values().for_each(|stream| stream.shut_down());
-    }
-
-    /// Takes notice of targets whose size changed.
-    fn look_at_sizes(&self) {
-        let _one = lock(&self.resizing);
-        for disk in &self.cache.disks {
-            match disk.geometry.size() {
-                Ok(size) if size != disk.size() && size > 0 => self.resize(disk, size),
-                Ok(_) => {}
-                Err(error) => tracing::warn!(disk = disk.name, %error, "its size cannot be told"),
-            }
-        }
-    }
-
-    fn resize(&self, disk: &Disk, size: u64) {
-        let mode = lock(&self.settings).write_mode;
-        disk.set_opening(Opening::Changing);
-        let size = match self.cache.close(disk.export) {
-            Ok(()) => size,
-            Err(fault) => {
-                tracing::error!(disk = disk.name, %fault, "its size changed, but its dirty blocks cannot be written");
-                disk.size()
-            }
-        };
-        match self.cache.open(disk.export, size, mode) {
-            Ok(()) => {
-                tracing::info!(disk = disk.name, before = disk.size(), size, "its size changed");
-                disk.set_size(size);
-                disk.set_opening(Opening::Open);
-            }
-            Err(error) => {
-                tracing::error!(disk = disk.name, %error, "it cannot be opened with its new size");
-                disk.set_opening(Opening::Closed);
-            }
-        }
+impl Client {
+    fn has(&self, disk: &Arc<Disk>) -> bool {
+        self.disk.as_ref().is_some_and(|of| Arc::ptr_eq(of, disk))
     }
 }

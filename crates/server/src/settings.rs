@@ -1,6 +1,7 @@
 //! How a server is set up.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use nigh_backend::Target;
@@ -26,6 +27,46 @@ pub struct ExportSettings {
     pub target: Target,
     /// Writes are refused.
     pub read_only: bool,
+    /// When writes reach the device.
+    pub write_mode: WriteMode,
+    /// Names of certificates, one of which a client needs to see it; everybody sees it if there are none.
+    pub clients: Vec<String>,
+    /// Clients at a time; 0 for no limit of its own.
+    pub connections: u64,
+    /// Requests in progress of each client, at most and without this 512.
+    pub requests: u64,
+    /// Requests of all clients per second; 0 for no limit.
+    pub iops: u64,
+    /// Bytes read and written by all clients per second; 0 for no limit.
+    pub bandwidth: u64,
+}
+
+impl ExportSettings {
+    /// `target` as `name`: written back, for everybody, without limits.
+    pub fn new(name: impl Into<String>, target: Target) -> ExportSettings {
+        ExportSettings {
+            name: name.into(),
+            target,
+            read_only: false,
+            write_mode: WriteMode::Back,
+            clients: Vec::new(),
+            connections: 0,
+            requests: 0,
+            iops: 0,
+            bandwidth: 0,
+        }
+    }
+}
+
+/// Certificates for clients over TCP, in PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The server's certificate, and those that lead to its authority's.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Authorities of which a client needs a certificate; without this, clients need none.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// How a server is set up.
@@ -37,8 +78,6 @@ pub struct Settings {
     pub memory_max: u64,
     /// Which block leaves.
     pub policy: Spec,
-    /// When writes reach the devices.
-    pub write_mode: WriteMode,
     /// What is fetched ahead of the reads of each client.
     pub readahead: ReadAhead,
     /// In which order operations go to a device.
@@ -49,23 +88,24 @@ pub struct Settings {
     pub shards: Option<usize>,
     /// Connections at a time; more are closed at once.
     pub connections_max: usize,
-    /// The disks, at least one.
+    /// The disks at the start, at least one.
     pub exports: Vec<ExportSettings>,
     /// Where statistics are served over HTTP.
     pub metrics: Option<SocketAddr>,
+    /// With this, clients over TCP have to start TLS.
+    pub tls: Option<TlsSettings>,
 }
 
 impl Settings {
     /// Operations of a shard at a device unless said otherwise: those of a fast device are not held back.
     pub const DEPTH: u32 = 32;
 
-    /// `exports` in `memory` bytes under `policy`, written back.
+    /// `exports` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         Settings {
             memory,
             memory_max: memory,
             policy,
-            write_mode: WriteMode::Back,
             readahead: ReadAhead::None,
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
@@ -73,6 +113,7 @@ impl Settings {
             connections_max: 1024,
             exports,
             metrics: None,
+            tls: None,
         }
     }
 

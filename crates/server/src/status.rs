@@ -73,7 +73,7 @@ fn allocation(disk: &Disk, request: &Request, blocks: &[Extent]) -> std::io::Res
     let mut block = cached.next().copied();
     let mut at = request.offset;
     while at < end && extents.len() <= EXTENTS_MAX {
-        for device in disk.geometry.extents(at..end, DEVICE_EXTENTS)? {
+        for device in disk.extents(at..end, DEVICE_EXTENTS)? {
             while let Some(Extent { length, flags }) = &mut block
                 && at < device.range.end
             {

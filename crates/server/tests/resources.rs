@@ -10,7 +10,7 @@ use nigh_server::{ExportSettings, Server, Settings};
 const MIB: u64 = 1 << 20;
 
 fn start(memory: u64, target: &str) -> Server {
-    let export = ExportSettings { name: "disk".into(), target: target.parse().unwrap(), read_only: false };
+    let export = ExportSettings::new("disk", target.parse().unwrap());
     Server::start(Settings::new(memory, "lirs".parse().unwrap(), vec![export])).unwrap()
 }
 
@@ -108,8 +108,40 @@ fn memory_stays_within_its_limit() {
     server.shut_down().unwrap();
 }
 
+fn memory_that_is_made_smaller_is_given_back() {
+    const MEMORY: u64 = 128 * MIB;
+    let server = start(MEMORY, "delay:0.1ms:memory:256M");
+    let before = status("VmRSS");
+    let mut client = Client::connect(socket(&server), "disk", &[]).unwrap();
+    // Holes of the device, so that only the cache has memory for them.
+    for at in 0..MEMORY / MIB {
+        client.read(at * MIB, MIB as usize).unwrap();
+    }
+    // Some of it is dirty, and given back when it is written.
+    client.write(0, &vec![1; 4 * MIB as usize]).unwrap();
+    let full = status("VmRSS");
+    assert!(full > before + MEMORY / 1024 * 9 / 10, "{before} KiB, then {full} KiB");
+    server.change(8 * MIB, &"lirs".parse().unwrap()).unwrap();
+    let begin = Instant::now();
+    let allowed = before + (8 + 16) * 1024;
+    while status("VmRSS") > allowed {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{} KiB, {allowed} KiB allowed", status("VmRSS"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("resident: {before} KiB empty, {full} KiB with 128 MiB, {} KiB with 8 MiB", status("VmRSS"));
+    assert_eq!(client.read(0, 5 * MIB as usize).unwrap()[4 * MIB as usize - 1..][..2], [1, 0]);
+    server.change(MEMORY, &"lirs".parse().unwrap()).unwrap();
+    for at in 0..MEMORY / MIB {
+        let expected = if at < 4 { 1 } else { 0 };
+        assert!(client.read(at * MIB, MIB as usize).unwrap().iter().all(|&byte| byte == expected));
+    }
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
+
 #[test]
 fn resources() {
     a_thousand_connections_leave_nothing();
     memory_stays_within_its_limit();
+    memory_that_is_made_smaller_is_given_back();
 }

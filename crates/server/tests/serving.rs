@@ -11,11 +11,7 @@ use nigh_server::{ExportSettings, Server, Settings};
 const MIB: u64 = 1 << 20;
 
 fn start(memory: u64, targets: &[(&str, &str)]) -> Server {
-    let export = |&(name, target): &(&str, &str)| ExportSettings {
-        name: name.into(),
-        target: target.parse().unwrap(),
-        read_only: false,
-    };
+    let export = |&(name, target): &(&str, &str)| ExportSettings::new(name, target.parse().unwrap());
     let policy = "lirs".parse().unwrap();
     Server::start(Settings::new(memory, policy, targets.iter().map(export).collect())).unwrap()
 }
@@ -281,20 +277,34 @@ fn a_target_that_grew_is_larger_for_new_clients_and_old_ones_go_on() {
 
 #[test]
 fn policy_and_memory_change_while_clients_work() {
-    let export = ExportSettings { name: "disk".into(), target: "memory:32M".parse().unwrap(), read_only: false };
+    let export = ExportSettings::new("disk", "memory:32M".parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
     settings.memory_max = 16 * MIB;
     let server = Server::start(settings).unwrap();
     std::thread::scope(|scope| {
         let client = connect(&server, "disk");
-        let client = scope.spawn(move || drive(client, 0, vec![0; 32 * MIB as usize], 3, 200));
+        let client = scope.spawn(move || drive(client, 0, vec![0; 32 * MIB as usize], 3, 1000));
         for (memory, policy) in [(16, "lirs"), (2, "s3-fifo"), (8, "arc"), (8, "clock-pro"), (1, "lru")] {
             std::thread::sleep(Duration::from_millis(30));
             server.change(memory * MIB, &policy.parse().unwrap()).unwrap();
         }
         assert!(server.change(32 * MIB, &"lru".parse().unwrap()).is_err());
+        let mut changes = 0;
+        while !client.is_finished() || changes < 100 {
+            let policy = ["lru", "lirs", "arc", "clock-pro", "s3-fifo"][changes % 5];
+            server.change([1, 7, 16][changes % 3] * MIB, &policy.parse().unwrap()).unwrap();
+            server.add(ExportSettings::new("extra", "memory:4M".parse().unwrap())).unwrap();
+            let mut extra = connect(&server, "extra");
+            extra.write(0, &[changes as u8; 100_000]).unwrap();
+            assert_eq!(extra.read(4096, 1000).unwrap(), [changes as u8; 1000]);
+            server.remove("extra", changes % 2 == 0).unwrap();
+            assert!(extra.read(0, 1).is_err());
+            changes += 1;
+        }
+        println!("{changes} changes");
         client.join().unwrap();
     });
+    server.change(MIB, &"lru".parse().unwrap()).unwrap();
     assert!(server.statistics().resident_bytes <= MIB);
     server.shut_down().unwrap();
 }

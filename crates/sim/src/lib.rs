@@ -3,6 +3,7 @@
 //! [`References`] is a trace decoded once, its blocks numbered densely; every replay shares it. [`replay()`] runs one
 //! policy at one size, [`sweep()`] many in threads, and [`stack::curve`] gives LRU's hits at all sizes in one pass.
 
+pub mod acfs;
 pub mod map;
 pub mod number;
 pub mod references;

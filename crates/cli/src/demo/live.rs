@@ -141,7 +141,7 @@ pub(super) fn serve(
 ) -> anyhow::Result<Served> {
     let export = |tenant: usize| -> anyhow::Result<ExportSettings> {
         let target = format!("delay:{DELAY}:{}", disks.image(tenant).display()).parse()?;
-        Ok(ExportSettings { name: TENANTS[tenant].to_owned(), target, read_only: true })
+        Ok(ExportSettings { read_only: true, ..ExportSettings::new(TENANTS[tenant], target) })
     };
     let exports = (0..TENANTS.len()).map(export).collect::<Result<_, _>>()?;
     let mut settings = Settings::new(memory, policy.clone(), exports);

@@ -499,7 +499,7 @@ fn capacity_and_policy_change_without_losing_anything() {
     let mut returned = 0;
     while let Some(surplus) = host.engine.surplus_memory(5) {
         returned += surplus.len() / BLOCK;
-        host.engine.return_memory(surplus);
+        host.engine.return_memory(0, surplus);
     }
     assert_eq!(returned, 0, "16 of 16 frames are still allowed");
     host.engine.set_capacity(0, 12).expect("possible");
@@ -532,7 +532,7 @@ fn a_smaller_cache_gives_memory_back() {
     let mut returned = 0;
     while let Some(surplus) = host.engine.surplus_memory(7) {
         returned += surplus.len() / BLOCK;
-        host.engine.return_memory(surplus);
+        host.engine.return_memory(0, surplus);
     }
     assert_eq!(returned, 200 - 10 - 12);
     host.engine.set_capacity(0, 200).expect("possible");
@@ -540,6 +540,47 @@ fn a_smaller_cache_gives_memory_back() {
         assert_eq!(host.read(0, block * BLOCK, 1), [block as u8 % 64]);
     }
     host.engine.check();
+}
+
+#[test]
+fn who_waits_for_frames_that_are_being_given_back_goes_on() {
+    let mut config = config(200, "lru");
+    config.limits.dirty = 64;
+    let spare = config.spare as usize;
+    let mut host = Host::new(config, &[(400 * BLOCK, WriteMode::Back)]);
+    for block in 0..200 {
+        host.read(0, block * BLOCK, 1);
+    }
+    host.engine.set_capacity(0, 1).expect("possible");
+    let surplus = host.engine.surplus_memory(1000).expect("almost all of them");
+    // Writes whose frames nobody fills yet take what is left, until one has to wait.
+    let mut fills = Vec::new();
+    for block in 0..=spare {
+        match host.engine.submit(0, host.request(0, Op::Write, block * BLOCK, BLOCK)).expect("room for requests") {
+            Some(Reply { outcome: Outcome::Fill(fill), .. }) => fills.push(fill),
+            None => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(host.engine.gauges().waiting == 1 && fills.len() <= spare, "{} writes wait for nothing", fills.len());
+    host.engine.return_memory(0, surplus);
+    assert!(matches!(host.reply(), Some(Outcome::Fill(_))), "it waits for frames that are there");
+}
+
+#[test]
+fn the_write_mode_changes_while_blocks_are_dirty() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    host.engine.set_mode(Export(0), WriteMode::Through).expect("it is open");
+    assert!(host.submit(host.request(0, Op::Write, 5 * BLOCK, BLOCK), 0xbb).is_none(), "it waits for the device");
+    host.run();
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    assert_eq!(host.disks[0][5 * BLOCK], 0xbb);
+    assert_eq!(host.engine.dirty(Export(0)), Some(1), "what was dirty stays so");
+    host.engine.set_mode(Export(0), WriteMode::Back).expect("it is open");
+    host.write(0, 6 * BLOCK, BLOCK, 0xcc);
+    assert_ne!(host.disks[0][6 * BLOCK], 0xcc);
+    assert_eq!(host.engine.set_mode(Export(1), WriteMode::Back), Err(Refusal::NoExport));
 }
 
 #[test]

@@ -510,7 +510,7 @@ impl World {
             2 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
                     surplus.slices_mut().for_each(|slice| slice.fill(0));
-                    self.engine.return_memory(surplus);
+                    self.engine.return_memory(self.now, surplus);
                 }
             }
             _ => {

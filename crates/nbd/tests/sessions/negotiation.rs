@@ -187,11 +187,10 @@ fn context_queries_are_limited() {
 }
 
 #[test]
-fn tls_off_and_offered() {
+fn tls_off_and_malformed() {
     refused(&[option(STARTTLS, &[])], ERR_UNSUP);
-    let (replies, end) = session(Tls::Offered, &[option(STARTTLS, b"x"), info_option(GO, "root", &[])]);
-    assert_eq!(replies, [(STARTTLS, ERR_INVALID), (GO, REP_INFO), (GO, ACK)]);
-    assert!(matches!(end, End::Transmit(_)));
+    let (replies, _) = session(Tls::Required, &[option(STARTTLS, b"x"), info_option(GO, "root", &[])]);
+    assert_eq!(replies, [(STARTTLS, ERR_INVALID), (GO, ERR_TLS_REQD)]);
 }
 
 #[test]
@@ -204,29 +203,27 @@ fn tls_required_refuses_all_else_before_it() {
 
 #[test]
 fn tls_forgets_and_may_show_other_exports() {
-    for tls in [Tls::Offered, Tls::Required] {
-        let mut negotiation = Negotiation::new(exports(&["public"]), tls);
-        let input = [client_flags(), option(STRUCTURED_REPLY, &[]), option(STARTTLS, &[])].concat();
-        let (out, end) = negotiate(&mut negotiation, &input);
-        assert!(matches!(end, End::StartTls));
-        assert_eq!(replies(&out).last(), Some(&(STARTTLS, ACK, vec![])));
-        let waiting = negotiation.step(b"not yet TLS", &mut Vec::new());
-        assert!(matches!(waiting, Ok((0, Outcome::StartTls))));
+    let mut negotiation = Negotiation::new(exports(&["public"]), Tls::Required);
+    let input = [client_flags(), option(STRUCTURED_REPLY, &[]), option(STARTTLS, &[])].concat();
+    let (out, end) = negotiate(&mut negotiation, &input);
+    assert!(matches!(end, End::StartTls));
+    assert_eq!(replies(&out).last(), Some(&(STARTTLS, ACK, vec![])));
+    let waiting = negotiation.step(b"not yet TLS", &mut Vec::new());
+    assert!(matches!(waiting, Ok((0, Outcome::StartTls))));
 
-        negotiation.tls_started(exports(&["private"]));
-        let input = [option(STARTTLS, &[]), info_option(GO, "public", &[]), info_option(GO, "private", &[])].concat();
-        let (out, end) = negotiate(&mut negotiation, &input);
-        let kinds: Vec<_> = replies(&out).into_iter().map(|(_, kind, _)| kind).collect();
-        assert_eq!(kinds, [ERR_INVALID, ERR_UNKNOWN, REP_INFO, ACK]);
-        let End::Transmit(transmission) = end else { panic!("{end:?}") };
-        assert_eq!(transmission.framing(), Framing::Simple);
-    }
+    negotiation.tls_started(exports(&["private"]));
+    let input = [option(STARTTLS, &[]), info_option(GO, "public", &[]), info_option(GO, "private", &[])].concat();
+    let (out, end) = negotiate(&mut negotiation, &input);
+    let kinds: Vec<_> = replies(&out).into_iter().map(|(_, kind, _)| kind).collect();
+    assert_eq!(kinds, [ERR_INVALID, ERR_UNKNOWN, REP_INFO, ACK]);
+    let End::Transmit(transmission) = end else { panic!("{end:?}") };
+    assert_eq!(transmission.framing(), Framing::Simple);
 }
 
 #[test]
 fn bytes_before_tls_are_not_taken_for_encrypted_ones() {
     let injected = [option(STARTTLS, &[]), option(LIST, &[])];
-    assert_eq!(closed(Tls::Offered, &injected), Violation::BytesBeforeTls);
+    assert_eq!(closed(Tls::Required, &injected), Violation::BytesBeforeTls);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod lirs;
 mod lrfu;
 mod lru;
 mod lru_2;
+pub mod lru_sp;
 mod mq;
 mod opt;
 mod s3_fifo;

@@ -1,0 +1,51 @@
+//! Pairs of programs that thrash in one limit: with and without the guard, and beside SIGSTOP of one of them, which is what tools do
+//! that do not kill.
+
+mod pair;
+mod rig;
+mod upkeep;
+mod worker;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    #[command(subcommand)]
+    worker: Option<Worker>,
+    /// What is measured: gz-vx, gz-gz, vx-cc, fitting or upkeep
+    #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep")]
+    part: Vec<String>,
+    /// Runs of each
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
+#[derive(Debug, Subcommand)]
+enum Worker {
+    /// One of the programs that compete
+    #[command(hide = true)]
+    Worker { kind: String, mib: usize, touches: u64 },
+}
+
+pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
+    if let Some(Worker::Worker { kind, mib, touches }) = &args.worker {
+        return worker::run(kind, *mib, *touches);
+    }
+    for part in &args.part {
+        anyhow::ensure!(
+            pair::PAIRS.iter().any(|pair| pair.name == part) || part == "upkeep",
+            "there is no part {part}"
+        );
+    }
+    if let Some(reason) = rig::missing() {
+        println!("skipped: bench guard: {reason}");
+        return Ok(());
+    }
+    for part in &args.part {
+        match pair::PAIRS.iter().find(|pair| pair.name == part) {
+            Some(pair) => pair::compare(pair, args.rounds)?,
+            None => upkeep::run()?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The requests to the kernel that no safe interface has.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+
+use nigh_engine::Exclusive;
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::mm::{Advice, madvise};
+
+/// BLKDISCARD, `_IO(0x12, 119)`: discards a range, given as offset and length in bytes.
+const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+
+/// Discards `length` bytes at `offset` of a block device.
+pub(crate) fn discard(device: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    // SAFETY: BLKDISCARD reads two u64 behind its argument, and writes nothing.
+    unsafe {
+        let request = Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]);
+        ioctl(device, request)
+    }
+}
+
+/// Gives the memory of `frames` back to the system as far as it is whole pages: afterwards the frames may be zeros. Where
+/// the system does not take it, nothing changes.
+pub fn release_memory(frames: &mut Exclusive) {
+    let page = rustix::param::page_size();
+    let mut run: Option<(*mut u8, usize)> = None;
+    for slice in frames.slices_mut() {
+        let (start, length) = (slice.as_mut_ptr(), slice.len());
+        match &mut run {
+            Some((first, bytes)) if first.wrapping_add(*bytes) == start => *bytes += length,
+            _ => {
+                release_run(run.replace((start, length)), page);
+            }
+        }
+    }
+    release_run(run, page);
+}
+
+fn release_run(run: Option<(*mut u8, usize)>, page: usize) {
+    let Some((start, bytes)) = run else { return };
+    let skipped = start.align_offset(page);
+    let whole = bytes.saturating_sub(skipped) / page * page;
+    if whole > 0 {
+        // SAFETY: the pages are inside slices that `release_memory` borrows mutably, one behind the other without a gap, so
+        // nobody else looks at them; the memory is the process's own and private, so it reads as before or as zeros.
+        let _ = unsafe { madvise(start.wrapping_add(skipped).cast(), whole, Advice::LinuxDontNeed) };
+    }
+}

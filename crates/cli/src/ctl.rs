@@ -1,0 +1,88 @@
+//! `nigh ctl`: a running server, asked and changed by its control socket.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use nigh_server::{Control, ControlClient, Statistics};
+
+use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
+use crate::output;
+use crate::serve::{bytes, export, options};
+use crate::size::human_bytes;
+use crate::table::Table;
+
+pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
+    let command = command(&args.command)?;
+    let (mut client, path) = connect(&args.server)?;
+    match &args.command {
+        CtlCommand::Status { json } => {
+            let status = client.status().context(path)?;
+            output::print(if *json { status.json() } else { text(&status) }.as_bytes())
+        }
+        _ => client.ask(&command).map(|_| ()).context(path),
+    }
+}
+
+/// A connection to the server, and what it is called in errors.
+pub(crate) fn connect(server: &ControlArgs) -> anyhow::Result<(ControlClient, String)> {
+    let path =
+        server.control.as_ref().context("which server? say --control PATH, as to 'nigh serve', or NIGH_CONTROL")?;
+    let shown = path.display().to_string();
+    Ok((ControlClient::connect(path).with_context(|| shown.clone())?, shown))
+}
+
+fn command(command: &CtlCommand) -> anyhow::Result<Control> {
+    let words = |list: &[String]| options(list.iter().flat_map(|text| text.split(',')));
+    Ok(match command {
+        CtlCommand::Status { .. } => Control::Status {},
+        CtlCommand::Set { what: SetCommand::Memory { size } } => {
+            Control::Set { memory: Some(bytes(size)?), policy: None }
+        }
+        CtlCommand::Set { what: SetCommand::Policy { policy } } => {
+            Control::Set { memory: None, policy: Some(policy.clone()) }
+        }
+        CtlCommand::Set { what: SetCommand::Export { name, options } } => {
+            Control::SetExport { name: name.clone(), options: words(options)? }
+        }
+        CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
+            // A slip is told before anybody is asked.
+            let export = export(text)?;
+            let target = text[export.name.len() + 1..].to_owned();
+            Control::AddExport { name: export.name, target, options: words(options)? }
+        }
+        CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
+            Control::RemoveExport { name: name.clone(), discard: *discard }
+        }
+        CtlCommand::Flush { name } => Control::Flush { name: name.clone() },
+        CtlCommand::Reload => Control::Reload {},
+    })
+}
+
+/// For people: counts since the server's start.
+fn text(status: &Statistics) -> String {
+    let mut text = String::new();
+    let Statistics { policy, memory_bytes, resident_bytes, connections, accepted, device_queue, .. } = status;
+    let (memory, resident) = (human_bytes(*memory_bytes), human_bytes(*resident_bytes));
+    let _ = writeln!(text, "policy   {policy}\nmemory   {memory}, {resident} of it in use");
+    let _ = writeln!(text, "clients  {connections}, {accepted} since the start");
+    let _ = writeln!(text, "queue    {device_queue} operations wait for a device\n");
+    let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "READS", "WRITES", "HIT %", "DIRTY", "FAULTS", "TARGET"]);
+    for export in &status.exports {
+        let hits = export.hits + export.joined;
+        let references = hits + export.misses;
+        let ratio =
+            if references == 0 { "-".into() } else { format!("{:.1}", 100.0 * hits as f64 / references as f64) };
+        table.row([
+            export.name.clone(),
+            human_bytes(export.size),
+            export.connections.to_string(),
+            export.reads.to_string(),
+            export.writes.to_string(),
+            ratio,
+            human_bytes(export.dirty_bytes),
+            export.device_faults.to_string(),
+            export.target.clone(),
+        ]);
+    }
+    text + &table.to_string()
+}

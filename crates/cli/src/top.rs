@@ -1,0 +1,78 @@
+//! `nigh top`: what a running server does, from one look to the next.
+
+mod interval;
+mod screen;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use nigh_server::{ControlClient, ControlError};
+
+use crate::args::TopArgs;
+use crate::ctl::connect;
+use crate::output;
+use crate::size::human_bytes;
+use crate::table::Table;
+use interval::{Interval, Look, Row};
+
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
+    ensure!((0.05..=3600.0).contains(&args.interval), "--interval is from 0.05 to 3600 seconds");
+    let every = Duration::from_secs_f64(args.interval);
+    let (mut client, path) = connect(&args.server)?;
+    let named = |error: ControlError| anyhow::Error::from(error).context(path.clone());
+    let first = look(&mut client).map_err(named)?;
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if !(args.once || args.json || dumb) && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return screen::watch(&mut client, first, every, args.sort).map_err(|error| error.context(path));
+    }
+    std::thread::sleep(every);
+    let mut interval = Interval::between(&first, &look(&mut client).map_err(named)?);
+    interval.sort(args.sort);
+    if args.json {
+        let mut text = serde_json::to_string_pretty(&interval)?;
+        text.push('\n');
+        return output::print(text.as_bytes());
+    }
+    let mut table = Table::new(&HEAD);
+    interval.exports.iter().chain([&interval.total]).for_each(|row| table.row(cells(row)));
+    output::print(format!("{}\n\n{table}", summary(&interval)).as_bytes())
+}
+
+fn look(client: &mut ControlClient) -> Result<Look, ControlError> {
+    let status = client.status()?;
+    Ok(Look { at: Instant::now(), status })
+}
+
+/// The server as a whole, in a line.
+fn summary(interval: &Interval) -> String {
+    let Interval { policy, memory_bytes, resident_bytes, connections, device_queue, .. } = interval;
+    let share = 100.0 * *resident_bytes as f64 / (*memory_bytes).max(1) as f64;
+    let (resident, memory) = (human_bytes(*resident_bytes), human_bytes(*memory_bytes));
+    let clients = if *connections == 1 { "client" } else { "clients" };
+    format!("{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}")
+}
+
+const HEAD: [&str; 8] = ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS"];
+
+fn cells(row: &Row) -> [String; 8] {
+    [
+        row.name.clone(),
+        row.hit_ratio.map_or_else(|| "-".into(), |ratio| format!("{:.1}", 100.0 * ratio)),
+        format!("{:.0}", row.requests_per_s),
+        format!("{:.1}", row.bytes_per_s / 1e6),
+        latency(row.p50_us),
+        latency(row.p99_us),
+        human_bytes(row.dirty_bytes),
+        row.connections.to_string(),
+    ]
+}
+
+fn latency(us: Option<u64>) -> String {
+    match us {
+        None => "-".into(),
+        Some(us @ 0..1000) => format!("{us} µs"),
+        Some(us @ 1000..1_000_000) => format!("{:.1} ms", us as f64 / 1e3),
+        Some(us) => format!("{:.1} s", us as f64 / 1e6),
+    }
+}

@@ -1,0 +1,228 @@
+//! What happened between two looks at a server.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use nigh_server::{ExportStatistics, LatencySummary, Statistics};
+use serde::Serialize;
+
+use crate::args::SortArg;
+
+/// Statistics, and when they were told.
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) status: Statistics,
+}
+
+/// What happened between two looks, and what was held at the second.
+#[derive(Debug, Serialize)]
+pub(super) struct Interval {
+    schema: u32,
+    seconds: f64,
+    pub(super) policy: String,
+    pub(super) memory_bytes: u64,
+    pub(super) resident_bytes: u64,
+    pub(super) connections: u64,
+    pub(super) device_queue: u64,
+    pub(super) total: Row,
+    pub(super) exports: Vec<Row>,
+}
+
+/// An export, or all of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    /// Of the referenced blocks; none where nothing was referenced.
+    pub(super) hit_ratio: Option<f64>,
+    pub(super) requests_per_s: f64,
+    /// Read and written.
+    pub(super) bytes_per_s: f64,
+    /// Of reads and writes, from request to reply; none without any.
+    pub(super) p50_us: Option<u64>,
+    pub(super) p99_us: Option<u64>,
+    pub(super) dirty_bytes: u64,
+    pub(super) connections: u64,
+}
+
+/// Counts of an interval.
+#[derive(Clone, Default)]
+struct Counts {
+    hits: u64,
+    references: u64,
+    requests: u64,
+    bytes: u64,
+    latencies: BTreeMap<u64, u64>,
+}
+
+impl Counts {
+    /// Since `before`; since its beginning where the export is new, or was removed and added meanwhile.
+    fn between(before: Option<&ExportStatistics>, now: &ExportStatistics) -> Counts {
+        let requests =
+            |of: &ExportStatistics| kinds(of).iter().map(|kind| kind.count).sum::<u64>() + of.flush_latency.count;
+        let before = before.filter(|before| requests(before) <= requests(now));
+        let since = |count: fn(&ExportStatistics) -> u64| count(now).saturating_sub(before.map_or(0, count));
+        let hits = since(|of| of.hits + of.joined);
+        let mut latencies = BTreeMap::new();
+        for (at, kind) in kinds(now).into_iter().enumerate() {
+            let old: BTreeMap<u64, u64> =
+                before.map(|of| kinds(of)[at].buckets.iter().copied().collect()).unwrap_or_default();
+            for (end, count) in &kind.buckets {
+                let more = count.saturating_sub(old.get(end).copied().unwrap_or(0));
+                *latencies.entry(*end).or_default() += more;
+            }
+        }
+        Counts {
+            hits,
+            references: hits + since(|of| of.misses),
+            requests: requests(now) - before.map_or(0, requests),
+            bytes: since(|of| of.read_bytes + of.written_bytes),
+            latencies,
+        }
+    }
+
+    fn add(&mut self, other: &Counts) {
+        self.hits += other.hits;
+        self.references += other.references;
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        for (end, count) in &other.latencies {
+            *self.latencies.entry(*end).or_default() += count;
+        }
+    }
+
+    /// The latency that a share of all are below, in µs.
+    fn quantile(&self, share: f64) -> Option<u64> {
+        let rank = (self.latencies.values().sum::<u64>() as f64 * share).ceil() as u64;
+        let mut below = 0;
+        let mut reached = self.latencies.iter().filter(|(_, count)| {
+            below += **count;
+            below > 0 && below >= rank
+        });
+        reached.next().map(|(end, _)| *end)
+    }
+
+    fn row(&self, name: &str, seconds: f64, dirty_bytes: u64, connections: u64) -> Row {
+        Row {
+            name: name.to_owned(),
+            hit_ratio: (self.references > 0).then(|| self.hits as f64 / self.references as f64),
+            requests_per_s: self.requests as f64 / seconds,
+            bytes_per_s: self.bytes as f64 / seconds,
+            p50_us: self.quantile(0.5),
+            p99_us: self.quantile(0.99),
+            dirty_bytes,
+            connections,
+        }
+    }
+}
+
+/// Reads and writes.
+fn kinds(of: &ExportStatistics) -> [&LatencySummary; 3] {
+    [&of.hit_latency, &of.miss_latency, &of.write_latency]
+}
+
+impl Interval {
+    pub(super) fn between(first: &Look, second: &Look) -> Interval {
+        let seconds = second.at.duration_since(first.at).as_secs_f64().max(1e-3);
+        let now = &second.status;
+        let mut sum = Counts::default();
+        let exports = now.exports.iter().map(|export| {
+            let before = first.status.exports.iter().find(|before| before.name == export.name);
+            let counts = Counts::between(before, export);
+            sum.add(&counts);
+            counts.row(&export.name, seconds, export.dirty_bytes, export.connections)
+        });
+        let exports: Vec<Row> = exports.collect();
+        let dirty = exports.iter().map(|row| row.dirty_bytes).sum();
+        Interval {
+            schema: 1,
+            seconds,
+            policy: now.policy.clone(),
+            memory_bytes: now.memory_bytes,
+            resident_bytes: now.resident_bytes,
+            connections: now.connections,
+            device_queue: now.device_queue,
+            total: sum.row("total", seconds, dirty, now.connections),
+            exports,
+        }
+    }
+
+    pub(super) fn sort(&mut self, by: SortArg) {
+        // Largest first, and as they were where they are equal.
+        let largest = |rows: &mut [Row], key: fn(&Row) -> f64| rows.sort_by(|a, b| key(b).total_cmp(&key(a)));
+        let rows = &mut self.exports;
+        match by {
+            SortArg::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
+            SortArg::Requests => largest(rows, |row| row.requests_per_s),
+            SortArg::Bytes => largest(rows, |row| row.bytes_per_s),
+            SortArg::Hits => largest(rows, |row| -row.hit_ratio.unwrap_or(2.0)),
+            SortArg::Latency => largest(rows, |row| row.p99_us.unwrap_or(0) as f64),
+            SortArg::Dirty => largest(rows, |row| row.dirty_bytes as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn export(name: &str, hits: u64, misses: u64) -> serde_json::Value {
+        let latency = |count: u64, end: u64| serde_json::json!({ "count": count, "p50_us": end, "p99_us": end, "p999_us": end, "buckets": [[end, count]] });
+        let zero =
+            ["joined", "writes", "written_bytes", "evictions", "prefetch_issued", "prefetch_used", "prefetch_wasted"];
+        let device = ["reads", "read_bytes", "writes", "written_bytes", "flushes", "faults"];
+        let mut of = serde_json::json!({
+            "name": name, "target": "memory:1M", "size": 1 << 20, "options": {}, "connections": 1, "dirty_bytes": 8192,
+            "reads": hits + misses, "read_bytes": 4096 * (hits + misses), "hits": hits, "misses": misses,
+            "hit_latency": latency(hits, 10), "miss_latency": latency(misses, 5000),
+            "write_latency": latency(0, 1), "flush_latency": latency(0, 1),
+        });
+        zero.iter().for_each(|name| of[*name] = 0.into());
+        device.iter().for_each(|name| of[format!("device_{name}")] = 0.into());
+        of
+    }
+
+    pub(in crate::top) fn look(at: Instant, exports: &[(&str, u64, u64)]) -> Look {
+        let exports: Vec<_> = exports.iter().map(|(name, hits, misses)| export(name, *hits, *misses)).collect();
+        let status = serde_json::json!({
+            "schema": 1, "policy": "lirs", "shards": 1, "memory_bytes": 1 << 20, "resident_bytes": 1 << 19,
+            "frames_bytes": 0, "metadata_bytes": 0, "ghosts": 0, "loading": 0, "requests": 0, "waiting": 0,
+            "device_queue": 3, "connections": 2, "accepted": 2, "exports": exports,
+        });
+        Look { at, status: serde_json::from_value(status).unwrap() }
+    }
+
+    #[test]
+    fn rates_are_of_the_interval() {
+        let begin = Instant::now();
+        let first = look(begin, &[("a", 1000, 1000), ("b", 5, 5), ("back", 50, 50)]);
+        let second =
+            look(begin + Duration::from_secs(2), &[("a", 1090, 1010), ("b", 5, 5), ("back", 4, 0), ("new", 0, 2)]);
+        let mut interval = Interval::between(&first, &second);
+        let row = |name: &str| interval.exports.iter().find(|row| row.name == name).unwrap().clone();
+        let a = row("a");
+        assert_eq!((a.hit_ratio, a.requests_per_s, a.bytes_per_s), (Some(0.9), 50.0, 204_800.0));
+        assert_eq!((a.p50_us, a.p99_us), (Some(10), Some(5000)));
+        let b = row("b");
+        assert_eq!((b.hit_ratio, b.requests_per_s, b.p50_us), (None, 0.0, None));
+        assert_eq!(row("back").requests_per_s, 2.0, "it was removed and added again");
+        assert_eq!(row("new").hit_ratio, Some(0.0));
+        assert_eq!((interval.total.requests_per_s, interval.total.dirty_bytes), (53.0, 32768));
+        for (by, order) in [
+            (SortArg::Name, ["a", "b", "back", "new"]),
+            (SortArg::Requests, ["a", "back", "new", "b"]),
+            (SortArg::Hits, ["new", "a", "back", "b"]),
+            (SortArg::Latency, ["new", "a", "back", "b"]),
+        ] {
+            interval.sort(by);
+            let names: Vec<&str> = interval.exports.iter().map(|row| row.name.as_str()).collect();
+            // Equal ones stay as they were.
+            if by == SortArg::Latency {
+                assert_eq!((names[2], names[3]), ("back", "b"));
+            } else {
+                assert_eq!(names, order);
+            }
+        }
+    }
+}

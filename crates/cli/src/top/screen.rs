@@ -1,0 +1,185 @@
+//! The live screen.
+
+use std::time::{Duration, Instant};
+
+use nigh_server::ControlClient;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Gauge, Row, Table};
+
+use super::interval::{Interval, Look};
+use super::{HEAD, cells, look, summary};
+use crate::args::SortArg;
+
+/// In the order in which `s` goes through them.
+const SORTS: [SortArg; 6] =
+    [SortArg::Requests, SortArg::Bytes, SortArg::Hits, SortArg::Latency, SortArg::Dirty, SortArg::Name];
+
+/// What is shown, and how.
+struct View {
+    interval: Option<Interval>,
+    sort: SortArg,
+    paused: bool,
+}
+
+/// What a key asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Action {
+    Quit,
+    Redraw,
+    Nothing,
+}
+
+/// Shows the server until the user has seen enough.
+pub(super) fn watch(client: &mut ControlClient, first: Look, every: Duration, sort: SortArg) -> anyhow::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let mut view = View { interval: None, sort, paused: false };
+    let mut last = first;
+    let result = (|| {
+        let mut next = Instant::now() + every;
+        terminal.draw(|frame| view.draw(frame))?;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            if event::poll(left)? {
+                match view.on(&event::read()?) {
+                    Action::Quit => return Ok(()),
+                    Action::Redraw => _ = terminal.draw(|frame| view.draw(frame))?,
+                    Action::Nothing => {}
+                }
+            }
+            if Instant::now() >= next {
+                next += every;
+                let now = look(client)?;
+                if !view.paused {
+                    view.interval = Some(Interval::between(&last, &now));
+                }
+                last = now;
+                terminal.draw(|frame| view.draw(frame))?;
+            }
+        }
+    })();
+    ratatui::restore();
+    result
+}
+
+impl View {
+    fn on(&mut self, event: &Event) -> Action {
+        match event {
+            Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
+                KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Action::Quit,
+                KeyCode::Char('q') | KeyCode::Esc => Action::Quit,
+                KeyCode::Char('s') => {
+                    let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+                    self.sort = SORTS[(at + 1) % SORTS.len()];
+                    Action::Redraw
+                }
+                KeyCode::Char('p' | ' ') => {
+                    self.paused = !self.paused;
+                    Action::Redraw
+                }
+                _ => Action::Nothing,
+            },
+            Event::Resize(..) => Action::Redraw,
+            _ => Action::Nothing,
+        }
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let rows = [
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Min(2),
+            Constraint::Length(1),
+        ];
+        let [top, occupancy, _, middle, bottom] = Layout::vertical(rows).areas(frame.area());
+        let Some(interval) = &mut self.interval else {
+            frame.render_widget(Line::raw("measuring"), top);
+            return;
+        };
+        interval.sort(self.sort);
+        frame.render_widget(Line::raw(summary(interval)), top);
+        let share = interval.resident_bytes as f64 / interval.memory_bytes.max(1) as f64;
+        frame.render_widget(Gauge::default().ratio(share.clamp(0.0, 1.0)).label("cache"), occupancy);
+        let line = |row| {
+            let cells = cells(row).into_iter().enumerate().map(|(at, text)| {
+                let side = if at == 0 { Alignment::Left } else { Alignment::Right };
+                Cell::new(Text::raw(text).alignment(side))
+            });
+            Row::new(cells)
+        };
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let head = HEAD.iter().enumerate().map(|(at, text)| {
+            let side = if at == 0 { Alignment::Left } else { Alignment::Right };
+            Cell::new(Text::raw(*text).alignment(side))
+        });
+        let name = interval.exports.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, 40);
+        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7].map(Constraint::Length);
+        let all = std::iter::once(line(&interval.total).style(bold)).chain(interval.exports.iter().map(line));
+        let table = Table::new(all, widths).header(Row::new(head).style(bold)).column_spacing(2);
+        frame.render_widget(table, middle);
+        let paused = if self.paused { "  paused" } else { "" };
+        let sort = format!("{:?}", self.sort).to_lowercase();
+        let keys = format!("q quit  s sort by: {sort}  p pause{paused}");
+        frame.render_widget(Line::raw(keys).style(Style::new().add_modifier(Modifier::REVERSED)), bottom);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::interval::tests::look;
+    use super::*;
+
+    fn press(key: char) -> Event {
+        Event::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn keys_sort_pause_and_quit_and_no_size_is_too_small() {
+        let begin = Instant::now();
+        let first = look(begin, &[("a", 0, 0), ("b", 0, 0)]);
+        let second = look(begin + Duration::from_secs(1), &[("a", 10, 0), ("b", 0, 5)]);
+        let interval = Some(Interval::between(&first, &second));
+        let mut view = View { interval, sort: SortArg::Requests, paused: false };
+        let shown = |view: &mut View, width, height| {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+            let buffer = terminal.backend().buffer().clone();
+            buffer
+                .content
+                .chunks(usize::from(width))
+                .map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
+                .collect::<String>()
+        };
+        let text = shown(&mut view, 80, 12);
+        for part in [
+            "lirs  512 KiB of 1 MiB (50 %)  2 clients  device queue 3",
+            "REQ/S",
+            "100.0",
+            "10 µs",
+            "5.0 ms",
+            "by: requests",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        assert!(text.find("\na ") < text.find("\nb "), "{text}");
+        assert_eq!(view.on(&press('s')), Action::Redraw);
+        assert_eq!(view.on(&press('s')), Action::Redraw);
+        let text = shown(&mut view, 80, 12);
+        assert!(text.contains("by: hits") && text.find("\nb ") < text.find("\na "), "{text}");
+        assert_eq!(view.on(&press('p')), Action::Redraw);
+        assert!(shown(&mut view, 80, 12).contains("paused"));
+        for (width, height) in [(1, 1), (7, 3), (20, 5), (300, 80)] {
+            shown(&mut view, width, height);
+        }
+        assert_eq!((view.on(&press('x')), view.on(&press('q'))), (Action::Nothing, Action::Quit));
+        let control = Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert_eq!(view.on(&control), Action::Quit);
+    }
+}

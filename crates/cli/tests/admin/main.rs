@@ -1,0 +1,73 @@
+//! The administration of `nigh serve` as its users meet it: the real binary, encrypted, limited and changed while clients
+//! work.
+
+mod changes;
+mod control;
+mod tls;
+mod top;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nigh_testkit::tools::run;
+
+const MIB: u64 = 1 << 20;
+
+/// A running server, killed when dropped.
+struct Server(Child);
+
+fn nigh(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    /// Serves, and returns when everything listens.
+    fn start(arguments: &[&str]) -> Server {
+        let mut process = nigh(&["serve", "--memory", "16M"]).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        // Everything that it says, so that it never waits for a reader.
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
+        assert!(ready, "the server does not listen: {arguments:?}");
+        std::thread::spawn(move || lines.for_each(drop));
+        Server(process)
+    }
+
+    fn signal(&self, signal: &str) {
+        run("kill", &[signal, &self.0.id().to_string()]);
+    }
+
+    /// Has it end in order.
+    fn end(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn empty_image(folder: &Path, name: &str, length: u64) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::File::create(&path).unwrap().set_len(length).unwrap();
+    path
+}
+
+/// The one line that a refused command says.
+fn refused(output: &Output) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("nigh: "), "{said}");
+    said
+}

@@ -1,0 +1,284 @@
+//! TLS against clients that others wrote, and against those that mean no good.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::{Client, Handshake};
+use nigh_nbd::wire::{OPTION_MAGIC, option};
+use nigh_testkit::tools::{half_empty, installed, run};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::{MIB, Server, empty_image, nigh, refused, text};
+
+/// Authorities and certificates in a folder: for each client a folder that libnbd and QEMU understand.
+struct Pki {
+    folder: tempfile::TempDir,
+    authority: Issuer<'static, KeyPair>,
+    stranger: Issuer<'static, KeyPair>,
+}
+
+fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    (Issuer::new(params, key), pem)
+}
+
+impl Pki {
+    fn new() -> Pki {
+        let folder = tempfile::tempdir().unwrap();
+        let ((authority, ours), (stranger, theirs)) = (authority("ours"), authority("theirs"));
+        std::fs::write(folder.path().join("ca.pem"), ours).unwrap();
+        std::fs::write(folder.path().join("stranger.pem"), theirs).unwrap();
+        let pki = Pki { folder, authority, stranger };
+        let mut server = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        server.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        pki.write(server, &pki.authority, &pki.path("server.pem"), &pki.path("server.key"));
+        pki
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, params: CertificateParams, by: &Issuer<'static, KeyPair>, certificate: &Path, key: &Path) {
+        let pair = KeyPair::generate().unwrap();
+        std::fs::write(certificate, params.signed_by(&pair, by).unwrap().pem()).unwrap();
+        std::fs::write(key, pair.serialize_pem()).unwrap();
+    }
+
+    /// A folder with the authority's certificate, and a client's of this common name and alternative names.
+    fn client(&self, name: &str, alternatives: &[&str], ours: bool) -> PathBuf {
+        let folder = self.path(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(self.path("ca.pem"), folder.join("ca-cert.pem")).unwrap();
+        let alternatives: Vec<String> = alternatives.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(alternatives).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        let by = if ours { &self.authority } else { &self.stranger };
+        self.write(params, by, &folder.join("client-cert.pem"), &folder.join("client-key.pem"));
+        folder
+    }
+
+    /// A folder with the authority's certificate only.
+    fn nobody(&self) -> PathBuf {
+        let folder = self.path("nobody");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(self.path("ca.pem"), folder.join("ca-cert.pem")).unwrap();
+        folder
+    }
+
+    /// A server on a port of its own.
+    fn serve(&self, arguments: &[&str]) -> (Server, u16) {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let listen = format!("tcp:localhost:{port}");
+        let (certificate, key, ca) = (self.path("server.pem"), self.path("server.key"), self.path("ca.pem"));
+        let mut all = vec!["--listen", &listen, "--tls-certificate", text(&certificate), "--tls-key", text(&key)];
+        all.extend(["--tls-client-ca", text(&ca)]);
+        all.extend(arguments);
+        (Server::start(&all), port)
+    }
+}
+
+fn uri(port: u16, export: &str, certificates: &Path) -> String {
+    format!("nbds://localhost:{port}/{export}?tls-certificates={}", certificates.display())
+}
+
+fn fails(tool: &str, arguments: &[&str]) {
+    let output = Command::new(tool).args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{tool} {arguments:?} succeeds");
+}
+
+#[test]
+fn clients_of_others_work_over_tls_and_see_what_they_may() {
+    let test = "clients_of_others_work_over_tls_and_see_what_they_may";
+    if !(installed(test, "nbdinfo") && installed(test, "nbdcopy")) {
+        return;
+    }
+    let pki = Pki::new();
+    let (alice, bob) = (pki.client("alice", &["alice.example"], true), pki.client("bob", &[], true));
+    let eve = pki.client("eve", &[], false);
+    let nobody = pki.nobody();
+    let source = pki.path("source");
+    std::fs::write(&source, half_empty(16 << 20)).unwrap();
+    let image = empty_image(pki.folder.path(), "image", 16 * MIB);
+    let disk = format!("disk={}", image.display());
+    let set = ["--set", "hers:client=alice.example", "--set", "his:client=bob,client=bob.example"];
+    let (server, port) = pki.serve(&[&[&disk, "hers=memory:1M", "his=memory:2M"][..], &set].concat());
+
+    let list = |folder: &Path| {
+        let list = run("nbdinfo", &["--list", "--json", &uri(port, "", folder)]);
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        assert_eq!(list["TLS"], true);
+        let names = list["exports"].as_array().unwrap().iter().map(|export| export["export-name"].clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(list(&alice), ["disk", "hers"]);
+    assert_eq!(list(&bob), ["disk", "his"]);
+    run("nbdinfo", &["--size", &uri(port, "his", &bob)]);
+    fails("nbdinfo", &["--size", &uri(port, "his", &alice)]);
+    fails("nbdinfo", &["--size", &uri(port, "hers", &bob)]);
+
+    run("nbdcopy", &["--flush", text(&source), &uri(port, "disk", &alice)]);
+    run("cmp", &[text(&source), text(&image)]);
+    run("nbdcopy", &[&uri(port, "disk", &bob), text(&pki.path("copy"))]);
+    run("cmp", &[text(&source), text(&pki.path("copy"))]);
+    if installed(test, "qemu-img") {
+        // What QEMU calls the folder of a client is the same.
+        let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", alice.display());
+        let disk = format!("driver=nbd,host=localhost,port={port},export=disk,tls-creds=tls");
+        let compared = run(
+            "qemu-img",
+            &["compare", "--object", &object, "--image-opts", &disk, &{
+                format!("driver=raw,file.driver=file,file.filename={}", source.display())
+            }],
+        );
+        assert!(compared.contains("Images are identical."), "{compared}");
+    }
+
+    for folder in [&eve, &nobody] {
+        fails("nbdinfo", &["--list", &uri(port, "", folder)]);
+    }
+    fails("nbdinfo", &["--list", &format!("nbd://localhost:{port}/")]);
+    assert_eq!(list(&alice), ["disk", "hers"]);
+    server.end();
+}
+
+/// A client of this project over TLS.
+fn connect(pki: &Pki, port: u16, export: &str, folder: &Path) -> Client<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(pki.path("ca.pem")).unwrap()).unwrap();
+    let chain = vec![CertificateDer::from_pem_file(folder.join("client-cert.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(folder.join("client-key.pem")).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+    let handshake = Handshake::begin(TcpStream::connect(("127.0.0.1", port)).unwrap()).unwrap();
+    let secure = handshake.start_tls(|socket| {
+        let session = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap());
+        Ok(StreamOwned::new(session.map_err(std::io::Error::other)?, socket))
+    });
+    let mut secure = secure.unwrap();
+    assert!(secure.structured_replies().unwrap());
+    secure.go(export).unwrap()
+}
+
+#[test]
+fn many_requests_in_flight_over_tls() {
+    let pki = Pki::new();
+    let alice = pki.client("alice", &[], true);
+    let (server, port) = pki.serve(&["disk=delay:1ms:memory:64M"]);
+    let mut client = connect(&pki, port, "disk", &alice);
+    let data: Vec<u8> = (0..24 * MIB).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
+    client.write(1000, &data).unwrap();
+    assert!(client.read(1000, data.len()).unwrap() == data);
+    for round in 0..20u64 {
+        // Hits and misses of all sizes, whose replies are longer together than the socket's buffers.
+        let mut expected = std::collections::HashMap::new();
+        for at in 0..40u64 {
+            let (offset, length) = ((round * 7919 + at * 104_729) % (20 * MIB), 1 + (at * 31_337) % 300_000);
+            let cookie = client.submit_read(offset + 1000, vec![0; length as usize]).unwrap();
+            expected.insert(cookie, (offset as usize, length as usize));
+        }
+        while client.in_flight() > 0 {
+            let done = client.receive().unwrap();
+            let (offset, length) = expected.remove(&done.cookie).unwrap();
+            done.result.unwrap();
+            assert!(done.buffer[..] == data[offset..offset + length], "{length} bytes at {offset} differ");
+        }
+    }
+    client.disconnect().unwrap();
+    server.end();
+}
+
+/// Starts TLS, and sends `first` where the ClientHello should be.
+fn intrude(port: u16, first: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(&3u32.to_be_bytes()).unwrap();
+    let header = [&OPTION_MAGIC.to_be_bytes()[..], &option::STARTTLS.to_be_bytes(), &0u32.to_be_bytes()].concat();
+    stream.write_all(&header).unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+    stream.write_all(first).unwrap();
+    stream
+}
+
+/// What is still received until the server hangs up.
+fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => rest,
+    }
+}
+
+#[test]
+fn garbage_and_silence_instead_of_a_handshake_end_their_connection_only() {
+    let pki = Pki::new();
+    let alice = pki.client("alice", &[], true);
+    let (server, port) = pki.serve(&["disk=memory:8M"]);
+    let mut client = connect(&pki, port, "disk", &alice);
+    let begin = Instant::now();
+    let silent = intrude(port, b"");
+    // A record that never ends, byte by byte, and so never leaves the server without news for long.
+    let mut slow = intrude(port, &[22, 3, 1, 64, 0, 1, 0, 63]);
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 5000], &[255; 20_000], &[22, 3, 1, 255, 255, 0, 0, 0]] {
+        let said = rest(intrude(port, garbage));
+        // An alert at most.
+        assert!(said.len() < 32 && said.first().is_none_or(|kind| *kind == 21), "{said:?}");
+        client.write(0, garbage).unwrap();
+        assert_eq!(client.read(0, garbage.len()).unwrap(), garbage);
+    }
+    slow.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    loop {
+        match slow.read(&mut [0; 64]) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if slow.write_all(&[0]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "a handshake has no limit");
+    }
+    assert!(rest(silent).is_empty());
+    assert!(begin.elapsed() >= Duration::from_secs(9), "there was no time for a handshake");
+    client.read(0, 4096).unwrap();
+    client.disconnect().unwrap();
+    server.end();
+}
+
+#[test]
+fn what_cannot_be_encrypted_is_one_line() {
+    let pki = Pki::new();
+    let paths = ["ca.pem", "server.pem", "server.key", "stranger.pem"].map(|name| pki.path(name));
+    let [ca, certificate, key, _] = paths.each_ref().map(|path| text(path));
+    let serve = |more: &[&str]| {
+        let listen = ["serve", "disk=memory:1M", "--listen", "tcp:127.0.0.1:0"];
+        refused(&nigh(&listen).args(more).output().unwrap())
+    };
+    assert!(serve(&["--tls-certificate", certificate]).contains("--tls-key"));
+    assert!(serve(&["--tls-client-ca", ca]).contains("--tls-certificate"));
+    assert!(serve(&["--tls-certificate", "/nowhere.pem", "--tls-key", key]).contains("/nowhere.pem: No such file"));
+    assert!(serve(&["--tls-certificate", key, "--tls-key", key]).contains("no certificate"));
+    assert!(serve(&["--tls-certificate", certificate, "--tls-key", ca]).contains("no private key"));
+    let mut other = CertificateParams::new([]).unwrap();
+    other.distinguished_name.push(DnType::CommonName, "other");
+    pki.write(other, &pki.authority, &pki.path("other.pem"), &pki.path("other.key"));
+    let said = serve(&["--tls-certificate", certificate, "--tls-key", text(&pki.path("other.key"))]);
+    assert!(said.contains("server.pem"), "{said}");
+    assert!(serve(&["--set", "disk:client=alice"]).contains("authority"));
+    assert!(serve(&["--set", "disk:iops=fast"]).contains("a number or none"));
+    assert!(serve(&["--set", "disc:iops=5"]).contains("no export disc"));
+}

@@ -1,0 +1,196 @@
+//! `nigh guard` as its users meet it: the real binary, on a kernel made of files.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use nigh_guard::Version;
+
+#[path = "../../guard/tests/guard/common.rs"]
+#[allow(dead_code, reason = "shared with the tests of the library, which use more of it")]
+mod common;
+
+use common::{MIB, Machine};
+
+/// A running guard, killed when dropped.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn nigh(machine: &Machine, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.arg("guard").args(arguments).stdin(Stdio::null());
+    command.arg("--cgroupfs").arg(machine.cgroups()).arg("--procfs").arg(machine.proc());
+    command.arg("--state").arg(machine.journal().parent().unwrap());
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("nigh starts")
+}
+
+/// The one line that a failing command says.
+fn complaint(command: &mut Command) -> String {
+    let output = output(command);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    text
+}
+
+/// A guard that has protected vx, the lines that it says from then on, and the machine.
+fn protecting(machine: &mut Machine, more: &[&str]) -> (Service, BufReader<std::process::ChildStderr>) {
+    let mut process = nigh(machine, more).stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(process.stderr.take().unwrap());
+    let service = Service(process);
+    for _ in 0..600 {
+        machine.second(&[(10, 333), (11, 340)]);
+        std::thread::sleep(Duration::from_millis(100));
+        if machine.read("box/vx/memory.low") != "0" {
+            return (service, stderr);
+        }
+    }
+    panic!("nothing is protected");
+}
+
+#[test]
+fn it_protects_tells_and_restores_when_it_is_stopped() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let before = machine.values();
+    let (mut service, mut stderr) = protecting(&mut machine, &["--metrics", "127.0.0.1:0"]);
+    assert_eq!(machine.read("box/vx/memory.low"), (116 * MIB).to_string());
+
+    let json = output(&mut nigh(&machine, &["status", "--json"]));
+    let status: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&status["protections"], &status["controller"]), (&1.into(), &"v2".into()), "{status}");
+    let scope = &status["scopes"][0];
+    assert_eq!(
+        (&scope["scope"], &scope["state"], &scope["protected"], &scope["mechanism"]),
+        (&"box".into(), &"protection".into(), &"box/vx".into(), &"low".into()),
+        "{status}"
+    );
+    let text = String::from_utf8(output(&mut nigh(&machine, &["status"])).stdout).unwrap();
+    assert!(text.contains("/box (256 MiB, 2 groups): protection, box/vx protected by low"), "{text}");
+    let second = complaint(&mut nigh(&machine, &[]));
+    assert!(second.contains("another guard is at work"), "{second}");
+
+    let stopped = Command::new("kill").arg(service.0.id().to_string()).status().unwrap();
+    assert!(stopped.success() && service.0.wait().unwrap().success());
+    assert_eq!(machine.values(), before);
+    let mut log = String::new();
+    stderr.read_to_string(&mut log).unwrap();
+    for said in ["no pressure files", "protected: it lacks the least", "group=\"box/vx\"", "why=\"the guard ends\""] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+    let nobody = complaint(&mut nigh(&machine, &["status"]));
+    assert!(nobody.contains("no guard answers"), "{nobody}");
+}
+
+#[test]
+fn after_a_kill_restore_undoes_everything() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let before = machine.values();
+    let (service, _) = protecting(&mut machine, &[]);
+    drop(service);
+    assert_ne!(machine.values(), before);
+    let restored = output(&mut nigh(&machine, &["restore"]));
+    let text = String::from_utf8(restored.stdout).unwrap();
+    assert!(text.ends_with("box/vx/memory.low = 0\n") && restored.status.success(), "{text}");
+    assert_eq!(machine.values(), before);
+    let again = output(&mut nigh(&machine, &["restore"]));
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), "nothing to restore\n");
+}
+
+#[test]
+fn prometheus_reads_its_metrics() {
+    let machine = Machine::thrashing(Version::V1);
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut process = nigh(&machine, &["--dry-run", "--metrics", &address]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+    let _service = Service(process);
+    assert!(lines.any(|line| line.unwrap().contains("looking once a second")), "it is ready then");
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let names = [
+        "protections_total 0",
+        "protected_seconds_total 0.0",
+        "refusals_total 0",
+        "faults_total 0",
+        "load_controls_total 0",
+    ];
+    for name in names {
+        assert!(answer.contains(&format!("\nnigh_guard_{name}\n")), "{name}: {answer}");
+    }
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+    assert!(ask("POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
+    let machine = Machine::new(Version::V2);
+    let state = "0::/\n";
+    std::fs::create_dir(machine.proc().join("self")).unwrap();
+    std::fs::write(machine.proc().join("self/cgroup"), state).unwrap();
+    std::fs::write(machine.memory("cgroup.subtree_control"), "cpu").unwrap();
+    // A folder does not get the files that the kernel puts into a new cgroup: the one to be entered is there before.
+    machine.group("jobs", None);
+    machine.group("jobs/one", None);
+    std::fs::write(machine.memory("jobs/cgroup.subtree_control"), "memory").unwrap();
+    let script = format!("cat {}; exit 7", machine.memory("jobs/one/cgroup.procs").display());
+    let run = output(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "sh", "-c", &script]));
+    assert_eq!((run.status.code(), String::from_utf8_lossy(&run.stdout).trim()), (Some(7), "0"), "{run:?}");
+    assert_eq!(machine.read("cgroup.subtree_control"), "+memory");
+    assert_eq!(machine.read("cgroup.procs"), "0", "the parent has gone back");
+    let killed =
+        output(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "sh", "-c", "kill -9 $$"]));
+    assert_eq!(killed.status.code(), Some(128 + 9));
+    let missing =
+        complaint(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "/no/such/program"]));
+    assert!(missing.contains("/no/such/program"), "{missing}");
+}
+
+#[test]
+fn trouble_is_one_line() {
+    let machine = Machine::thrashing(Version::V2);
+    let told = |arguments: &[&str], expected: &str| {
+        let said = complaint(&mut nigh(&machine, arguments));
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    };
+    told(&["--freeze", "3.5"], "--freeze is at most 3 seconds");
+    told(&["--profile", "brave"], "expected default or dissertation");
+    told(&["--below", "no/such"], "there is no such cgroup");
+    told(&["--below", "../box"], "is no group");
+    told(&["--log", "loud"], "'loud' is no level");
+    told(&["run", "--within", "a", "--name", "b/c", "--", "true"], "'b/c' is no name of a group");
+    let empty = tempfile::tempdir().unwrap();
+    let mut nothing = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    nothing.args(["guard", "--state"]).arg(empty.path()).arg("--cgroupfs").arg(empty.path());
+    assert!(complaint(&mut nothing).contains("no memory controller"));
+    assert!(std::fs::read_dir(empty.path()).unwrap().next().is_none(), "nothing is left behind");
+
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: trouble_is_one_line: not being root is tested as root only");
+        return;
+    }
+    let mut as_nobody = nigh(&machine, &[]);
+    match as_nobody.uid(65534).gid(65534).output() {
+        Ok(output) => {
+            assert!(String::from_utf8_lossy(&output.stderr).starts_with("nigh: protection needs root"), "{output:?}")
+        }
+        Err(error) => println!("skipped: trouble_is_one_line: as another user: {error}"),
+    }
+}

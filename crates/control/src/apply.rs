@@ -1,0 +1,266 @@
+//! What directives, bounds and prefetching do to a [`Control`].
+
+use nigh_policy::{Block, Slot, Tenant};
+
+use crate::access_list::{AccessList, NEVER, Stretch};
+use crate::config::Foresight;
+use crate::directive::{Chunk, Directive, Index, Order, Refusal};
+use crate::lru_sp::{Control, Enter, TENANTS_MOST};
+use crate::prefetch::Prefetch;
+use crate::tenant::Prediction;
+
+impl Control {
+    /// Does what `tenant` says, or nothing. Takes time in proportion to the
+    /// tenant's resident blocks, and to a list's entries.
+    pub fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
+        let owner = self.known_tenant(tenant)?;
+        let done = match directive {
+            Directive::SetPriority { file, priority } => self.set_priority(owner, *file, *priority, index),
+            Directive::SetPolicy { priority, policy } => self.set_policy(owner, *priority, policy, index),
+            Directive::SetTemporaryPriority { file, first, last, priority } => {
+                self.set_temporary_priority(owner, *file, *first, *last, *priority, index)
+            }
+            Directive::Predict { accesses } => self.predict(owner, accesses, index),
+        };
+        self.collect();
+        done
+    }
+
+    /// The long-term priority of `file` for `tenant`.
+    pub fn priority(&self, tenant: Tenant, file: u32) -> i32 {
+        let share = self.shares.get(tenant.0 as usize);
+        share.and_then(|share| share.levels.as_ref()).map_or(0, |levels| levels.priority(file))
+    }
+
+    /// The policy of `tenant`'s blocks of `priority`.
+    pub fn policy(&self, tenant: Tenant, priority: i32) -> Order {
+        let levels = self.shares.get(tenant.0 as usize).and_then(|share| share.levels.as_ref());
+        let pool = levels.and_then(|levels| levels.pool_of_priority(priority));
+        match (&self.managed, pool) {
+            (Some(managed), Some(pool)) => managed.pools.order(pool).clone(),
+            _ => Order::default(),
+        }
+    }
+
+    /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
+    /// Blocks above a new ceiling leave as anyone misses.
+    pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
+        let owner = self.known_tenant(tenant)?;
+        let others: u64 = self.shares.iter().map(|share| u64::from(share.floor)).sum();
+        let floors = others - u64::from(self.shares[owner as usize].floor) + u64::from(floor);
+        if (ceiling > 0 && floor > ceiling) || floors >= u64::from(self.setup.capacity) {
+            return Err(Refusal::BadBounds);
+        }
+        if ceiling > 0 {
+            // Who has a ceiling must be able to name a block of its own.
+            self.manage(owner);
+        }
+        let share = &mut self.shares[owner as usize];
+        (share.floor, share.ceiling) = (floor, if ceiling > 0 { ceiling } else { u32::MAX });
+        self.see_bounds();
+        Ok(())
+    }
+
+    /// The next block to fetch for `tenant` from `device`, if it is to fetch one now.
+    ///
+    /// To be called after each reference of the tenant and each [`prefetched`](Control::prefetched), until it gives none.
+    /// The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it asks again, and
+    /// sends the whole batch, sorted by place, when there is no more.
+    pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
+        let (batch, least) = (self.config.batch, self.config.free_least);
+        let prediction = self.shares.get_mut(tenant.0 as usize)?.prediction.as_mut()?;
+        let (position, block) = prediction.prefetch.hole(device, batch, index)?;
+        let enough = self.free_frames() >= least || self.free_blocks(tenant.0 as u16, position) >= least;
+        let prediction = self.shares[tenant.0 as usize].prediction.as_mut()?;
+        if !enough {
+            prediction.prefetch.end_batch(device);
+            return None;
+        }
+        prediction.prefetch.issue(device);
+        Some(block)
+    }
+
+    /// A prefetch of `tenant` from `device` is complete or failed.
+    pub fn prefetched(&mut self, tenant: Tenant, device: u32) {
+        if let Some(prediction) = self.shares.get_mut(tenant.0 as usize).and_then(|share| share.prediction.as_mut()) {
+            prediction.prefetch.finished(device);
+        }
+    }
+
+    /// A block that `tenant` waited for is there.
+    pub fn loaded(&mut self, tenant: Tenant) {
+        if let Some(prediction) = self.shares.get_mut(tenant.0 as usize).and_then(|share| share.prediction.as_mut()) {
+            prediction.prefetch.demand_finished();
+        }
+    }
+
+    /// Prefetches of `tenant` that are not complete: 4.3's pCount, of all devices.
+    pub fn outstanding(&self, tenant: Tenant) -> u32 {
+        let share = self.shares.get(tenant.0 as usize);
+        share.and_then(|share| share.prediction.as_ref()).map_or(0, |prediction| prediction.prefetch.outstanding())
+    }
+
+    /// 4.3's freeBlocks, as far as it matters: the blocks of `tenant` that come after `hole`, or never, but not more than
+    /// `free_least`, and free frames count as well.
+    fn free_blocks(&self, tenant: u16, hole: u32) -> u32 {
+        let least = self.config.free_least;
+        let share = &self.shares[tenant as usize];
+        let (Some(managed), Some(levels), Some(prediction)) = (&self.managed, &share.levels, &share.prediction) else {
+            return 0;
+        };
+        let frames = self.free_frames().min(least);
+        let pools = levels.pools().filter(|&pool| managed.pools.len(pool) > 0);
+        if self.config.foresight == Foresight::Full {
+            let never: u32 = pools.map(|pool| managed.pools.len(pool)).sum();
+            let after = prediction.coming.range(hole + 1..).take(least as usize).count() as u32;
+            return frames.saturating_add(never).saturating_add(after).min(least);
+        }
+        // The next victims are those of the policies, whatever the list says.
+        let victims = pools.flat_map(|pool| managed.pools.victims(pool)).take((least - frames) as usize);
+        frames + victims.take_while(|victim| managed.position[victim.index()] > hole).count() as u32
+    }
+
+    fn known_tenant(&mut self, tenant: Tenant) -> Result<u16, Refusal> {
+        if tenant.0 >= self.config.limits.tenants.min(TENANTS_MOST) {
+            return Err(Refusal::NoTenant);
+        }
+        if tenant.0 as usize >= self.shares.len() {
+            self.admit(tenant.0);
+        }
+        Ok(tenant.0 as u16)
+    }
+
+    fn set_priority(&mut self, tenant: u16, file: u32, priority: i32, index: &dyn Index) -> Result<(), Refusal> {
+        self.manage(tenant);
+        let limits = self.config.limits;
+        let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[tenant as usize].levels) else {
+            unreachable!("the tenant manages itself")
+        };
+        let before = levels.priority(file);
+        if before == priority {
+            return Ok(());
+        }
+        levels.open(priority, &limits, &mut managed.pools)?;
+        if let Err(refusal) = levels.set_file(file, priority, &limits) {
+            levels.tidy(priority, &mut managed.pools);
+            return Err(refusal);
+        }
+        let later_first = self.policy(Tenant(tenant.into()), priority) == Order::Mru;
+        let moves = |slot: &Slot| index.block(*slot).volume == file;
+        let mut slots: Vec<Slot> = self.blocks_of(tenant).into_iter().filter(moves).collect();
+        if !later_first {
+            // Each enters at the end that is replaced later: the last to enter is the most recently used.
+            slots.reverse();
+        }
+        for slot in slots {
+            if self.is_temporary(slot) || (self.config.foresight == Foresight::Full && self.position(slot) != NEVER) {
+                continue;
+            }
+            let access = self.moving(index.block(slot), tenant);
+            self.leave_pool(slot);
+            self.enter_pool(slot, tenant, file, &access, Enter::Later);
+        }
+        if let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[tenant as usize].levels) {
+            levels.tidy(before, &mut managed.pools);
+        }
+        Ok(())
+    }
+
+    fn set_policy(&mut self, tenant: u16, priority: i32, policy: &Order, index: &dyn Index) -> Result<(), Refusal> {
+        self.manage(tenant);
+        let limits = self.config.limits;
+        let (template, Some(managed)) = (self.moving(Block { volume: 0, index: 0 }, tenant), &mut self.managed) else {
+            unreachable!("the tenant manages itself")
+        };
+        let Some(levels) = &mut self.shares[tenant as usize].levels else { unreachable!("the tenant manages itself") };
+        let is_other = |order: &Order| matches!(order, Order::Policy(_));
+        let pool = levels.open(priority, &limits, &mut managed.pools)?;
+        let more = is_other(policy) && !is_other(managed.pools.order(pool));
+        let done = if more && managed.pools.policies() >= limits.policies {
+            Err(Refusal::TooManyPolicies { most: limits.policies })
+        } else {
+            let access = |slot: Slot| nigh_policy::Access { block: index.block(slot), ..template };
+            managed.pools.set_order(pool, policy.clone(), &access)
+        };
+        match done {
+            Ok(()) => levels.name(priority),
+            Err(_) => levels.tidy(priority, &mut managed.pools),
+        }
+        done
+    }
+
+    fn set_temporary_priority(
+        &mut self,
+        tenant: u16,
+        file: u32,
+        first: u64,
+        last: u64,
+        priority: i32,
+        index: &dyn Index,
+    ) -> Result<(), Refusal> {
+        if first > last {
+            return Err(Refusal::BadRange);
+        }
+        self.manage(tenant);
+        let limits = self.config.limits;
+        let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[tenant as usize].levels) else {
+            unreachable!("the tenant manages itself")
+        };
+        levels.open(priority, &limits, &mut managed.pools)?;
+        let slots: Vec<Slot> = if last - first < u64::from(self.size(Tenant(tenant.into()))) {
+            (first..=last).filter_map(|at| index.resident(Block { volume: file, index: at })).collect()
+        } else {
+            let block = |slot: &Slot| index.block(*slot);
+            let inside = |slot: &Slot| block(slot).volume == file && (first..=last).contains(&block(slot).index);
+            let mut slots: Vec<Slot> = self.blocks_of(tenant).into_iter().filter(inside).collect();
+            slots.sort_by_key(|slot| block(slot).index);
+            slots
+        };
+        for slot in slots {
+            let in_list = self.config.foresight == Foresight::Full && self.position(slot) != NEVER;
+            if self.owner_is(slot, tenant) && !in_list {
+                let access = self.moving(index.block(slot), tenant);
+                self.set_temporary(slot, tenant, priority, &access);
+            }
+        }
+        if let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[tenant as usize].levels) {
+            levels.tidy(priority, &mut managed.pools);
+        }
+        Ok(())
+    }
+
+    fn predict(&mut self, tenant: u16, accesses: &[Chunk], index: &dyn Index) -> Result<(), Refusal> {
+        let most = self.config.limits.entries;
+        if accesses.len() > most {
+            return Err(Refusal::TooManyAccesses { given: accesses.len(), most });
+        }
+        let block_bytes = self.setup.block_bytes;
+        let stretches = accesses.iter().filter_map(|chunk| stretch(chunk, block_bytes, index).transpose());
+        let stretches = stretches.collect::<Result<Vec<_>, _>>()?;
+        let list = AccessList::new(&stretches).ok_or(Refusal::TooManyBlocks)?;
+        self.manage(tenant);
+        self.drop_list(tenant);
+        if list.length() == 0 {
+            return Ok(());
+        }
+        let prediction = Prediction { prefetch: Prefetch::new(list), coming: Default::default() };
+        self.shares[tenant as usize].prediction = Some(Box::new(prediction));
+        for slot in self.blocks_of(tenant) {
+            self.place(slot, tenant, index.block(slot));
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of `chunk`, those that it has in part included; `None` for an empty file.
+fn stretch(chunk: &Chunk, block_bytes: u32, index: &dyn Index) -> Result<Option<Stretch>, Refusal> {
+    let file = chunk.file;
+    let (offset, length) = match chunk.bytes {
+        Some((_, 0)) => return Err(Refusal::BadRange),
+        Some(bytes) => bytes,
+        None => (0, index.file_bytes(file).ok_or(Refusal::UnknownFile { file })?),
+    };
+    let end = offset.checked_add(length).ok_or(Refusal::BadRange)?;
+    let block_bytes = u64::from(block_bytes);
+    Ok((length > 0).then(|| Stretch { file, first: offset / block_bytes, end: end.div_ceil(block_bytes) }))
+}

@@ -1,0 +1,23 @@
+//! What applications say about their accesses, and what the cache does about it: who gives up a block (LRU-SP), which one
+//! (their own policies and lists), and what to fetch ahead (controlled-aggressive prefetching).
+//!
+//! Cao, Felten, Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching,
+//! Prefetching, and Disk Scheduling, ACM TOCS 14(4), 1996. Numbers of sections are that paper's.
+//!
+//! [`Control`] is a [`Policy`](nigh_policy::Policy), so a host holds it where it holds one.
+
+mod access_list;
+mod apply;
+mod config;
+mod directive;
+mod lru_sp;
+mod placeholders;
+mod pools;
+mod prefetch;
+pub mod sidecar;
+mod tenant;
+
+pub use config::{Allocation, Config, Foresight};
+pub use directive::{Chunk, Directive, Index, Limits, Order, Refusal};
+pub use lru_sp::Control;
+pub use tenant::Statistics;

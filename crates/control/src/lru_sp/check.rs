@@ -1,0 +1,81 @@
+//! Recounts every invariant of a [`Control`].
+
+use super::*;
+
+impl Control {
+    /// # Panics
+    /// On a broken invariant.
+    pub(super) fn recount(&self) {
+        let mut listed = self.lru.checked(&self.links);
+        let mut kept_count = 0;
+        for (tenant, share) in self.shares.iter().enumerate() {
+            let kept = share.kept.as_ref().map_or_else(Vec::new, |kept| kept.checked(&self.links));
+            assert_eq!(!kept.is_empty(), self.keeping.contains(&(tenant as u16)), "tenant {tenant} keeps blocks");
+            for slot in &kept {
+                let Known { owner, flags, .. } = *self.links.own(*slot);
+                assert!(owner == tenant as u16 && flags & KEPT != 0, "{slot:?} is not kept for tenant {tenant}");
+            }
+            kept_count += kept.len();
+            listed.extend(kept);
+        }
+        assert_eq!(self.kept as usize, kept_count, "the number of kept blocks is wrong");
+        let count = |wanted: u16| self.links.owns().filter(|known| known.flags & wanted != 0).count();
+        assert_eq!(listed.len(), count(RESIDENT), "a resident block is in no list");
+        assert_eq!(kept_count, count(KEPT), "a kept block is in no list");
+        assert!(!self.plain || self.keeping.is_empty(), "kept blocks are to be minded");
+
+        for (tenant, share) in self.shares.iter().enumerate() {
+            self.recount_tenant(tenant as u16, share, &listed);
+        }
+        let is_above = |share: &Share| share.size > share.ceiling;
+        for (tenant, share) in self.shares.iter().enumerate() {
+            assert_eq!(is_above(share), self.above.contains(&(tenant as u16)), "tenant {tenant} is above its ceiling");
+        }
+        let present = self.shares.iter().filter(|share| share.size > 0).count();
+        assert_eq!(self.present as usize, present, "the number of tenants with blocks is wrong");
+
+        let Some(managed) = &self.managed else {
+            assert_eq!(count(!RESIDENT & !AHEAD & !KEPT), 0, "nobody manages itself");
+            return;
+        };
+        managed.pools.check();
+        let pairs = managed.placeholders.checked();
+        assert_eq!(pairs.len(), count(PLACEHOLDER), "a placeholder is not known as one");
+        for &(ghost, target) in &pairs {
+            assert_eq!(self.links.own(ghost).flags & (RESIDENT | PLACEHOLDER), PLACEHOLDER, "{ghost:?} is no ghost");
+            let flags = self.links.own(target).flags;
+            assert_eq!(flags & (RESIDENT | POINTED), RESIDENT | POINTED, "{target:?} is not resident");
+        }
+        for slot in (0..self.setup.slots).map(Slot) {
+            let flags = self.links.own(slot).flags;
+            let pointed = pairs.iter().any(|&(_, target)| target == slot);
+            assert_eq!(flags & POINTED != 0, pointed, "{slot:?} is pointed to, or not");
+            let pooled = managed.pools.pool(slot).is_some();
+            assert_eq!(pooled && flags & RESIDENT == 0, flags & REMEMBERED != 0, "{slot:?} is remembered by a policy");
+            assert!(flags & RESIDENT == 0 || !pooled || flags & MANAGED != 0, "{slot:?} is in a pool of nobody");
+            let (placed, comes) = (flags & MANAGED != 0, managed.position[slot.index()] != NEVER);
+            assert!(placed || !comes, "{slot:?} is in a list of nobody");
+            if placed {
+                assert!(pooled || comes, "{slot:?} is in no pool and no list");
+                assert!(self.config.foresight == Foresight::Fetch || !(pooled && comes), "{slot:?} is in both");
+            }
+        }
+    }
+
+    fn recount_tenant(&self, tenant: u16, share: &Share, listed: &[Slot]) {
+        let own: Vec<Slot> = listed.iter().copied().filter(|slot| self.links.own(*slot).owner == tenant).collect();
+        assert_eq!(own.len(), share.size as usize, "the size of tenant {tenant} is wrong");
+        for slot in &own {
+            let flags = self.links.own(*slot).flags;
+            assert_eq!(flags & MANAGED != 0, share.levels.is_some(), "{slot:?} of tenant {tenant} is managed, or not");
+        }
+        let Some(prediction) = &share.prediction else { return };
+        for (&position, slot) in &prediction.coming {
+            assert!(own.contains(slot), "{slot:?} is not of tenant {tenant}");
+            assert_eq!(self.position(*slot), position, "{slot:?} comes at another position");
+            assert!(position >= prediction.prefetch.ahead(), "the access to {slot:?} is over");
+        }
+        let comes = own.iter().filter(|&&slot| self.position(slot) != NEVER).count();
+        assert_eq!(comes, prediction.coming.len(), "a block that comes is not in the order");
+    }
+}

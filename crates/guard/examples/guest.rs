@@ -1,0 +1,185 @@
+//! What `memory.low` does on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`): how much of a
+//! group that holds memory and does not touch it is swapped out when another wants more than is there.
+//!
+//! Each case runs without protection, with the group alone protected, and with all above it protected, too, up to where reclaim starts.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nigh_guard::mechanism::{Grant, Low, Mechanism, Setting};
+use nigh_guard::{Group, GroupSample, Journal, Procfs, Scope, Tree, Writer};
+
+const MIB: u64 = 1 << 20;
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// What the group holds.
+const HELD: u64 = 40 * MIB;
+
+/// Who reclaims: the limit of the group `box`, or the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reclaim {
+    Limit,
+    Machine,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Protection {
+    None,
+    ChildOnly,
+    WithAncestors,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["hold", bytes] => hold(bytes.parse().expect("bytes")),
+        ["want", bytes] => want(bytes.parse().expect("bytes")),
+        _ => return cases(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn cases() -> ExitCode {
+    let mut failed = 0;
+    for reclaim in [Reclaim::Limit, Reclaim::Machine] {
+        for protection in [Protection::None, Protection::ChildOnly, Protection::WithAncestors] {
+            let lost = lost(reclaim, protection);
+            // Where only the child is protected, its parent's 0 bounds it.
+            let as_expected = if protection == Protection::WithAncestors { lost == 0 } else { lost > HELD / 10 };
+            failed += u32::from(!as_expected);
+            let verdict = if as_expected { "as expected" } else { "NOT as expected" };
+            println!(
+                "guest: reclaim by {reclaim:?}, protection {protection:?}: {} of {} KiB lost, {verdict}",
+                lost >> 10,
+                HELD >> 10
+            );
+        }
+    }
+    println!("guest: {}", if failed == 0 { "passed" } else { "failed" });
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Bytes of the group that went to swap while another wanted too much.
+fn lost(reclaim: Reclaim, protection: Protection) -> u64 {
+    let total = Procfs::new(Path::new("/proc")).memory_total().expect("/proc is mounted");
+    for group in ["", "box", "box/a", "box/b"] {
+        fs::create_dir_all(file(group, "")).expect("cgroups are mounted");
+        fs::write(file(group, "cgroup.subtree_control"), "+memory").expect("the memory controller");
+    }
+    let limit = if reclaim == Reclaim::Limit { 100 * MIB } else { total };
+    let told = if reclaim == Reclaim::Limit { limit.to_string() } else { "max".to_owned() };
+    fs::write(file("box", "memory.max"), told).expect("a limit");
+
+    let mut victim = start("hold", "box/a/victim", HELD);
+    let tree = Tree::open(Path::new(CGROUPS), "").expect("cgroup v2");
+    let owner: Group = "box/a/victim".into();
+    let scope =
+        Scope { group: if reclaim == Reclaim::Limit { "box" } else { "" }.into(), limit, candidates: Vec::new() };
+    let sample = GroupSample {
+        group: owner.clone(),
+        faults: 0,
+        user_s: 0.0,
+        resident: HELD + 4 * MIB,
+        swapped: 0,
+        eligible: true,
+    };
+    let is_machine = reclaim == Reclaim::Machine;
+    let grant = Grant { tree: &tree, scope: &scope, is_machine, group: &sample, limit, others: &[] };
+    let mut settings: Vec<Setting> = Low.settings(&grant, 1.0).expect("it fits");
+    match protection {
+        Protection::None => settings.clear(),
+        Protection::ChildOnly => settings = settings.split_off(settings.len() - 1),
+        Protection::WithAncestors => {}
+    }
+    let mut journal = Journal::open(Path::new("/run/journal"), Writer::Files).expect("a journal");
+    journal.apply(&owner, &settings).expect("memory.low");
+
+    let wanted = match reclaim {
+        Reclaim::Limit => 90 * MIB,
+        Reclaim::Machine => available() + 30 * MIB,
+    };
+    let before = swapped(victim.id());
+    let mut greedy = start("want", "box/b/greedy", wanted);
+    assert!(greedy.wait().expect("it ends").success(), "there is swap for all");
+    let lost = swapped(victim.id()).saturating_sub(before);
+    victim.kill().and_then(|()| victim.wait()).expect("it was held");
+    journal.restore_all().expect("memory.low is restored");
+    for setting in settings {
+        assert_eq!(fs::read_to_string(&setting.file).expect("it is there").trim(), "0", "{}", setting.file.display());
+    }
+    lost
+}
+
+fn file(group: &str, name: &str) -> PathBuf {
+    Path::new(CGROUPS).join(group).join(name)
+}
+
+/// This program in a new group; returns once it has what it wants.
+fn start(what: &str, group: &str, bytes: u64) -> Child {
+    fs::create_dir_all(file(group, "")).expect("a group");
+    let mut command = Command::new("/proc/self/exe");
+    command.args([what, &bytes.to_string()]).stdout(Stdio::piped());
+    // Born in the group: what it used before it came would be charged elsewhere, and not be protected.
+    enter(group);
+    let mut child = command.spawn().expect("it starts");
+    enter("");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it is ready");
+    child
+}
+
+fn enter(group: &str) {
+    fs::write(file(group, "cgroup.procs"), "0").expect("the group is there");
+}
+
+fn ready() {
+    println!("ready");
+    std::io::stdout().flush().expect("the parent reads");
+}
+
+/// Bytes that no compression or merging makes smaller.
+fn fill(bytes: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(bytes / 8).flatten().collect()
+}
+
+/// Fills memory and touches it no more.
+fn hold(bytes: usize) {
+    let memory = fill(bytes);
+    ready();
+    loop {
+        std::thread::park();
+        assert!(memory.len() <= bytes);
+    }
+}
+
+/// Fills memory and goes through it three times.
+fn want(bytes: usize) {
+    let mut memory = vec![0u8; bytes];
+    for pass in 1..=3 {
+        memory.iter_mut().step_by(4096).for_each(|byte| *byte = pass);
+    }
+    assert!(memory.iter().step_by(4096).all(|byte| *byte == 3));
+    ready();
+}
+
+fn available() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
+    kibibytes(&text, "MemAvailable:")
+}
+
+fn swapped(pid: u32) -> u64 {
+    kibibytes(&fs::read_to_string(format!("/proc/{pid}/status")).expect("it is held"), "VmSwap:")
+}
+
+fn kibibytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells");
+    line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).expect("a number") * 1024
+}

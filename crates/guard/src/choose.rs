@@ -1,0 +1,18 @@
+//! Choice: which of the groups that thrash is helped with the least.
+
+use crate::sample::{Group, GroupSample};
+
+/// The least memory hungry of `candidates`: the one with the smallest difference between its demand and what it holds
+/// (section 4.4), which today is what it has in swap. What may not be protected, and what has a demand of more than the share
+/// `fit` of `limit` bytes, is no candidate. `last` is chosen only if there is no other.
+pub fn choose<'a>(
+    candidates: impl Iterator<Item = &'a GroupSample>,
+    fit: Option<f64>,
+    limit: u64,
+    last: Option<&Group>,
+) -> Option<Group> {
+    candidates
+        .filter(|seen| seen.eligible && fit.is_none_or(|share| seen.demand() as f64 <= share * limit as f64))
+        .min_by_key(|seen| (last == Some(&seen.group), seen.swapped, seen.group.clone()))
+        .map(|seen| seen.group.clone())
+}

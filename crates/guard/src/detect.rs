@@ -1,0 +1,229 @@
+//! Detection: the three states of the dissertation, section 4.4.3 and figure 4.7, over samples of one second.
+//!
+//! Deviations from the dissertation, in every profile:
+//! * Groups take the place of processes, because a cgroup is what a stock kernel can protect.
+//! * Faults are counted by sample, not one by one. A group enters `high_PF_proc` when its rate over a sample exceeds PF_High;
+//!   the kernel's own count starts with a fault, so a burst across the border of two samples can be missed here.
+//! * All major faults count, not only those from swap (footnote 2): the kernel tells no more of a process.
+
+use std::collections::BTreeSet;
+
+use crate::choose::choose;
+use crate::profile::{CpuOf, Profile};
+use crate::sample::{Group, GroupSample, Sample};
+
+/// A state of figure 4.7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// At most one group faults much.
+    Normal,
+    /// Several groups fault much: utilization is watched.
+    Monitoring,
+    /// One of them is protected.
+    Protection,
+}
+
+/// Why a protection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its fault rate fell below PF_Low: the working set is there.
+    Stable,
+    /// Utilization rose above CPU_High.
+    Busy,
+    /// The longest lease is over.
+    Lease,
+    /// The group is gone.
+    Gone,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Why::Stable => "it faults less than PF_Low",
+            Why::Busy => "processor utilization is above CPU_High",
+            Why::Lease => "its lease is over",
+            Why::Gone => "the group is gone",
+        })
+    }
+}
+
+/// What is to be done after a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Protect this group.
+    Protect(Group),
+    /// Protect it no longer.
+    Release(Group, Why),
+    /// The groups that fault thrash, and none of them fits: fewer must run (section 4.5.2, question 3).
+    LoadControl,
+}
+
+/// The state machine of one scope.
+///
+/// **Invariant:** a group is protected exactly in the state of protection, and it is one.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    profile: Profile,
+    state: State,
+    /// `high_PF_proc`: entered above PF_High, left below PF_Low.
+    high: BTreeSet<Group>,
+    protected: Option<Protected>,
+    /// Samples in a row in which utilization was too low.
+    low: u32,
+    /// What the kernel refused to protect since monitoring began.
+    refused: BTreeSet<Group>,
+    /// What was protected last, to the end of its lease: others go before it.
+    had_lease: Option<Group>,
+}
+
+#[derive(Clone, Debug)]
+struct Protected {
+    group: Group,
+    seconds: f64,
+    /// Samples in a row that said it needs no protection.
+    good: u32,
+}
+
+impl Detector {
+    /// In the normal state.
+    pub fn new(profile: Profile) -> Detector {
+        let (high, refused) = (BTreeSet::new(), BTreeSet::new());
+        Detector { profile, state: State::Normal, high, protected: None, low: 0, refused, had_lease: None }
+    }
+
+    /// The state after the last sample.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The group that is protected.
+    pub fn protected(&self) -> Option<&Group> {
+        self.protected.as_ref().map(|protected| &protected.group)
+    }
+
+    /// `high_PF_proc`: the groups that fault much.
+    pub fn faulting(&self) -> impl Iterator<Item = &Group> {
+        self.high.iter()
+    }
+
+    /// Takes one sample, of a scope that may hold `limit` bytes, and follows at most one edge of figure 4.7.
+    pub fn tick(&mut self, sample: &Sample, limit: u64) -> Option<Action> {
+        self.update_list(sample);
+        match self.state {
+            State::Normal if self.high.len() >= 2 => {
+                self.state = State::Monitoring;
+                // In the dissertation utilization is measured only once the detection routine is awake; where several samples
+                // must agree, the one that woke it is the first of them.
+                if self.profile.agree > 1 {
+                    self.count_low(sample);
+                }
+                None
+            }
+            State::Normal => None,
+            State::Monitoring if self.high.len() < 2 => {
+                self.state = State::Normal;
+                self.low = 0;
+                self.refused.clear();
+                self.had_lease = None;
+                None
+            }
+            State::Monitoring => {
+                self.count_low(sample);
+                if self.low < self.profile.agree {
+                    return None;
+                }
+                let listed = sample.groups.iter().filter(|seen| self.high.contains(&seen.group));
+                let candidates = listed.filter(|seen| !self.refused.contains(&seen.group));
+                let Some(group) = choose(candidates, self.profile.fit, limit, self.had_lease.as_ref()) else {
+                    self.low = 0;
+                    return Some(Action::LoadControl);
+                };
+                self.protected = Some(Protected { group: group.clone(), seconds: 0.0, good: 0 });
+                self.state = State::Protection;
+                Some(Action::Protect(group))
+            }
+            State::Protection => {
+                let why = self.release(sample)?;
+                let protected = self.protected.take().expect("the invariant");
+                self.state = State::Monitoring;
+                self.low = 0;
+                self.had_lease = (why == Why::Lease).then(|| protected.group.clone());
+                Some(Action::Release(protected.group, why))
+            }
+        }
+    }
+
+    /// The group that was to be protected cannot be: another has its turn, if there is one.
+    pub fn refused(&mut self) {
+        if let Some(protected) = self.protected.take() {
+            self.refused.insert(protected.group);
+            self.state = State::Monitoring;
+        }
+    }
+
+    /// Ends everything, as at the end of the service. Returns what was protected.
+    pub fn stop(&mut self) -> Option<Group> {
+        self.state = State::Normal;
+        self.high.clear();
+        self.low = 0;
+        self.protected.take().map(|protected| protected.group)
+    }
+
+    /// Section 4.4.1: who is on `high_PF_proc`.
+    fn update_list(&mut self, sample: &Sample) {
+        self.high.retain(|group| {
+            sample.groups.iter().any(|seen| seen.group == *group && rate(seen, sample) >= self.profile.pf_low)
+        });
+        let entering = sample.groups.iter().filter(|seen| rate(seen, sample) > self.profile.pf_high);
+        self.high.extend(entering.map(|seen| seen.group.clone()));
+    }
+
+    fn count_low(&mut self, sample: &Sample) {
+        let lost = self.profile.io_full.is_some_and(|most| sample.io_full > most);
+        let low = self.utilization(sample) < self.profile.cpu_low || lost;
+        self.low = if low { self.low + 1 } else { 0 };
+    }
+
+    fn utilization(&self, sample: &Sample) -> f64 {
+        match self.profile.cpu_of {
+            CpuOf::Machine => sample.machine_cpu,
+            CpuOf::Candidates => {
+                let candidates = sample.groups.iter().filter(|seen| self.high.contains(&seen.group));
+                let (user_s, count) = candidates.fold((0.0, 0), |(sum, count), seen| (sum + seen.user_s, count + 1));
+                user_s / sample.elapsed_s / f64::from(count.min(sample.processors).max(1))
+            }
+        }
+    }
+
+    /// Whether the protection ends with this sample.
+    fn release(&mut self, sample: &Sample) -> Option<Why> {
+        let protected = self.protected.as_mut()?;
+        protected.seconds += sample.elapsed_s;
+        let Some(seen) = sample.groups.iter().find(|seen| seen.group == protected.group) else {
+            return Some(Why::Gone);
+        };
+        // The default profile asks whether the protected group itself gets on: its rivals wait for I/O meanwhile.
+        let cpu = match self.profile.cpu_of {
+            CpuOf::Machine => sample.machine_cpu,
+            CpuOf::Candidates => seen.user_s / sample.elapsed_s,
+        };
+        let why = if rate(seen, sample) < self.profile.pf_low {
+            Some(Why::Stable)
+        } else if cpu > self.profile.cpu_high {
+            Some(Why::Busy)
+        } else {
+            None
+        };
+        protected.good = if why.is_some() { protected.good + 1 } else { 0 };
+        if protected.good >= self.profile.agree {
+            return why;
+        }
+        self.profile.lease_s.is_some_and(|most| protected.seconds >= most).then_some(Why::Lease)
+    }
+}
+
+/// Major faults a second.
+fn rate(seen: &GroupSample, sample: &Sample) -> f64 {
+    seen.faults as f64 / sample.elapsed_s
+}

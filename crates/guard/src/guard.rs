@@ -1,0 +1,624 @@
+//! The guard: one tick a second samples, decides and carries out.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::detect::{Action, Detector, State};
+use crate::journal::{ApplyError, Journal, JournalError, Outcome, Restored};
+use crate::mechanism::{Freeze, Grant, Low, Mechanism, Refusal, Setting, Squeeze, Swappiness};
+use crate::prefetch::Prefetch;
+use crate::procfs::Procfs;
+use crate::profile::Profile;
+use crate::sample::{Group, GroupSample, Sample};
+use crate::sampler::Sampler;
+use crate::status::{Counts, ScopeStatus, Status};
+use crate::tree::{Scope, Tree, Version};
+
+/// The longest freeze of the others.
+pub const FREEZE_MOST: Duration = Duration::from_secs(3);
+
+/// How often the tree of groups is looked through again while there is something to watch.
+const WALK_EVERY: Duration = Duration::from_secs(5);
+/// Quiet ticks after which the guard sleeps.
+const QUIET_TICKS: u32 = 5;
+/// What a fading protection loses a tick, as a share of its demand; at the end nothing is left.
+const FADE: f64 = 0.1;
+/// Ticks between two freezes for want of a group that fits.
+const LOAD_CONTROL_EVERY: u32 = 10;
+
+/// What a guard does, and to whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// When it acts.
+    pub profile: Profile,
+    /// Groups that may be protected, with what is below them; empty for all.
+    pub allow: Vec<String>,
+    /// Groups that are neither protected nor hindered, with what is below them.
+    pub deny: Vec<String>,
+    /// The one mechanism to use; the first that works, if none.
+    pub mechanism: Option<MechanismName>,
+    /// Whether the protected group's pages are fetched from swap.
+    pub prefetch: bool,
+    /// How long the others stand still at the start of a protection, at most [`FREEZE_MOST`].
+    pub freeze: Duration,
+    /// Whether it only says what it would do.
+    pub dry_run: bool,
+}
+
+/// A mechanism that a user can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MechanismName {
+    /// [`Low`]
+    Low,
+    /// [`Swappiness`]
+    Swappiness,
+    /// [`Squeeze`]
+    Squeeze,
+}
+
+/// In the order in which they are tried, each with the kernel's interface that it needs.
+const MECHANISMS: [(MechanismName, Version, &dyn Mechanism); 3] = [
+    (MechanismName::Low, Version::V2, &Low),
+    (MechanismName::Swappiness, Version::V1, &Swappiness),
+    (MechanismName::Squeeze, Version::V2, &Squeeze),
+];
+
+/// Whether there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Call [`Guard::tick`] a second later.
+    Tick,
+    /// All is well: call it when there is pressure again.
+    Sleep,
+}
+
+/// Watches a tree of groups, and protects.
+#[derive(Debug)]
+pub struct Guard {
+    settings: Settings,
+    tree: Tree,
+    procfs: Procfs,
+    journal: Journal,
+    memory_total: u64,
+    sampler: Sampler,
+    walked_at: Option<Duration>,
+    scopes: Vec<Scope>,
+    watched: HashMap<Group, Watched>,
+    faults: Option<(Duration, u64)>,
+    quiet: u32,
+    counts: Counts,
+}
+
+/// A scope and what happens in it.
+#[derive(Debug)]
+struct Watched {
+    detector: Detector,
+    active: Option<Active>,
+    fading: Option<Fading>,
+    /// Ticks since it was told that fewer must run; none if it was not.
+    load_control: Option<u32>,
+    /// Frozen for want of a group that fits.
+    frozen: Option<Group>,
+}
+
+/// A protection.
+#[derive(Debug)]
+struct Active {
+    /// None where the others are only frozen.
+    mechanism: Option<&'static dyn Mechanism>,
+    since: Duration,
+    frozen_until: Option<Duration>,
+    _prefetch: Option<Prefetch>,
+}
+
+/// A released protection that grows weaker.
+#[derive(Debug)]
+struct Fading {
+    group: GroupSample,
+    mechanism: &'static dyn Mechanism,
+    strength: f64,
+}
+
+impl Guard {
+    /// Begins with what a run before left in the journal restored.
+    ///
+    /// # Errors
+    /// Where the journal cannot be written, or `/proc` not be read.
+    pub fn new(settings: Settings, tree: Tree, mut procfs: Procfs, mut journal: Journal) -> Result<Guard, GuardError> {
+        let path = procfs.root().to_owned();
+        let readable = procfs.machine_faults().and_then(|_| procfs.memory_total());
+        let memory_total = readable.map_err(|source| GuardError::Proc { path, source })?;
+        if !settings.dry_run {
+            tell(&journal.restore_all()?, "left by a run before");
+        } else if !journal.is_empty() {
+            tracing::info!("would restore what a run before has left");
+        }
+        Ok(Guard {
+            settings,
+            tree,
+            procfs,
+            journal,
+            memory_total,
+            sampler: Sampler::new(),
+            walked_at: None,
+            scopes: Vec::new(),
+            watched: HashMap::new(),
+            faults: None,
+            quiet: 0,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Looks, decides and acts, at `now` of a clock that never goes back.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read or the journal not be written; nothing is protected then.
+    pub fn tick(&mut self, now: Duration) -> Result<Next, GuardError> {
+        let next = self.try_tick(now);
+        if next.is_err() {
+            // The error that matters is the first.
+            let _ = self.release_all("the guard cannot go on");
+        }
+        next
+    }
+
+    fn try_tick(&mut self, now: Duration) -> Result<Next, GuardError> {
+        let total = self.procfs.machine_faults().map_err(|source| self.proc_error(source))?;
+        let before = self.faults.replace((now, total));
+        let is_calm = before.is_some_and(|(at, before)| {
+            let elapsed_s = now.saturating_sub(at).as_secs_f64();
+            total.saturating_sub(before) as f64 <= self.settings.profile.pf_high * elapsed_s
+        });
+        self.counts.faults += before.map_or(0, |(_, before)| total.saturating_sub(before));
+        // With so few faults altogether nobody thrashes, and no group has to be looked at.
+        if is_calm && self.watched.values().all(Watched::is_idle) {
+            self.sampler.forget();
+            self.quiet += 1;
+            let sleeps = self.quiet >= QUIET_TICKS;
+            if sleeps {
+                (self.walked_at, self.faults, self.quiet) = (None, None, 0);
+            }
+            return Ok(if sleeps { Next::Sleep } else { Next::Tick });
+        }
+        self.quiet = 0;
+        if self.walked_at.is_none_or(|at| now.saturating_sub(at) >= WALK_EVERY) {
+            self.walk(now)?;
+        }
+        let watched = &self.watched;
+        let measured = |group: &Group| watched.values().any(|scope| scope.needs(group));
+        let samples = self.sampler.read(now, &self.tree, &mut self.procfs, &self.scopes, measured);
+        let samples = samples.map_err(|source| self.proc_error(source))?;
+        let scopes = std::mem::take(&mut self.scopes);
+        let mut done = Ok(());
+        for (scope, mut sample) in scopes.iter().zip(samples.unwrap_or_default()) {
+            for seen in &mut sample.groups {
+                seen.eligible = self.may_protect(&seen.group);
+            }
+            let mut watched = self.watched.remove(&scope.group).expect("every scope is watched");
+            done = done.and(self.scope(now, scope, &mut watched, &sample));
+            self.watched.insert(scope.group.clone(), watched);
+        }
+        self.scopes = scopes;
+        done?;
+        Ok(Next::Tick)
+    }
+
+    /// Restores everything, as at the end of the service.
+    ///
+    /// # Errors
+    /// Where the journal cannot be written.
+    pub fn release_all(&mut self, why: &str) -> Result<(), GuardError> {
+        for (scope, watched) in &mut self.watched {
+            watched.active = None;
+            watched.fading = None;
+            watched.frozen = None;
+            if let Some(group) = watched.detector.stop() {
+                tracing::info!(scope = shown(scope), group = &*group, why, "released");
+            }
+        }
+        if !self.settings.dry_run {
+            tell(&self.journal.restore_all()?, why);
+        }
+        Ok(())
+    }
+
+    /// What happens, for people and machines.
+    pub fn status(&self, now: Duration) -> Status {
+        let mut counts = self.counts.clone();
+        let active = self.watched.values().filter_map(|watched| watched.active.as_ref());
+        counts.protected_s += active.map(|active| now.saturating_sub(active.since).as_secs_f64()).sum::<f64>();
+        let scopes = self.scopes.iter().filter_map(|scope| {
+            let watched = self.watched.get(&scope.group)?;
+            let mechanism = watched.active.as_ref().and_then(|active| active.mechanism);
+            Some(ScopeStatus {
+                scope: scope.group.to_string(),
+                limit: scope.limit,
+                groups: scope.candidates.len(),
+                state: watched.detector.state(),
+                faulting: watched.detector.faulting().map(ToString::to_string).collect(),
+                protected: watched.detector.protected().map(ToString::to_string),
+                mechanism: mechanism.map(Mechanism::name),
+                protected_s: watched.active.as_ref().map(|active| now.saturating_sub(active.since).as_secs_f64()),
+                fading: watched.fading.as_ref().map(|fading| fading.group.group.to_string()),
+                frozen: watched.frozen.is_some() || watched.active.as_ref().is_some_and(|it| it.frozen_until.is_some()),
+            })
+        });
+        Status {
+            profile: self.settings.profile.name,
+            controller: self.tree.version(),
+            dry_run: self.settings.dry_run,
+            scopes: scopes.collect(),
+            counts,
+        }
+    }
+
+    fn proc_error(&self, source: io::Error) -> GuardError {
+        GuardError::Proc { path: self.procfs.root().to_owned(), source }
+    }
+
+    /// Looks for scopes. What is protected in one that is gone is released.
+    fn walk(&mut self, now: Duration) -> Result<(), GuardError> {
+        self.walked_at = Some(now);
+        self.scopes = self.tree.scopes(self.memory_total);
+        for scope in &self.scopes {
+            let profile = &self.settings.profile;
+            self.watched.entry(scope.group.clone()).or_insert_with(|| Watched::new(profile.clone()));
+        }
+        let gone: Vec<Group> = self
+            .watched
+            .keys()
+            .filter(|group| self.scopes.iter().all(|scope| scope.group != **group))
+            .cloned()
+            .collect();
+        for group in gone {
+            let watched = self.watched.remove(&group).expect("it is a key");
+            let owners = [watched.detector.protected(), watched.fading.as_ref().map(|fading| &fading.group.group)];
+            for owner in owners.into_iter().flatten().chain(&watched.frozen) {
+                tracing::info!(scope = shown(&group), group = &**owner, "released: nobody is left to compete with");
+                tell(&self.journal.restore(owner)?, "released");
+            }
+            if let Some(active) = &watched.active {
+                self.counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
+            }
+        }
+        Ok(())
+    }
+
+    fn may_protect(&self, group: &str) -> bool {
+        let below = |list: &[String]| list.iter().any(|above| is_below(group, above));
+        (self.settings.allow.is_empty() || below(&self.settings.allow)) && !below(&self.settings.deny)
+    }
+
+    fn may_hinder(&self, group: &str) -> bool {
+        !self.settings.deny.iter().any(|above| is_below(group, above))
+    }
+
+    /// One tick of one scope.
+    fn scope(
+        &mut self,
+        now: Duration,
+        scope: &Scope,
+        watched: &mut Watched,
+        sample: &Sample,
+    ) -> Result<(), GuardError> {
+        match watched.detector.tick(sample, scope.limit) {
+            Some(Action::Protect(group)) => {
+                self.end_fade(watched)?;
+                self.thaw(watched)?;
+                self.protect(now, scope, watched, sample, &group)?;
+            }
+            Some(Action::Release(group, why)) => {
+                tracing::info!(scope = shown(&scope.group), group = &*group, %why, "released");
+                self.release(now, watched, sample, &group)?;
+            }
+            Some(Action::LoadControl) => self.load_control(scope, watched, sample)?,
+            None => {
+                self.thaw(watched)?;
+                if watched.active.is_some() {
+                    self.refresh(now, scope, watched, sample)?;
+                }
+            }
+        }
+        if watched.detector.state() == State::Normal {
+            watched.load_control = None;
+        }
+        watched.load_control = watched.load_control.map(|ticks| ticks + 1);
+        self.fade(scope, watched)
+    }
+
+    fn protect(
+        &mut self,
+        now: Duration,
+        scope: &Scope,
+        watched: &mut Watched,
+        sample: &Sample,
+        group: &Group,
+    ) -> Result<(), GuardError> {
+        let seen = sample.groups.iter().find(|seen| seen.group == *group).expect("it was chosen from the sample");
+        let others = self.others(watched, sample, Some(group));
+        let grant = grant(&self.tree, self.memory_total, scope, seen, &others);
+        let version = self.tree.version();
+        let wanted = |(name, needs, _): &&(MechanismName, Version, _)| match self.settings.mechanism {
+            Some(wanted) => wanted == *name,
+            None => version == *needs,
+        };
+        let freeze = self.settings.freeze.min(FREEZE_MOST);
+        let frozen = if freeze.is_zero() { Vec::new() } else { Freeze.settings(&grant, 1.0).unwrap_or_default() };
+        let mut reasons = Vec::new();
+        let mechanisms = MECHANISMS.iter().filter(wanted).map(|(_, _, mechanism)| Some(*mechanism));
+        // Where nothing else works, a moment's rest from the others is something, too.
+        for mechanism in mechanisms.chain((!frozen.is_empty()).then_some(None)) {
+            let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
+            let settings: Vec<Setting> = match settings {
+                Ok(settings) => settings.into_iter().chain(frozen.iter().cloned()).collect(),
+                Err(refusal) => {
+                    reasons.push(format!("{}: {refusal}", mechanism.map_or("freeze", Mechanism::name)));
+                    continue;
+                }
+            };
+            let name = mechanism.map_or("freeze", Mechanism::name);
+            let (faults, demand_mib) = (seen.faults, seen.demand() >> 20);
+            let swapped_mib = seen.swapped >> 20;
+            if self.settings.dry_run {
+                let files: Vec<_> = settings.iter().map(|setting| setting.file.display().to_string()).collect();
+                let files = files.join(" ");
+                tracing::info!(
+                    scope = shown(&scope.group),
+                    group = &**group,
+                    name,
+                    faults,
+                    demand_mib,
+                    files,
+                    "would protect"
+                );
+            } else {
+                match self.journal.apply(group, &settings) {
+                    Ok(()) => {}
+                    Err(ApplyError::Journal(error)) => return Err(error.into()),
+                    Err(error) => {
+                        reasons.push(format!("{name}: {error}"));
+                        continue;
+                    }
+                }
+                let limit_mib = scope.limit >> 20;
+                tracing::info!(
+                    scope = shown(&scope.group),
+                    group = &**group,
+                    name,
+                    faults,
+                    demand_mib,
+                    swapped_mib,
+                    limit_mib,
+                    "protected: it lacks the least of {} groups that fault much",
+                    others.len() + 1
+                );
+            }
+            let prefetch = (self.settings.prefetch && !self.settings.dry_run)
+                .then(|| Prefetch::start(self.procfs.root(), self.tree.file(group, "cgroup.procs")))
+                .transpose();
+            let prefetch = prefetch.inspect_err(|error| tracing::warn!("no prefetch: {error}")).ok().flatten();
+            let frozen_until = (!frozen.is_empty()).then(|| now + freeze);
+            watched.active = Some(Active { mechanism, since: now, frozen_until, _prefetch: prefetch });
+            self.counts.protections += 1;
+            return Ok(());
+        }
+        let reasons = reasons.join("; ");
+        tracing::warn!(scope = shown(&scope.group), group = &**group, reasons, "not protected");
+        self.counts.refusals += 1;
+        watched.detector.refused();
+        Ok(())
+    }
+
+    /// Keeps an active protection up with the group's demand; ends it where that is no longer possible.
+    fn refresh(
+        &mut self,
+        now: Duration,
+        scope: &Scope,
+        watched: &mut Watched,
+        sample: &Sample,
+    ) -> Result<(), GuardError> {
+        let Some(active) = &mut watched.active else { return Ok(()) };
+        let group = watched.detector.protected().expect("a protection is of a group").clone();
+        let seen = sample.groups.iter().find(|seen| seen.group == group).expect("a group that is gone is released");
+        if active.frozen_until.is_some_and(|until| now >= until) {
+            active.frozen_until = None;
+            tracing::info!(scope = shown(&scope.group), group = &*group, "the others run again");
+        }
+        if self.settings.dry_run {
+            return Ok(());
+        }
+        let (mechanism, is_frozen) = (active.mechanism, active.frozen_until.is_some());
+        let others = self.others(watched, sample, Some(&group));
+        let grant = grant(&self.tree, self.memory_total, scope, seen, &others);
+        let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
+        let settings = settings.map(|mut settings| {
+            // Whoever stands still does not fault: those who were frozen stay so, whether they are among the others or not.
+            if is_frozen {
+                settings.extend(self.journal.frozen(&group));
+            }
+            settings
+        });
+        let problem = match settings {
+            Ok(settings) => match self.journal.apply(&group, &settings) {
+                Ok(()) => return Ok(()),
+                Err(ApplyError::Journal(error)) => return Err(error.into()),
+                Err(error) => error.to_string(),
+            },
+            // The others have stopped to fault: what was set stays until the group is released.
+            Err(Refusal::NobodyElse) => return Ok(()),
+            Err(refusal) => refusal.to_string(),
+        };
+        tracing::warn!(scope = shown(&scope.group), group = &*group, why = problem, "released");
+        self.counts.refusals += 1;
+        watched.detector.refused();
+        self.release(now, watched, sample, &group)?;
+        self.end_fade(watched)
+    }
+
+    fn release(
+        &mut self,
+        now: Duration,
+        watched: &mut Watched,
+        sample: &Sample,
+        group: &Group,
+    ) -> Result<(), GuardError> {
+        let Some(active) = watched.active.take() else { return Ok(()) };
+        self.counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
+        if self.settings.dry_run {
+            return Ok(());
+        }
+        let seen = sample.groups.iter().find(|seen| seen.group == *group);
+        match (active.mechanism, seen) {
+            (Some(mechanism), Some(seen)) if mechanism.fades() => {
+                watched.fading = Some(Fading { group: seen.clone(), mechanism, strength: 1.0 });
+            }
+            _ => tell(&self.journal.restore(group)?, "released"),
+        }
+        Ok(())
+    }
+
+    /// The next step of a release: the promise shrinks, so that the others do not take everything back at once.
+    fn fade(&mut self, scope: &Scope, watched: &mut Watched) -> Result<(), GuardError> {
+        let Some(fading) = &mut watched.fading else { return Ok(()) };
+        fading.strength -= FADE;
+        if fading.strength > FADE / 2.0 {
+            let fading = watched.fading.as_ref().expect("it is there");
+            let grant = grant(&self.tree, self.memory_total, scope, &fading.group, &[]);
+            if let Ok(settings) = fading.mechanism.settings(&grant, fading.strength) {
+                match self.journal.apply(&fading.group.group, &settings) {
+                    Ok(()) => return Ok(()),
+                    Err(ApplyError::Journal(error)) => return Err(error.into()),
+                    Err(error) => tracing::info!(group = &*fading.group.group, "no longer faded: {error}"),
+                }
+            }
+        }
+        self.end_fade(watched)
+    }
+
+    fn end_fade(&mut self, watched: &mut Watched) -> Result<(), GuardError> {
+        if let Some(fading) = watched.fading.take() {
+            tell(&self.journal.restore(&fading.group.group)?, "faded");
+        }
+        Ok(())
+    }
+
+    /// None of the groups can be protected: says so once, and lets one of them stand still for a moment, if that is allowed.
+    fn load_control(&mut self, scope: &Scope, watched: &mut Watched, sample: &Sample) -> Result<(), GuardError> {
+        if watched.load_control.is_some_and(|ticks| ticks < LOAD_CONTROL_EVERY) {
+            return self.thaw(watched);
+        }
+        if watched.load_control.is_none() {
+            let groups: Vec<&str> = watched.detector.faulting().map(|group| &**group).collect();
+            let groups = groups.join(" ");
+            tracing::warn!(
+                scope = shown(&scope.group),
+                groups,
+                "none of these can be protected: fewer must run (load control)"
+            );
+            self.counts.load_controls += 1;
+        }
+        watched.load_control = Some(0);
+        if self.settings.freeze.is_zero() || self.settings.dry_run {
+            return Ok(());
+        }
+        // The hungriest one rests.
+        let mut others = self.others(watched, sample, None);
+        others.sort_by_key(|seen| seen.swapped);
+        let Some(resting) = others.pop() else { return Ok(()) };
+        let grant = grant(&self.tree, self.memory_total, scope, &resting, std::slice::from_ref(&resting));
+        if let Ok(settings) = Freeze.settings(&grant, 1.0) {
+            match self.journal.apply(&resting.group, &settings) {
+                Ok(()) => {
+                    tracing::info!(scope = shown(&scope.group), group = &*resting.group, "stands still for a moment");
+                    watched.frozen = Some(resting.group);
+                }
+                Err(ApplyError::Journal(error)) => return Err(error.into()),
+                Err(error) => tracing::warn!("not frozen: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets run again what stood still for want of a group that fits.
+    fn thaw(&mut self, watched: &mut Watched) -> Result<(), GuardError> {
+        if let Some(group) = watched.frozen.take() {
+            tell(&self.journal.restore(&group)?, "a moment is over");
+        }
+        Ok(())
+    }
+
+    /// The groups that fault much, but for `group`, that may be hindered.
+    fn others(&self, watched: &Watched, sample: &Sample, group: Option<&Group>) -> Vec<GroupSample> {
+        let faulting = |seen: &&GroupSample| watched.detector.faulting().any(|other| *other == seen.group);
+        let others = sample.groups.iter().filter(faulting).filter(|seen| Some(&seen.group) != group);
+        others.filter(|seen| self.may_hinder(&seen.group)).cloned().collect()
+    }
+}
+
+fn grant<'a>(
+    tree: &'a Tree,
+    memory_total: u64,
+    scope: &'a Scope,
+    group: &'a GroupSample,
+    others: &'a [GroupSample],
+) -> Grant<'a> {
+    let chain = tree.between(&group.group, &scope.group).into_iter().chain([&*group.group]);
+    let limit = chain.filter_map(|group| tree.limit(group, scope.limit)).min().unwrap_or(scope.limit);
+    Grant { tree, scope, is_machine: scope.limit >= memory_total, group, limit, others }
+}
+
+impl Watched {
+    fn new(profile: Profile) -> Watched {
+        Watched { detector: Detector::new(profile), active: None, fading: None, load_control: None, frozen: None }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.detector.state() == State::Normal && self.fading.is_none() && self.frozen.is_none()
+    }
+
+    fn needs(&self, group: &Group) -> bool {
+        self.detector.protected() == Some(group)
+    }
+}
+
+/// Whether `group` is `above`, or below it.
+fn is_below(group: &str, above: &str) -> bool {
+    let above = above.trim_matches('/');
+    group.strip_prefix(above).is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A group as people know it: the root has no name.
+fn shown(group: &str) -> &str {
+    if group.is_empty() { "/" } else { group }
+}
+
+/// Logs what became of changed files.
+pub(crate) fn tell(restored: &[Restored], why: &str) {
+    for Restored { file, original, outcome } in restored {
+        let file = file.display();
+        match outcome {
+            Outcome::Original => tracing::info!(%file, original, why, "restored"),
+            Outcome::Gone => tracing::info!(%file, why, "gone with its group"),
+            Outcome::Foreign(value) => tracing::warn!(%file, value, "not restored: somebody else has set it"),
+            Outcome::Refused(error) => tracing::error!(%file, original, "not restored: {error}"),
+        }
+    }
+}
+
+/// Why the guard cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// What is there is no `/proc`, or it may not be read.
+    #[error("{}: {source}", path.display())]
+    Proc {
+        /// Where it should be.
+        path: PathBuf,
+        /// What was wrong.
+        source: io::Error,
+    },
+    /// Changes could not be undone later, so none is made.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}

@@ -1,0 +1,265 @@
+//! The journal of original values: what was changed can be changed back, by this run or, after a crash, by the next.
+//!
+//! **Invariant:** the journal on disk names a file and its original value before the file is changed, and until it is
+//! restored.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::mechanism::{Change, Setting};
+use crate::sample::Group;
+use crate::writer::Writer;
+
+/// Changes files and remembers how to undo it. There is one a machine at a time: a lock says so.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    entries: Vec<Entry>,
+    writer: Writer,
+    /// Held as long as this lives.
+    _lock: File,
+}
+
+/// A file that is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    /// The protected group on whose behalf it is.
+    owner: Group,
+    file: PathBuf,
+    original: String,
+    /// What it may hold if nobody else changed it: what was written last, as written and as the kernel tells it, and before a
+    /// change also what is about to be.
+    ours: Vec<String>,
+}
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another guard has it.
+    #[error("{}: another guard is at work", .0.display())]
+    Busy(PathBuf),
+    /// What is there was not written by a guard.
+    #[error("{}: not a journal of this program: {source}", path.display())]
+    Garbled {
+        /// The journal.
+        path: PathBuf,
+        /// What was wrong.
+        source: serde_json::Error,
+    },
+    /// The journal cannot be read or written, so nothing may be changed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The journal.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Why settings are not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The kernel refused a value, or the file is gone.
+    #[error("{}: {source}", file.display())]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else set a value meanwhile. It stays.
+    #[error("{} was set to {value} by somebody else", file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// What it holds now.
+        value: String,
+    },
+    /// The journal could not be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// What became of a changed file.
+#[derive(Debug)]
+pub struct Restored {
+    /// The file.
+    pub file: PathBuf,
+    /// Its original value.
+    pub original: String,
+    /// What happened.
+    pub outcome: Outcome,
+}
+
+/// What became of one changed value.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It has its original value.
+    Original,
+    /// Somebody else had set it to this meanwhile; it stays.
+    Foreign(String),
+    /// The group is gone, and the value with it.
+    Gone,
+    /// The kernel refused; the entry stays in the journal.
+    Refused(io::Error),
+}
+
+impl Journal {
+    /// Opens, or begins, the journal at `path` and locks it. `entries` of a run that ended without restoring are still in it:
+    /// see [`Journal::restore_all`].
+    pub fn open(path: &Path, writer: Writer) -> Result<Journal, JournalError> {
+        let io = |source| JournalError::Io { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(io)?;
+        }
+        let lock = File::create(path.with_extension("lock")).map_err(io)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => JournalError::Busy(path.to_owned()),
+            TryLockError::Error(error) => io(error),
+        })?;
+        let entries = match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|source| JournalError::Garbled { path: path.to_owned(), source })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io(error)),
+        };
+        Ok(Journal { path: path.to_owned(), entries, writer, _lock: lock })
+    }
+
+    /// Whether nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Makes `settings` what is in force on behalf of `owner`: files that are no longer among them are restored. On an error
+    /// everything of the owner is as it was before the first call.
+    pub fn apply(&mut self, owner: &Group, settings: &[Setting]) -> Result<(), ApplyError> {
+        let dropped =
+            |entry: &Entry| entry.owner == *owner && !settings.iter().any(|setting| setting.file == entry.file);
+        self.restore_where(dropped)?;
+        for setting in settings {
+            if let Err(error) = self.set(owner, setting) {
+                self.restore(owner)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, owner: &Group, setting: &Setting) -> Result<(), ApplyError> {
+        let file = &setting.file;
+        let refused = |source| ApplyError::Refused { file: file.clone(), source };
+        let current = read(file).map_err(refused)?;
+        let known = self.entries.iter().position(|entry| entry.file == *file);
+        let at = match known {
+            Some(at) => {
+                let entry = &self.entries[at];
+                if !entry.ours.contains(&current) {
+                    self.entries.remove(at);
+                    self.save()?;
+                    return Err(ApplyError::Foreign { file: file.clone(), value: current });
+                }
+                at
+            }
+            None => {
+                let entry =
+                    Entry { owner: owner.clone(), file: file.clone(), original: current.clone(), ours: Vec::new() };
+                self.entries.push(entry);
+                self.entries.len() - 1
+            }
+        };
+        let original = &self.entries[at].original;
+        let new = setting.change.of(original).unwrap_or_else(|| original.clone());
+        if known.is_none() && current == new {
+            self.entries.pop();
+        }
+        if current == new {
+            return Ok(());
+        }
+        self.entries[at].ours = vec![current, new.clone()];
+        self.save()?;
+        self.writer.write(file, &new).map_err(refused)?;
+        // Some values are told in other words than they were written in.
+        let told = read(file).map_err(refused)?;
+        self.entries[at].ours = if told == new { vec![new] } else { vec![new, told] };
+        Ok(())
+    }
+
+    /// The settings of `owner` that keep others frozen.
+    pub(crate) fn frozen(&self, owner: &Group) -> Vec<Setting> {
+        let entries = self.entries.iter().filter(|entry| entry.owner == *owner);
+        let frozen = entries.filter_map(|entry| {
+            let word = if entry.file.ends_with("cgroup.freeze") { "1" } else { "FROZEN" };
+            let is_one = ["cgroup.freeze", "freezer.state"].iter().any(|name| entry.file.ends_with(name));
+            is_one.then(|| Setting { file: entry.file.clone(), change: Change::Word(word) })
+        });
+        frozen.collect()
+    }
+
+    /// Restores what was changed on behalf of `owner`, latest first.
+    pub fn restore(&mut self, owner: &Group) -> Result<Vec<Restored>, JournalError> {
+        self.restore_where(|entry| entry.owner == *owner)
+    }
+
+    /// Restores everything, latest first.
+    pub fn restore_all(&mut self) -> Result<Vec<Restored>, JournalError> {
+        self.restore_where(|_| true)
+    }
+
+    fn restore_where(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Result<Vec<Restored>, JournalError> {
+        let mut all = Vec::new();
+        for at in (0..self.entries.len()).rev() {
+            if !is_meant(&self.entries[at]) {
+                continue;
+            }
+            let entry = &self.entries[at];
+            let outcome = self.undo(entry);
+            all.push(Restored { file: entry.file.clone(), original: entry.original.clone(), outcome });
+            if !matches!(all.last(), Some(Restored { outcome: Outcome::Refused(_), .. })) {
+                self.entries.remove(at);
+            }
+        }
+        if !all.is_empty() {
+            self.save()?;
+        }
+        Ok(all)
+    }
+
+    fn undo(&self, entry: &Entry) -> Outcome {
+        let Ok(current) = read(&entry.file) else { return Outcome::Gone };
+        if current == entry.original {
+            return Outcome::Original;
+        }
+        if !entry.ours.contains(&current) {
+            return Outcome::Foreign(current);
+        }
+        match self.writer.write(&entry.file, &entry.original) {
+            Ok(()) => Outcome::Original,
+            Err(_) if !entry.file.exists() => Outcome::Gone,
+            Err(error) => Outcome::Refused(error),
+        }
+    }
+
+    /// Writes the journal as a whole, so that no reader finds half of it.
+    fn save(&self) -> Result<(), JournalError> {
+        let write = || -> io::Result<()> {
+            if self.entries.is_empty() {
+                return match fs::remove_file(&self.path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                };
+            }
+            let temporary = self.path.with_extension("new");
+            fs::write(&temporary, serde_json::to_vec(&self.entries)?)?;
+            fs::rename(&temporary, &self.path)
+        };
+        write().map_err(|source| JournalError::Io { path: self.path.clone(), source })
+    }
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(file)?.trim().to_owned())
+}

@@ -1,0 +1,23 @@
+//! cgroup v1: `memory.swappiness`.
+
+use super::{Change, Grant, Mechanism, Refusal, Setting, check_fit, existing};
+
+/// `memory.swappiness` 0: reclaim by the limit of a group above swaps nothing of this one out, whatever happens. So it is refused
+/// where the group could fill the limit, as the kernel would then kill it.
+#[derive(Clone, Copy, Debug)]
+pub struct Swappiness;
+
+impl Mechanism for Swappiness {
+    fn name(&self) -> &'static str {
+        "swappiness"
+    }
+
+    fn settings(&self, grant: &Grant<'_>, _strength: f64) -> Result<Vec<Setting>, Refusal> {
+        if grant.is_machine {
+            return Err(Refusal::NoLimit);
+        }
+        check_fit(grant)?;
+        let file = existing(grant.tree.file(&grant.group.group, "memory.swappiness"))?;
+        Ok(vec![Setting { file, change: Change::Word("0") }])
+    }
+}

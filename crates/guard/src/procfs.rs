@@ -1,0 +1,143 @@
+//! What `/proc` says of the machine and its processes.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// A mounted `/proc`, or a tree of files that looks like it, and room to read its files into.
+#[derive(Debug)]
+pub struct Procfs {
+    root: PathBuf,
+    path: String,
+    text: Vec<u8>,
+}
+
+/// The counters of one process that detection needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) major_faults: u64,
+    /// User mode, in clock ticks.
+    pub(crate) user_ticks: u64,
+    /// When it started, in clock ticks since the machine did.
+    pub(crate) started_ticks: u64,
+}
+
+/// The machine's processor time since it started, in clock ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MachineTime {
+    pub(crate) idle: u64,
+    pub(crate) all: u64,
+}
+
+/// Memory of one process in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) swapped: u64,
+}
+
+impl Procfs {
+    /// What is mounted at `root`, usually `/proc`.
+    pub fn new(root: &Path) -> Procfs {
+        Procfs { root: root.to_owned(), path: String::new(), text: Vec::new() }
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All memory of the machine in bytes.
+    pub fn memory_total(&mut self) -> io::Result<u64> {
+        let text = self.read("meminfo")?;
+        kibibytes(text, "MemTotal:").ok_or_else(|| unexpected("meminfo"))
+    }
+
+    /// Major faults of the whole machine since it started.
+    pub(crate) fn machine_faults(&mut self) -> io::Result<u64> {
+        let text = self.read("vmstat")?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("pgmajfault ")?.trim().parse().ok())
+            .ok_or_else(|| unexpected("vmstat"))
+    }
+
+    /// Processor time of the machine, and how many processors it has.
+    pub(crate) fn machine_time(&mut self) -> io::Result<(MachineTime, u32)> {
+        let text = self.read("stat")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).ok_or_else(|| unexpected("stat"))?;
+        // user nice system idle iowait irq softirq steal; guests are part of user.
+        let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
+        let [_, _, _, idle, iowait, ..] = ticks[..] else { return Err(unexpected("stat")) };
+        let is_processor = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+        let processors = text.lines().filter(is_processor).count().max(1);
+        let time = MachineTime { idle: idle + iowait, all: ticks.iter().sum() };
+        Ok((time, u32::try_from(processors).unwrap_or(u32::MAX)))
+    }
+
+    /// Seconds since the machine started.
+    pub(crate) fn uptime_s(&mut self) -> io::Result<f64> {
+        let text = self.read("uptime")?;
+        text.split(' ').next().and_then(|word| word.parse().ok()).ok_or_else(|| unexpected("uptime"))
+    }
+
+    /// The counters of a process, if it still lives.
+    pub(crate) fn counters(&mut self, pid: u32) -> Option<Counters> {
+        let text = self.read_process(pid, "stat").ok()?;
+        // The name may hold anything, a parenthesis or a line end included.
+        let behind_name = text.rsplit_once(')')?.1;
+        let mut words = behind_name.split_ascii_whitespace();
+        let major_faults = words.nth(12 - 3)?.parse().ok()?;
+        let user_ticks = words.nth(1)?.parse().ok()?;
+        let started_ticks = words.nth(22 - 14 - 1)?.parse().ok()?;
+        Some(Counters { major_faults, user_ticks, started_ticks })
+    }
+
+    /// The memory of a process; nothing if it is gone.
+    pub(crate) fn memory(&mut self, pid: u32) -> Memory {
+        let Ok(text) = self.read_process(pid, "status") else { return Memory::default() };
+        let bytes = |name| kibibytes(text, name).unwrap_or(0);
+        Memory { resident: bytes("VmRSS:"), swapped: bytes("VmSwap:") }
+    }
+
+    /// Microseconds that all non-idle tasks lost together: the total of the line `full` of a pressure file.
+    pub(crate) fn full_us(&mut self, file: &Path) -> Option<u64> {
+        let text = read_into(&mut self.text, file).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
+        line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total=")?.parse().ok())
+    }
+
+    fn read(&mut self, name: &str) -> io::Result<&str> {
+        read_into(&mut self.text, &self.root.join(name))
+    }
+
+    fn read_process(&mut self, pid: u32, name: &str) -> io::Result<&str> {
+        self.path.clear();
+        // Writing to a string does not fail.
+        let _ = write!(self.path, "{}/{pid}/{name}", self.root.display());
+        read_into(&mut self.text, Path::new(&self.path))
+    }
+}
+
+/// The file's text, up to the first byte that is no UTF-8: only names of processes have such, and these are never read.
+fn read_into<'a>(text: &'a mut Vec<u8>, path: &Path) -> io::Result<&'a str> {
+    /// Longer files are not read to their end: everything that is looked for comes before.
+    const MOST: u64 = 64 << 10;
+    text.clear();
+    File::open(path)?.take(MOST).read_to_end(text)?;
+    if std::str::from_utf8(text).is_err() {
+        let clean = String::from_utf8_lossy(text).into_owned();
+        *text = clean.into_bytes();
+    }
+    Ok(std::str::from_utf8(text).unwrap_or_default())
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    number.checked_mul(1024)
+}
+
+fn unexpected(file: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file} is not as expected"))
+}

@@ -1,0 +1,45 @@
+//! What one tick saw of the groups that compete in one scope.
+
+use std::sync::Arc;
+
+/// A memory cgroup: its path below the hierarchy's root, such as `app.slice/db.service`; the root is empty.
+pub type Group = Arc<str>;
+
+/// One tick's measurements of a scope.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Seconds since the sample before.
+    pub elapsed_s: f64,
+    /// The share of the machine's processor time that was not idle, 0 to 1.
+    pub machine_cpu: f64,
+    /// The share of the time in which all that wanted to run waited for I/O, 0 to 1.
+    pub io_full: f64,
+    /// How many processors the machine has.
+    pub processors: u32,
+    /// The groups that compete.
+    pub groups: Vec<GroupSample>,
+}
+
+/// One group's part of a [`Sample`].
+#[derive(Clone, Debug)]
+pub struct GroupSample {
+    /// Which group.
+    pub group: Group,
+    /// Major page faults since the sample before.
+    pub faults: u64,
+    /// Processor time that its processes spent in user mode since the sample before, in seconds.
+    pub user_s: f64,
+    /// Resident bytes; not measured, and 0, where there were no faults.
+    pub resident: u64,
+    /// Bytes in swap; not measured, and 0, where there were no faults.
+    pub swapped: u64,
+    /// Whether it may be protected.
+    pub eligible: bool,
+}
+
+impl GroupSample {
+    /// What the group wants to hold: the memory allocation demand (MAD) of the dissertation, section 4.3.1.
+    pub fn demand(&self) -> u64 {
+        self.resident + self.swapped
+    }
+}

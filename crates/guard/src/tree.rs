@@ -1,0 +1,200 @@
+//! The tree of memory cgroups: which groups compete with each other for whose limit.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::sample::Group;
+
+/// Which interface the kernel's memory controller has here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// `memory.limit_in_bytes`, `memory.swappiness`.
+    V1,
+    /// `memory.max`, `memory.low`.
+    V2,
+}
+
+/// A hierarchy of memory cgroups, or the part of it that is ours.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    version: Version,
+    memory: PathBuf,
+    freezer: Option<PathBuf>,
+    /// Only what lies below is looked at and changed; empty for everything.
+    top: Group,
+}
+
+/// The groups that share one limit, and so are reclaimed from together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The group that has the limit; empty for the machine.
+    pub group: Group,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// The groups with processes below it, down to the next limit.
+    pub candidates: Vec<Group>,
+}
+
+/// Why there is no tree to work on.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// Neither a v1 nor a v2 memory controller is mounted there.
+    #[error("{0}: no memory controller is mounted here, neither cgroup v2's nor v1's; nothing can be protected")]
+    NoController(PathBuf),
+    /// The part that was asked for does not exist.
+    #[error("{0}: there is no such cgroup")]
+    NoGroup(PathBuf),
+}
+
+/// More groups are not watched.
+const GROUPS_MOST: usize = 16_384;
+/// More processes of one group are not looked at.
+const PROCESSES_MOST: usize = 16_384;
+/// Deeper groups are not watched.
+const DEPTH_MOST: usize = 64;
+
+impl Tree {
+    /// What is mounted at `cgroupfs`, usually `/sys/fs/cgroup`, from the group `top` down (empty: all).
+    pub fn open(cgroupfs: &Path, top: &str) -> Result<Tree, TreeError> {
+        let controllers = fs::read_to_string(cgroupfs.join("cgroup.controllers")).unwrap_or_default();
+        let v1 = cgroupfs.join("memory");
+        let (version, memory) = if controllers.split_ascii_whitespace().any(|name| name == "memory") {
+            (Version::V2, cgroupfs.to_owned())
+        } else if v1.join("memory.limit_in_bytes").exists() {
+            (Version::V1, v1)
+        } else {
+            return Err(TreeError::NoController(cgroupfs.to_owned()));
+        };
+        let top: Group = top.trim_matches('/').into();
+        if !memory.join(&*top).join("cgroup.procs").exists() {
+            return Err(TreeError::NoGroup(memory.join(&*top)));
+        }
+        let freezer = Some(cgroupfs.join("freezer")).filter(|path| version == Version::V1 && path.is_dir());
+        Ok(Tree { version, memory, freezer, top })
+    }
+
+    /// The interface.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The part of the hierarchy that is looked at; empty for everything.
+    pub fn top(&self) -> &Group {
+        &self.top
+    }
+
+    /// A file of the memory controller.
+    pub fn file(&self, group: &str, name: &str) -> PathBuf {
+        // Joining an empty path would leave a separator at the end, which is harmless in front of a name.
+        self.memory.join(group).join(name)
+    }
+
+    /// The file that freezes a group, and the word that does; none where the kernel cannot.
+    pub fn freezer(&self, group: &str) -> Option<(PathBuf, &'static str)> {
+        let (file, word) = match self.version {
+            Version::V2 => (self.file(group, "cgroup.freeze"), "1"),
+            Version::V1 => (self.freezer.as_ref()?.join(group).join("freezer.state"), "FROZEN"),
+        };
+        (!group.is_empty() && file.exists()).then_some((file, word))
+    }
+
+    /// The limit of a group itself, if it has one below `enclosing`.
+    pub fn limit(&self, group: &str, enclosing: u64) -> Option<u64> {
+        let name = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        let text = fs::read_to_string(self.file(group, name)).ok()?;
+        text.trim().parse().ok().filter(|limit| *limit < enclosing)
+    }
+
+    /// Bytes charged to a group; none where it is gone.
+    pub fn held(&self, group: &str) -> Option<u64> {
+        let name = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        fs::read_to_string(self.file(group, name)).ok()?.trim().parse().ok()
+    }
+
+    /// The processes of a group itself; none where it is gone.
+    pub fn processes(&self, group: &str) -> Vec<u32> {
+        let text = fs::read_to_string(self.file(group, "cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).take(PROCESSES_MOST).collect()
+    }
+
+    /// The groups above `group` and below `scope`, innermost first.
+    pub fn between<'a>(&self, group: &'a str, scope: &str) -> Vec<&'a str> {
+        let scope = scope.to_owned();
+        let above = std::iter::successors(parent(group), |group| parent(group));
+        above.take_while(|above| **above != scope && !above.is_empty()).collect()
+    }
+
+    /// All scopes with at least two groups that can compete. `memory_total` is the machine's, in bytes.
+    pub fn scopes(&self, memory_total: u64) -> Vec<Scope> {
+        let mut walk = Walk { tree: self, scopes: Vec::new(), groups: 0 };
+        let limit = self.limit(&self.top, memory_total).unwrap_or(memory_total);
+        walk.scopes.push(Scope { group: self.top.clone(), limit, candidates: Vec::new() });
+        walk.below(&self.file(&self.top, ""), &self.top, 0, 0);
+        if walk.groups > GROUPS_MOST {
+            tracing::warn!("more than {GROUPS_MOST} groups: the others are not watched");
+        }
+        walk.scopes.retain(|scope| scope.candidates.len() >= 2);
+        walk.scopes
+    }
+}
+
+/// The group above; none for the root.
+fn parent(group: &str) -> Option<&str> {
+    if group.is_empty() {
+        return None;
+    }
+    Some(group.rsplit_once('/').map_or("", |(above, _)| above))
+}
+
+struct Walk<'a> {
+    tree: &'a Tree,
+    scopes: Vec<Scope>,
+    groups: usize,
+}
+
+impl Walk<'_> {
+    /// Visits the groups in `folder`, which share the limit of the scope numbered `scope`. A group that vanishes meanwhile has
+    /// no processes and no groups below it.
+    fn below(&mut self, folder: &Path, group: &str, scope: usize, depth: usize) {
+        // A folder without folders has two links, in cgroupfs as on disks: most groups need not be read.
+        if depth > DEPTH_MOST || fs::metadata(folder).map_or(true, |metadata| metadata.nlink() == 2) {
+            return;
+        }
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || self.groups > GROUPS_MOST {
+                continue;
+            }
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let group: Group = if group.is_empty() { name.into() } else { format!("{group}/{name}").into() };
+            self.groups += 1;
+            if has_processes(&entry.path()) {
+                self.scopes[scope].candidates.push(group.clone());
+            }
+            let inner = match self.tree.limit(&group, self.scopes[scope].limit) {
+                Some(limit) => {
+                    self.scopes.push(Scope { group: group.clone(), limit, candidates: Vec::new() });
+                    self.scopes.len() - 1
+                }
+                None => scope,
+            };
+            self.below(&entry.path(), &group, inner, depth + 1);
+        }
+    }
+}
+
+fn has_processes(folder: &Path) -> bool {
+    let mut byte = [0];
+    fs::File::open(folder.join("cgroup.procs"))
+        .and_then(|mut file| io::Read::read(&mut file, &mut byte))
+        .is_ok_and(|read| read == 1)
+}

@@ -1,0 +1,6 @@
+//! The guard on recorded samples and on trees of files that look like a kernel's.
+
+mod common;
+mod detection;
+mod mechanisms;
+mod safety;

@@ -1,0 +1,240 @@
+//! The control socket: commands and answers, a JSON object a line each.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::Builder;
+
+use nigh_backend::{Target, TargetError};
+use nigh_policy::{Spec, SpecError};
+use serde::{Deserialize, Serialize};
+
+use crate::admin::ChangeError;
+use crate::metrics::{Statistics, statistics};
+use crate::options::ExportOptions;
+use crate::server::Common;
+use crate::settings::ExportSettings;
+use crate::sync::lock;
+
+/// Version of the form of the answers.
+const SCHEMA: u32 = 1;
+/// Longest command.
+const LINE_MAX: u64 = 64 << 10;
+/// Clients at a time; more are closed at once.
+const CLIENTS_MAX: usize = 16;
+
+/// What a control client asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Control {
+    /// Tell what the server did and holds.
+    Status {},
+    /// Change the cache.
+    Set {
+        /// Memory for blocks, in bytes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        memory: Option<u64>,
+        /// Which block leaves.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        policy: Option<String>,
+    },
+    /// Change the settings of an export.
+    SetExport {
+        /// Its name.
+        name: String,
+        /// What changes.
+        options: ExportOptions,
+    },
+    /// Serve another export.
+    AddExport {
+        /// Its name.
+        name: String,
+        /// What it is served from.
+        target: String,
+        /// What differs from the usual.
+        #[serde(default)]
+        options: ExportOptions,
+    },
+    /// Serve an export no more.
+    RemoveExport {
+        /// Its name.
+        name: String,
+        /// Whether dirty blocks are dropped.
+        #[serde(default)]
+        discard: bool,
+    },
+    /// Write back what is dirty.
+    Flush {
+        /// Of this export; of all if none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// Do what SIGHUP does.
+    Reload {},
+}
+
+/// What a control client is told. Without an error, it was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// Version of this form.
+    pub schema: u32,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// In reply to `status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Statistics>,
+}
+
+/// Why a command was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens, or the connection broke.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// What came back is no answer.
+    #[error("no answer of a server: {0}")]
+    Form(#[from] serde_json::Error),
+    /// The server says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to the control socket of a server.
+pub struct ControlClient {
+    stream: BufReader<UnixStream>,
+}
+
+impl ControlClient {
+    /// Connects to the socket at `path`.
+    pub fn connect(path: &Path) -> io::Result<ControlClient> {
+        Ok(ControlClient { stream: BufReader::new(UnixStream::connect(path)?) })
+    }
+
+    /// Has a command done; waits until it is.
+    pub fn ask(&mut self, command: &Control) -> Result<Answer, ControlError> {
+        let mut line = serde_json::to_vec(command)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        line.clear();
+        self.stream.read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up").into());
+        }
+        let answer: Answer = serde_json::from_slice(&line)?;
+        match answer.error {
+            Some(error) => Err(ControlError::Refused(error)),
+            None => Ok(answer),
+        }
+    }
+
+    /// What the server did and holds.
+    pub fn status(&mut self) -> Result<Statistics, ControlError> {
+        let answer = self.ask(&Control::Status {})?;
+        answer.status.ok_or_else(|| ControlError::Refused("the answer has no status".into()))
+    }
+}
+
+/// How a host of the server does what SIGHUP does; the error in words.
+pub(crate) type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Why a command cannot be done.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("no command: {0}")]
+    Form(#[from] serde_json::Error),
+    #[error(transparent)]
+    Policy(#[from] SpecError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error("{0}")]
+    Reload(String),
+}
+
+/// Serves a control client on a thread of its own.
+pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
+    let stream = Arc::new(UnixStream::from(socket));
+    let mut controllers = lock(&common.controllers);
+    if controllers.len() >= CLIENTS_MAX || common.stopping.load(Ordering::Acquire) {
+        return;
+    }
+    controllers.push(stream.clone());
+    drop(controllers);
+    let (at, reload) = (common.clone(), reload.clone());
+    let (ours, thread) = (stream.clone(), Builder::new().name("control".into()));
+    let spawned = thread.spawn(move || {
+        if let Err(error) = converse(&at, &ours, &reload) {
+            tracing::debug!(%error, "a control connection ended");
+        }
+        leave(&at, &ours);
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread for a control client");
+        leave(common, &stream);
+    }
+}
+
+fn leave(common: &Common, stream: &Arc<UnixStream>) {
+    lock(&common.controllers).retain(|other| !Arc::ptr_eq(other, stream));
+}
+
+fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result<()> {
+    let mut input = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut input).take(LINE_MAX).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
+        let answer =
+            if whole { answer(common, &line, reload) } else { refused("the line is longer than 64 KiB".into()) };
+        let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
+        text.push(b'\n');
+        (&*stream).write_all(&text)?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+fn refused(error: String) -> Answer {
+    Answer { schema: SCHEMA, error: Some(error), status: None }
+}
+
+fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
+    match obey(common, line, reload) {
+        Ok(status) => Answer { schema: SCHEMA, error: None, status },
+        Err(refusal) => refused(refusal.to_string()),
+    }
+}
+
+fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Option<Statistics>, Refusal> {
+    let command: Control = serde_json::from_slice(line)?;
+    if command != (Control::Status {}) {
+        tracing::info!(?command, "control");
+    }
+    match command {
+        Control::Status {} => return Ok(Some(statistics(common))),
+        Control::Set { memory, policy } => {
+            let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
+            common.change(memory, policy.as_ref())?;
+        }
+        Control::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
+        Control::AddExport { name, target, options } => {
+            let mut export = ExportSettings::new(name, target.parse::<Target>()?);
+            options.apply(&mut export);
+            common.add(export)?;
+        }
+        Control::RemoveExport { name, discard } => common.remove(&name, discard)?,
+        Control::Flush { name } => common.write_back(name.as_deref())?,
+        Control::Reload {} => reload().map_err(Refusal::Reload)?,
+    }
+    Ok(None)
+}

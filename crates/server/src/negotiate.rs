@@ -1,0 +1,95 @@
+//! The first part of a connection: TLS, and the choice of an export.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nigh_nbd::{Exports, InvalidExport, Negotiation, Outcome, Tls, Transmission};
+use rustls::ServerConfig;
+
+use crate::connection::{Ended, Input, PATIENCE};
+use crate::disk::Disk;
+use crate::link;
+use crate::server::Common;
+use crate::stream::Stream;
+
+/// How long a client may take to choose an export.
+const CHOICE: Duration = PATIENCE;
+
+/// A client that is let in, and how.
+pub(crate) struct Guest<'a> {
+    pub(crate) common: &'a Common,
+    /// The number of its connection.
+    pub(crate) id: u64,
+    /// With this, it has to start TLS.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+}
+
+impl Guest<'_> {
+    /// What a client with a certificate of these names may see.
+    fn sees(&self, names: &[String]) -> Result<(Vec<Arc<Disk>>, Exports), InvalidExport> {
+        let mut disks = self.common.cache.disks.all();
+        disks.retain(|disk| disk.is_visible_to(names));
+        let exports = Exports::new(disks.iter().map(|disk| disk.offer()).collect())?;
+        Ok((disks, exports))
+    }
+}
+
+fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(&[IoSlice::new(bytes)], true) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Agrees with the client on an export; none if the client leaves.
+pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(Transmission, Arc<Disk>)>, Ended> {
+    let (mut disks, exports) = match guest.tls {
+        // It is asked again when it is known who the client is.
+        Some(_) => (Vec::new(), Exports::new(Vec::new())?),
+        None => guest.sees(&[])?,
+    };
+    let tls = if guest.tls.is_some() { Tls::Required } else { Tls::Off };
+    let mut negotiation = Negotiation::new(exports, tls);
+    let deadline = Instant::now() + CHOICE;
+    send_all(&input.stream, &Negotiation::greeting(), deadline)?;
+    let mut out = Vec::new();
+    loop {
+        let (used, outcome) = negotiation.step(input.bytes(), &mut out)?;
+        input.start += used;
+        if let Outcome::Transmit(transmission) = &outcome {
+            guest.common.enter(guest.id, &disks[transmission.export()])?;
+        }
+        send_all(&input.stream, &out, deadline)?;
+        out.clear();
+        match outcome {
+            Outcome::Continue => {}
+            Outcome::Need(more) => {
+                input.grow(input.bytes().len() + more);
+                if Instant::now() > deadline {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                if !input.receive()? {
+                    return Ok(None);
+                }
+            }
+            Outcome::StartTls => {
+                let Some(config) = &guest.tls else { return Ok(None) };
+                let names = input.stream.secure(config).map_err(Ended::Tls)?;
+                input.stream.set_patience(PATIENCE, link::GLANCE)?;
+                let exports;
+                (disks, exports) = guest.sees(&names)?;
+                negotiation.tls_started(exports);
+            }
+            Outcome::Transmit(transmission) => {
+                let disk = disks.swap_remove(transmission.export());
+                return Ok(Some((transmission, disk)));
+            }
+            Outcome::Abort => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Options of an export, as a user or a control client says them.
+
+use nigh_engine::WriteMode;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::settings::ExportSettings;
+
+/// What is to change of an export's settings, by their names there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "the fields are those of `ExportSettings`")]
+pub struct ExportOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_mode", deserialize_with = "read_mode")]
+    pub write_mode: Option<WriteMode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
+}
+
+/// What is wrong with an option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// There is none of this name.
+    #[error("'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth")]
+    Unknown(String),
+    /// It takes another value.
+    #[error("'{option}' takes {takes}, not '{value}'")]
+    Value {
+        /// Which.
+        option: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// What it was given.
+        value: String,
+    },
+}
+
+const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
+
+fn write_mode<S: Serializer>(mode: &Option<WriteMode>, to: S) -> Result<S::Ok, S::Error> {
+    MODES.iter().find(|(_, known)| Some(*known) == *mode).map(|(name, _)| name).serialize(to)
+}
+
+fn read_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteMode>, D::Error> {
+    let text = String::deserialize(from)?;
+    let found = MODES.iter().find(|(name, _)| *name == text);
+    found.map(|(_, mode)| Some(*mode)).ok_or_else(|| serde::de::Error::custom("write_mode is \"back\" or \"through\""))
+}
+
+impl ExportOptions {
+    /// All of `settings`.
+    pub fn of(settings: &ExportSettings) -> ExportOptions {
+        ExportOptions {
+            read_only: Some(settings.read_only),
+            write_mode: Some(settings.write_mode),
+            clients: Some(settings.clients.clone()),
+            connections: Some(settings.connections),
+            requests: Some(settings.requests),
+            iops: Some(settings.iops),
+            bandwidth: Some(settings.bandwidth),
+        }
+    }
+
+    /// Adds an option as a user writes it: `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
+    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`; `none` instead of a number for no limit.
+    pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let takes = |option, takes| {
+            let value = value.unwrap_or_default().to_owned();
+            OptionError::Value { option, takes, value }
+        };
+        let number = |option| match value {
+            Some("none") => Ok(Some(0)),
+            _ => match value.and_then(|value| value.parse().ok()) {
+                Some(number @ 1..) => Ok(Some(number)),
+                _ => Err(takes(option, "a number or none")),
+            },
+        };
+        match name {
+            "read-only" => match value {
+                None | Some("yes") => self.read_only = Some(true),
+                Some("no") => self.read_only = Some(false),
+                _ => return Err(takes("read-only", "yes or no")),
+            },
+            "write-mode" => {
+                let mode = MODES.iter().find(|(name, _)| Some(*name) == value);
+                self.write_mode = Some(mode.ok_or_else(|| takes("write-mode", "back or through"))?.1);
+            }
+            "client" => match value {
+                Some("any") => self.clients = Some(Vec::new()),
+                Some(client) if !client.is_empty() => self.clients.get_or_insert_default().push(client.to_owned()),
+                _ => return Err(takes("client", "a name of a certificate, or any")),
+            },
+            "connections" => self.connections = number("connections")?,
+            "requests" => self.requests = number("requests")?,
+            "iops" => self.iops = number("iops")?,
+            "bandwidth" => {
+                let bytes = match value {
+                    Some("none") => Some(0),
+                    _ => value.and_then(bytes).filter(|&bytes| bytes > 0),
+                };
+                self.bandwidth =
+                    Some(bytes.ok_or_else(|| takes("bandwidth", "bytes per second such as 100M, or none"))?);
+            }
+            _ => return Err(OptionError::Unknown(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Changes `settings`.
+    pub fn apply(&self, settings: &mut ExportSettings) {
+        let ExportOptions { read_only, write_mode, clients, connections, requests, iops, bandwidth } = self;
+        settings.read_only = read_only.unwrap_or(settings.read_only);
+        settings.write_mode = write_mode.unwrap_or(settings.write_mode);
+        if let Some(clients) = clients {
+            settings.clients.clone_from(clients);
+        }
+        settings.connections = connections.unwrap_or(settings.connections);
+        settings.requests = requests.unwrap_or(settings.requests);
+        settings.iops = iops.unwrap_or(settings.iops);
+        settings.bandwidth = bandwidth.unwrap_or(settings.bandwidth);
+    }
+}
+
+/// Whole bytes, with K, M, G or T for powers of 1024 behind the number.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(list: &[&str]) -> Result<ExportOptions, OptionError> {
+        let mut options = ExportOptions::default();
+        list.iter().try_for_each(|text| options.add(text))?;
+        Ok(options)
+    }
+
+    #[test]
+    fn options_are_read_and_applied() {
+        let mut settings = ExportSettings::new("disk", "memory:1M".parse().unwrap());
+        let all = ["read-only", "write-mode=through", "client=a", "client=b.example", "iops=500", "bandwidth=3M"];
+        options(&all).unwrap().apply(&mut settings);
+        assert!(settings.read_only && settings.write_mode == WriteMode::Through);
+        assert_eq!((settings.clients.len(), settings.iops, settings.bandwidth), (2, 500, 3 << 20));
+        options(&["read-only=no", "client=any", "iops=none", "requests=7"]).unwrap().apply(&mut settings);
+        assert_eq!((settings.read_only, settings.clients.len(), settings.iops, settings.requests), (false, 0, 0, 7));
+        assert_eq!(settings.bandwidth, 3 << 20, "what is not said stays");
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let all = options(&["read-only", "write-mode=through", "client=a", "bandwidth=1K"]).unwrap();
+        let text = serde_json::to_string(&all).unwrap();
+        assert_eq!(text, r#"{"read_only":true,"write_mode":"through","clients":["a"],"bandwidth":1024}"#);
+        assert_eq!(serde_json::from_str::<ExportOptions>(&text).unwrap(), all);
+        assert!(serde_json::from_str::<ExportOptions>(r#"{"write_mode":"x"}"#).is_err());
+        assert!(serde_json::from_str::<ExportOptions>(r#"{"iosp":1}"#).is_err());
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (text, part) in [
+            ("fast", "no option"),
+            ("read-only=maybe", "yes or no"),
+            ("write-mode", "back or through"),
+            ("client=", "certificate"),
+            ("iops=0", "number or none"),
+            ("iops=-1", "number or none"),
+            ("bandwidth=20000000T", "bytes per second"),
+            ("bandwidth=3X", "bytes per second"),
+        ] {
+            let error = options(&[text]).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! TLS over a client's socket, and whom its certificate names.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{self, Timeout};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use x509_cert::Certificate;
+use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use x509_cert::der::oid::db::rfc4519::CN;
+use x509_cert::der::{Any, Decode, Tag, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use crate::settings::TlsSettings;
+use crate::stream;
+use crate::sync::lock;
+
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Encrypted bytes that are received at a time: a record and its header.
+const BUFFER: usize = 17 << 10;
+/// Bytes that are encrypted at a time, about.
+const BATCH: usize = 256 << 10;
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or has no PEM of the kind that it should have.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The certificate and the key do not go together, or cannot be used.
+    #[error("{certificate}: {source}")]
+    Certificate {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// Reads what `settings` name.
+pub(crate) fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
+    let TlsSettings { certificate, key, client_ca } = settings;
+    let chain = certificates(certificate)?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "private key", &error))?;
+    let provider = Arc::new(ring::default_provider());
+    let verifier = match client_ca {
+        None => Arc::new(NoClientAuth),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            let wrong = |error: String| TlsError::File { path: path.clone(), reason: error };
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| wrong(error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+            verifier.build().map_err(|error| wrong(error.to_string()))?
+        }
+    };
+    let unfit = |source| TlsError::Certificate { certificate: certificate.clone(), source };
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(unfit)?;
+    let mut config = config.with_client_cert_verifier(verifier).with_single_cert(chain, private).map_err(unfit)?;
+    // NBD's clients do not come back with tickets.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(list) if list.is_empty() => {
+            Err(TlsError::File { path: path.to_owned(), reason: "has no certificate in PEM form".into() })
+        }
+        read => read.map_err(|error| unusable(path, "certificate", &error)),
+    }
+}
+
+fn unusable(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> TlsError {
+    use rustls::pki_types::pem::Error;
+    let reason = match error {
+        Error::Io(error) => error.to_string(),
+        Error::NoItemsFound => format!("has no {what} in PEM form"),
+        other => other.to_string(),
+    };
+    TlsError::File { path: path.to_owned(), reason }
+}
+
+/// A socket's bytes, encrypted. One thread reads, one at a time writes; neither waits for the socket with the session's
+/// lock held.
+pub(crate) struct Secure {
+    session: Mutex<ServerConnection>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
+}
+
+/// Encrypted bytes that were received and not yet decrypted.
+struct Incoming {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// Encrypted bytes that are on their way.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    /// How many of them are sent.
+    sent: usize,
+    /// How many bytes they were before.
+    plain: usize,
+}
+
+fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl Secure {
+    /// Performs the handshake on `socket`, whose timeouts it changes.
+    pub(crate) fn accept(config: &Arc<ServerConfig>, socket: &OwnedFd) -> io::Result<Secure> {
+        let deadline = Instant::now() + HANDSHAKE;
+        let mut session = ServerConnection::new(config.clone()).map_err(broken)?;
+        session.set_buffer_limit(Some(BATCH));
+        let mut incoming = Incoming { buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
+        while session.is_handshaking() {
+            flush_by(&mut session, socket, deadline)?;
+            if !session.is_handshaking() {
+                break;
+            }
+            set_timeout(socket, Timeout::Recv, deadline)?;
+            if !incoming.receive(socket)? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Err(error) = incoming.decrypt(&mut session) {
+                // The client is told why; it may be gone.
+                let _ = flush_by(&mut session, socket, deadline);
+                return Err(error);
+            }
+        }
+        flush_by(&mut session, socket, deadline)?;
+        let session = Mutex::new(session);
+        Ok(Secure { session, incoming: Mutex::new(incoming), outgoing: Mutex::default() })
+    }
+
+    /// The names in the client's certificate: common names and alternative names. None without a certificate.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let session = lock(&self.session);
+        let certificate = session.peer_certificates().and_then(|chain| chain.first());
+        certificate.and_then(|der| Certificate::from_der(der).ok()).map_or_else(Vec::new, |found| names(&found))
+    }
+
+    /// As `Stream::read`.
+    pub(crate) fn read(&self, socket: &OwnedFd, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        loop {
+            let mut session = lock(&self.session);
+            let mut bytes = 0;
+            for slice in slices.iter_mut() {
+                let mut done = 0;
+                while done < slice.len() {
+                    match session.reader().read(&mut slice[done..]) {
+                        Ok(0) => return Ok(bytes + done),
+                        Ok(read) => done += read,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                bytes += done;
+                if done < slice.len() {
+                    break;
+                }
+            }
+            if bytes > 0 {
+                return Ok(bytes);
+            }
+            if incoming.start < incoming.end {
+                incoming.decrypt(&mut session)?;
+                continue;
+            }
+            drop(session);
+            if !incoming.receive(socket)? {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// As `Stream::write`, but whoever was told `WouldBlock` has to come again with the same bytes.
+    pub(crate) fn write(&self, socket: &OwnedFd, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
+        let mut outgoing = lock(&self.outgoing);
+        let Outgoing { bytes, sent, plain } = &mut *outgoing;
+        if bytes.is_empty() {
+            let mut session = lock(&self.session);
+            *plain = session.writer().write_vectored(slices)?;
+            while session.wants_write() {
+                session.write_tls(bytes)?;
+            }
+        }
+        while *sent < bytes.len() {
+            *sent += stream::send(socket, &[IoSlice::new(&bytes[*sent..])], wait)?;
+        }
+        bytes.clear();
+        *sent = 0;
+        Ok(*plain)
+    }
+
+    /// Tells the client that nothing more comes, if its socket takes that at once.
+    pub(crate) fn say_goodbye(&self, socket: &OwnedFd) {
+        lock(&self.session).send_close_notify();
+        let _ = self.write(socket, &[], false);
+    }
+}
+
+impl Incoming {
+    /// Receives more; says no at the end.
+    fn receive(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        let read = stream::receive(socket, &mut [IoSliceMut::new(&mut self.buffer)])?;
+        (self.start, self.end) = (0, read);
+        Ok(read > 0)
+    }
+
+    /// Has the session decrypt what it takes.
+    fn decrypt(&mut self, session: &mut ServerConnection) -> io::Result<()> {
+        let mut rest = &self.buffer[self.start..self.end];
+        session.read_tls(&mut rest)?;
+        self.start = self.end - rest.len();
+        session.process_new_packets().map_err(broken)?;
+        Ok(())
+    }
+}
+
+fn set_timeout(socket: &OwnedFd, which: Timeout, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(sockopt::set_socket_timeout(socket, which, Some(left.max(Duration::from_millis(1))))?)
+}
+
+/// Sends what the session has to say.
+fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut bytes)?;
+    }
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        set_timeout(socket, Timeout::Send, deadline)?;
+        let sent = stream::send(socket, &[IoSlice::new(rest)], true)?;
+        rest = &rest[sent..];
+    }
+    Ok(())
+}
+
+fn names(certificate: &Certificate) -> Vec<String> {
+    let subject = &certificate.tbs_certificate.subject;
+    let attributes = subject.0.iter().flat_map(|names| names.0.iter());
+    let mut names: Vec<String> =
+        attributes.filter(|attribute| attribute.oid == CN).filter_map(|attribute| text(&attribute.value)).collect();
+    if let Ok(Some((_, SubjectAltName(alternatives)))) = certificate.tbs_certificate.get::<SubjectAltName>() {
+        names.extend(alternatives.iter().filter_map(|name| match name {
+            GeneralName::DnsName(name)
+            | GeneralName::Rfc822Name(name)
+            | GeneralName::UniformResourceIdentifier(name) => Some(name.to_string()),
+            _ => None,
+        }));
+    }
+    names
+}
+
+/// The text of an attribute.
+fn text(value: &Any) -> Option<String> {
+    Some(match value.tag() {
+        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
+        _ => return None,
+    })
+}
+
+impl std::fmt::Debug for Secure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secure")
+    }
+}

@@ -1,0 +1,149 @@
+//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard's mechanisms do there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::run::{cargo, check, root};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Seconds after which the guest is given up.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The modules that a virtio disk needs, in the order of loading.
+const MODULES: &[&str] = &[
+    "drivers/virtio/virtio_ring.ko",
+    "drivers/virtio/virtio.ko",
+    "drivers/virtio/virtio_pci_legacy_dev.ko",
+    "drivers/virtio/virtio_pci_modern_dev.ko",
+    "drivers/virtio/virtio_pci.ko",
+    "drivers/block/virtio_blk.ko",
+];
+
+const INIT: &str = "#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
+for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module; done
+/bin/busybox swapon /dev/vda
+/guest
+/bin/busybox poweroff -f
+";
+
+pub(crate) fn guard_guest() -> anyhow::Result<()> {
+    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "mkswap"];
+    let missing = needed.iter().find(|tool| !is_installed(tool));
+    if !cfg!(target_arch = "x86_64") || missing.is_some() {
+        let reason = missing.map_or("the guest is an x86-64".into(), |tool| format!("{tool} is not installed"));
+        println!("skipped: guard-guest: {reason}");
+        return Ok(());
+    }
+    let start = Instant::now();
+    let folder = root().join("target/guest");
+    fs::create_dir_all(&folder)?;
+    let unpacked = debian(&folder).context("Debian's kernel")?;
+    build()?;
+    let (kernel, image) = (kernel(&unpacked)?, initramfs(&folder, &unpacked)?);
+    let swap = folder.join("swap");
+    let file = fs::File::create(&swap)?;
+    file.set_len(256 << 20)?;
+    check(Command::new("mkswap").arg("-q").arg(&swap))?;
+    let said = boot(&kernel, &image, &swap)?;
+    said.lines().filter(|line| line.starts_with("guest: ")).for_each(|line| println!("{line}"));
+    println!("{:.0} s", start.elapsed().as_secs_f64());
+    ensure!(said.lines().any(|line| line == "guest: passed"), "the guest did not pass; its console:\n{said}");
+    Ok(())
+}
+
+fn is_installed(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);
+    folders.map(|folder| folder.join(tool)).any(|path| path.is_file())
+}
+
+/// Fetches and unpacks kernel and busybox, unless they are there; installs nothing.
+fn debian(folder: &Path) -> anyhow::Result<PathBuf> {
+    let unpacked = folder.join("root");
+    if kernel(&unpacked).is_ok() {
+        return Ok(unpacked);
+    }
+    let output = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let package = text.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+    let package = package.context("apt-cache knows no linux-image-cloud-amd64: run `apt-get update`")?;
+    check(Command::new("apt-get").args(["download", "-qq", package, "busybox-static"]).current_dir(folder))?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            check(Command::new("dpkg").arg("-x").arg(&path).arg(&unpacked))?;
+        }
+    }
+    Ok(unpacked)
+}
+
+fn kernel(unpacked: &Path) -> anyhow::Result<PathBuf> {
+    let boot = unpacked.join("boot");
+    let entries = fs::read_dir(&boot).with_context(|| boot.display().to_string())?;
+    let is_kernel = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
+    entries.flatten().map(|entry| entry.path()).find(is_kernel).context("no kernel was unpacked")
+}
+
+/// The driver of the cases, without any library that the guest would need.
+fn build() -> anyhow::Result<()> {
+    let mut build = cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-guard", "--example", "guest"]);
+    // With a target named, the flag does not reach build scripts and macros.
+    check(build.args(["--target", TARGET]).env("RUSTFLAGS", "-C target-feature=+crt-static"))
+}
+
+fn initramfs(folder: &Path, unpacked: &Path) -> anyhow::Result<PathBuf> {
+    let tree = folder.join("initramfs");
+    for name in ["bin", "dev", "modules", "proc", "run", "sys"] {
+        fs::create_dir_all(tree.join(name))?;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let busybox = unpacked.join("bin/busybox");
+    fs::copy(&busybox, tree.join("bin/busybox"))?;
+    fs::copy(target.join(TARGET).join("release/examples/guest"), tree.join("guest"))?;
+    let versions = unpacked.join("lib/modules");
+    let version = fs::read_dir(&versions)?.flatten().next().context("no modules were unpacked")?.path();
+    let mut order = String::new();
+    for module in MODULES {
+        let name = Path::new(module).file_name().context("a module has a name")?;
+        fs::copy(version.join("kernel").join(module), tree.join("modules").join(name)).context(*module)?;
+        order.push_str(&format!("{}\n", name.to_string_lossy()));
+    }
+    fs::write(tree.join("modules/order"), order)?;
+    fs::write(tree.join("init"), INIT)?;
+    fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
+    let image = folder.join("initramfs.cpio");
+    let shell = r#"find . | "$0" cpio -o -H newc >"$1""#;
+    check(Command::new("sh").args(["-c", shell]).args([&busybox, &image]).current_dir(&tree).stderr(Stdio::null()))?;
+    Ok(image)
+}
+
+/// Runs the guest to its end and returns what its console said.
+fn boot(kernel: &Path, image: &Path, swap: &Path) -> anyhow::Result<String> {
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "220", "-smp", "1", "-nographic", "-no-reboot", "-net", "none"]);
+    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
+    qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
+    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", swap.display()));
+    let console = image.with_file_name("console");
+    let mut guest = qemu.stdin(Stdio::null()).stdout(fs::File::create(&console)?).spawn().context("qemu")?;
+    let start = Instant::now();
+    while guest.try_wait()?.is_none() {
+        if start.elapsed() > PATIENCE {
+            guest.kill().and_then(|()| guest.wait())?;
+            let said = fs::read_to_string(&console).unwrap_or_default();
+            bail!("the guest did not end in {} s; its console:\n{said}", PATIENCE.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let said = fs::read(&console)?;
+    Ok(String::from_utf8_lossy(&said).replace('\r', ""))
+}
