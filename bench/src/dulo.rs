@@ -40,7 +40,7 @@ const POLICIES: [&str; 8] = [
     "dulo:base=clock-pro:position=8.7ms:transfer=0.24ms",
 ];
 /// The workloads of tables 3 and 4 and their memory.
-const MEMORY: [(&str, &str); 4] = [("tpc-h", "128M"), ("glimpse", "640M"), ("multi1", "160M"), ("multi2", "640M")];
+const MEMORY: [(&str, &str); 4] = [("tpc-h", "128M"), ("glimpse", "640M"), ("multi1", "160M"), ("multi2", "320M")];
 const BANKS_MIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const SECTIONS_MIB: [u32; 6] = [16, 32, 48, 64, 96, 112];
 /// The paper speaks of the blocks in sequences longer than this.
