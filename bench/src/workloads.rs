@@ -28,7 +28,7 @@ const BLOCK_BYTES: u32 = 4096;
 const MIB: u64 = 1 << 20;
 /// What a program asks for at a time when it reads a whole file.
 const READ_BYTES: u32 = 32 << 10;
-/// Where the first file lies: the disk is a tenth full (4.2.3), and files are in its middle.
+/// Where the first file lies.
 const FIRST: u64 = 2 << 30;
 const SEED: u64 = 1;
 

@@ -27,9 +27,10 @@ enum Figure {
 use Figure::{FullStroke, PerSecond, Percentile, Random, Rewrite, Sequential};
 use Kind::{Read, Write};
 
-/// Profile, figure, what its maker or a paper published or is estimated here, and by how much the model may differ. A random request of a disk
-/// has the published seek and latency, the overhead of its profile and the transfer. Sequential reads of a disk whose
-/// maker says the rate of a track have that, without the switch from track to track: rate * t / (t + switch).
+/// Profile, figure, what its maker or a paper published or is estimated here, and by how much the model may differ. A
+/// random request of a disk has the published seek and latency, the overhead of its profile and the transfer. Sequential
+/// reads of a disk whose maker says the rate of a track have that, without the switch from track to track: rate * t /
+/// (t + switch).
 const CASES: &[(&str, Figure, f64, f64)] = &[
     // Average seek 6.5 ms, latency 3.0 ms.
     ("ultrastar-18zx", Random(Read), 6.5 + 3.0 + 0.25 + 0.12, 0.013),
