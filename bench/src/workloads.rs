@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fastrand::Rng;
 use nigh_trace::layout::{FileSize, Layout, Order, Placement, read_files, write_extents};
 use nigh_trace::write::{WriteOptions, Writer};
@@ -63,11 +63,14 @@ const WORKLOADS: [(&str, Make); 7] = [
     ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)])),
 ];
 
-/// Makes all workloads; those whose recorded programs are missing are skipped by name.
+/// Makes the workloads named, or all; those whose recorded programs are missing are skipped by name.
 pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let traces = root.join("../shared/traces/pc");
     let folder = measure::folder()?.with_file_name("workloads");
+    if let Some(unknown) = only.iter().find(|wanted| WORKLOADS.iter().all(|(name, _)| name != wanted)) {
+        bail!("no workload is called {unknown}: there are {}", WORKLOADS.map(|(name, _)| name).join(", "));
+    }
     let mut made = Vec::new();
     for (name, make) in WORKLOADS {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
