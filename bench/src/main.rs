@@ -1,14 +1,18 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
+mod dulo;
 mod growth;
 mod guard;
+mod live;
 mod lru_sp;
 mod measure;
 mod memory;
 mod nbd;
+mod peers;
 mod replay;
 mod rival;
 mod timed;
+mod workloads;
 
 use clap::{Parser, Subcommand};
 
@@ -45,6 +49,18 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "clock,lirs,dulo")]
         policy: Vec<String>,
     },
+    /// Make the workloads of DULO's simulation, and print what they are like
+    Workloads,
+    /// DULO's figures 3 and 4 and tables 3 and 4: simulated time on workloads like the paper's
+    Dulo {
+        /// What is varied
+        study: dulo::Study,
+        /// Workloads (all of them)
+        #[arg(long, value_delimiter = ',')]
+        workload: Vec<String>,
+    },
+    /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
+    Live,
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Pairs of runs
@@ -70,6 +86,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
         Bench::Timed { policy } => timed::run(&policy),
+        Bench::Workloads => workloads::run(),
+        Bench::Dulo { study, workload } => dulo::run(study, &workload),
+        Bench::Live => live::run(),
         Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),

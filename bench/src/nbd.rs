@@ -1,7 +1,6 @@
 //! `nigh serve` against nbdkit and qemu-nbd: hits, and hits beside another client's misses.
 
 mod load;
-mod peers;
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use self::load::{Connection, Order, Reads, all_cached, stamped, write_stamped};
-use self::peers::{CLIENTS, Peer, SERVERS};
 use crate::measure::{load as machine_load, median, nigh};
+use crate::peers::{CLIENTS, Peer, SERVERS};
 
 /// What is read again and again; every server has all of it in memory.
 const HOT: u64 = 128 << 20;

@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("nigh-backend", &["nigh-device", "nigh-engine"]),
-    ("nigh-bench", &["nigh-control", "nigh-nbd", "nigh-policy"]),
+    ("nigh-bench", &["nigh-control", "nigh-nbd", "nigh-policy", "nigh-trace"]),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &[]),
     ("nigh-guard", &[]),

@@ -1,4 +1,4 @@
-//! Models beside the published figures of their devices.
+//! Models beside the published figures of their devices, and beside the estimates that their profiles are made for.
 
 use nigh_device::{Device, Kind, Model, Profile, Request, SECTOR_BYTES};
 use rand::{RngExt, SeedableRng};
@@ -27,9 +27,10 @@ enum Figure {
 use Figure::{FullStroke, PerSecond, Percentile, Random, Rewrite, Sequential};
 use Kind::{Read, Write};
 
-/// Profile, figure, what its maker or a paper published, and by how much the model may differ. A random request of a disk
-/// has the published seek and latency, the overhead of its profile and the transfer. Sequential reads of a disk whose
-/// maker says the rate of a track have that, without the switch from track to track: rate * t / (t + switch).
+/// Profile, figure, what its maker or a paper published or is estimated here, and by how much the model may differ. A
+/// random request of a disk has the published seek and latency, the overhead of its profile and the transfer. Sequential
+/// reads of a disk whose maker says the rate of a track have that, without the switch from track to track: rate * t /
+/// (t + switch).
 const CASES: &[(&str, Figure, f64, f64)] = &[
     // Average seek 6.5 ms, latency 3.0 ms.
     ("ultrastar-18zx", Random(Read), 6.5 + 3.0 + 0.25 + 0.12, 0.013),
@@ -52,7 +53,7 @@ const CASES: &[(&str, Figure, f64, f64)] = &[
     ("wd400bb", Random(Write), 10.9 + 4.17 + 0.3 + 0.12, 0.013),
     ("wd400bb", FullStroke(Read), 21.0, 0.009),
     ("wd400bb", Rewrite, 2.0 * 4.167, 0.001),
-    // Western Digital's OEM specification of the HC310: 7.4 and 8.2 ms, latency 4.16 ms; data sheet: 255 MB/s.
+    // Western Digital's OEM specification of the HC310: 7.4 and 8.2 ms, latency 4.16 ms. 255 MB/s: the profile's estimate.
     ("hdd-7200", Random(Read), 7.4 + 4.16 + 0.1 + 0.02, 0.02),
     ("hdd-7200", Random(Write), 8.2 + 4.16 + 0.1 + 0.02, 0.02),
     ("hdd-7200", Sequential(Read), 255.0, 0.01),
@@ -70,10 +71,10 @@ const CASES: &[(&str, Figure, f64, f64)] = &[
     ("ssd-nvme", PerSecond(Write, 256), 38_000.0, 0.05),
     ("ssd-nvme", Sequential(Read), 3200.0, 0.05),
     ("ssd-nvme", Sequential(Write), 1050.0, 0.05),
-    // Amazon EBS user guide, gp3: 3000 a second, 125 MiB/s.
+    // The profile's estimates: 3000 a second, 125 MiB/s.
     ("net-volume", PerSecond(Read, 64), 3000.0, 0.01),
     ("net-volume", Sequential(Read), 131.072, 0.01),
-    // Amazon S3's design patterns: 100 to 200 ms, 85 to 90 MB/s a request.
+    // The profile's estimates: 100 to 200 ms, 85 to 90 MB/s a request.
     ("object-store", Percentile(50), 100.0, 0.02),
     ("object-store", Percentile(99), 200.0, 0.03),
 ];
@@ -183,18 +184,18 @@ fn measured(profile: &Profile, figure: Figure) -> f64 {
 #[test]
 fn models_have_the_figures_of_their_devices() {
     let mut wrong = String::new();
-    for &(name, figure, published, tolerance) in CASES {
+    for &(name, figure, expected, tolerance) in CASES {
         let profile = Profile::named(name).expect(name);
         let measured = measured(&profile, figure);
-        let off = measured / published - 1.0;
+        let off = measured / expected - 1.0;
         println!(
-            "{name:<16} {:<22} published {published:>10.3} model {measured:>10.3} {:>+6.2} %",
+            "{name:<16} {:<22} expected {expected:>10.3} model {measured:>10.3} {:>+6.2} %",
             format!("{figure:?}"),
             off * 100.0
         );
         if off.abs() > tolerance {
             wrong += &format!(
-                "\n{name} {figure:?}: {measured:.4} and not {published:.4}: {:.2} % off, more than {:.1} %",
+                "\n{name} {figure:?}: {measured:.4} and not {expected:.4}: {:.2} % off, more than {:.1} %",
                 off * 100.0,
                 tolerance * 100.0
             );

@@ -38,14 +38,18 @@ impl Engine {
         }
     }
 
+    /// Whether requests of `export` are in progress.
+    pub(crate) fn has_requests(&self, export: Export) -> bool {
+        self.requests.iter().flatten().any(|active| active.request.export == export)
+    }
+
     /// Does what can be done next for the exports that are being closed.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
         for at in 0..self.volumes.len() {
             let Some(volume) = &self.volumes[at] else { continue };
             let Some(closing) = volume.closing else { continue };
             let export = Export(at as u16);
-            let busy = self.requests.iter().flatten().any(|active| active.request.export == export);
-            if busy || !volume.is_idle() || (!closing.discard && !volume.dirty.is_empty()) {
+            if self.has_requests(export) || !volume.is_idle() || (!closing.discard && !volume.dirty.is_empty()) {
                 continue;
             }
             if volume.unsynced && !closing.discard {

@@ -297,10 +297,14 @@ impl Engine {
         loop {
             let volume = self.volume(export);
             let Some((_, since)) = volume.dirty.oldest() else { return };
-            if volume.writes >= depth || now < volume.retry_at || volume.closing.is_some_and(|closing| closing.discard)
-            {
+            if volume.writes >= depth || now < volume.retry_at {
                 return;
             }
+            // What is to be discarded is written only where a request in progress may wait for it.
+            if volume.closing.is_some_and(|closing| closing.discard) && !self.has_requests(export) {
+                return;
+            }
+            let volume = self.volume(export);
             let sweep = general
                 || !volume.flushes.is_empty()
                 || volume.closing.is_some()

@@ -235,8 +235,8 @@ impl Session {
             Command::BlockStatus { .. } => {
                 let disk = &self.link.disk;
                 let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
-                let data = Data::Bytes(bytes);
-                self.reply(Reply { data, ends: true, ..Reply::default() });
+                let length = bytes.len();
+                self.reply(Reply { data: Data::Bytes(bytes), bytes: length, ends: true, ..Reply::default() });
             }
         }
         Ok(())

@@ -81,7 +81,7 @@ impl Disk {
             requests_max: AtomicUsize::new(requests_max(&settings)),
             throttle: Throttle::new(settings.iops, settings.bandwidth),
             writable: !settings.read_only,
-            leaving: AtomicBool::new(false),
+            leaving: AtomicBool::new(true),
             changing: Mutex::default(),
             settings: Mutex::new(settings),
             geometry: RwLock::new(Some(geometry)),

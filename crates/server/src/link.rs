@@ -267,7 +267,7 @@ impl Link {
                         state.queue = batch;
                     }
                 }
-                Err(_) if goes_on => {
+                Err(_) if goes_on && !state.broken => {
                     batch.append(&mut state.queue);
                     state.queue = batch;
                     state.sent = sent;

@@ -28,7 +28,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Encrypted bytes that are received at a time: a record and its header.
 const BUFFER: usize = 17 << 10;
 /// Bytes that are encrypted at a time, about.
-const BATCH: usize = 256 << 10;
+const BATCH: usize = 32 << 10;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +139,8 @@ impl Secure {
                 break;
             }
             set_timeout(socket, Timeout::Recv, deadline)?;
-            if !incoming.receive(socket)? {
+            // rustls may have left some of what came.
+            if incoming.start == incoming.end && !incoming.receive(socket)? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Err(error) = incoming.decrypt(&mut session) {

@@ -12,21 +12,21 @@ use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 
 /// The processor of the servers.
-pub(super) const SERVERS: usize = 0;
+pub(crate) const SERVERS: usize = 0;
 /// The processor of the clients.
-pub(super) const CLIENTS: usize = 1;
+pub(crate) const CLIENTS: usize = 1;
 
 /// A running server, killed when dropped.
-pub(super) struct Peer {
+pub(crate) struct Peer {
     process: Child,
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
     clock: ClockId,
 }
 
 impl Peer {
     /// Starts `command` on the servers' processor, waits until it listens on `socket`, and leaves the calling thread on
     /// the clients' processor.
-    pub(super) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
+    pub(crate) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
         let shown = format!("{command:?}").replace('"', "");
         // A child begins where its parent runs, with all the threads that it will have.
         pin(SERVERS)?;
@@ -49,7 +49,7 @@ impl Peer {
     }
 
     /// User and system time of all its threads so far.
-    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         Ok(self.clock.now()?.into())
     }
 }

@@ -1,0 +1,302 @@
+//! The five workloads of DULO's simulation (FAST 2005, 4.1.1, table 2), of recorded programs and seeded ones, with their
+//! files on one disk.
+//!
+//! The authors' traces are not public. What stands in their places, and why:
+//!
+//! * cscope and gcc are recorded programs (`pc/` of the shared traces), over several copies of the tree that they were
+//!   recorded on and several times, so that they need as much memory as those of the paper.
+//! * glimpse is a program after 4.2.3: queries of 50 keywords, each reads the index, 12 MB, and all files of the
+//!   partitions that match, of 256; a few files of each partition lie elsewhere. Its files are those of a recorded search.
+//! * viewperf reads 289 files from first to last, several times: 99 % of its references are sequential.
+//! * tpc-h is a program of queries: each probes a few tables of 49 at random, block by block, as a join does by an index.
+//!
+//! Files lie in the order of their paths, as after unpacking.
+
+use std::collections::HashMap;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use fastrand::Rng;
+use nigh_trace::layout::{FileSize, Layout, Order, Placement, read_files, write_extents};
+use nigh_trace::write::{WriteOptions, Writer};
+use nigh_trace::{Op, ReadOptions, Request, Requests};
+
+use crate::measure;
+
+const BLOCK_BYTES: u32 = 4096;
+const MIB: u64 = 1 << 20;
+/// What a program asks for at a time when it reads a whole file.
+const READ_BYTES: u32 = 32 << 10;
+/// Where the first file lies.
+const FIRST: u64 = 2 << 30;
+const SEED: u64 = 1;
+
+/// A workload on disk: programs that run at the same time.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// A trace for each program.
+    pub(crate) programs: Vec<PathBuf>,
+    /// Where the files lie.
+    pub(crate) extents: PathBuf,
+    pub(crate) character: Character,
+}
+
+/// A row of table 2.
+pub(crate) struct Character {
+    pub(crate) references: u64,
+    pub(crate) bytes: u64,
+    pub(crate) files: usize,
+    /// Share of the references to the block of a file behind the one that the same program referred to before.
+    pub(crate) sequential: f64,
+}
+
+type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
+
+const WORKLOADS: [(&str, Make); 7] = [
+    ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
+    ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)])),
+    ("cscope", |disk, traces| Ok(vec![cscope(disk, traces)?])),
+    ("glimpse", |disk, traces| Ok(vec![glimpse(disk, traces)?])),
+    ("sqlite", |disk, traces| Ok(vec![recorded(disk, traces, "sqlite", 3, 2)?])),
+    ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 495 * MIB)])),
+    ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)])),
+];
+
+/// Makes the workloads named, or all; those whose recorded programs are missing are skipped by name.
+pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let traces = root.join("../shared/traces/pc");
+    let folder = measure::folder()?.with_file_name("workloads");
+    if let Some(unknown) = only.iter().find(|wanted| WORKLOADS.iter().all(|(name, _)| name != wanted)) {
+        bail!("no workload is called {unknown}: there are {}", WORKLOADS.map(|(name, _)| name).join(", "));
+    }
+    let mut made = Vec::new();
+    for (name, make) in WORKLOADS {
+        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        if !traces.is_dir() && !["viewperf", "tpc-h"].contains(&name) {
+            println!("skipped: {name}: no {}", traces.display());
+            continue;
+        }
+        let mut disk = Disk::default();
+        let programs = make(&mut disk, &traces)?;
+        made.push(write(name, &folder.join(name), &disk, &programs)?);
+    }
+    Ok(made)
+}
+
+/// Prints table 2.
+pub(crate) fn run() -> anyhow::Result<()> {
+    println!("{:10}{:>12}{:>8}{:>8}{:>12}  programs", "workload", "references", "MB", "files", "sequential");
+    for workload in make(&[])? {
+        let Character { references, bytes, files, sequential } = workload.character;
+        let names: Vec<_> = workload.programs.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+        print!("{:10}{references:>12}{:>8}{files:>8}{:>11.0}%", workload.name, bytes / MIB, 100.0 * sequential);
+        println!("  {}", names.join(" "));
+    }
+    Ok(())
+}
+
+/// The files of a workload, numbered from 0.
+#[derive(Default)]
+struct Disk {
+    files: Vec<FileSize>,
+}
+
+impl Disk {
+    fn add(&mut self, path: String, bytes: u64) -> u32 {
+        let file = self.files.len() as u32;
+        self.files.push(FileSize { file, bytes, path });
+        file
+    }
+}
+
+struct Program {
+    name: &'static str,
+    requests: Vec<Request>,
+}
+
+/// A recorded program's reads: of `copies` trees one after the other, and that `rounds` times.
+fn recorded(disk: &mut Disk, traces: &Path, name: &'static str, copies: u32, rounds: u32) -> anyhow::Result<Program> {
+    let mut trace = nigh_trace::open(&traces.join(format!("{name}.csv.gz")), &ReadOptions::default())?.requests;
+    let mut once = all(&mut *trace)?;
+    once.retain(|request| request.op == Op::Read && request.length > 0);
+    let listed = read_files(&traces.join(format!("{name}.files.csv.gz")))?;
+    let mut ends: HashMap<u32, u64> = listed.iter().map(|file| (file.file, file.bytes)).collect();
+    for request in &once {
+        let end = ends.entry(request.volume).or_default();
+        *end = (*end).max(request.offset + u64::from(request.length));
+    }
+    let mut round = Vec::new();
+    for copy in 0..copies {
+        let mut places = HashMap::new();
+        for file in &listed {
+            let path = format!("{name}/{copy}{}", file.path);
+            places.insert(file.file, disk.add(path, ends[&file.file]));
+        }
+        for request in &once {
+            let volume = *places.get(&request.volume).context("a file that is not listed")?;
+            round.push(Request { volume, ..*request });
+        }
+    }
+    Ok(Program { name, requests: round.repeat(rounds as usize) })
+}
+
+fn cscope(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
+    recorded(disk, traces, "cscope_build", 3, 3)
+}
+
+fn gcc(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
+    recorded(disk, traces, "gcc_build", 8, 3)
+}
+
+fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
+    const FILES: u64 = 289;
+    let mut random = Rng::with_seed(SEED);
+    let mut requests = Vec::new();
+    for number in 0..FILES {
+        let size = random.u64(bytes / FILES / 4..bytes / FILES * 7 / 4);
+        let file = disk.add(format!("viewperf/{number:03}"), size);
+        read_file(&mut requests, file, size);
+    }
+    Program { name: "viewperf", requests: requests.repeat(3) }
+}
+
+fn tpc_h(disk: &mut Disk) -> Program {
+    const TABLES: u64 = 49;
+    const QUERIES: usize = 80;
+    const JOINED: usize = 4;
+    const PROBES: usize = 40_000;
+    let bytes = 300 * MIB / TABLES / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
+    let tables: Vec<u32> = (0..TABLES).map(|number| disk.add(format!("tpc-h/{number:02}"), bytes)).collect();
+    let mut random = Rng::with_seed(SEED);
+    let mut requests = Vec::with_capacity(QUERIES * PROBES);
+    for _ in 0..QUERIES {
+        let joined: Vec<u32> = (0..JOINED).map(|_| tables[random.usize(..tables.len())]).collect();
+        for _ in 0..PROBES {
+            let volume = joined[random.usize(..JOINED)];
+            let offset = random.u64(..bytes / u64::from(BLOCK_BYTES)) * u64::from(BLOCK_BYTES);
+            requests.push(Request { volume, offset, length: BLOCK_BYTES, ..Request::default() });
+        }
+    }
+    Program { name: "tpc-h", requests }
+}
+
+fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
+    const COPIES: usize = 13;
+    const PARTITIONS: usize = 256;
+    const INDEX: u64 = 12 * MIB;
+    const KEYWORDS: usize = 50;
+    const QUERIES: usize = 270;
+    const MATCHES_MOST: usize = 24;
+    /// One file in so many lies apart from its partition.
+    const APART: usize = 20;
+
+    let mut random = Rng::with_seed(SEED);
+    let mut listed = read_files(&traces.join("grep_loop.files.csv.gz"))?;
+    listed.retain(|file| file.bytes > 0);
+    listed.sort_by(|one, other| one.path.cmp(&other.path));
+    let index = disk.add("glimpse/index".to_owned(), INDEX);
+    let mut files: Vec<(u32, u64)> = Vec::new();
+    for copy in 0..COPIES {
+        files.extend(
+            listed.iter().map(|file| (disk.add(format!("glimpse/{copy}{}", file.path), file.bytes), file.bytes)),
+        );
+    }
+    // Which files belong together is decided in the order of the disk, but for those that change places.
+    let mut apart: Vec<usize> = (0..files.len()).filter(|_| random.usize(0..APART) == 0).collect();
+    random.shuffle(&mut apart);
+    for pair in apart.chunks_exact(2) {
+        files.swap(pair[0], pair[1]);
+    }
+    let partitions: Vec<&[(u32, u64)]> = files.chunks(files.len().div_ceil(PARTITIONS)).collect();
+    let keywords: Vec<Vec<usize>> = (0..KEYWORDS)
+        .map(|_| {
+            let matches = random.usize(1..=MATCHES_MOST);
+            let mut found: Vec<usize> = (0..matches).map(|_| random.usize(0..partitions.len())).collect();
+            found.sort_unstable();
+            found.dedup();
+            found
+        })
+        .collect();
+    let mut requests = Vec::new();
+    for _ in 0..QUERIES {
+        read_file(&mut requests, index, INDEX);
+        for &partition in &keywords[random.usize(0..KEYWORDS)] {
+            for &(file, bytes) in partitions[partition] {
+                read_file(&mut requests, file, bytes);
+            }
+        }
+    }
+    Ok(Program { name: "glimpse", requests })
+}
+
+/// Reads a file from its first byte to its last.
+fn read_file(requests: &mut Vec<Request>, file: u32, bytes: u64) {
+    for offset in (0..bytes).step_by(READ_BYTES as usize) {
+        let length = u64::from(READ_BYTES).min(bytes - offset) as u32;
+        requests.push(Request { volume: file, offset, length, ..Request::default() });
+    }
+}
+
+fn all(requests: &mut (dyn Requests + Send)) -> anyhow::Result<Vec<Request>> {
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        requests.next_batch(&mut batch)?;
+        if batch.is_empty() {
+            return Ok(all);
+        }
+        all.append(&mut batch);
+    }
+}
+
+fn write(name: &'static str, folder: &Path, disk: &Disk, programs: &[Program]) -> anyhow::Result<Workload> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let placement =
+        Placement { order: Order::Name, base: FIRST, block_bytes: BLOCK_BYTES, fragmentation: 0.0, seed: SEED };
+    let layout = placement.place(&disk.files)?;
+    let mut written = Vec::new();
+    let mut character = Character { references: 0, bytes: 0, files: 0, sequential: 0.0 };
+    let (mut used, mut blocks, mut sequential) = (vec![false; disk.files.len()], 0, 0);
+    for program in programs {
+        let path = folder.join(format!("{}.csv", program.name));
+        let placed = place(&layout, &program.requests)?;
+        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: BLOCK_BYTES })?;
+        writer.push(&placed)?;
+        writer.finish()?;
+        written.push(path);
+        program.requests.iter().for_each(|request| used[request.volume as usize] = true);
+        let mut last = None;
+        for (file, block) in program.requests.iter().flat_map(blocks_of) {
+            sequential += u64::from(block > 0 && last == Some((file, block - 1)));
+            blocks += 1;
+            last = Some((file, block));
+        }
+    }
+    character.references = blocks;
+    character.sequential = sequential as f64 / blocks as f64;
+    character.files = used.iter().filter(|used| **used).count();
+    let sizes = disk.files.iter().zip(&used).filter(|(_, used)| **used);
+    character.bytes = sizes.map(|(file, _)| file.bytes).sum();
+    let extents = folder.join("extents.csv");
+    let file = std::fs::File::create(&extents).with_context(|| extents.display().to_string())?;
+    write_extents(&layout, BufWriter::new(file))?;
+    Ok(Workload { name, programs: written, extents, character })
+}
+
+fn place(layout: &Layout, requests: &[Request]) -> anyhow::Result<Vec<Request>> {
+    let mut placed = Vec::new();
+    for request in requests {
+        layout.place(request, &mut placed)?;
+    }
+    Ok(placed)
+}
+
+fn blocks_of(request: &Request) -> impl Iterator<Item = (u32, u64)> {
+    let block = u64::from(BLOCK_BYTES);
+    let blocks = request.offset / block..=(request.offset + u64::from(request.length) - 1) / block;
+    let file = request.volume;
+    blocks.map(move |block| (file, block))
+}
