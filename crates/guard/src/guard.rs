@@ -174,7 +174,7 @@ impl Guard {
         self.counts.faults += before.map_or(0, |(_, before)| total.saturating_sub(before));
         // With so few faults altogether nobody thrashes, and no group has to be looked at.
         if is_calm && self.watched.values().all(Watched::is_idle) {
-            self.sampler.forget();
+            self.sampler.pause();
             self.quiet += 1;
             let sleeps = self.quiet >= QUIET_TICKS;
             if sleeps {
@@ -262,6 +262,7 @@ impl Guard {
     fn walk(&mut self, now: Duration) -> Result<(), GuardError> {
         self.walked_at = Some(now);
         self.scopes = self.tree.scopes(self.memory_total);
+        self.sampler.forget_others(&self.scopes);
         for scope in &self.scopes {
             let profile = &self.settings.profile;
             self.watched.entry(scope.group.clone()).or_insert_with(|| Watched::new(profile.clone()));
