@@ -4,3 +4,4 @@ mod common;
 mod detection;
 mod mechanisms;
 mod safety;
+mod turns;
