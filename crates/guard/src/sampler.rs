@@ -99,8 +99,8 @@ impl Sampler {
                     if faults > 0 || measured(group) {
                         for (pid, _) in &reading.processes {
                             let memory = procfs.memory(*pid);
-                            resident += memory.resident;
-                            swapped += memory.swapped;
+                            resident = u64::saturating_add(resident, memory.resident);
+                            swapped = u64::saturating_add(swapped, memory.swapped);
                         }
                         // Shared pages are counted once for each process: together they are not more than the group is charged.
                         resident = resident.min(tree.held(group).unwrap_or(u64::MAX));
@@ -161,8 +161,8 @@ impl Sampler {
             let born_after_ticks = ((uptime_s - span_s) * self.ticks_per_second as f64) as u64;
             for (pid, counters) in &processes {
                 let before = before.of(*pid, *counters, born_after_ticks);
-                faults += counters.major_faults.saturating_sub(before.major_faults);
-                user_ticks += counters.user_ticks.saturating_sub(before.user_ticks);
+                faults = u64::saturating_add(faults, counters.major_faults.saturating_sub(before.major_faults));
+                user_ticks = u64::saturating_add(user_ticks, counters.user_ticks.saturating_sub(before.user_ticks));
             }
         }
         let watched_ticks = match before {

@@ -65,12 +65,14 @@ pub(crate) struct Machine {
     pub(crate) processes: BTreeMap<u32, Process>,
     seconds: u64,
     faults: u64,
+    /// Major faults read from files, of all: the others are from swap.
+    pub(crate) file_faults: u64,
 }
 
 impl Machine {
     pub(crate) fn new(version: Version) -> Machine {
         let folder = tempfile::tempdir().unwrap();
-        let machine = Machine { folder, version, processes: BTreeMap::new(), seconds: 1000, faults: 0 };
+        let machine = Machine { folder, version, processes: BTreeMap::new(), seconds: 1000, faults: 0, file_faults: 0 };
         fs::create_dir_all(machine.proc().join("pressure")).unwrap();
         fs::create_dir_all(machine.memory("")).unwrap();
         match version {
@@ -177,7 +179,9 @@ impl Machine {
         let proc = self.proc();
         let total = self.seconds * 100;
         replace(proc.join("stat"), format!("cpu  {} 0 0 {} 0 0 0 0 0 0\ncpu0 0 0 0 0\n", total / 5, total - total / 5));
-        replace(proc.join("vmstat"), format!("pgfault 5\npgmajfault {}\n", self.faults));
+        let (faults, from_swap) = (self.faults, self.faults - self.file_faults);
+        let vmstat = format!("pgfault 5\nworkingset_refault_anon {from_swap}\npgmajfault {faults}\n");
+        replace(proc.join("vmstat"), vmstat);
         replace(proc.join("uptime"), format!("{}.00 1.00\n", self.seconds));
         replace(proc.join("meminfo"), format!("MemTotal: {} kB\n", 8 << 20));
     }

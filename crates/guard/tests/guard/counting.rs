@@ -1,4 +1,4 @@
-//! Many groups: those at rest take turns to be read.
+//! Which faults count, and when they are seen: of many groups, those at rest take turns to be read.
 
 use std::fs;
 
@@ -38,8 +38,8 @@ fn whoever_begins_to_fault_among_many_is_seen_within_a_turn() {
     let mut guard = machine.guard(settings());
     let mut latest = 0;
     // Two at a time, wherever the turns happen to be.
-    for (start, pair) in [(15, [100, 799]), (16, [101, 450]), (19, [333, 102]), (23, [500, 501])] {
-        while machine.now().as_secs() % 60 != start {
+    for (rest, pair) in [(21, [100, 799]), (1, [101, 450]), (3, [333, 102]), (4, [500, 501])] {
+        for _ in 0..rest {
             machine.tick(&mut guard, &[(10, 100)]).unwrap();
         }
         assert_eq!(faulting(&machine, &guard), [""; 0]);
@@ -99,4 +99,37 @@ fn groups_at_rest_are_not_all_read_at_every_tick() {
     let a_tick = (reads().unwrap() - before) / ticks;
     // All of them would be 4,000: two files each, to their end. The walk every five ticks reads two more of each.
     assert!(a_tick < 1500, "{a_tick} reads a tick");
+}
+
+#[test]
+fn on_the_whole_machine_only_faults_from_swap_count_in_a_limit_all() {
+    for (is_from_swap, is_limited, expected) in
+        [(false, false, None), (true, false, Some("a/vx")), (false, true, Some("a/vx")), (true, true, Some("a/vx"))]
+    {
+        let mut machine = Machine::new(Version::V2);
+        machine.group("a", is_limited.then_some(256 * MIB));
+        machine.process(10, "a/gz", 149, 61);
+        machine.process(11, "a/vx", 96, 20);
+        let mut guard = machine.guard(settings());
+        for _ in 0..5 {
+            machine.file_faults += if is_from_swap { 0 } else { 333 + 340 };
+            machine.thrash(&mut guard, 1);
+        }
+        assert_eq!(machine.protected(&guard).as_deref(), expected, "{is_from_swap} {is_limited}");
+        assert_eq!(guard.status(machine.now()).counts.load_controls, 0);
+    }
+}
+
+#[test]
+fn where_the_kernel_does_not_tell_what_came_from_swap_all_faults_count() {
+    let mut machine = Machine::new(Version::V2);
+    machine.process(10, "gz", 149, 61);
+    machine.process(11, "vx", 96, 20);
+    let mut guard = machine.guard(settings());
+    for second in 0..5 {
+        machine.second(&[(10, 333), (11, 340)]);
+        fs::write(machine.proc().join("vmstat"), format!("pgmajfault {}\n", second * 673)).unwrap();
+        guard.tick(machine.now()).unwrap();
+    }
+    assert_eq!(machine.protected(&guard).as_deref(), Some("vx"));
 }
