@@ -19,8 +19,9 @@ use crate::tree::{Scope, Tree, Version};
 /// The longest freeze of the others.
 pub const FREEZE_MOST: Duration = Duration::from_secs(3);
 
-/// How often the tree of groups is looked through again while there is something to watch.
-const WALK_EVERY: Duration = Duration::from_secs(5);
+/// How often the tree of groups is looked through again while there is something to watch: about as often as each group at rest is
+/// read, and as costly.
+const WALK_EVERY: Duration = Duration::from_secs(10);
 /// Quiet ticks after which the guard sleeps.
 const QUIET_TICKS: u32 = 5;
 /// What a fading protection loses a tick, as a share of its demand; at the end nothing is left.

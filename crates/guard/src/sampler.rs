@@ -3,7 +3,7 @@
 //! Groups that faulted lately are read at every tick. The others take turns where they are many, so that a thousand groups at rest
 //! cost little: see [`TURN_TICKS`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,9 +53,8 @@ impl Sampler {
 
     /// Forgets groups that are no candidates of `scopes`.
     pub(crate) fn forget_others(&mut self, scopes: &[Scope]) {
-        let mut before = std::mem::take(&mut self.groups);
-        let candidates = scopes.iter().flat_map(|scope| &scope.candidates);
-        self.groups = candidates.filter_map(|group| before.remove_entry(group)).collect();
+        let candidates: HashSet<&Group> = scopes.iter().flat_map(|scope| &scope.candidates).collect();
+        self.groups.retain(|group, _| candidates.contains(group));
     }
 
     /// A sample of each scope, at `now` of a clock that never goes back; none from the first reading. It has the groups whose turn it
@@ -155,6 +154,7 @@ impl Sampler {
     ) -> (Reading, u64, u64) {
         let mut processes: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, procfs.counters(*pid)?))).collect();
         processes.sort_unstable_by_key(|(pid, _)| *pid);
+        processes.shrink_to_fit();
         let (mut faults, mut user_ticks) = (0, 0);
         if let Some(before) = before {
             let span_s = now.saturating_sub(before.at).as_secs_f64();
