@@ -67,7 +67,7 @@ impl Outcome {
 /// What is counted as useful work: from the onset on, so long.
 const WORK_S: f64 = 15.0;
 /// No run is longer.
-const LONGEST: Duration = Duration::from_secs(240);
+const LONGEST: Duration = Duration::from_secs(400);
 /// Major faults a second of each program that mean thrashing, as PF_High.
 const PF_HIGH: u64 = 10;
 
@@ -77,16 +77,24 @@ pub(crate) fn compare(pair: &Pair, rounds: usize) -> anyhow::Result<()> {
         if fits { &[Mode::None, Mode::Guard] } else { &[Mode::None, Mode::Stop, Mode::Guard, Mode::GuardFreeze] };
     let described = pair.programs.map(|(kind, mib, touches)| format!("{kind} {mib} MiB {touches} touches"));
     println!("{}: {} in {} MiB; median of {rounds}; load {}", pair.name, described.join(" + "), pair.limit_mib, load());
+    let mut runs = vec![Vec::new(); modes.len()];
+    for _ in 0..rounds {
+        for (mode, runs) in modes.iter().zip(&mut runs) {
+            let run = once(pair, *mode)?;
+            println!(
+                "  {}: {:.0} s, {} touches in 15 s, faults {:?}",
+                mode.name(),
+                run.both_s(),
+                run.work.unwrap_or(0),
+                run.faults
+            );
+            runs.push(run);
+        }
+    }
     println!(
         "{:17} {:>15} {:>13} {:>13} {:>7} {:>11} {:>6}",
         "", "major faults", "seconds", "CPU seconds", "both", "work, 15 s", "ratio"
     );
-    let mut runs = vec![Vec::new(); modes.len()];
-    for _ in 0..rounds {
-        for (mode, runs) in modes.iter().zip(&mut runs) {
-            runs.push(once(pair, *mode)?);
-        }
-    }
     let of =
         |runs: &[Outcome], value: &dyn Fn(&Outcome) -> f64| median(&mut runs.iter().map(value).collect::<Vec<_>>());
     let work = |run: &Outcome| run.work.unwrap_or(0) as f64;
@@ -109,10 +117,6 @@ pub(crate) fn compare(pair: &Pair, rounds: usize) -> anyhow::Result<()> {
             100.0 * (both / base.0 - 1.0)
         );
     }
-    let each = |runs: &[Outcome]| {
-        runs.iter().map(|run| format!("{:.0} s {}", run.both_s(), run.work.unwrap_or(0))).collect::<Vec<_>>().join(", ")
-    };
-    modes.iter().zip(&runs).for_each(|(mode, runs)| println!("  {}: {}", mode.name(), each(runs)));
     if !fits {
         println!("earlyoom and systemd-oomd would kill one of them: its work is lost");
     }
@@ -174,10 +178,11 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
         programs.push(start(command)?);
     }
     let outcome = watch(&rig, &mut programs, mode);
-    let swappiness = folder("memory", "vx1/memory.swappiness");
     drop(programs);
     drop(guard);
-    if let Ok(left) = fs::read_to_string(&swappiness) {
+    for (at, (kind, ..)) in pair.programs.iter().enumerate() {
+        let swappiness = folder("memory", &format!("{kind}{at}/memory.swappiness"));
+        let left = fs::read_to_string(&swappiness).with_context(|| swappiness.display().to_string())?;
         ensure!(left.trim() != "0", "the guard has not restored {}", swappiness.display());
     }
     outcome

@@ -4,7 +4,8 @@
 //! * Groups take the place of processes, because a cgroup is what a stock kernel can protect.
 //! * Faults are counted by sample, not one by one. A group enters `high_PF_proc` when its rate over a sample exceeds PF_High;
 //!   the kernel's own count starts with a fault, so a burst across the border of two samples can be missed here.
-//! * All major faults count, not only those from swap (footnote 2): the kernel tells no more of a process.
+//! * All major faults of a group count, not only those from swap (footnote 2): the kernel tells no more of a process. The guard asks
+//!   it for the machine's (`guard.rs`).
 
 use std::collections::BTreeSet;
 

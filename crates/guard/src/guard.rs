@@ -9,7 +9,7 @@ use crate::detect::{Action, Detector, State};
 use crate::journal::{ApplyError, Journal, JournalError, Outcome, Restored};
 use crate::mechanism::{Freeze, Grant, Low, Mechanism, Refusal, Setting, Squeeze, Swappiness};
 use crate::prefetch::Prefetch;
-use crate::procfs::Procfs;
+use crate::procfs::{MachineFaults, Procfs};
 use crate::profile::Profile;
 use crate::sample::{Group, GroupSample, Sample};
 use crate::sampler::Sampler;
@@ -19,8 +19,9 @@ use crate::tree::{Scope, Tree, Version};
 /// The longest freeze of the others.
 pub const FREEZE_MOST: Duration = Duration::from_secs(3);
 
-/// How often the tree of groups is looked through again while there is something to watch.
-const WALK_EVERY: Duration = Duration::from_secs(5);
+/// How often the tree of groups is looked through again while there is something to watch: about as often as each group at rest is
+/// read, and as costly.
+const WALK_EVERY: Duration = Duration::from_secs(10);
 /// Quiet ticks after which the guard sleeps.
 const QUIET_TICKS: u32 = 5;
 /// What a fading protection loses a tick, as a share of its demand; at the end nothing is left.
@@ -86,7 +87,7 @@ pub struct Guard {
     walked_at: Option<Duration>,
     scopes: Vec<Scope>,
     watched: HashMap<Group, Watched>,
-    faults: Option<(Duration, u64)>,
+    faults: Option<(Duration, MachineFaults)>,
     quiet: u32,
     counts: Counts,
 }
@@ -167,14 +168,19 @@ impl Guard {
     fn try_tick(&mut self, now: Duration) -> Result<Next, GuardError> {
         let total = self.procfs.machine_faults().map_err(|source| self.proc_error(source))?;
         let before = self.faults.replace((now, total));
-        let is_calm = before.is_some_and(|(at, before)| {
-            let elapsed_s = now.saturating_sub(at).as_secs_f64();
-            total.saturating_sub(before) as f64 <= self.settings.profile.pf_high * elapsed_s
-        });
-        self.counts.faults += before.map_or(0, |(_, before)| total.saturating_sub(before));
+        let are_few = |count: fn(MachineFaults) -> Option<u64>| {
+            before.is_some_and(|(at, before)| {
+                let most = self.settings.profile.pf_high * now.saturating_sub(at).as_secs_f64();
+                count(total).zip(count(before)).is_some_and(|(now, before)| now.saturating_sub(before) as f64 <= most)
+            })
+        };
+        let is_calm = are_few(|faults| Some(faults.major));
+        // Programs that read files by mapping them fault much on a machine that lacks no memory (section 4.4.1, footnote 2).
+        let swaps_little = are_few(|faults| faults.from_swap);
+        self.counts.faults += before.map_or(0, |(_, before)| total.major.saturating_sub(before.major));
         // With so few faults altogether nobody thrashes, and no group has to be looked at.
         if is_calm && self.watched.values().all(Watched::is_idle) {
-            self.sampler.forget();
+            self.sampler.pause();
             self.quiet += 1;
             let sleeps = self.quiet >= QUIET_TICKS;
             if sleeps {
@@ -195,6 +201,9 @@ impl Guard {
         for (scope, mut sample) in scopes.iter().zip(samples.unwrap_or_default()) {
             for seen in &mut sample.groups {
                 seen.eligible = self.may_protect(&seen.group);
+                if swaps_little && scope.limit >= self.memory_total {
+                    seen.faults = 0;
+                }
             }
             let mut watched = self.watched.remove(&scope.group).expect("every scope is watched");
             done = done.and(self.scope(now, scope, &mut watched, &sample));
@@ -262,6 +271,7 @@ impl Guard {
     fn walk(&mut self, now: Duration) -> Result<(), GuardError> {
         self.walked_at = Some(now);
         self.scopes = self.tree.scopes(self.memory_total);
+        self.sampler.forget_others(&self.scopes);
         for scope in &self.scopes {
             let profile = &self.settings.profile;
             self.watched.entry(scope.group.clone()).or_insert_with(|| Watched::new(profile.clone()));

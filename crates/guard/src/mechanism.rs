@@ -123,7 +123,7 @@ fn check_fit(grant: &Grant<'_>) -> Result<(), Refusal> {
 
 /// A whole number of pages, as the kernel keeps limits.
 fn pages(bytes: f64) -> u64 {
-    (bytes / 4096.0).ceil() as u64 * 4096
+    ((bytes / 4096.0).ceil() as u64).saturating_mul(4096)
 }
 
 /// Refuses where the kernel has no such file.

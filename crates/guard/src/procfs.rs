@@ -30,6 +30,15 @@ pub(crate) struct MachineTime {
     pub(crate) all: u64,
 }
 
+/// What happened on the machine since it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MachineFaults {
+    /// Major faults.
+    pub(crate) major: u64,
+    /// Pages that came back from swap; none where the kernel does not tell.
+    pub(crate) from_swap: Option<u64>,
+}
+
 /// Memory of one process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
@@ -54,12 +63,14 @@ impl Procfs {
         kibibytes(text, "MemTotal:").ok_or_else(|| unexpected("meminfo"))
     }
 
-    /// Major faults of the whole machine since it started.
-    pub(crate) fn machine_faults(&mut self) -> io::Result<u64> {
+    /// Faults of the whole machine.
+    pub(crate) fn machine_faults(&mut self) -> io::Result<MachineFaults> {
         let text = self.read("vmstat")?;
-        text.lines()
-            .find_map(|line| line.strip_prefix("pgmajfault ")?.trim().parse().ok())
-            .ok_or_else(|| unexpected("vmstat"))
+        let number = |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let major = number("pgmajfault ").ok_or_else(|| unexpected("vmstat"))?;
+        // Before 5.9 only what came from devices was counted, not what came from zswap.
+        let from_swap = number("workingset_refault_anon ").or_else(|| number("pswpin "));
+        Ok(MachineFaults { major, from_swap })
     }
 
     /// Processor time of the machine, and how many processors it has.
@@ -71,7 +82,8 @@ impl Procfs {
         let [_, _, _, idle, iowait, ..] = ticks[..] else { return Err(unexpected("stat")) };
         let is_processor = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
         let processors = text.lines().filter(is_processor).count().max(1);
-        let time = MachineTime { idle: idle + iowait, all: ticks.iter().sum() };
+        let all = ticks.iter().copied().fold(0, u64::saturating_add);
+        let time = MachineTime { idle: idle.saturating_add(iowait), all };
         Ok((time, u32::try_from(processors).unwrap_or(u32::MAX)))
     }
 

@@ -40,6 +40,6 @@ pub struct GroupSample {
 impl GroupSample {
     /// What the group wants to hold: the memory allocation demand (MAD) of the dissertation, section 4.3.1.
     pub fn demand(&self) -> u64 {
-        self.resident + self.swapped
+        self.resident.saturating_add(self.swapped)
     }
 }

@@ -107,8 +107,7 @@ impl Tree {
             Version::V1 => "memory.limit_in_bytes",
             Version::V2 => "memory.max",
         };
-        let text = fs::read_to_string(self.file(group, name)).ok()?;
-        text.trim().parse().ok().filter(|limit| *limit < enclosing)
+        number(&self.file(group, name)).filter(|limit| *limit < enclosing)
     }
 
     /// Bytes charged to a group; none where it is gone.
@@ -117,7 +116,7 @@ impl Tree {
             Version::V1 => "memory.usage_in_bytes",
             Version::V2 => "memory.current",
         };
-        fs::read_to_string(self.file(group, name)).ok()?.trim().parse().ok()
+        number(&self.file(group, name))
     }
 
     /// The processes of a group itself; none where it is gone.
@@ -190,6 +189,14 @@ impl Walk<'_> {
             self.below(&entry.path(), &group, inner, depth + 1);
         }
     }
+}
+
+/// The number that a file of the kernel holds; none where it is gone or holds a word.
+fn number(file: &Path) -> Option<u64> {
+    // One call of the kernel, and none for a length that it does not know.
+    let mut text = [0; 32];
+    let length = fs::File::open(file).and_then(|mut file| io::Read::read(&mut file, &mut text)).ok()?;
+    std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
 fn has_processes(folder: &Path) -> bool {

@@ -17,14 +17,14 @@ impl Mechanism for Squeeze {
 
     fn settings(&self, grant: &Grant<'_>, _strength: f64) -> Result<Vec<Setting>, Refusal> {
         check_fit(grant)?;
-        let sum = |of: fn(&GroupSample) -> u64| grant.others.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&GroupSample) -> u64| grant.others.iter().map(of).fold(0, u64::saturating_add);
         let (held, wanted) = (sum(|other| other.resident), sum(GroupSample::demand));
         if wanted == 0 {
             return Err(Refusal::NobodyElse);
         }
         let all = grant.tree.held(&grant.scope.group).unwrap_or(grant.limit);
-        let bystanders = all.saturating_sub(held + grant.group.resident);
-        let left = grant.limit.saturating_sub(grant.group.demand() + bystanders);
+        let bystanders = all.saturating_sub(held).saturating_sub(grant.group.resident);
+        let left = grant.limit.saturating_sub(grant.group.demand()).saturating_sub(bystanders);
         let share = (left as f64 / wanted as f64).clamp(0.25, 1.0);
         let each = grant.others.iter().map(|other| {
             let file = existing(grant.tree.file(&other.group, "memory.high"))?;

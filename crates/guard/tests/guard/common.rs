@@ -65,12 +65,14 @@ pub(crate) struct Machine {
     pub(crate) processes: BTreeMap<u32, Process>,
     seconds: u64,
     faults: u64,
+    /// Major faults read from files, of all: the others are from swap.
+    pub(crate) file_faults: u64,
 }
 
 impl Machine {
     pub(crate) fn new(version: Version) -> Machine {
         let folder = tempfile::tempdir().unwrap();
-        let machine = Machine { folder, version, processes: BTreeMap::new(), seconds: 1000, faults: 0 };
+        let machine = Machine { folder, version, processes: BTreeMap::new(), seconds: 1000, faults: 0, file_faults: 0 };
         fs::create_dir_all(machine.proc().join("pressure")).unwrap();
         fs::create_dir_all(machine.memory("")).unwrap();
         match version {
@@ -164,7 +166,7 @@ impl Machine {
         self.write(&format!("{group}/{usage}"), &(resident_mib * MIB).to_string());
         let process = Process { group: group.to_owned(), faults: 0, user_ticks: 0, resident_mib, swapped_mib };
         self.processes.insert(pid, process);
-        self.write_proc();
+        self.write_process(pid);
     }
 
     /// A group vanishes, as `rmdir` makes it.
@@ -177,19 +179,22 @@ impl Machine {
         let proc = self.proc();
         let total = self.seconds * 100;
         replace(proc.join("stat"), format!("cpu  {} 0 0 {} 0 0 0 0 0 0\ncpu0 0 0 0 0\n", total / 5, total - total / 5));
-        replace(proc.join("vmstat"), format!("pgfault 5\npgmajfault {}\n", self.faults));
+        let (faults, from_swap) = (self.faults, self.faults - self.file_faults);
+        let vmstat = format!("pgfault 5\nworkingset_refault_anon {from_swap}\npgmajfault {faults}\n");
+        replace(proc.join("vmstat"), vmstat);
         replace(proc.join("uptime"), format!("{}.00 1.00\n", self.seconds));
         replace(proc.join("meminfo"), format!("MemTotal: {} kB\n", 8 << 20));
-        for (pid, process) in &self.processes {
-            let folder = proc.join(pid.to_string());
-            fs::create_dir_all(&folder).unwrap();
-            let Process { faults, user_ticks, resident_mib, swapped_mib, .. } = process;
-            let stat = format!("{pid} (a) b) R 1 1 1 0 -1 0 7 0 {faults} 0 {user_ticks} 3 0 0 20 0 1 0 500 0 0\n");
-            replace(folder.join("stat"), stat);
-            let (resident_kib, swapped_kib) = (resident_mib << 10, swapped_mib << 10);
-            let status = format!("Name:\ta\nVmRSS:\t{resident_kib} kB\nVmSwap:\t{swapped_kib} kB\n");
-            replace(folder.join("status"), status);
-        }
+    }
+
+    fn write_process(&self, pid: u32) {
+        let folder = self.proc().join(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let Process { faults, user_ticks, resident_mib, swapped_mib, .. } = &self.processes[&pid];
+        let stat = format!("{pid} (a) b) R 1 1 1 0 -1 0 7 0 {faults} 0 {user_ticks} 3 0 0 20 0 1 0 500 0 0\n");
+        replace(folder.join("stat"), stat);
+        let (resident_kib, swapped_kib) = (resident_mib << 10, swapped_mib << 10);
+        let status = format!("Name:\ta\nVmRSS:\t{resident_kib} kB\nVmSwap:\t{swapped_kib} kB\n");
+        replace(folder.join("status"), status);
     }
 
     /// A second in which each process has so many major faults.
@@ -200,6 +205,7 @@ impl Machine {
             if let Some(process) = self.processes.get_mut(pid) {
                 process.faults += more;
                 process.user_ticks += 1;
+                self.write_process(*pid);
             }
         }
         self.write_proc();

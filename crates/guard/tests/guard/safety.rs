@@ -99,7 +99,7 @@ fn groups_that_vanish_are_forgotten() {
         assert!(!machine.journal().exists());
         // The other, and the whole scope, in the middle of a second.
         machine.vanish("box");
-        for _ in 0..10 {
+        for _ in 0..11 {
             machine.tick(&mut guard, &[(10, 333)]).unwrap();
         }
         assert_eq!(guard.status(machine.now()).scopes.len(), 0);
@@ -110,7 +110,7 @@ fn groups_that_vanish_are_forgotten() {
 fn a_scope_that_is_left_alone_is_released() {
     let (mut machine, mut guard, before) = protecting(Version::V2);
     machine.vanish("box/gz");
-    for _ in 0..6 {
+    for _ in 0..11 {
         machine.tick(&mut guard, &[(11, 340)]).unwrap();
     }
     assert_eq!(machine.protected(&guard), None);

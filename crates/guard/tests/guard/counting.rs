@@ -1,0 +1,135 @@
+//! Which faults count, and when they are seen: of many groups, those at rest take turns to be read.
+
+use std::fs;
+
+use nigh_guard::Version;
+
+use crate::common::{MIB, Machine, settings};
+
+/// Every group is read at least once in so many ticks.
+const TURN_TICKS: u32 = 10;
+
+/// `count` groups with a process each, numbered from 100, in a scope beside one that keeps the guard awake.
+fn crowd(count: u32) -> Machine {
+    let mut machine = Machine::new(Version::V2);
+    machine.group("crowd", Some(256 * MIB));
+    machine.process(10, "awake", 10, 0);
+    for number in 0..count {
+        machine.process(100 + number, &format!("crowd/{number}"), 100, 20);
+    }
+    machine
+}
+
+/// Groups of the crowd that the guard knows to fault much.
+fn faulting(machine: &Machine, guard: &nigh_guard::Guard) -> Vec<String> {
+    let scopes = guard.status(machine.now()).scopes;
+    scopes.into_iter().filter(|scope| scope.scope == "crowd").flat_map(|scope| scope.faulting).collect()
+}
+
+/// Calls of `read` that this thread has made, where the kernel counts them.
+fn reads() -> Option<u64> {
+    let text = fs::read_to_string("/proc/thread-self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse().ok())
+}
+
+#[test]
+fn whoever_begins_to_fault_among_many_is_seen_within_a_turn() {
+    let mut machine = crowd(700);
+    let mut guard = machine.guard(settings());
+    let mut latest = 0;
+    // Two at a time, wherever the turns happen to be.
+    for (rest, pair) in [(21, [100, 799]), (1, [101, 450]), (3, [333, 102]), (4, [500, 501])] {
+        for _ in 0..rest {
+            machine.tick(&mut guard, &[(10, 100)]).unwrap();
+        }
+        assert_eq!(faulting(&machine, &guard), [""; 0]);
+        let mut ticks = 0;
+        while faulting(&machine, &guard).len() < 2 {
+            machine.tick(&mut guard, &[(10, 100), (pair[0], 40), (pair[1], 40)]).unwrap();
+            ticks += 1;
+            assert!(ticks <= TURN_TICKS, "{pair:?} are not seen");
+        }
+        // Seen once, it is measured at every tick, and told as what it was in that second.
+        latest = latest.max(ticks);
+        machine.tick(&mut guard, &[(10, 100), (pair[0], 11), (pair[1], 11)]).unwrap();
+        assert_eq!(faulting(&machine, &guard).len(), 2);
+        machine.tick(&mut guard, &[(10, 100)]).unwrap();
+    }
+    // With no turns to wait for there would be nothing to test here.
+    assert!(latest > 1);
+}
+
+#[test]
+fn a_rate_below_the_threshold_is_not_taken_for_one_above_it() {
+    let mut machine = crowd(700);
+    let mut guard = machine.guard(settings());
+    for _ in 0..40 {
+        // Nine a second are ninety in a turn.
+        machine.tick(&mut guard, &[(10, 100), (150, 9), (640, 9)]).unwrap();
+        assert_eq!(faulting(&machine, &guard), [""; 0]);
+    }
+}
+
+#[test]
+fn few_groups_are_read_at_every_tick() {
+    let mut machine = crowd(60);
+    let mut guard = machine.guard(settings());
+    for _ in 0..15 {
+        machine.tick(&mut guard, &[(10, 100)]).unwrap();
+    }
+    machine.tick(&mut guard, &[(10, 100), (130, 11), (155, 11)]).unwrap();
+    assert_eq!(faulting(&machine, &guard), ["crowd/30", "crowd/55"]);
+}
+
+#[test]
+fn groups_at_rest_are_not_all_read_at_every_tick() {
+    let mut machine = crowd(1000);
+    let mut guard = machine.guard(settings());
+    for _ in 0..25 {
+        machine.tick(&mut guard, &[(10, 100)]).unwrap();
+    }
+    let Some(before) = reads() else {
+        println!("skipped: groups_at_rest_are_not_all_read_at_every_tick: the kernel does not count reads");
+        return;
+    };
+    let ticks = 20;
+    for _ in 0..ticks {
+        machine.tick(&mut guard, &[(10, 100)]).unwrap();
+    }
+    let a_tick = (reads().unwrap() - before) / ticks;
+    // All of them would be 4,000: two files each, to their end. The walk every five ticks reads two more of each.
+    assert!(a_tick < 1500, "{a_tick} reads a tick");
+}
+
+#[test]
+fn on_the_whole_machine_only_faults_from_swap_count_in_a_limit_all() {
+    for (is_from_swap, is_limited, expected) in
+        [(false, false, None), (true, false, Some("a/vx")), (false, true, Some("a/vx")), (true, true, Some("a/vx"))]
+    {
+        let mut machine = Machine::new(Version::V2);
+        machine.group("a", is_limited.then_some(256 * MIB));
+        machine.process(10, "a/gz", 149, 61);
+        machine.process(11, "a/vx", 96, 20);
+        let mut guard = machine.guard(settings());
+        for _ in 0..5 {
+            machine.file_faults += if is_from_swap { 0 } else { 333 + 340 };
+            machine.thrash(&mut guard, 1);
+        }
+        assert_eq!(machine.protected(&guard).as_deref(), expected, "{is_from_swap} {is_limited}");
+        assert_eq!(guard.status(machine.now()).counts.load_controls, 0);
+    }
+}
+
+#[test]
+fn where_the_kernel_does_not_tell_what_came_from_swap_all_faults_count() {
+    let mut machine = Machine::new(Version::V2);
+    machine.process(10, "gz", 149, 61);
+    machine.process(11, "vx", 96, 20);
+    let mut guard = machine.guard(settings());
+    for second in 0..5 {
+        machine.second(&[(10, 333), (11, 340)]);
+        fs::write(machine.proc().join("vmstat"), format!("pgmajfault {}\n", second * 673)).unwrap();
+        guard.tick(machine.now()).unwrap();
+    }
+    assert_eq!(machine.protected(&guard).as_deref(), Some("vx"));
+}
