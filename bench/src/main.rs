@@ -1,5 +1,6 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
+mod acfs;
 mod growth;
 mod guard;
 mod lru_sp;
@@ -22,6 +23,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
+    Acfs {
+        /// Decides sizes of files, what queries find and how the disks are turned
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
         /// Pairs of runs
@@ -66,6 +73,7 @@ enum Bench {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
+        Bench::Acfs { seed } => acfs::bench(seed),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),

@@ -13,7 +13,7 @@ use nigh_engine::{
     Action, Config, Deadline, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request,
     Scheduler, Shared, WriteBack, WriteMode,
 };
-use nigh_policy::{Spec, Stream};
+use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -253,7 +253,16 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let fua = self.random.random_bool(0.1);
-        let request = Request { export: Export(at as u16), op, offset, length, fua, stream: Stream(0), token };
+        let request = Request {
+            export: Export(at as u16),
+            tenant: Tenant(at as u32),
+            op,
+            offset,
+            length,
+            fua,
+            stream: Stream(0),
+            token,
+        };
         let began = self.tick();
         let value = match op {
             Op::Write => Some(token),
