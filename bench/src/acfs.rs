@@ -34,7 +34,13 @@ const FILE_SYSTEMS: [(FileSystem, &str); 6] = [
     (file_system(true, true, BATCH), "AC+p+s"),
 ];
 
-fn run_one(workloads: &[Workload], system: FileSystem, capacity: u32, seed: u64) -> anyhow::Result<Outcome> {
+fn run_one(
+    workloads: &[Workload],
+    system: FileSystem,
+    capacity: u32,
+    seed: u64,
+    readahead: &nigh_prefetch::Spec,
+) -> anyhow::Result<Outcome> {
     let FileSystem { caching, prefetching, batch } = system;
     let placed = Placed::new(workloads, caching, prefetching).context("the files have their places")?;
     let tenants = Config {
@@ -49,7 +55,7 @@ fn run_one(workloads: &[Workload], system: FileSystem, capacity: u32, seed: u64)
         block_bytes: BLOCK_BYTES,
         disks: &placed.disks(),
         seed,
-        readahead: &nigh_prefetch::Spec::OneBlock,
+        readahead: readahead,
         scheduler: Scheduler::FirstCome,
         tenants: Some(&tenants),
         progress: None,
@@ -66,13 +72,18 @@ fn change(of: f64, to: f64) -> f64 {
 }
 
 /// Prints a line for each of `all`; gives the changes of the last file system.
-fn table(all: &[(String, Vec<Workload>)], capacity: u32, seed: u64) -> anyhow::Result<Vec<f64>> {
+fn table(
+    all: &[(String, Vec<Workload>)],
+    capacity: u32,
+    seed: u64,
+    readahead: &nigh_prefetch::Spec,
+) -> anyhow::Result<Vec<f64>> {
     print!("{:14}{:>9}", "", "LRU s");
     FILE_SYSTEMS[1..].iter().for_each(|(_, name)| print!("{name:>9}"));
     println!("   blocks read: {}", FILE_SYSTEMS.map(|(_, name)| name).join(", "));
     let mut best = Vec::new();
     for (name, workloads) in all {
-        let outcomes = FILE_SYSTEMS.map(|(system, _)| run_one(workloads, system, capacity, seed));
+        let outcomes = FILE_SYSTEMS.map(|(system, _)| run_one(workloads, system, capacity, seed, readahead));
         let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
         let baseline = seconds(&outcomes[0]);
         print!("{name:14}{baseline:>9.1}");
@@ -88,12 +99,17 @@ fn table(all: &[(String, Vec<Workload>)], capacity: u32, seed: u64) -> anyhow::R
 }
 
 /// Figure 6: elapsed times in the integrated system, by the size of batches, beside those of single blocks.
-fn batches(all: &[(String, Vec<Workload>)], capacity: u32, seed: u64) -> anyhow::Result<()> {
+fn batches(
+    all: &[(String, Vec<Workload>)],
+    capacity: u32,
+    seed: u64,
+    readahead: &nigh_prefetch::Spec,
+) -> anyhow::Result<()> {
     print!("{:14}", "batch");
     BATCHES.iter().for_each(|batch| print!("{batch:>7}"));
     println!();
     for (name, workloads) in all {
-        let times = BATCHES.map(|batch| run_one(workloads, file_system(true, true, batch), capacity, seed));
+        let times = BATCHES.map(|batch| run_one(workloads, file_system(true, true, batch), capacity, seed, readahead));
         let times = times.into_iter().map(|outcome| Ok(seconds(&outcome?))).collect::<anyhow::Result<Vec<f64>>>()?;
         print!("{name:14}");
         times.iter().for_each(|time| print!("{:>7.3}", time / times[0]));
@@ -106,9 +122,10 @@ fn named(workloads: Vec<Workload>) -> (String, Vec<Workload>) {
     (workloads.iter().map(|workload| workload.name).collect::<Vec<_>>().join("+"), workloads)
 }
 
-pub(crate) fn bench(seed: u64) -> anyhow::Result<()> {
+pub(crate) fn bench(seed: u64, readahead: &str) -> anyhow::Result<()> {
+    let readahead = &readahead.parse()?;
     println!(
-        "change of elapsed time against global LRU with one-block lookahead; p: prefetching, s: scheduling, batches of {BATCH}"
+        "change of elapsed time against global LRU with read-ahead {readahead}; p: prefetching, s: scheduling, batches of {BATCH}"
     );
     let alone: Vec<_> = acfs::alone(seed).into_iter().map(|workload| named(vec![workload])).collect();
     let pairs: Vec<_> = acfs::pairs(seed).into_iter().map(|pair| named(pair.into())).collect();
@@ -116,7 +133,7 @@ pub(crate) fn bench(seed: u64) -> anyhow::Result<()> {
         let mut best = Vec::new();
         for (capacity, size) in SIZES {
             println!("\n{title}, cache of {size}");
-            best.extend(table(all, capacity, seed)?);
+            best.extend(table(all, capacity, seed, readahead)?);
         }
         let mean = best.iter().sum::<f64>() / best.len() as f64;
         let (low, high) = best.iter().fold((f64::MAX, f64::MIN), |(low, high), &one| (one.min(low), one.max(high)));
@@ -126,7 +143,7 @@ pub(crate) fn bench(seed: u64) -> anyhow::Result<()> {
         alone.into_iter().filter(|(name, _)| ["cs2", "cs3", "gli", "psel2"].contains(&&name[..])).collect();
     for (capacity, size) in SIZES {
         println!("\nelapsed time by size of batches (figure 6), cache of {size}");
-        batches(&studied, capacity, seed)?;
+        batches(&studied, capacity, seed, readahead)?;
     }
     Ok(())
 }

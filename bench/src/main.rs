@@ -28,6 +28,9 @@ enum Bench {
         /// Decides sizes of files, what queries find and how the disks are turned
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// What is fetched ahead for who has not said what it will read: one-block or none
+        #[arg(long, default_value = "one-block")]
+        readahead: String,
     },
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
@@ -73,7 +76,7 @@ enum Bench {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
-        Bench::Acfs { seed } => acfs::bench(seed),
+        Bench::Acfs { seed, readahead } => acfs::bench(seed, &readahead),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),

@@ -150,8 +150,11 @@ impl Engine {
     pub(crate) fn join(&mut self, export: Export, frame: u32, request: u32, at: u32) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push((request, at));
-        let operation = load.operation;
-        self.volume(export).queue.promote(operation);
+        // A block of a sorted batch keeps its place there: who waits for it goes on with the blocks behind it.
+        if load.reading == Reading::Ahead {
+            let operation = load.operation;
+            self.volume(export).queue.promote(operation);
+        }
     }
 
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.

@@ -106,6 +106,7 @@ fn config(random: &mut Random) -> Config {
         ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
+        tenants: None,
         scheduler: match random.random_range(0..5) {
             0 => Scheduler::FirstCome,
             1 => Scheduler::Batches { most: random.random_range(1..20) },
