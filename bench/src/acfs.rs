@@ -55,7 +55,7 @@ fn run_one(
         block_bytes: BLOCK_BYTES,
         disks: &placed.disks(),
         seed,
-        readahead: readahead,
+        readahead,
         scheduler: Scheduler::FirstCome,
         tenants: Some(&tenants),
         progress: None,
