@@ -503,6 +503,35 @@ pub(crate) struct TimedArgs {
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
     pub(crate) extents: Vec<PathBuf>,
+    /// How the programs share the cache, each trace a tenant, instead of --policy: lru-sp (who says nothing gets what LRU
+    /// would give it), global (LRU) or static (equal parts)
+    #[arg(long, value_name = "ALLOCATION", requires = "device", conflicts_with = "policy")]
+    pub(crate) allocate: Option<AllocateArg>,
+    /// What the programs say about their accesses: a sidecar of directives (docs/control.md), tenants being the traces
+    /// from 0
+    #[arg(long, value_name = "FILE", requires = "allocate")]
+    pub(crate) control: Option<PathBuf>,
+    /// The most blocks of a batch of predicted accesses; 1 for one at a time
+    #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AllocateArg {
+    /// Least recently used, but a tenant may give up another of its blocks
+    LruSp,
+    /// Least recently used, whatever tenants say about replacement
+    Global,
+    /// Equal parts
+    Static,
+}
+
+impl AllocateArg {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().expect("no value is skipped").get_name().to_owned()
+    }
 }
 
 #[derive(Clone, Debug, Args)]

@@ -7,13 +7,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_control::sidecar::{self, Event};
+use nigh_control::{Allocation, Config};
 use nigh_device::Profile;
-use nigh_policy::{Spec, registry};
-use nigh_sim::timed::{Program, Recorder, Setup, Think, check, sweep};
+use nigh_policy::{Spec, Tenant, registry};
+use nigh_sim::timed::{Disk, Program, Recorder, Setup, Think, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 
-use crate::args::{OpsArg, SimArgs};
+use crate::args::{AllocateArg, OpsArg, SimArgs};
 use crate::results::TraceSummary;
 use crate::sim::{self, Source};
 use crate::trace::{self, Opened};
@@ -23,7 +25,17 @@ use results::{DeviceSummary, Results, Row};
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the traces are, which may take long.
     let timed = &args.timed;
-    let specs = policies(&args.policy)?;
+    let tenants = timed.allocate.map(|allocate| {
+        let allocation = match allocate {
+            AllocateArg::LruSp => Allocation::LruSp,
+            AllocateArg::Global => Allocation::Global,
+            AllocateArg::Static => Allocation::Static,
+        };
+        Config { allocation, batch: timed.batch, ..Config::default() }
+    });
+    // With tenants no policy decides; LRU is what they have in common.
+    let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
+    let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = sim::parse_sizes(&args.size)?.unwrap_or_else(sim::default_sizes);
     let profile = profile(device)?;
     let readahead = timed.readahead.parse()?;
@@ -37,6 +49,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         layouts.len(),
         args.trace.len()
     );
+    ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
     let seed = args.generation.seed.unwrap_or(1);
     let ops = match args.ops {
         OpsArg::All => Ops::All,
@@ -44,16 +57,16 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         OpsArg::Writes => Ops::Writes,
     };
 
-    let loaded = load(trace::sources(args)?, think, ops, limit)?;
+    let loaded = load(trace::sources(args)?, think, ops, limit, events)?;
     let done = AtomicU64::new(0);
     let setup = Setup {
         programs: &loaded.programs,
         block_bytes: loaded.references.block_bytes,
-        profile: &profile,
+        disks: &[Disk { profile: &profile, layouts: &layouts }],
         seed,
         readahead: &readahead,
-        layouts: &layouts,
         scheduler,
+        tenants: tenants.as_ref(),
         progress: Some(&done),
     };
     check(&setup).with_context(|| format!("device {device}"))?;
@@ -78,7 +91,8 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
 
     let names: Vec<&str> = loaded.programs.iter().map(|program| program.name.as_str()).collect();
     let rows = jobs.iter().zip(&outcomes);
-    let rows = rows.map(|((spec, size), outcome)| Row::new(spec, *size, setup.block_bytes, &names, outcome));
+    let name = |spec: &Spec| timed.allocate.map_or_else(|| spec.to_string(), AllocateArg::name);
+    let rows = rows.map(|((spec, size), outcome)| Row::new(name(spec), *size, setup.block_bytes, &names, outcome));
     let results = Results::new(
         loaded.summary,
         DeviceSummary { name: device.to_owned(), title: profile.title().to_owned(), bytes: profile.bytes() },
@@ -112,6 +126,12 @@ fn profile(device: &str) -> anyhow::Result<Profile> {
     Profile::parse(&text).map_err(|error| anyhow!("{device}: {error}"))
 }
 
+/// What a sidecar says.
+fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
 /// The longest fixed think time, in ns: an hour.
 const THINK_NS_MOST: f64 = 3600e9;
 /// Recorded times are stretched at most so much.
@@ -138,12 +158,15 @@ struct Loaded {
     summary: TraceSummary,
 }
 
-fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64) -> anyhow::Result<Loaded> {
+fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Event>) -> anyhow::Result<Loaded> {
+    if let Some(event) = events.iter().find(|event| event.tenant.0 as usize >= sources.len()) {
+        bail!("--control: tenant {} is none of the {} traces, numbered from 0", event.tenant.0, sources.len());
+    }
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
     let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
     let mut loader = Loader::new(options);
     let (mut names, mut formats, mut programs) = (Vec::new(), Vec::new(), Vec::new());
-    for (source, mut requests) in sources {
+    for (number, (source, mut requests)) in (0..).zip(sources) {
         ensure!(
             source.block_bytes == block_bytes,
             "{}: its blocks have {} bytes, those of {} {block_bytes}: set --block-size",
@@ -151,7 +174,8 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64) -> anyhow::Res
             source.block_bytes,
             names[0]
         );
-        let mut recorder = Recorder::new(source.name.clone(), think, ops);
+        let mut recorder = Recorder::new(source.name.clone(), think, ops)
+            .saying(events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect());
         let bar = progress::share("reading");
         let (mut batch, mut left) = (Vec::new(), limit);
         while left > 0 {

@@ -251,3 +251,42 @@ fn real_files_lie_where_the_system_says() {
     ]);
     assert!(error.contains("/no/such/file"), "{error}");
 }
+
+#[test]
+fn what_programs_say_is_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = |name: &str, text: &str| write(folder.path(), name, text);
+    let run = |more: &[&str]| {
+        let loops =
+            ["sim", "--generate", "loop:blocks=1k", "--requests", "5k", "--size", "800b", "--device", "hdd-10k"];
+        printed(&[&loops[..], &["--think", "1ms", "--json"], more].concat())
+    };
+    let row = |text: String| serde_json::from_str::<Value>(&text).unwrap()["results"][0].clone();
+    let lru = row(run(&["--policy", "lru"]));
+    let mut oblivious = row(run(&["--allocate", "global"]));
+    assert_eq!(oblivious["policy"], "global");
+    oblivious["policy"] = lru["policy"].clone();
+    assert_eq!(oblivious, lru);
+
+    let mru = control("mru.toml", "[[at]]\nset_policy = [{ priority = 0, policy = 'mru' }]");
+    let smart = row(run(&["--allocate", "lru-sp", "--control", &mru]));
+    let told = "[[at]]\npredict = [".to_owned() + &"{ file = 0, offset = 0, length = 4096000 },".repeat(5) + "]";
+    let told = control("told.toml", &told);
+    let ahead = row(run(&["--allocate", "lru-sp", "--control", &told, "--batch", "32"]));
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    assert_eq!(number(&lru, "misses"), 5000.0);
+    assert!((1800.0..1850.0).contains(&number(&smart, "misses")), "{smart}");
+    assert!(number(&ahead, "misses") < 100.0, "{ahead}");
+    assert!(number(&ahead, "execution_s") < number(&smart, "execution_s"), "{ahead} {smart}");
+
+    let slip = |text: &str| {
+        let file = control("slip.toml", text);
+        refused(&workload(&["--size", "2M", "--allocate", "lru-sp", "--control", &file]))
+    };
+    assert!(slip("[[at]]\ntenant = 1\npredict = []").contains("tenant 1 is none of the 1 traces"));
+    assert!(slip("[[at]]\nsays = 1").contains("slip.toml: line 2: unknown field `says`"));
+    assert!(slip("[[at]]\nrequest = 3\npredict = [{ file = 9 }]").contains("before request 3"));
+    assert!(
+        refused(&workload(&["--size", "2M", "--allocate", "lru-sp", "--control", "none.toml"])).contains("none.toml")
+    );
+}

@@ -100,6 +100,11 @@ impl Control {
         share.and_then(|share| share.prediction.as_ref()).map_or(0, |prediction| prediction.prefetch.outstanding())
     }
 
+    /// Whether `tenant` has a list that is not over.
+    pub fn has_list(&self, tenant: Tenant) -> bool {
+        self.shares.get(tenant.0 as usize).is_some_and(|share| share.prediction.is_some())
+    }
+
     /// 4.3's freeBlocks, as far as it matters: the blocks of `tenant` that come after `hole`, or never, but not more than
     /// `free_least`, and free frames count as well.
     fn free_blocks(&self, tenant: u16, hole: u32) -> u32 {

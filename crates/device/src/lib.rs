@@ -79,6 +79,15 @@ pub struct Counters {
     pub seeks: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.busy_ns += other.busy_ns;
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.seeks += other.seeks;
+    }
+}
+
 /// When a request is complete, and the seeks it took.
 struct Served {
     at: u64,

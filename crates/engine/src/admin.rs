@@ -1,14 +1,16 @@
 //! Changes while running, and what can be seen from outside.
 
-use nigh_policy::{Kind, Spec, Stream, build};
+use nigh_policy::{Kind, Spec, Stream, Tenant, build};
 
 use crate::arena::Exclusive;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Gauges};
+use crate::device::Reading;
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, PREFETCHED};
 use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply, WriteMode};
 use crate::slots::{Key, NONE, Slots};
+use crate::tenants::Manager;
 use crate::volume::Closing;
 
 impl Engine {
@@ -89,8 +91,11 @@ impl Engine {
     }
 
     fn rebuild(&mut self, now: u64, spec: Spec, capacity: u32) -> Result<(), ConfigError> {
+        if self.config.tenants.is_some() {
+            return Err(ConfigError::Impossible { what: "a cache with tenants keeps its size, and has no policy" });
+        }
         let setup = Engine::setup(&self.config, capacity);
-        self.policy = build(&spec, &setup)?;
+        self.policy = Manager::Policy(build(&spec, &setup)?);
         self.config.policy = spec;
         self.capacity = capacity;
         let old = std::mem::replace(&mut self.slots, Slots::new(setup.slots));
@@ -106,7 +111,7 @@ impl Engine {
         drop(old);
         blocks.sort_unstable_by_key(|&(age, key, _)| (std::cmp::Reverse(age), key));
         for (_, key, frame) in blocks {
-            let (slot, _, _) = self.reference(key, Kind::Read, Stream(0));
+            let (slot, _, _) = self.reference(key, Kind::Read, Tenant(key.export().0.into()), Stream(0));
             self.place(slot, frame);
         }
         self.frames.set_limit(capacity + self.config.spare);
@@ -249,7 +254,7 @@ impl Engine {
         }
         assert!(owners.iter().all(|&count| count <= 1), "a frame has two owners");
         assert_eq!(owners.iter().sum::<u32>(), self.frames.in_use(), "frames leaked");
-        assert_eq!(self.loads.values().filter(|load| load.prefetch).count() as u32, self.prefetching);
+        assert_eq!(self.loads.values().filter(|load| load.reading != Reading::Demand).count() as u32, self.prefetching);
         assert!(self.requests.len() <= self.config.limits.requests as usize);
     }
 }

@@ -3,6 +3,7 @@
 use nigh_policy::{Spec, SpecError};
 
 use crate::scheduler::Scheduler;
+use crate::tenants::Tenants;
 
 /// How an engine is set up. Counts are in blocks unless their names say otherwise.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Config {
     pub spare: u32,
     /// Which block leaves.
     pub policy: Spec,
+    /// How tenants share the cache, and that is who decides then instead of `policy`.
+    pub tenants: Option<Tenants>,
     /// In which order operations go to a device.
     pub scheduler: Scheduler,
     /// What is never exceeded.
@@ -70,6 +73,7 @@ impl Config {
             ghosts_per_block: 1.0,
             spare: (capacity / 32).clamp(1024, 16384),
             policy,
+            tenants: None,
             scheduler: Scheduler::default(),
             limits: Limits {
                 requests: 1024,

@@ -45,6 +45,31 @@ pub struct Counters {
     pub device_faults: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.adopted += other.adopted;
+        self.joined += other.joined;
+        self.evictions += other.evictions;
+        self.prefetch_issued += other.prefetch_issued;
+        self.prefetch_used += other.prefetch_used;
+        self.prefetch_late += other.prefetch_late;
+        self.prefetch_wasted += other.prefetch_wasted;
+        self.prefetch_dropped += other.prefetch_dropped;
+        self.device_reads += other.device_reads;
+        self.device_read_bytes += other.device_read_bytes;
+        self.device_writes += other.device_writes;
+        self.device_written_bytes += other.device_written_bytes;
+        self.device_flushes += other.device_flushes;
+        self.device_faults += other.device_faults;
+    }
+}
+
 /// What an engine holds at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use nigh_policy::Tenant;
+
 use crate::arena::{Exclusive, Shared};
 use crate::engine::{Engine, Step};
 use crate::frames::{DIRTY, LOADING};
@@ -16,6 +18,8 @@ pub(crate) enum Reading {
     Demand,
     /// Nobody does yet.
     Ahead,
+    /// Nobody does yet; this tenant's list said that it will.
+    Predicted(Tenant),
 }
 
 /// An operation that is queued or at the device.
@@ -50,7 +54,7 @@ impl Engine {
     ) -> u64 {
         let class = match reading {
             Reading::Demand => Class::Read,
-            Reading::Ahead => Class::Prefetch,
+            Reading::Ahead | Reading::Predicted(_) => Class::Prefetch,
         };
         let blocks = block..block + frames.len() as u64;
         self.queue_operation(export, class, blocks, Record::Read { block, frames }, now)
@@ -73,6 +77,7 @@ impl Engine {
 
     /// The next operation for a device, if there is one that its depth allows.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
+        self.fetch_predicted(now);
         if self.dirty > self.config.write_back.start {
             self.writing_back = true;
         } else if self.dirty <= self.config.write_back.stop {
@@ -208,7 +213,10 @@ impl Engine {
 
     fn complete_load(&mut self, key: Key, frame: u32, result: Result<(), Fault>, now: u64) {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
-        self.prefetching -= u32::from(load.prefetch);
+        self.prefetching -= u32::from(load.reading != Reading::Demand);
+        if let Reading::Predicted(tenant) = load.reading {
+            self.predicted_loaded(tenant, key.export(), result.is_err());
+        }
         if self.current(key) != Some(frame) {
             // Overwritten or dropped meanwhile.
             assert!(load.waiters.is_empty());

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use nigh_policy::{Access, Kind, Policy, Setup, Slot, Stream, Tenant, build};
+use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::arena::{Arena, Shared};
 use crate::config::{Config, ConfigError};
-use crate::device::Record;
+use crate::device::{Reading, Record};
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
 use crate::request::{Export, Fault, Op, Outcome, Refusal, Reply, Request, WriteMode};
 use crate::slots::{Key, NONE, Slots};
+use crate::tenants::Manager;
 use crate::volume::{Volume, overlap};
 
 /// Where a request is.
@@ -68,8 +69,8 @@ pub(crate) struct Load {
     /// The operation that loads it.
     pub(crate) operation: u64,
     pub(crate) waiters: LoadWaiters,
-    /// Whether it counts against the prefetch budget.
-    pub(crate) prefetch: bool,
+    /// Who it was begun for.
+    pub(crate) reading: Reading,
 }
 
 /// A cache of blocks without I/O: see the crate's documentation for its rules.
@@ -79,7 +80,9 @@ pub struct Engine {
     pub(crate) shift: u32,
     pub(crate) capacity: u32,
     pub(crate) arena: Arc<Arena>,
-    pub(crate) policy: Box<dyn Policy + Send>,
+    pub(crate) policy: Manager,
+    /// Tenants with a list that may be asked what to fetch ahead.
+    pub(crate) asking: Vec<Tenant>,
     pub(crate) slots: Slots,
     /// Slots with a frame.
     pub(crate) resident: u32,
@@ -130,7 +133,8 @@ impl Engine {
             shift: config.block_bytes.trailing_zeros(),
             capacity: config.capacity,
             arena,
-            policy: build(&config.policy, &setup)?,
+            policy: Manager::new(&config, &setup)?,
+            asking: Vec::new(),
             slots: Slots::new(setup.slots),
             resident: 0,
             frames: Frames::new(config.capacity + config.spare, frames_max),
@@ -262,7 +266,8 @@ impl Engine {
 
     /// The request is over.
     pub(crate) fn finish(&mut self, id: u32, outcome: Outcome) {
-        let token = self.leave(id).request.token;
+        let Request { token, tenant, .. } = self.leave(id).request;
+        self.demand_loaded(tenant);
         self.replies.push_back(Reply { token, outcome });
     }
 
@@ -383,21 +388,37 @@ impl Engine {
         resident.or_else(|| self.outside.get(&key).copied())
     }
 
-    pub(crate) fn access(&mut self, key: Key, kind: Kind, stream: Stream) -> Access {
+    pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
         let tick = self.tick;
         self.tick += 1;
-        Access { block: key.block(), tenant: Tenant(u32::from(key.export().0)), stream, kind, tick }
+        let block = match &self.config.tenants {
+            None => key.block(),
+            Some(tenants) => {
+                let block = tenants.files.block(key);
+                if kind != Kind::Prefetch {
+                    self.ask(tenant);
+                }
+                block
+            }
+        };
+        Access { block, tenant, stream, kind, tick }
     }
 
     /// Tells the policy of a reference to `key`, unless it is the first one since `key` was prefetched and the policy told
     /// of that. The block is resident afterwards. Gives its slot, its frame if there is
     /// one (else the caller must `place` one), and whether it was resident.
-    pub(crate) fn reference(&mut self, key: Key, kind: Kind, stream: Stream) -> (Slot, Option<u32>, bool) {
-        let access = self.access(key, kind, stream);
+    pub(crate) fn reference(
+        &mut self,
+        key: Key,
+        kind: Kind,
+        tenant: Tenant,
+        stream: Stream,
+    ) -> (Slot, Option<u32>, bool) {
+        let access = self.access(key, kind, tenant, stream);
         if let Some(slot) = self.slots.find(key) {
             let frame = self.slots.frame(slot);
             if frame != NONE {
-                if !self.first_use(key.export(), frame) {
+                if !self.first_use(key.export(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
                 }
                 return (slot, Some(frame), true);

@@ -12,12 +12,14 @@ mod counters;
 mod device;
 mod dirty;
 mod engine;
+mod files;
 mod frames;
 mod queue;
 mod read;
 mod request;
 mod scheduler;
 mod slots;
+mod tenants;
 mod volume;
 mod write;
 
@@ -25,7 +27,9 @@ pub use arena::{Exclusive, Shared};
 pub use config::{Config, ConfigError, Limits, WriteBack};
 pub use counters::{Counters, Gauges};
 pub use engine::Engine;
+pub use files::{Files, Piece};
 pub use request::{
     Action, BlockState, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
+pub use tenants::Tenants;

@@ -30,10 +30,10 @@ impl Engine {
             slots.push(slot);
         }
         for (block, &slot) in blocks.zip(&slots) {
-            if self.first_use(request.export, self.slots.frame(slot)) {
+            if self.first_use(request.export, self.slots.frame(slot)) && !self.policy.follows_lists() {
                 continue;
             }
-            let access = self.access(Key::new(request.export, block), Kind::Read, request.stream);
+            let access = self.access(Key::new(request.export, block), Kind::Read, request.tenant, request.stream);
             self.policy.hit(slot, &access);
         }
         self.count_read(request, slots.len());
@@ -100,7 +100,7 @@ impl Engine {
         let mut missing = Vec::new();
         let mut loading = 0;
         for (at, block) in (0..).zip(blocks) {
-            let (slot, frame, resident) = self.reference(key(block), Kind::Read, request.stream);
+            let (slot, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
             self.count(request.export, frame, resident);
             let frame = frame.unwrap_or_else(|| {
                 let frame = self.frames.take();
@@ -150,8 +150,11 @@ impl Engine {
     pub(crate) fn join(&mut self, export: Export, frame: u32, request: u32, at: u32) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push((request, at));
-        let operation = load.operation;
-        self.volume(export).queue.promote(operation);
+        // A block of a sorted batch keeps its place there: who waits for it goes on with the blocks behind it.
+        if load.reading == Reading::Ahead {
+            let operation = load.operation;
+            self.volume(export).queue.promote(operation);
+        }
     }
 
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
@@ -169,8 +172,7 @@ impl Engine {
                 let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
                 let operation = self.queue_read(export, run[0].0, frames, reading, now);
                 for &(block, frame) in run {
-                    let prefetch = reading == Reading::Ahead;
-                    self.loads.insert(frame, Load { operation, waiters: waiters(block), prefetch });
+                    self.loads.insert(frame, Load { operation, waiters: waiters(block), reading });
                 }
             }
         }
@@ -193,31 +195,35 @@ impl Engine {
         self.finish(id, outcome);
     }
 
+    /// Whether one more block can be fetched ahead, beside `more` whose loads are not queued yet.
+    pub(crate) fn has_prefetch_budget(&mut self, more: u32) -> bool {
+        let limits = &self.config.limits;
+        // Requests that somebody waits for find the other half of the spare frames.
+        let spare = self.config.spare / 2;
+        self.prefetching < limits.prefetching
+            && self.loads.len() as u32 + more < limits.loading
+            && self.reads_waiting.is_empty()
+            && self.writes_waiting.is_empty()
+            && self.has_room(spare)
+    }
+
     /// Loads what is absent of the request's range, as far as the budget goes.
     pub(crate) fn prefetch(&mut self, request: &Request, now: u64) {
         let export = request.export;
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let total = blocks.end - blocks.start;
-        let limits = &self.config.limits;
-        let (budget, loads_most) = (limits.prefetching, limits.loading);
-        let considered: Range<u64> = blocks.start..blocks.end.min(blocks.start + u64::from(budget));
-        // Requests that somebody waits for find the other half of the spare frames.
-        let spare = self.config.spare / 2;
+        let budget = u64::from(self.config.limits.prefetching);
+        let considered: Range<u64> = blocks.start..blocks.end.min(blocks.start + budget);
         let mut missing = Vec::new();
         for block in considered {
             let key = Key::new(export, block);
-            if self.prefetching >= budget
-                || (self.loads.len() + missing.len()) as u32 >= loads_most
-                || !self.reads_waiting.is_empty()
-                || !self.writes_waiting.is_empty()
-                || !self.has_room(spare)
-            {
+            if !self.has_prefetch_budget(missing.len() as u32) {
                 break;
             }
             if self.current(key).is_some() || self.volume(export).is_locked(&(block..block + 1), NONE) {
                 continue;
             }
-            let (slot, _, _) = self.reference(key, Kind::Prefetch, request.stream);
+            let (slot, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
             let frame = self.frames.take();
             self.place(slot, frame);
             self.frames.set(frame, LOADING | PREFETCHED);

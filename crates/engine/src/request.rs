@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 
 use crate::arena::{Exclusive, Shared};
 
-/// A disk that is served: a key space of its own, and a tenant. The host chooses the number.
+/// A disk that is served: a key space of its own. The host chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Export(pub u16);
 
@@ -46,6 +46,8 @@ pub enum Op {
 pub struct Request {
     /// Which disk.
     pub export: Export,
+    /// Who is charged for the blocks. In a cache with tenants it is below the limit of their number.
+    pub tenant: Tenant,
     /// What is asked for.
     pub op: Op,
     /// Where the range begins, in bytes.

@@ -124,7 +124,8 @@ impl Engine {
         self.active(id).step = Step::Merging;
         let mut loading = 0;
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
-            let (slot, current, resident) = self.reference(Key::new(export, block), Kind::Write, request.stream);
+            let (slot, current, resident) =
+                self.reference(Key::new(export, block), Kind::Write, request.tenant, request.stream);
             self.count(export, current, resident);
             if self.is_whole(export, block, &part) {
                 if current.is_none() {

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use nigh_engine::{Action, Config, Engine, Export, Limits, Op, Outcome, Request, Scheduler, WriteBack, WriteMode};
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -56,7 +56,8 @@ impl Server {
 
     fn submit(&self, op: Op, block: u64, blocks: u64, token: u64) -> Outcome {
         let (offset, length) = (block * BLOCK as u64, blocks * BLOCK as u64);
-        let request = Request { export: Export(0), op, offset, length, fua: false, stream: Stream(0), token };
+        let request =
+            Request { export: Export(0), tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
         let reply = self.engine.lock().expect("no thread failed").0.submit(0, request).expect("never too many");
         reply.map_or_else(|| self.wait(token), |reply| reply.outcome)
     }
@@ -105,6 +106,7 @@ fn several_threads_share_an_engine() {
         ghosts_per_block: 1.0,
         spare: 7,
         policy: "lru".parse().expect("registered"),
+        tenants: None,
         scheduler: Scheduler::default(),
         limits: Limits {
             requests: 16,

@@ -13,7 +13,7 @@ use nigh_engine::{
     Action, BlockState, Config, ConfigError, Counters, Engine, Export, Fault, Fill, Gauges, Op, Operation, Outcome,
     Refusal, Request, Shared, WriteMode,
 };
-use nigh_policy::{Spec, Stream};
+use nigh_policy::{Spec, Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
 use slab::Slab;
 
@@ -291,7 +291,8 @@ impl Cache {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let (offset, length) = (range.start, range.end - range.start);
-            let request = Request { export, op, offset, length, fua, stream: Stream(0), token: token as u64 };
+            let tenant = Tenant(export.0.into());
+            let request = Request { export, tenant, op, offset, length, fua, stream: Stream(0), token: token as u64 };
             let outcome = core.engine.submit(now, request)?.map(|reply| reply.outcome);
             if matches!(outcome, None | Some(Outcome::Fill(_))) {
                 entry.insert(waiter());
@@ -314,7 +315,8 @@ impl Cache {
         let shard = self.shard_of(export, range.start);
         let request = |op, range: &Range<u64>, token: usize| {
             let (offset, length) = (range.start, range.end - range.start);
-            Request { export, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
+            let tenant = Tenant(export.0.into());
+            Request { export, tenant, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
         };
         let mut elsewhere = None;
         let submitted = self.with(shard, work, |core, now| {

@@ -12,12 +12,16 @@
 //! Files are read by blocks of [`BLOCK_BYTES`]. A program that is run several times (a query of cscope or glimpse, a
 //! simulation of dinero) is one tenant all the same, and says before each run what that will read.
 
+mod programs;
+
 use nigh_control::sidecar::{Event, Saying, When};
 use nigh_control::{Chunk, Directive, Order};
 use nigh_policy::Tenant;
 use nigh_trace::{Op, Request};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+pub use programs::Placed;
 
 /// Bytes in a block: "usually 8 KB" (2.1.2).
 pub const BLOCK_BYTES: u32 = 8192;

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use nigh_control::sidecar::{self, Saying, When};
 use nigh_control::{Config, Control, Directive, Index};
+use nigh_engine::Scheduler;
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
 use nigh_sim::acfs::{self, BLOCK_BYTES, Workload};
+use nigh_sim::timed;
 
 #[derive(Default)]
 struct Blocks {
@@ -125,5 +127,26 @@ fn what_programs_say_saves_misses() {
             println!("{:6} {megabytes:4} MB: LRU {lru:6}, caching {caching:6}, with lists {both:6}", workload.name);
             assert!(caching <= lru && both <= caching + caching / 50, "{}: {lru}, {caching}, {both}", workload.name);
         }
+    }
+}
+
+#[test]
+fn the_timed_simulation_replaces_what_the_pure_model_does() {
+    for (workload, capacity) in [(acfs::cscope_text_10(1), 800), (acfs::glimpse(1), 1536), (acfs::postgres_1(1), 800)] {
+        let placed = acfs::Placed::new(std::slice::from_ref(&workload), true, false).unwrap();
+        let (tenants, none) = (Config::default(), nigh_prefetch::Spec::None);
+        let setup = timed::Setup {
+            programs: &placed.programs,
+            block_bytes: BLOCK_BYTES,
+            disks: &placed.disks(),
+            seed: 1,
+            readahead: &none,
+            scheduler: Scheduler::FirstCome,
+            tenants: Some(&tenants),
+            progress: None,
+        };
+        let outcome = timed::run(&setup, &"lru".parse().unwrap(), capacity).unwrap();
+        let model = misses(&workload, capacity, &workload.says(true, false));
+        assert_eq!(outcome.cache.misses, model as u64, "{}", workload.name);
     }
 }

@@ -4,7 +4,7 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::Spec;
 use nigh_sim::replay::Watch;
-use nigh_sim::timed::{Outcome, Program, Setup, Step, What, run};
+use nigh_sim::timed::{Disk, Outcome, Program, Setup, Step, What, run};
 use nigh_sim::{Loader, Ops, Options, replay};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
@@ -24,12 +24,16 @@ fn latency(depth: u32) -> Profile {
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
     let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what };
-    Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect() }
+    Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect(), ..Program::default() }
 }
 
-fn setup<'a>(programs: &'a [Program], profile: &'a Profile, readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
+fn disk(profile: &Profile) -> [Disk<'_>; 1] {
+    [Disk { profile, layouts: &[] }]
+}
+
+fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
     let scheduler = Scheduler::default();
-    Setup { programs, block_bytes: BLOCK as u32, profile, seed: 1, readahead, layouts: &[], scheduler, progress: None }
+    Setup { programs, block_bytes: BLOCK as u32, disks, seed: 1, readahead, scheduler, tenants: None, progress: None }
 }
 
 fn policy(name: &str) -> Spec {
@@ -37,7 +41,7 @@ fn policy(name: &str) -> Spec {
 }
 
 fn simulate(programs: &[Program], profile: &Profile, readahead: &str, capacity: u32) -> Outcome {
-    run(&setup(programs, profile, &readahead.parse().unwrap()), &policy("lru"), capacity).unwrap()
+    run(&setup(programs, &disk(profile), &readahead.parse().unwrap()), &policy("lru"), capacity).unwrap()
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn programs_wait_for_the_same_load_once() {
 #[test]
 fn long_requests_are_made_in_parts() {
     let step = Step { offset: BLOCK / 2, think_ns: MS, length: 3 << 20, what: What::Read };
-    let program = Program { name: "p".to_owned(), steps: vec![step] };
+    let program = Program { name: "p".to_owned(), steps: vec![step], ..Program::default() };
     let outcome = simulate(&[program], &latency(1), "none", 10_000);
     assert_eq!(outcome.cache.misses, 769);
     assert_eq!(outcome.ends_ns, [MS + 4 * MS]);
@@ -89,7 +93,7 @@ fn writes_are_acknowledged_and_written_later() {
     assert!(slow.cache.device_written_bytes >= 40 * BLOCK, "{:?}", slow.cache);
     let mut steps = program(0..10, What::Write, 0).steps;
     steps.push(Step { offset: 0, think_ns: 0, length: 0, what: What::Flush });
-    let flushed = simulate(&[Program { name: "p".to_owned(), steps }], &latency(1), "none", 1000);
+    let flushed = simulate(&[Program { name: "p".to_owned(), steps, ..Program::default() }], &latency(1), "none", 1000);
     assert_eq!((flushed.execution_ns(), flushed.cache.device_written_bytes), (2 * MS, 10 * BLOCK));
 }
 
@@ -123,7 +127,8 @@ fn files_are_read_ahead_across_their_pieces_and_not_beyond_their_ends() {
     let layouts = [Layout::new(extents).unwrap()];
     let programs = [program((100..140).chain(5000..5040), What::Read, MS)];
     let (profile, linux) = (latency(1), "linux".parse().unwrap());
-    let setup = Setup { layouts: &layouts, ..setup(&programs, &profile, &linux) };
+    let disks = [Disk { profile: &profile, layouts: &layouts }];
+    let setup = setup(&programs, &disks, &linux);
     let outcome = run(&setup, &policy("lru"), 1000).unwrap();
     assert_eq!((outcome.cache.prefetch_issued, outcome.cache.prefetch_wasted), (79, 0));
     assert_eq!(outcome.execution_ns(), 81 * MS);
@@ -133,7 +138,7 @@ fn files_are_read_ahead_across_their_pieces_and_not_beyond_their_ends() {
 fn a_program_beyond_the_device_is_named() {
     let programs = [program([1 << 18], What::Read, 0)];
     let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
-    let error = run(&setup(&programs, &profile, &none), &policy("lru"), 10).unwrap_err().to_string();
+    let error = run(&setup(&programs, &disk(&profile), &none), &policy("lru"), 10).unwrap_err().to_string();
     assert!(error.contains("1073741824") && !error.contains('\n'), "{error}");
 }
 
@@ -152,7 +157,7 @@ fn without_read_ahead_hits_are_those_of_the_replay() {
     let profile = Profile::named("hdd-10k").unwrap();
     for info in nigh_policy::registry().iter().filter(|info| !info.offline) {
         let (spec, none) = (policy(info.name), nigh_prefetch::Spec::None);
-        let timed = run(&setup(&programs, &profile, &none), &spec, 64).unwrap();
+        let timed = run(&setup(&programs, &disk(&profile), &none), &spec, 64).unwrap();
         // The engine remembers as many ghosts as blocks, the replay all; policies that would remember more differ.
         let counts = replay(&numbered, &spec, 64, None, Watch::default()).unwrap().counts;
         let difference = timed.cache.hits.abs_diff(counts.hits);
@@ -170,7 +175,8 @@ fn the_same_seed_does_the_same() {
     let writes = program(mixed(9, 500, 2000).into_iter().map(|block| 200_000 + block), What::Write, MS / 3);
     let programs = [sequential, random, writes];
     let (profile, linux) = (Profile::named("hdd-10k").unwrap(), "linux".parse().unwrap());
-    let mut setup = setup(&programs, &profile, &linux);
+    let disks = disk(&profile);
+    let mut setup = setup(&programs, &disks, &linux);
     setup.scheduler = "deadline".parse().unwrap();
     let first = run(&setup, &policy("lirs"), 1000).unwrap();
     assert_eq!(first, run(&setup, &policy("lirs"), 1000).unwrap());

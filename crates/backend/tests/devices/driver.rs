@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::host::{EXPORT, Host, config, driver, folders, open, sparse};
 use nigh_backend::{Completion, Device, Handle, Options};
 use nigh_engine::{Engine, Export, Op, Outcome, Request, WriteMode};
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
@@ -38,7 +38,8 @@ fn shard(number: u32, shards: u32, exports: u16, handle: &Handle, completions: &
             }
             expected.push((token, *value));
             let (offset, export) = (block * BLOCK, Export(export));
-            let request = Request { export, op, offset, length: BLOCK, fua: false, stream: Stream(0), token };
+            let request =
+                Request { export, tenant: Tenant(0), op, offset, length: BLOCK, fua: false, stream: Stream(0), token };
             let mut reply = engine.submit(round, request).expect("accepted");
             wanted += 1;
             if let Some(Outcome::Fill(mut fill)) = reply.take_if(|_| op == Op::Write).map(|reply| reply.outcome) {
@@ -149,8 +150,16 @@ fn stopping_waits_for_operations() {
     let mut engine = Engine::new(config(BLOCK as u32)).expect("a cache");
     engine.open(EXPORT, 1 << 20, WriteMode::Back).expect("an export");
     let start = Instant::now();
-    let request =
-        Request { export: EXPORT, op: Op::Read, offset: 0, length: 1, fua: false, stream: Stream(0), token: 1 };
+    let request = Request {
+        export: EXPORT,
+        tenant: Tenant(0),
+        op: Op::Read,
+        offset: 0,
+        length: 1,
+        fua: false,
+        stream: Stream(0),
+        token: 1,
+    };
     assert!(engine.submit(0, request).expect("accepted").is_none());
     handle.submit(7, engine.next_operation(0).expect("a read"));
     handle.stop();

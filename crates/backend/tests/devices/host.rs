@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use nigh_backend::{Completion, Device, Driver, Handle, Options, Target};
 use nigh_engine::{Config, Engine, Export, Fault, Op, Outcome, Reply, Request, WriteMode};
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 
 /// The export of all tests with one device.
 pub(crate) const EXPORT: Export = Export(0);
@@ -82,7 +82,8 @@ impl Host {
     pub(crate) fn begin(&mut self, op: Op, offset: u64, length: u64, data: &[u8]) -> u64 {
         self.tokens += 1;
         let token = self.tokens;
-        let request = Request { export: EXPORT, op, offset, length, fua: false, stream: Stream(0), token };
+        let request =
+            Request { export: EXPORT, tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
         self.asked.insert(token, (request, data.to_vec()));
         let reply = self.engine.submit(self.now(), request).expect("accepted");
         reply.into_iter().for_each(|reply| self.reply(reply));

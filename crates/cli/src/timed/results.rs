@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use nigh_policy::Spec;
 use nigh_sim::timed::Outcome;
 use serde::Serialize;
 
@@ -99,14 +98,14 @@ fn rounded(ratio: f64) -> f64 {
 }
 
 impl Row {
-    pub(super) fn new(spec: &Spec, size_blocks: u32, block_bytes: u32, names: &[&str], outcome: &Outcome) -> Row {
+    pub(super) fn new(policy: String, size_blocks: u32, block_bytes: u32, names: &[&str], outcome: &Outcome) -> Row {
         let (cache, device) = (&outcome.cache, &outcome.device);
         let transfers = cache.device_reads + cache.device_writes;
         let transferred = cache.device_read_bytes + cache.device_written_bytes;
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| rounded(part as f64 / whole as f64));
         let size_blocks = u64::from(size_blocks);
         let figures = Figures {
-            policy: spec.to_string(),
+            policy,
             size_blocks,
             size_bytes: size_blocks * u64::from(block_bytes),
             execution_s: seconds(outcome.execution_ns()),

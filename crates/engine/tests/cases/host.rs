@@ -4,7 +4,7 @@ use nigh_engine::{
     Action, Config, Counters, Engine, Export, Fault, Limits, Op, Operation, Outcome, Request, Scheduler, WriteBack,
     WriteMode,
 };
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 
 pub(crate) const BLOCK: usize = 512;
 
@@ -17,6 +17,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         ghosts_per_block: 1.0,
         spare: 12,
         policy: policy.parse().expect("a registered policy"),
+        tenants: None,
         scheduler: Scheduler::FirstCome,
         limits: Limits {
             requests: 16,
@@ -51,7 +52,16 @@ impl Host {
 
     pub(crate) fn request(&self, export: u16, op: Op, offset: usize, length: usize) -> Request {
         let (offset, length) = (offset as u64, length as u64);
-        Request { export: Export(export), op, offset, length, fua: false, stream: Stream(0), token: 7 }
+        Request {
+            export: Export(export),
+            tenant: Tenant(export.into()),
+            op,
+            offset,
+            length,
+            fua: false,
+            stream: Stream(0),
+            token: 7,
+        }
     }
 
     /// Everything for the devices.

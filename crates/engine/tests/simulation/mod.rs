@@ -13,7 +13,7 @@ use nigh_engine::{
     Action, Config, Deadline, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request,
     Scheduler, Shared, WriteBack, WriteMode,
 };
-use nigh_policy::{Spec, Stream};
+use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -106,6 +106,7 @@ fn config(random: &mut Random) -> Config {
         ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
+        tenants: None,
         scheduler: match random.random_range(0..5) {
             0 => Scheduler::FirstCome,
             1 => Scheduler::Batches { most: random.random_range(1..20) },
@@ -253,7 +254,16 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let fua = self.random.random_bool(0.1);
-        let request = Request { export: Export(at as u16), op, offset, length, fua, stream: Stream(0), token };
+        let request = Request {
+            export: Export(at as u16),
+            tenant: Tenant(at as u32),
+            op,
+            offset,
+            length,
+            fua,
+            stream: Stream(0),
+            token,
+        };
         let began = self.tick();
         let value = match op {
             Op::Write => Some(token),

@@ -1,6 +1,7 @@
 //! Timed simulation: programs take turns at a cache on a modelled device, under a virtual clock.
 //!
 //! Each program is a closed loop: it computes for its think time, issues a request, and waits until it has the reply.
+//! Programs compute independently, as if each had a processor.
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
 mod program;
@@ -10,12 +11,13 @@ mod world;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use nigh_device::{BeyondEnd, Profile};
-use nigh_engine::{Config, ConfigError, Counters, Scheduler};
+use nigh_control::{Refusal, Statistics};
+use nigh_device::{BeyondEnd, Device, Profile};
+use nigh_engine::{Config, ConfigError, Counters, Export, Files, Piece, Scheduler, Tenants};
 use nigh_policy::Spec;
-use nigh_trace::layout::Layout;
+use nigh_trace::layout::{Extent, Layout};
 
-pub use program::{Program, Recorder, Step, Think, TwoVolumes, What};
+pub use program::{Program, Recorder, Said, Step, Think, TwoVolumes, What};
 pub use sequences::Sequences;
 
 /// What all runs of one simulation have in common.
@@ -25,19 +27,29 @@ pub struct Setup<'a> {
     pub programs: &'a [Program],
     /// Bytes in a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u32,
-    /// The device.
-    pub profile: &'a Profile,
-    /// Decides what of the device is random.
+    /// The disks that programs go to, by number.
+    pub disks: &'a [Disk<'a>],
+    /// Decides what of the devices is random.
     pub seed: u64,
     /// What is fetched ahead.
     pub readahead: &'a nigh_prefetch::Spec,
-    /// Which file has which place on the disk, for each program or for all: then files are read ahead. Where there is
-    /// none, the disk is.
-    pub layouts: &'a [Layout],
-    /// In which order requests go to the device.
+    /// In which order requests go to a device.
     pub scheduler: Scheduler,
+    /// How programs share the cache, each a tenant; then what they say counts, and no policy does.
+    pub tenants: Option<&'a nigh_control::Config>,
     /// Grows with the programs' steps.
     pub progress: Option<&'a AtomicU64>,
+}
+
+/// A disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk<'a> {
+    /// The device.
+    pub profile: &'a Profile,
+    /// Which file has which place on it, for each program or for all: then files are read ahead. Where there is none, the
+    /// disk is. A file is on one disk, and to tenants it has its number here, so they have one layout for all; to tenants
+    /// a disk without a layout is a file, if no disk has one.
+    pub layouts: &'a [Layout],
 }
 
 /// What one run found.
@@ -49,9 +61,11 @@ pub struct Outcome {
     pub waited_ns: Vec<u64>,
     /// What the cache counted.
     pub cache: Counters,
-    /// What the device counted, until the last program ended.
+    /// What each program did as a tenant; nothing in a cache without tenants.
+    pub tenants: Vec<Statistics>,
+    /// What the devices counted, all together, until the last program ended.
     pub device: nigh_device::Counters,
-    /// The blocks that were read from the device, by the length of the sequence that they were part of.
+    /// The blocks that were read from a device, by the length of the sequence that they were part of.
     pub sequences: Sequences,
 }
 
@@ -80,6 +94,24 @@ pub enum TimedError {
         /// What it refers to.
         beyond: BeyondEnd,
     },
+    /// An extent of a layout does not consist of whole blocks.
+    #[error("file {}: its extent at {} of the disk does not begin with a block of {block_bytes} bytes", .extent.file, .extent.disk)]
+    Misaligned {
+        /// It.
+        extent: Extent,
+        /// Bytes in a block.
+        block_bytes: u32,
+    },
+    /// What a program says is not followed.
+    #[error("{program}, before request {step} of those replayed: {refusal}")]
+    Refused {
+        /// Its name.
+        program: String,
+        /// Before which of its steps it said so.
+        step: usize,
+        /// Why.
+        refusal: Refusal,
+    },
     /// The cache cannot be set up.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -88,10 +120,13 @@ pub enum TimedError {
 /// Longest request that the engine takes; longer ones are made in parts, one after the other.
 const PART_BYTES: u32 = 1 << 20;
 
-/// Whether every program keeps to the device.
+/// Whether every program keeps to its device.
+///
+/// # Panics
+/// If there is no such disk.
 pub fn check(setup: &Setup) -> Result<(), TimedError> {
-    let device_bytes = setup.profile.bytes();
     for program in setup.programs {
+        let device_bytes = setup.disks[program.disk].profile.bytes();
         if let Some(step) = program.steps.iter().find(|step| step.end() > device_bytes) {
             let beyond = BeyondEnd { offset_bytes: step.offset, end_bytes: step.end(), device_bytes };
             return Err(TimedError::Beyond { program: program.name.clone(), beyond });
@@ -107,7 +142,7 @@ pub fn check(setup: &Setup) -> Result<(), TimedError> {
 /// If `capacity` is 0.
 pub fn run(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Outcome, TimedError> {
     check(setup)?;
-    world::World::new(setup, config(setup, policy, capacity))?.run()
+    world::World::new(setup, config(setup, policy, capacity)?)?.run()
 }
 
 /// Runs each policy at its size in blocks, in `threads` threads; the outcomes are in the order of the jobs.
@@ -130,8 +165,8 @@ pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<
     outcomes.into_iter().map(|cell| cell.into_inner().expect("no thread panicked").expect("every job ran")).collect()
 }
 
-/// The engine's usual set-up, with as many operations at the device as it works on at once.
-fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Config {
+/// The engine's usual set-up, with as many operations at a device as the one that does the fewest at once works on.
+fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedError> {
     let mut config = Config::new(capacity, policy.clone());
     config.block_bytes = setup.block_bytes;
     config.scheduler = setup.scheduler;
@@ -142,5 +177,34 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Config {
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
     config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);
-    config
+    let depth = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed).parallel()).min().unwrap_or(1);
+    config.limits.depth = u32::try_from(depth).unwrap_or(u32::MAX);
+    if let Some(control) = setup.tenants {
+        let mut control = control.clone();
+        control.limits.tenants = control.limits.tenants.max(setup.programs.len() as u32);
+        config.tenants = Some(Tenants { control, files: files(setup)? });
+    }
+    Ok(config)
+}
+
+/// The files of all layouts, in blocks.
+fn files(setup: &Setup) -> Result<Files, TimedError> {
+    let block_bytes = setup.block_bytes;
+    let block = u64::from(block_bytes);
+    let mut pieces = Vec::new();
+    for (number, disk) in (0..).zip(setup.disks) {
+        for &extent in disk.layouts.iter().flat_map(|layout| layout.extents()) {
+            if !extent.disk.is_multiple_of(block) || !extent.offset.is_multiple_of(block) {
+                return Err(TimedError::Misaligned { extent, block_bytes });
+            }
+            pieces.push(Piece {
+                export: Export(number),
+                disk: extent.disk / block,
+                file: extent.file,
+                offset: extent.offset / block,
+                blocks: extent.length.div_ceil(block),
+            });
+        }
+    }
+    Ok(Files::new(pieces)?)
 }

@@ -1,5 +1,6 @@
 //! Programs: what a trace asked for, and how long it computed in between.
 
+use nigh_control::sidecar::{Event, Saying, When};
 use nigh_trace::{Op, Request};
 
 use crate::Ops;
@@ -44,6 +45,19 @@ pub struct Program {
     pub name: String,
     /// In order.
     pub steps: Vec<Step>,
+    /// Which of the disks they go to.
+    pub disk: usize,
+    /// What it says about its accesses, in order.
+    pub says: Vec<Said>,
+}
+
+/// Something that a program says, or that is said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Before which of its steps.
+    pub step: usize,
+    /// What.
+    pub saying: Saying,
 }
 
 /// How long a program computes before each request.
@@ -74,18 +88,39 @@ pub struct Recorder {
     time_ns: Option<u64>,
     /// The think time of requests that were left out.
     owed_ns: u64,
+    /// What will be said, the next last.
+    events: Vec<Event>,
+    /// Requests so far.
+    requests: u64,
 }
 
 impl Recorder {
     /// A program called `name` that does nothing yet.
     pub fn new(name: String, think: Think, ops: Ops) -> Recorder {
-        let program = Program { name, steps: Vec::new() };
-        Recorder { program, think, ops, volume: None, time_ns: None, owed_ns: 0 }
+        let program = Program { name, ..Program::default() };
+        let (events, requests) = (Vec::new(), 0);
+        Recorder { program, think, ops, volume: None, time_ns: None, owed_ns: 0, events, requests }
+    }
+
+    /// Has the program say what `events` say, each before the request that it names or the first at its time, whoever
+    /// they name. They are said in their order; what comes after the last request is not said.
+    pub fn saying(mut self, mut events: Vec<Event>) -> Recorder {
+        events.reverse();
+        self.events = events;
+        self
     }
 
     /// Adds requests. Those of no length, and those that do not count, only add their think time.
     pub fn push(&mut self, batch: &[Request]) -> Result<(), TwoVolumes> {
         for request in batch {
+            let is_due = |event: &mut Event| match event.when {
+                When::Request(number) => number <= self.requests,
+                When::Time(time_ns) => time_ns <= request.time_ns,
+            };
+            while let Some(event) = self.events.pop_if(is_due) {
+                self.program.says.push(Said { step: self.program.steps.len(), saying: event.saying });
+            }
+            self.requests += 1;
             let think_ns = match self.think {
                 Think::Fixed(ns) => ns,
                 Think::Recorded(scale) => {

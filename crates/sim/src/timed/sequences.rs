@@ -47,6 +47,16 @@ impl Sequences {
         self.blocks[at as usize] += length;
     }
 
+    /// Adds what was read from another device. No sequence of either goes on.
+    pub fn add(&mut self, mut other: Sequences) {
+        self.interrupt();
+        other.interrupt();
+        if self.blocks.len() < other.blocks.len() {
+            self.blocks.resize(other.blocks.len(), 0);
+        }
+        self.blocks.iter_mut().zip(&other.blocks).for_each(|(sum, blocks)| *sum += blocks);
+    }
+
     /// For each length with any, ascending: the length, the longest of those that are counted together, and the share of
     /// all blocks in sequences that are at most so long.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, f64)> {

@@ -5,17 +5,15 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use nigh_control::sidecar::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
     Action, Config, Counters, Engine, Export, Op, Operation, Outcome as Reply, Request, Shared, WriteMode,
 };
-use nigh_policy::Stream;
+use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
 
 use super::{Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
-
-/// The one disk.
-const DISK: Export = Export(0);
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
@@ -36,6 +34,8 @@ enum Event {
 struct Process {
     /// Its next step, or the one that it waits for.
     at: usize,
+    /// How much of what it says is said.
+    said: usize,
     /// Bytes of that step that are over.
     done: u64,
     /// When it issued the part that it waits for, in ns.
@@ -54,7 +54,7 @@ fn part(step: &Step, done: u64) -> Range<u64> {
 pub(super) struct World<'a> {
     setup: &'a Setup<'a>,
     engine: Engine,
-    device: Device,
+    devices: Vec<Device>,
     prefetcher: Prefetcher,
     now_ns: u64,
     /// What happens at the same time happens in the order in which it was decided.
@@ -67,19 +67,24 @@ pub(super) struct World<'a> {
     free: Vec<u32>,
     /// The earliest wakeup among the events, in ns.
     wakeup_ns: u64,
-    sequences: Sequences,
+    /// By device.
+    sequences: Vec<Sequences>,
+    /// What a program said and was refused: the end of the simulation.
+    refused: Option<TimedError>,
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(setup: &'a Setup<'a>, mut config: Config) -> Result<World<'a>, TimedError> {
-        let device = Device::new(setup.profile, setup.seed);
-        config.limits.depth = u32::try_from(device.parallel()).unwrap_or(u32::MAX);
+    pub(super) fn new(setup: &'a Setup<'a>, config: Config) -> Result<World<'a>, TimedError> {
+        let devices: Vec<Device> = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed)).collect();
         let mut engine = Engine::new(config)?;
-        engine.open(DISK, device.bytes(), WriteMode::Back)?;
+        for (number, device) in (0..).zip(&devices) {
+            engine.open(Export(number), device.bytes(), WriteMode::Back)?;
+        }
         Ok(World {
             setup,
             engine,
-            device,
+            sequences: vec![Sequences::default(); devices.len()],
+            devices,
             prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
             now_ns: 0,
             events: BinaryHeap::new(),
@@ -89,7 +94,7 @@ impl<'a> World<'a> {
             at_device: Vec::new(),
             free: Vec::new(),
             wakeup_ns: u64::MAX,
-            sequences: Sequences::default(),
+            refused: None,
         })
     }
 
@@ -111,19 +116,30 @@ impl<'a> World<'a> {
                     self.launch();
                 }
             }
+            if let Some(refused) = self.refused.take() {
+                return Err(refused);
+            }
         }
-        self.sequences.interrupt();
+        let mut device = nigh_device::Counters::default();
+        self.devices.iter().for_each(|one| device += one.counters());
+        let mut sequences = Sequences::default();
+        self.sequences.drain(..).for_each(|one| sequences.add(one));
+        let tenants = (0..self.processes.len() as u32).filter_map(|number| self.engine.statistics(Tenant(number)));
         Ok(Outcome {
+            tenants: tenants.collect(),
             ends_ns: self.processes.iter().map(|process| process.end_ns).collect(),
             waited_ns: self.processes.iter().map(|process| process.waited_ns).collect(),
             cache: self.counters(),
-            device: self.device.counters(),
-            sequences: self.sequences,
+            device,
+            sequences,
         })
     }
 
     fn counters(&self) -> Counters {
-        self.engine.counters(DISK).expect("the disk is open")
+        let mut sum = Counters::default();
+        let counters = |number| self.engine.counters(Export(number)).expect("every disk is open");
+        (0..).take(self.devices.len()).for_each(|number| sum += counters(number));
+        sum
     }
 
     fn at(&mut self, time_ns: u64, event: Event) {
@@ -142,6 +158,9 @@ impl<'a> World<'a> {
     /// Has a program go on: through hits at once, as long as nothing else happens before, and then until it waits.
     fn issue(&mut self, number: u32) {
         while let Some(step) = self.step(number) {
+            if !self.say(number) {
+                return;
+            }
             self.processes[number as usize].since_ns = self.now_ns;
             if !self.submit(number, step) {
                 return;
@@ -154,6 +173,31 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Says what a program says before its next step. Whether none of it was refused.
+    fn say(&mut self, number: u32) -> bool {
+        if self.setup.tenants.is_none() {
+            return true;
+        }
+        let (program, process) = (&self.setup.programs[number as usize], &mut self.processes[number as usize]);
+        while let Some(said) = program.says.get(process.said).filter(|said| said.step <= process.at) {
+            process.said += 1;
+            let done = match &said.saying {
+                Saying::Directive(directive) => self.engine.direct(Tenant(number), directive),
+                Saying::Bounds { floor, ceiling } => self.engine.set_bounds(Tenant(number), *floor, *ceiling),
+            };
+            if let Err(refusal) = done {
+                let program = program.name.clone();
+                self.refused = Some(TimedError::Refused { program, step: said.step, refusal });
+                return false;
+            }
+        }
+        true
+    }
+
+    fn disk(&self, number: u32) -> usize {
+        self.setup.programs[number as usize].disk
+    }
+
     /// Submits the next part of `step`. Says whether it was replied to at once.
     fn submit(&mut self, number: u32, step: &Step) -> bool {
         let part = part(step, self.processes[number as usize].done);
@@ -164,12 +208,15 @@ impl<'a> World<'a> {
             What::Trim => Op::Trim,
             What::Flush => Op::Flush,
         };
-        let reads_ahead = op == Op::Read && !self.prefetcher.is_none();
-        let misses = if reads_ahead { self.counters().misses } else { 0 };
-        let outcome = self.request(op, offset, length, u64::from(number));
+        let predicted = self.engine.is_predicted(Tenant(number));
+        let reads_ahead = op == Op::Read && !self.prefetcher.is_none() && !predicted;
+        let disk = Export(self.disk(number) as u16);
+        let misses = |engine: &Engine| engine.counters(disk).expect("every disk is open").misses;
+        let before = if reads_ahead { misses(&self.engine) } else { 0 };
+        let outcome = self.request(op, offset, length, number);
         let waits = outcome.is_none();
         let ahead = reads_ahead && {
-            let missed = self.counters().misses != misses;
+            let missed = misses(&self.engine) != before;
             self.read_ahead(number, offset, length, missed)
         };
         let replied = match outcome {
@@ -186,14 +233,16 @@ impl<'a> World<'a> {
             Some(Reply::Failed(fault)) => unreachable!("a modelled device does not fail: {fault}"),
             None => false,
         };
-        if waits || ahead || op != Op::Read {
+        if waits || ahead || predicted || op != Op::Read {
             self.launch();
         }
         replied
     }
 
-    fn request(&mut self, op: Op, offset: u64, length: u64, token: u64) -> Option<Reply> {
-        let request = Request { export: DISK, op, offset, length, fua: false, stream: Stream(0), token };
+    fn request(&mut self, op: Op, offset: u64, length: u64, number: u32) -> Option<Reply> {
+        let export = Export(self.disk(number) as u16);
+        let (tenant, stream, token) = (Tenant(number), Stream(0), u64::from(number));
+        let request = Request { export, tenant, op, offset, length, fua: false, stream, token };
         let reply = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
         reply.map(|reply| reply.outcome)
     }
@@ -275,12 +324,13 @@ impl<'a> World<'a> {
     fn read_ahead(&mut self, number: u32, offset: u64, length: u64, missed: bool) -> bool {
         let block = u64::from(self.setup.block_bytes);
         let blocks = |start: u64, end: u64| start / block..end.div_ceil(block);
-        let layouts = self.setup.layouts;
+        let disk = self.disk(number);
+        let layouts = self.setup.disks[disk].layouts;
         let Some(layout) = layouts.get(number as usize).or(layouts.last()) else {
-            let end = self.device.bytes().div_ceil(block);
+            let end = self.devices[disk].bytes().div_ceil(block);
             let blocks = blocks(offset, offset + length);
             let ahead = self.prefetcher.reference(&Reference { file: u64::from(number), blocks, missed, end });
-            return ahead.is_some_and(|ahead| self.prefetch(ahead.start * block, ahead.end * block));
+            return ahead.is_some_and(|ahead| self.prefetch(number, ahead.start * block, ahead.end * block));
         };
         // What no file has is not read ahead.
         let Some(extent) = layout.at(offset) else { return false };
@@ -295,15 +345,15 @@ impl<'a> World<'a> {
         let Some(ahead) = self.prefetcher.reference(&reference) else { return false };
         let mut any = false;
         for place in layout.places(extent.file, ahead.start * block..ahead.end * block) {
-            any |= self.prefetch(place.start, place.end);
+            any |= self.prefetch(number, place.start, place.end);
         }
         any
     }
 
-    fn prefetch(&mut self, start: u64, end: u64) -> bool {
-        let end = end.min(self.device.bytes());
+    fn prefetch(&mut self, number: u32, start: u64, end: u64) -> bool {
+        let end = end.min(self.devices[self.disk(number)].bytes());
         if start < end {
-            self.request(Op::Prefetch, start, end - start, 0);
+            self.request(Op::Prefetch, start, end - start, number);
         }
         start < end
     }
@@ -320,9 +370,10 @@ impl<'a> World<'a> {
     fn launch(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
             let block = u64::from(self.setup.block_bytes);
+            let disk = usize::from(operation.export.0);
             let kind = match operation.action {
                 Action::Read(_) => {
-                    self.sequences.read(operation.offset / block, operation.length.div_ceil(block));
+                    self.sequences[disk].read(operation.offset / block, operation.length.div_ceil(block));
                     Kind::Read
                 }
                 Action::Write(_) | Action::Zeroes { .. } => Kind::Write,
@@ -330,10 +381,10 @@ impl<'a> World<'a> {
                 Action::Discard => Kind::Trim,
             };
             if kind != Kind::Read {
-                self.sequences.interrupt();
+                self.sequences[disk].interrupt();
             }
             let order = Order { kind, offset_bytes: operation.offset, bytes: operation.length };
-            let done_ns = self.device.start(self.now_ns, order).expect("the disk is as long as the device");
+            let done_ns = self.devices[disk].start(self.now_ns, order).expect("the disk is as long as the device");
             let number = self.free.pop().unwrap_or_else(|| {
                 self.at_device.push(None);
                 self.at_device.len() as u32 - 1

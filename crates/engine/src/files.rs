@@ -1,0 +1,127 @@
+//! Which block of a disk is which block of a file.
+
+use nigh_policy::Block;
+
+use crate::config::ConfigError;
+use crate::request::Export;
+use crate::slots::Key;
+
+/// A piece of a file that lies on a disk in one piece. In blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which disk.
+    pub export: Export,
+    /// Where it begins on the disk.
+    pub disk: u64,
+    /// Which file; below 2^32 - 1.
+    pub file: u32,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// How long it is; not 0.
+    pub blocks: u64,
+}
+
+impl Piece {
+    fn place(&self) -> (Export, u64) {
+        (self.export, self.disk)
+    }
+}
+
+/// Where files lie. Without any, each export is a file.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    by_disk: Vec<Piece>,
+    by_file: Vec<Piece>,
+}
+
+/// The volume of blocks that no file has.
+const NO_FILE: u32 = u32::MAX;
+
+impl Files {
+    /// The files made of `pieces`, in any order. No two of them have a block of a disk or of a file in common, and a file
+    /// has all of its pieces on one disk.
+    pub fn new(pieces: Vec<Piece>) -> Result<Files, ConfigError> {
+        let (mut by_disk, mut by_file) = (pieces.clone(), pieces);
+        by_disk.sort_unstable_by_key(Piece::place);
+        by_file.sort_unstable_by_key(|piece| (piece.file, piece.offset));
+        let on_disk = by_disk.windows(2).all(|pair| {
+            pair[0].export != pair[1].export || pair[0].disk.saturating_add(pair[0].blocks) <= pair[1].disk
+        });
+        let in_file = by_file.windows(2).all(|pair| {
+            let (one, next) = (pair[0], pair[1]);
+            one.file != next.file || (one.export == next.export && one.offset.saturating_add(one.blocks) <= next.offset)
+        });
+        if !on_disk || !in_file || by_file.last().is_some_and(|last| last.file == NO_FILE) {
+            return Err(ConfigError::Impossible {
+                what: "pieces of files do not overlap, a file is on one disk, files are numbered below 2^32 - 1",
+            });
+        }
+        Ok(Files { by_disk, by_file })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_disk.is_empty()
+    }
+
+    /// The block of a file that `key` is.
+    pub(crate) fn block(&self, key: Key) -> Block {
+        if self.is_empty() {
+            return key.block();
+        }
+        let behind = self.by_disk.partition_point(|piece| piece.place() <= (key.export(), key.index()));
+        let piece = behind.checked_sub(1).map(|at| self.by_disk[at]);
+        match piece.filter(|piece| piece.export == key.export() && key.index() - piece.disk < piece.blocks) {
+            Some(piece) => Block { volume: piece.file, index: key.index() - piece.disk + piece.offset },
+            None => Block { volume: NO_FILE, index: key.block().index },
+        }
+    }
+
+    /// Where `block` of a file lies.
+    pub(crate) fn key(&self, block: Block) -> Option<Key> {
+        if self.is_empty() {
+            let export = Export(u16::try_from(block.volume).ok()?);
+            return (block.index < Key::BLOCKS).then(|| Key::new(export, block.index));
+        }
+        let behind = self.by_file.partition_point(|piece| (piece.file, piece.offset) <= (block.volume, block.index));
+        let piece = self.by_file[behind.checked_sub(1)?];
+        let inside = piece.file == block.volume && block.index - piece.offset < piece.blocks;
+        inside.then(|| Key::new(piece.export, piece.disk + (block.index - piece.offset)))
+    }
+
+    /// The last piece of `file`, by its place in the file.
+    pub(crate) fn last_piece(&self, file: u32) -> Option<Piece> {
+        let behind = self.by_file.partition_point(|piece| piece.file <= file);
+        behind.checked_sub(1).map(|at| self.by_file[at]).filter(|piece| piece.file == file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(export: u16, disk: u64, file: u32, offset: u64, blocks: u64) -> Piece {
+        Piece { export: Export(export), disk, file, offset, blocks }
+    }
+
+    #[test]
+    fn blocks_of_disks_and_of_files_are_found_by_each_other() {
+        let pieces = vec![piece(1, 10, 7, 0, 4), piece(1, 30, 7, 4, 2), piece(0, 10, 3, 0, 1), piece(1, 14, 4, 0, 9)];
+        let files = Files::new(pieces).unwrap();
+        for (export, disk, volume, index) in [(1, 13, 7, 3), (1, 14, 4, 0), (1, 31, 7, 5), (0, 10, 3, 0)] {
+            let (key, block) = (Key::new(Export(export), disk), Block { volume, index });
+            assert_eq!((files.block(key), files.key(block)), (block, Some(key)));
+        }
+        assert_eq!(files.block(Key::new(Export(0), 11)), Block { volume: NO_FILE, index: 11 });
+        assert_eq!(files.key(Block { volume: 7, index: 6 }), None);
+        assert_eq!(files.key(Block { volume: 5, index: 0 }), None);
+        assert_eq!(files.last_piece(7), Some(piece(1, 30, 7, 4, 2)));
+    }
+
+    #[test]
+    fn overlaps_are_refused() {
+        assert!(Files::new(vec![piece(0, 0, 1, 0, 4), piece(0, 3, 2, 0, 4)]).is_err());
+        assert!(Files::new(vec![piece(0, 0, 1, 0, 4), piece(0, 9, 1, 3, 4)]).is_err());
+        assert!(Files::new(vec![piece(0, 0, 1, 0, 4), piece(1, 9, 1, 4, 4)]).is_err());
+        assert!(Files::new(vec![piece(0, 0, u32::MAX, 0, 4)]).is_err());
+    }
+}

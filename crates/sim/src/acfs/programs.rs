@@ -1,0 +1,64 @@
+//! The workloads as programs of the timed simulation, their files on the two disks of 5.2.
+
+use nigh_device::Profile;
+use nigh_trace::layout::{FileSize, Layout, Order, Overlap, Placement};
+
+use super::{BLOCK_BYTES, Workload};
+use crate::Ops;
+use crate::timed::{self, Program, Recorder, Think};
+
+/// Workloads that run together: their programs, and where their files are.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// In the order of the workloads.
+    pub programs: Vec<Program>,
+    profiles: [Profile; 2],
+    layouts: [Layout; 2],
+}
+
+impl Placed {
+    /// Places the files of `workloads`, numbered through. On a disk, those of a program lie one behind the other, in the
+    /// order of their numbers; its first program has the beginning, its second the middle.
+    ///
+    /// The programs say what they do in a configuration of 5.2: about replacement if `caching`, what they will read if
+    /// `prefetching`.
+    pub fn new(workloads: &[Workload], caching: bool, prefetching: bool) -> Result<Placed, Overlap> {
+        let profiles = ["rz56", "rz26"].map(|name| Profile::named(name).expect("it comes with nigh"));
+        let mut extents = [Vec::new(), Vec::new()];
+        let mut first_file = 0;
+        for workload in workloads {
+            let disk = workload.disk as usize;
+            let half = profiles[disk].bytes() / 2;
+            let base = if extents[disk].is_empty() { 0 } else { half - half % u64::from(BLOCK_BYTES) };
+            let files: Vec<FileSize> = (first_file..)
+                .zip(&workload.files)
+                .map(|(file, &bytes)| FileSize { file, bytes, path: String::new() })
+                .collect();
+            first_file += files.len() as u32;
+            let placement =
+                Placement { order: Order::FirstUse, base, block_bytes: BLOCK_BYTES, fragmentation: 0.0, seed: 1 };
+            extents[disk].extend_from_slice(placement.place(&files)?.extents());
+        }
+        let [rz56, rz26] = extents.map(Layout::new);
+        let layouts = [rz56?, rz26?];
+        let mut programs = Vec::new();
+        for workload in workloads {
+            let events = workload.says(caching, prefetching);
+            let think = Think::Recorded(1.0);
+            let mut recorder = Recorder::new(workload.name.to_owned(), think, Ops::All).saying(events);
+            let mut placed = Vec::new();
+            for request in &workload.requests {
+                layouts[workload.disk as usize].place(request, &mut placed).expect("every file has its place");
+            }
+            debug_assert_eq!(placed.len(), workload.requests.len(), "files are in one piece");
+            recorder.push(&placed).expect("all are on one disk");
+            programs.push(Program { disk: workload.disk as usize, ..recorder.finish() });
+        }
+        Ok(Placed { programs, profiles, layouts })
+    }
+
+    /// The two disks.
+    pub fn disks(&self) -> [timed::Disk<'_>; 2] {
+        [0, 1].map(|at| timed::Disk { profile: &self.profiles[at], layouts: std::slice::from_ref(&self.layouts[at]) })
+    }
+}
