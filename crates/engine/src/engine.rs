@@ -396,19 +396,11 @@ impl Engine {
         resident.or_else(|| self.outside.get(&key).copied())
     }
 
+    #[inline]
     pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
         let tick = self.tick;
         self.tick += 1;
-        let block = match &self.config.tenants {
-            None => key.block(),
-            Some(tenants) => {
-                let block = tenants.files.block(key);
-                if kind != Kind::Prefetch {
-                    self.ask(tenant);
-                }
-                block
-            }
-        };
+        let block = if self.config.tenants.is_none() { key.block() } else { self.name_block(key, kind, tenant) };
         Access { block, tenant, stream, kind, tick }
     }
 
