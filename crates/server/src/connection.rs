@@ -363,12 +363,16 @@ impl Session {
                     continue;
                 }
             };
-            let mut fill = match outcome {
-                Some(Outcome::Fill(fill)) => fill,
+            let fill = match outcome {
+                Some(Outcome::Fill(fill)) => Some(fill),
                 _ => {
                     self.send();
-                    job.wait_for_frames()
+                    job.wait_for_frames(piece.start)
                 }
+            };
+            let Some(mut fill) = fill else {
+                self.pass_over(length)?;
+                continue;
             };
             if (self.input.bytes().len() as u64) < length {
                 self.send();

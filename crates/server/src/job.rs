@@ -48,6 +48,8 @@ struct State {
     buffer: Vec<u8>,
     /// Frames for the piece of a write that the connection's thread waits for.
     fill: Option<Fill>,
+    /// Pieces of a write that failed, by where they begin.
+    failed: Vec<u64>,
 }
 
 /// What waits for a reply of an engine.
@@ -73,7 +75,7 @@ fn errno(fault: Fault, kind: Measure) -> Errno {
 impl Job {
     /// A request of `pieces` pieces.
     pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, since: Instant, pieces: usize) -> Job {
-        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None };
+        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None, failed: Vec::new() };
         Job {
             link: link.clone(),
             kind,
@@ -107,7 +109,13 @@ impl Job {
             }
             Outcome::Data(data) => Ok(Some(data)),
             Outcome::Done => Ok(None),
-            Outcome::Failed(fault) => Err(errno(fault, self.measure)),
+            Outcome::Failed(fault) => {
+                if self.measure == Measure::Write {
+                    lock(&self.state).failed.push(range.start);
+                    self.filled.notify_one();
+                }
+                Err(errno(fault, self.measure))
+            }
         };
         self.end_piece(shard, range, result, work);
     }
@@ -182,12 +190,13 @@ impl Job {
         self.end_piece(0, range, Err(errno), work);
     }
 
-    /// Waits for the frames of the piece of a write that was submitted last.
-    pub(crate) fn wait_for_frames(&self) -> Fill {
+    /// Waits for the frames of the piece of a write that was submitted last and begins at `start`; none if it failed.
+    pub(crate) fn wait_for_frames(&self, start: u64) -> Option<Fill> {
         let mut state = lock(&self.state);
         loop {
             match state.fill.take() {
-                Some(fill) => return fill,
+                Some(fill) => return Some(fill),
+                None if state.failed.contains(&start) => return None,
                 None => state = self.filled.wait(state).expect("nobody panics with a lock"),
             }
         }

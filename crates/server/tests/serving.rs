@@ -1,6 +1,6 @@
 //! A server in this process against this project's own client.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -251,6 +251,50 @@ fn a_device_that_fails_is_told_and_nothing_is_lost() {
     assert!(client.submit(Command::Cache, 0, 4096).is_ok());
     client.receive().unwrap().result.unwrap();
     drop(client);
+    server.shut_down().unwrap();
+}
+
+/// A client's ends of two pipes.
+struct Pipes(std::io::PipeReader, std::io::PipeWriter);
+
+impl Read for Pipes {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Pipes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.1.flush()
+    }
+}
+
+#[test]
+fn an_export_whose_writes_all_fail_is_removed_and_its_clients_are_told() {
+    let faults: Vec<String> = (1..1000).map(|write| format!("write={write}")).collect();
+    let target = format!("fault:{}:memory:64M", faults.join(","));
+    let export = ExportSettings::new("disk", target.parse().unwrap());
+    let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
+    settings.shards = Some(1);
+    let server = Server::start(settings).unwrap();
+    let ((from_server, output), (input, to_server)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    server.attach(input.into(), output.into(), || ());
+    let client = std::thread::spawn(move || {
+        let mut client = Client::connect(Pipes(from_server, to_server), "disk", &[]).unwrap();
+        // Two of them may be dirty.
+        let writes = [0, 1, 2, 3].map(|at| client.submit_write(at << 18, &[5; 1 << 18], false).unwrap());
+        let ended = writes.map(|_| client.receive().unwrap());
+        writes.map(|write| ended.iter().find(|ended| ended.cookie == write).unwrap().result.is_ok())
+    });
+    while server.statistics().waiting == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.remove("disk", true).unwrap();
+    assert_eq!(client.join().unwrap(), [true, true, false, false]);
     server.shut_down().unwrap();
 }
 
