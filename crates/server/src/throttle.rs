@@ -169,6 +169,8 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn who_waits_goes_on_when_the_one_before_it_leaves() {
-        let throttle = Throttle::new(0, 1000);
+        let throttle = &Throttle::new(0, 1000);
         let left = AtomicBool::new(false);
         let queued = |count| {
             while lock(&throttle.state).queue.len() < count {
@@ -242,7 +244,9 @@ mod tests {
         std::thread::scope(|scope| {
             let leaves = scope.spawn(|| throttle.wait(86_400_000, || left.load(Ordering::Relaxed)));
             queued(1);
-            let waits = scope.spawn(|| throttle.wait(1, || false));
+            // It looks ten times a second.
+            let looks = AtomicU64::new(0);
+            let waits = scope.spawn(move || throttle.wait(1, || looks.fetch_add(1, Ordering::Relaxed) > 200));
             queued(2);
             left.store(true, Ordering::Relaxed);
             assert!(!leaves.join().unwrap() && waits.join().unwrap());
