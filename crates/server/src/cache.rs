@@ -20,6 +20,7 @@ use slab::Slab;
 use crate::disk::{Disk, Disks};
 use crate::job::Waiter;
 use crate::link::Link;
+use crate::readahead::ReadAhead;
 use crate::settings::BLOCK;
 use crate::sync::{Budget, lock};
 
@@ -102,7 +103,7 @@ pub(crate) struct Cache {
     /// Memory for replies outside of the engines.
     pub(crate) heap: Budget,
     /// What is fetched ahead of the reads of each client.
-    pub(crate) readahead: nigh_prefetch::Spec,
+    pub(crate) readahead: ReadAhead,
     handle: Handle,
     started: Instant,
     timer: Timer,
@@ -136,7 +137,7 @@ impl Cache {
             disks: Disks::default(),
             flush_wanted: AtomicBool::new(false),
             heap,
-            readahead,
+            readahead: ReadAhead::new(readahead),
             handle,
             started: Instant::now(),
             timer: Timer::default(),
