@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Replaces the policy. It is told of the resident blocks in the order in which they were inserted; what the old
+    /// Replaces the policy. It is told of the resident blocks about in the order in which they were inserted; what the old
     /// one remembered of others is lost.
     pub fn set_policy(&mut self, now: u64, spec: &Spec) -> Result<(), ConfigError> {
         self.rebuild(now, spec.clone(), self.capacity)
@@ -98,13 +98,13 @@ impl Engine {
         self.policy = Manager::Policy(build(&spec, &setup)?);
         self.config.policy = spec;
         self.capacity = capacity;
-        let old = std::mem::replace(&mut self.slots, Slots::new(setup.slots));
+        let old = std::mem::replace(&mut self.slots, Slots::new(Engine::slots_most(&self.config, capacity)));
         self.resident = 0;
-        let mut blocks: Vec<(u32, Key, u32)> = Vec::new();
+        let mut blocks: Vec<(u16, Key, u32)> = Vec::new();
         for slot in old.used() {
             let (key, frame) = (old.key(slot), old.frame(slot));
             if frame != NONE {
-                let age = self.insertions.wrapping_sub(self.frames.inserted(frame));
+                let age = self.frames.age(frame);
                 blocks.push((age, key, frame));
             }
         }
