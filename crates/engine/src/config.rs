@@ -104,9 +104,6 @@ impl Config {
         if u64::from(self.capacity_max) + u64::from(self.spare) > u64::from(FRAMES_MOST) {
             return wrong("capacity_max and spare make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
         }
-        if u64::from(self.capacity_max) + u64::from(self.ghosts(self.capacity_max)) >= 1 << 31 {
-            return wrong("capacity_max and its ghosts, ghosts_per_block for each block, are less than 2^31");
-        }
         let limits = &self.limits;
         if limits.requests == 0 || limits.depth == 0 {
             return wrong("limits.requests and limits.depth are at least 1");
