@@ -9,7 +9,7 @@ use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::arena::{Arena, Shared};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Marks};
 use crate::device::{Reading, Record};
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
 use crate::request::{Export, Fault, Op, Outcome, Refusal, Reply, Request, WriteMode};
@@ -79,6 +79,8 @@ pub struct Engine {
     /// Size of a block, as a power of two.
     pub(crate) shift: u32,
     pub(crate) capacity: u32,
+    /// For `capacity`.
+    pub(crate) marks: Marks,
     pub(crate) arena: Arc<Arena>,
     pub(crate) policy: Manager,
     /// Tenants with a list that may be asked what to fetch ahead.
@@ -113,6 +115,8 @@ pub struct Engine {
     /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
     pub(crate) dirty: u32,
+    /// The last two are at most so many together: the limit, or as many as there were when it came to be lower.
+    pub(crate) dirty_most: u32,
     pub(crate) prefetching: u32,
     /// Whether write-back is on because of the number of dirty blocks.
     pub(crate) writing_back: bool,
@@ -128,9 +132,11 @@ impl Engine {
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
         let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
         let setup = Engine::setup(&config, config.capacity);
+        let marks = config.marks(config.capacity);
         Ok(Engine {
             shift: config.block_bytes.trailing_zeros(),
             capacity: config.capacity,
+            marks,
             arena,
             policy: Manager::new(&config, &setup)?,
             asking: Vec::new(),
@@ -154,6 +160,7 @@ impl Engine {
             reserved: 0,
             filling: 0,
             dirty: 0,
+            dirty_most: marks.most,
             prefetching: 0,
             writing_back: false,
             turn: 0,
@@ -296,6 +303,7 @@ impl Engine {
 
     /// Goes on with everything that may no longer have to wait.
     pub(crate) fn pump(&mut self, now: u64) {
+        self.give_up(now);
         self.start_ranges(now);
         while let Some(&id) = self.reads_waiting.front()
             && self.start_read(id, now)
@@ -392,19 +400,11 @@ impl Engine {
         resident.or_else(|| self.outside.get(&key).copied())
     }
 
+    #[inline]
     pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
         let tick = self.tick;
         self.tick += 1;
-        let block = match &self.config.tenants {
-            None => key.block(),
-            Some(tenants) => {
-                let block = tenants.files.block(key);
-                if kind != Kind::Prefetch {
-                    self.ask(tenant);
-                }
-                block
-            }
-        };
+        let block = if self.config.tenants.is_none() { key.block() } else { self.name_block(key, kind, tenant) };
         Access { block, tenant, stream, kind, tick }
     }
 

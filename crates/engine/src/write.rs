@@ -52,7 +52,7 @@ impl Engine {
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
         let edges = self.edges(request.export, &part);
-        if self.dirty + self.filling + count > self.config.limits.dirty || !self.has_room(count + edges) {
+        if self.dirty + self.filling + count > self.marks.most || !self.has_room(count + edges) {
             return false;
         }
         self.reserved += edges;

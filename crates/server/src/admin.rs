@@ -133,12 +133,11 @@ impl Common {
         if memory > most {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
-        let new_policy = policy.filter(|policy| **policy != settings.policy);
-        let new_blocks = Some(settings.blocks_per_shard(memory)).filter(|_| memory != settings.memory);
-        self.cache.change(new_policy, new_blocks)?;
-        let mut settings = lock(&self.settings);
-        settings.memory = memory;
-        if let Some(policy) = new_policy {
+        let policy = policy.unwrap_or(&settings.policy);
+        if memory != settings.memory || *policy != settings.policy {
+            self.cache.change(policy, settings.blocks_per_shard(memory))?;
+            let mut settings = lock(&self.settings);
+            settings.memory = memory;
             settings.policy = policy.clone();
         }
         Ok(())

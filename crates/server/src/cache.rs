@@ -509,18 +509,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes policy or capacity of every shard, or both.
-    pub(crate) fn change(&self, policy: Option<&Spec>, blocks_per_shard: Option<u32>) -> Result<(), ConfigError> {
+    /// Changes policy and capacity of every shard, or of none: they are set up alike, so the first one refuses for all.
+    pub(crate) fn change(&self, policy: &Spec, blocks_per_shard: u32) -> Result<(), ConfigError> {
         let mut work = Work::default();
-        let mut result = Ok(());
-        for shard in 0..self.shards() {
-            result = result.and_then(|()| {
-                self.with(shard, &mut work, |core, now| {
-                    policy.map_or(Ok(()), |policy| core.engine.set_policy(now, policy))?;
-                    blocks_per_shard.map_or(Ok(()), |blocks| core.engine.set_capacity(now, blocks))
-                })
-            });
-        }
+        let result = (0..self.shards()).try_for_each(|shard| {
+            self.with(shard, &mut work, |core, now| core.engine.change(now, policy, blocks_per_shard))
+        });
         self.settle(&mut work, None);
         for shard in 0..self.shards() {
             self.return_surplus(shard, &mut work);

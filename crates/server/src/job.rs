@@ -60,6 +60,9 @@ pub(crate) enum Waiter {
 
 /// What a client is told of a fault of a device.
 fn errno(fault: Fault, kind: Measure) -> Errno {
+    if fault == Fault::SHUT_DOWN {
+        return Errno::Shutdown;
+    }
     match Errno::from(std::io::Error::from_raw_os_error(fault.0).kind()) {
         // Only in reply to zeroes that were to be fast.
         Errno::NotSup if kind != Measure::Write => Errno::Io,
