@@ -116,8 +116,8 @@ impl Engine {
     }
 
     /// From now on `policy` decides, and keeps `capacity` blocks resident, at most `Config::capacity_max`; on an error
-    /// nothing changes. It is told of the blocks that were resident in the order in which they were inserted; what the one
-    /// before remembered of others is lost. Where it lets blocks go, dirty ones are written first.
+    /// nothing changes. It is told of the blocks that were resident about in the order in which they were inserted; what the
+    /// one before remembered of others is lost. Where it lets blocks go, dirty ones are written first.
     pub fn change(&mut self, now: u64, policy: &Spec, capacity: u32) -> Result<(), ConfigError> {
         if self.config.tenants.is_some() {
             return Err(ConfigError::Impossible { what: "a cache with tenants keeps its size, and has no policy" });
@@ -131,13 +131,13 @@ impl Engine {
         self.capacity = capacity;
         self.marks = self.config.marks(capacity);
         self.dirty_most = self.marks.most.max(self.dirty + self.filling);
-        let old = std::mem::replace(&mut self.slots, Slots::new(setup.slots));
+        let old = std::mem::replace(&mut self.slots, Slots::new(Engine::slots_most(&self.config, capacity)));
         self.resident = 0;
-        let mut blocks: Vec<(u32, Key, u32)> = Vec::new();
+        let mut blocks: Vec<(u16, Key, u32)> = Vec::new();
         for slot in old.used() {
             let (key, frame) = (old.key(slot), old.frame(slot));
             if frame != NONE {
-                let age = self.insertions.wrapping_sub(self.frames.inserted(frame));
+                let age = self.frames.age(frame);
                 blocks.push((age, key, frame));
             }
         }

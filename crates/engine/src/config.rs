@@ -3,6 +3,7 @@
 use nigh_policy::{Spec, SpecError};
 
 use crate::scheduler::Scheduler;
+use crate::slots::FRAMES_MOST;
 use crate::tenants::Tenants;
 
 /// How an engine is set up. Counts are in blocks unless their names say otherwise.
@@ -112,11 +113,8 @@ impl Config {
         if !(0.0..=16.0).contains(&self.ghosts_per_block) {
             return wrong("ghosts_per_block is from 0 to 16");
         }
-        if u64::from(self.capacity_max) + u64::from(self.spare) > 1 << 28 {
-            return wrong("capacity_max and spare make at most 2^28 frames");
-        }
-        if u64::from(self.capacity_max) + u64::from(self.ghosts(self.capacity_max)) >= 1 << 31 {
-            return wrong("capacity_max and its ghosts, ghosts_per_block for each block, are less than 2^31");
+        if u64::from(self.capacity_max) + u64::from(self.spare) > u64::from(FRAMES_MOST) {
+            return wrong("capacity_max and spare make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
         }
         let limits = &self.limits;
         if limits.requests == 0 || limits.depth == 0 {

@@ -110,7 +110,6 @@ pub struct Engine {
     /// The newest version of any block's contents.
     pub(crate) version: u64,
     pub(crate) tick: u64,
-    pub(crate) insertions: u32,
     /// Frames promised to writes that may have to load what they overwrite in part.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
@@ -141,7 +140,7 @@ impl Engine {
             arena,
             policy: Manager::new(&config, &setup)?,
             asking: Vec::new(),
-            slots: Slots::new(setup.slots),
+            slots: Slots::new(Engine::slots_most(&config, config.capacity)),
             resident: 0,
             frames: Frames::new(config.capacity + config.spare, frames_max),
             outside: HashMap::new(),
@@ -158,7 +157,6 @@ impl Engine {
             operations_made: 0,
             version: 0,
             tick: 0,
-            insertions: 0,
             reserved: 0,
             filling: 0,
             dirty: 0,
@@ -171,9 +169,15 @@ impl Engine {
     }
 
     /// One slot more than blocks and ghosts: that of the incoming block, while the victim is still resident.
+    /// How many slots are in use at most: for what is resident, the ghosts and an incoming block.
+    pub(crate) fn slots_most(config: &Config, capacity: u32) -> u32 {
+        capacity + config.ghosts(capacity) + 1
+    }
+
     pub(crate) fn setup(config: &Config, capacity: u32) -> Setup {
         let ghosts = config.ghosts(capacity);
-        Setup { capacity, slots: capacity + ghosts + 1, block_bytes: config.block_bytes, ghosts, future: None }
+        let slots = Slots::numbers(Engine::slots_most(config, capacity));
+        Setup { capacity, slots, block_bytes: config.block_bytes, ghosts, future: None }
     }
 
     /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
@@ -444,8 +448,7 @@ impl Engine {
     /// Gives the newly inserted `slot` its frame.
     pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
         self.slots.set_frame(slot, frame);
-        self.insertions = self.insertions.wrapping_add(1);
-        self.frames.set_inserted(frame, self.insertions);
+        self.frames.insert(frame);
     }
 
     /// Frees the slots of the blocks that the policy no longer remembers.
@@ -521,7 +524,10 @@ impl Engine {
     /// Opens `export`, a disk of `bytes` bytes.
     pub fn open(&mut self, export: Export, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
         if bytes.div_ceil(u64::from(self.config.block_bytes)) >= Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "an export has less than 2^48 blocks" });
+            return Err(ConfigError::Impossible { what: "an export has less than 2^36 blocks" });
+        }
+        if export.0 >= Key::EXPORTS {
+            return Err(ConfigError::Impossible { what: "exports are numbered below 4096" });
         }
         let at = export.0 as usize;
         if self.volumes.len() <= at {

@@ -649,13 +649,12 @@ fn policy_and_capacity_change_together_or_not_at_all() {
     assert_eq!((host.engine.gauges().resident, &host.engine.config().policy), (4, &fifo));
 }
 
-/// Blocks and ghosts are numbered in 32 bits.
+/// Frames are numbered in 24 bits.
 #[test]
-fn too_many_ghosts_are_refused() {
-    let mut config = Config::new(200 << 20, "lru".parse().expect("registered"));
-    config.ghosts_per_block = 15.0;
-    let Err(error) = Engine::new(config) else { panic!("3.2 * 2^30 slots") };
-    assert!(error.to_string().contains("ghosts_per_block"), "{error}");
+fn too_many_frames_are_refused() {
+    let config = Config::new(16 << 20, "lru".parse().expect("registered"));
+    let Err(error) = Engine::new(config) else { panic!("2^24 frames and more") };
+    assert!(error.to_string().contains("64 GiB"), "{error}");
 }
 
 #[test]
