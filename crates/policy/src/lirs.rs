@@ -157,6 +157,12 @@ impl<O: Orders> Lirs<O> {
         matches!(self.threshold, Threshold::Above(_))
     }
 
+    /// Whether `place`, a block's, is below the bottom of S.
+    #[inline(always)]
+    fn is_extension(&self, place: u32) -> bool {
+        self.extended() && self.orders.before(place, self.orders.hand(BOTTOM))
+    }
+
     /// Whether `slot`, which is HIR and known, becomes LIR by this reference.
     #[inline(always)]
     fn becomes_lir(&self, slot: Slot) -> bool {
@@ -179,8 +185,7 @@ impl<O: Orders> Lirs<O> {
         }
         if self.orders.stacked(slot) {
             let place = self.orders.place(slot);
-            let below = self.extended() && self.orders.before(place, self.orders.hand(BOTTOM));
-            self.in_stack += u32::from(below);
+            self.in_stack += u32::from(self.is_extension(place));
             self.orders.refresh(slot, status);
         } else {
             self.in_stack += 1;
@@ -277,7 +282,7 @@ impl<O: Orders> Lirs<O> {
             (one, other) => one.or(other).expect("a ghost"),
         };
         let slot = self.orders.slot(place);
-        self.in_stack -= u32::from(!self.orders.before(place, self.orders.hand(BOTTOM)));
+        self.in_stack -= u32::from(!self.is_extension(place));
         self.drop_hir(slot);
     }
 
@@ -382,7 +387,7 @@ impl<O: Orders> Policy for Lirs<O> {
         if self.orders.stacked(slot) {
             let place = self.orders.place(slot);
             let bottom = self.orders.hand(BOTTOM);
-            self.in_stack -= u32::from(!self.orders.before(place, bottom));
+            self.in_stack -= u32::from(!self.is_extension(place));
             self.orders.leave(slot, UNKNOWN);
             if place == bottom || self.extended() {
                 self.prune();
