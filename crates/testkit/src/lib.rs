@@ -5,6 +5,7 @@ pub mod host;
 pub mod naive;
 pub mod replay;
 pub mod tools;
+mod twins;
 pub mod workload;
 
 /// What one reference led to.
