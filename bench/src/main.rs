@@ -71,7 +71,11 @@ enum Bench {
         workload: Vec<String>,
     },
     /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
-    Live,
+    Live {
+        /// Who makes the requests
+        #[arg(long, value_delimiter = ',', default_value = "client,fio")]
+        part: Vec<live::Part>,
+    },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Pairs of runs
@@ -106,7 +110,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
-        Bench::Live => live::run(),
+        Bench::Live { part } => live::run(&part),
         Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks } => metadata::run(blocks),

@@ -194,6 +194,8 @@ impl Cache {
         if let Some(at) = wakeup
             && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
             && let Some(thread) = self.timer.thread.get()
+            // The timer itself looks before it waits; told, it would not wait.
+            && thread.id() != std::thread::current().id()
         {
             thread.unpark();
         }
