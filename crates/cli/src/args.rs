@@ -13,7 +13,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+// Only the command that is asked for is built: a service needs memory for no other.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Show what nigh does, start to finish: serve slow disks through several policies, and replay what they were asked
     Demo(DemoArgs),
