@@ -45,17 +45,20 @@ pub(crate) fn run() -> bool {
     true
 }
 
-/// Goes through its memory at random, forever.
+/// Goes through its memory at random, forever, with a pause after some touches: what is never still defends its pages by itself.
 pub(crate) fn thrash(bytes: usize) -> ! {
     let mut memory = fill(bytes);
     ready();
     let mut state = 88_172_645_463_325_252u64;
     loop {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let at = state as usize % bytes;
-        memory[at] = memory[at].wrapping_add(1);
+        for _ in 0..64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = state as usize % bytes;
+            memory[at] = memory[at].wrapping_add(1);
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -72,12 +75,18 @@ impl Drop for Ended {
 fn guard() -> Ended {
     let log = fs::File::options().create(true).append(true).open(LOG).expect("room");
     let mut command = Command::new("/usr/bin/nigh");
-    command.args(["guard", "--state", "/run/nigh-guard"]).stderr(log);
+    command.args(["guard", "--log", "debug"]).stderr(log);
     Ended(command.spawn().expect("nigh starts"))
 }
 
 pub(crate) fn told() -> String {
     fs::read_to_string(LOG).unwrap_or_default()
+}
+
+/// What the guard knows.
+fn status() -> String {
+    let output = Command::new("/usr/bin/nigh").args(["guard", "status", "--json"]).output().expect("nigh starts");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The one of `programs` whose group is protected.
@@ -97,7 +106,7 @@ pub(crate) fn until<T>(what: &str, reached: impl Fn() -> Option<T>) -> T {
         if let Some(value) = reached() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "no {what} in {} s; the guard said:\n{}", PATIENCE.as_secs(), told());
+        assert!(start.elapsed() < PATIENCE, "no {what} in {} s:\n{}{}", PATIENCE.as_secs(), status(), told());
         std::thread::sleep(Duration::from_millis(100));
     }
 }
