@@ -111,6 +111,7 @@ impl Configured for Lirs {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lirs, SpecError> {
