@@ -73,9 +73,9 @@ enum Bench {
     Live,
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
-        /// Pairs of runs
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
+        /// Turns of each engine
+        #[arg(long, default_value_t = 61)]
+        turns: usize,
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
@@ -100,7 +100,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live => live::run(),
-        Bench::LruSp { rounds } => lru_sp::bench(rounds),
+        Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
