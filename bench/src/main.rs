@@ -28,14 +28,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
-    Acfs {
-        /// Decides sizes of files, what queries find and how the disks are turned
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// What is fetched ahead for who has not said what it will read: one-block or none
-        #[arg(long, default_value = "one-block")]
-        readahead: String,
-    },
+    Acfs(acfs::AcfsArgs),
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
         /// Pairs of runs
@@ -92,7 +85,7 @@ enum Bench {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
-        Bench::Acfs { seed, readahead } => acfs::bench(seed, &readahead),
+        Bench::Acfs(args) => acfs::bench(&args),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
