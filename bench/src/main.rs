@@ -8,6 +8,7 @@ mod live;
 mod lru_sp;
 mod measure;
 mod memory;
+mod metadata;
 mod nbd;
 mod peers;
 mod replay;
@@ -72,6 +73,12 @@ enum Bench {
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
+    /// Memory of an engine beside its blocks, for every policy
+    Metadata {
+        /// Size of the cache
+        #[arg(long, default_value_t = 1_000_000)]
+        blocks: u32,
+    },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
         /// Rounds; in each all servers take their turns
@@ -95,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Live => live::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
+        Bench::Metadata { blocks } => metadata::run(blocks),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

@@ -83,7 +83,7 @@ TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Uni
 they are. With --tls-client-ca, clients need a certificate of that authority.
 
 SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
-again and makes memory, policy and exports what flags and file say.";
+again and makes memory, policy, read-ahead and exports what flags and file say.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -191,7 +191,7 @@ pub(crate) enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change memory, policy or an export
+    /// Change memory, policy, read-ahead or an export
     Set {
         #[command(subcommand)]
         what: SetCommand,
@@ -216,6 +216,9 @@ pub(crate) enum SetCommand {
     Memory { size: String },
     /// Which block leaves ('nigh policies' lists the policies)
     Policy { policy: String },
+    /// What is fetched ahead of sequential reads, also of clients that are connected: none, one-block, linux:max=128K or
+    /// extent:64K
+    Readahead { readahead: String },
     /// Options of an export ('nigh serve --help' lists them)
     Export {
         /// The export

@@ -10,6 +10,7 @@ use std::thread::Builder;
 
 use nigh_backend::{Target, TargetError};
 use nigh_policy::{Spec, SpecError};
+use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::ChangeError;
@@ -40,6 +41,9 @@ pub enum Control {
         /// Which block leaves.
         #[serde(skip_serializing_if = "Option::is_none")]
         policy: Option<String>,
+        /// What is fetched ahead.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        readahead: Option<String>,
     },
     /// Change the settings of an export.
     SetExport {
@@ -149,6 +153,8 @@ enum Refusal {
     #[error(transparent)]
     Policy(#[from] SpecError),
     #[error(transparent)]
+    ReadAhead(#[from] nigh_prefetch::SpecError),
+    #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -222,9 +228,11 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Option<Statisti
     }
     match command {
         Control::Status {} => return Ok(Some(statistics(common))),
-        Control::Set { memory, policy } => {
+        Control::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
+            let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
             common.change(memory, policy.as_ref())?;
+            readahead.iter().for_each(|readahead| common.cache.readahead.set(readahead));
         }
         Control::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
         Control::AddExport { name, target, options } => {

@@ -4,6 +4,7 @@
 pub mod host;
 pub mod naive;
 pub mod tools;
+mod twins;
 pub mod workload;
 
 /// What one reference led to.
