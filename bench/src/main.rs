@@ -29,14 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
-    Acfs {
-        /// Decides sizes of files, what queries find and how the disks are turned
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// What is fetched ahead for who has not said what it will read: one-block or none
-        #[arg(long, default_value = "one-block")]
-        readahead: String,
-    },
+    Acfs(acfs::AcfsArgs),
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
         /// Pairs of runs
@@ -78,9 +71,9 @@ enum Bench {
     },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
-        /// Pairs of runs
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
+        /// Turns of each engine
+        #[arg(long, default_value_t = 61)]
+        turns: usize,
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
@@ -103,7 +96,7 @@ enum Bench {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
-        Bench::Acfs { seed, readahead } => acfs::bench(seed, &readahead),
+        Bench::Acfs(args) => acfs::bench(&args),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
@@ -111,7 +104,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
-        Bench::LruSp { rounds } => lru_sp::bench(rounds),
+        Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks } => metadata::run(blocks),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),

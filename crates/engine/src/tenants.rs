@@ -134,6 +134,15 @@ impl Engine {
         self.tenants().expect(NO_TENANTS).0.set_bounds(tenant, floor, ceiling)
     }
 
+    /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
+    ///
+    /// # Panics
+    /// If the cache was set up without tenants.
+    pub fn close_tenant(&mut self, tenant: Tenant) {
+        self.tenants().expect(NO_TENANTS).0.close(tenant);
+        self.drain_forgotten();
+    }
+
     /// What `tenant` did; none in a cache without tenants.
     pub fn statistics(&mut self, tenant: Tenant) -> Option<Statistics> {
         self.tenants().map(|(control, _)| control.statistics(tenant))
@@ -225,6 +234,22 @@ impl Engine {
         let block = key.index();
         let bytes = self.volume(key.export()).bytes;
         block << self.shift >= bytes || self.volume(key.export()).is_locked(&(block..block + 1), NONE)
+    }
+
+    /// As [`Engine::check`], for what tenants have.
+    pub(crate) fn check_tenants(&mut self) {
+        let mut underway = std::collections::HashMap::<Tenant, u32>::new();
+        for load in self.loads.values() {
+            if let Reading::Predicted(tenant) = load.reading {
+                *underway.entry(tenant).or_default() += 1;
+            }
+        }
+        let Some((control, _)) = self.tenants() else { return };
+        for tenant in control.tenants() {
+            let loads = underway.remove(&tenant).unwrap_or(0);
+            assert_eq!(control.outstanding(tenant), loads, "prefetches of {tenant:?} that are not complete");
+        }
+        assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
     fn note_fetched(&mut self, tenant: Tenant, export: Export) {
