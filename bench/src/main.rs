@@ -82,6 +82,9 @@ enum Bench {
         /// Size of the cache
         #[arg(long, default_value_t = 1_000_000)]
         blocks: u32,
+        /// One policy only
+        #[arg(long)]
+        policy: Option<String>,
     },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
@@ -106,7 +109,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Live { part } => live::run(&part),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
-        Bench::Metadata { blocks } => metadata::run(blocks),
+        Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }
