@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-policy", &[]),
     ("nigh-prefetch", &[]),
     ("nigh-report", &[]),
-    ("nigh-server", &["nigh-backend", "nigh-engine", "nigh-nbd", "nigh-policy", "nigh-prefetch"]),
+    ("nigh-server", &["nigh-backend", "nigh-control", "nigh-engine", "nigh-nbd", "nigh-policy", "nigh-prefetch"]),
     ("nigh-sim", &["nigh-control", "nigh-device", "nigh-engine", "nigh-policy", "nigh-prefetch", "nigh-trace"]),
     ("nigh-testkit", &["nigh-policy"]),
     ("nigh-trace", &[]),

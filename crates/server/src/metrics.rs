@@ -183,7 +183,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let settings = lock(&common.settings);
     Statistics {
         schema: 1,
-        policy: settings.policy.to_string(),
+        policy: settings.decides(),
         shards: cache.shards(),
         memory_bytes: settings.memory,
         resident_bytes: u64::from(resident) * BLOCK,
