@@ -69,10 +69,13 @@ impl Control {
         share.map_or((0, 0), |share| (share.floor, if share.ceiling == u32::MAX { 0 } else { share.ceiling }))
     }
 
-    /// Forgets what `tenant` said. Its blocks have no owner until they are referenced, its bounds stay.
+    /// Forgets what `tenant` said. Its blocks have no owner until they are referenced; its bounds and counts stay.
     pub fn forget(&mut self, tenant: Tenant) {
-        let (floor, ceiling) = self.bounds(tenant);
+        let ((floor, ceiling), statistics) = (self.bounds(tenant), self.statistics(tenant));
         self.close(tenant);
+        if let Some(share) = self.shares.get_mut(tenant.0 as usize) {
+            share.statistics = statistics;
+        }
         if (floor, ceiling) != (0, 0) {
             self.set_bounds(tenant, floor, ceiling).expect("these bounds were set before");
         }

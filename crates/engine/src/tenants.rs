@@ -198,6 +198,14 @@ impl Engine {
         self.tenants().map(|(control, _)| control.statistics(tenant))
     }
 
+    /// Resident blocks that `tenant` owns; none in a cache without tenants.
+    pub fn owned(&self, tenant: Tenant) -> Option<u32> {
+        match &self.policy {
+            Manager::Control(control) => Some(control.size(tenant)),
+            Manager::Policy(_) => None,
+        }
+    }
+
     /// Whether `tenant` has said what it will read, so that nobody has to guess it.
     pub fn is_predicted(&self, tenant: Tenant) -> bool {
         matches!(&self.policy, Manager::Control(control) if control.has_list(tenant))

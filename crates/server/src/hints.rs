@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::ChangeError;
 use crate::cache::Cache;
 use crate::disk::Disk;
+use crate::metrics::TenantStatistics;
 use crate::server::Common;
 use crate::settings::BLOCK;
 
@@ -65,6 +66,24 @@ impl Cache {
         self.tenants(|engine| {
             engine.name_files(tenant(export), export, vec![whole]).expect("a file from first to last fits a disk");
             engine.set_bounds(tenant(export), bounds.0, bounds.1)
+        })
+    }
+
+    /// What the clients of an export are counted for, where they are a tenant.
+    pub(crate) fn tenant(&self, export: Export) -> Option<TenantStatistics> {
+        if !self.has_tenants {
+            return None;
+        }
+        let told = self.tenants(|engine| (engine.statistics(tenant(export)), engine.owned(tenant(export))));
+        let (Some(of), Some(owned)) = told else { return None };
+        Some(TenantStatistics {
+            resident_bytes: u64::from(owned) * BLOCK,
+            predicted: of.predicted,
+            unpredicted: of.unpredicted,
+            skipped: of.skipped,
+            lists_dropped: of.lists_dropped,
+            overruled: of.overruled,
+            mistakes: of.mistakes,
         })
     }
 

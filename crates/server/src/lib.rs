@@ -31,7 +31,7 @@ pub use admin::{ChangeError, ExportError, Unwritten};
 pub use control::{Answer, Control, ControlClient, ControlError};
 pub use hints::{FileExtent, HintError};
 pub use listen::{Listen, ListenError};
-pub use metrics::{ExportStatistics, LatencySummary, Statistics};
+pub use metrics::{ExportStatistics, LatencySummary, Statistics, TenantStatistics};
 pub use options::{ExportOptions, OptionError};
 pub use server::{Server, StartError};
 pub use settings::{ExportSettings, Settings, TlsSettings};
