@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod acfs;
+mod control;
 mod dulo;
 mod growth;
 mod guard;
@@ -35,6 +36,12 @@ enum Bench {
         /// What is fetched ahead for who has not said what it will read: one-block or none
         #[arg(long, default_value = "one-block")]
         readahead: String,
+    },
+    /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
+    Control {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
     },
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
@@ -93,6 +100,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Acfs { seed, readahead } => acfs::bench(seed, &readahead),
+        Bench::Control { rounds } => control::run(rounds),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),

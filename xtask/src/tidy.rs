@@ -31,7 +31,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-backend", &["nigh-device", "nigh-engine"]),
     (
         "nigh-bench",
-        &["nigh-control", "nigh-engine", "nigh-nbd", "nigh-policy", "nigh-prefetch", "nigh-sim", "nigh-trace"],
+        &[
+            "nigh-control",
+            "nigh-engine",
+            "nigh-nbd",
+            "nigh-policy",
+            "nigh-prefetch",
+            "nigh-server",
+            "nigh-sim",
+            "nigh-trace",
+        ],
     ),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &[]),

@@ -21,9 +21,13 @@ pub(super) struct Controlled {
 
 impl Controlled {
     pub(super) fn start(folder: TempDir, arguments: &[&str]) -> Controlled {
+        Controlled::start_as(folder, &[&["--memory-max", "64M"], arguments].concat())
+    }
+
+    pub(super) fn start_as(folder: TempDir, arguments: &[&str]) -> Controlled {
         let (listen, control) =
             (format!("unix:{}", folder.path().join("nbd").display()), folder.path().join("control"));
-        let own = ["--listen", &listen, "--control", text(&control), "--memory-max", "64M"];
+        let own = ["--listen", &listen, "--control", text(&control)];
         let server = Server::start(&[&own, arguments].concat());
         Controlled { folder, server }
     }
@@ -53,11 +57,11 @@ impl Controlled {
     }
 
     /// A command that fails, and what it says.
-    fn refuses(&self, arguments: &[&str]) -> String {
+    pub(super) fn refuses(&self, arguments: &[&str]) -> String {
         refused(&self.ctl(arguments))
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         serde_json::from_str(&self.does(&["status", "--json"])).unwrap()
     }
 }
