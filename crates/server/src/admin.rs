@@ -397,9 +397,12 @@ impl Common {
         };
         match self.cache.open(disk.export, size, disk.settings().write_mode) {
             Ok(()) => {
-                if closed.is_ok() && self.cache.has_tenants {
-                    let admitted = self.cache.admit(disk.export, size, disk.settings().bounds());
-                    admitted.expect("it had these bounds before");
+                if closed.is_ok()
+                    && self.cache.has_tenants
+                    && let Err(error) = self.cache.admit(disk.export, size, disk.settings().bounds())
+                {
+                    // Others were given floors meanwhile.
+                    tracing::error!(disk = disk.name, %error, "it has no floor and no ceiling any more");
                 }
                 tracing::info!(disk = disk.name, before = disk.size(), size, "its size changed");
                 disk.set_size(size);
