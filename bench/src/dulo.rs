@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 use clap::ValueEnum;
+use nigh_device::{Profile, SequenceCost};
 use serde_json::Value;
 
 use crate::measure::{self, nigh};
-use crate::workloads::{Workload, make};
+use crate::workloads::{BLOCK_BYTES, Workload, make};
 
 /// What is varied.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -28,17 +29,7 @@ const SIZES: [(&str, &str); 7] = [
     ("multi1", "80M,160M,240M,320M"),
     ("multi2", "160M,320M,480M,640M"),
 ];
-/// The first is what the others are compared with. Position and transfer are those of the disk.
-const POLICIES: [&str; 8] = [
-    "clock",
-    "dulo",
-    "clock:first=1",
-    "dulo:first=1",
-    "lirs",
-    "dulo:base=lirs:position=8.7ms:transfer=0.24ms",
-    "clock-pro",
-    "dulo:base=clock-pro:position=8.7ms:transfer=0.24ms",
-];
+const DEVICE: &str = "hdd-10k";
 /// The workloads of tables 3 and 4 and their memory.
 const MEMORY: [(&str, &str); 4] = [("tpc-h", "128M"), ("glimpse", "640M"), ("multi1", "160M"), ("multi2", "320M")];
 const BANKS_MIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -48,7 +39,7 @@ const LONG_BLOCKS: u64 = 40;
 
 pub(crate) fn run(study: Study, only: &[String]) -> anyhow::Result<()> {
     let workloads = make(only)?;
-    println!("hdd-10k, Linux read-ahead by file, deadline, 0.1 ms of computing before each request");
+    println!("{DEVICE}, Linux read-ahead by file, deadline, 0.1 ms of computing before each request");
     match study {
         Study::Figures => workloads.iter().try_for_each(figures),
         Study::Banks => {
@@ -62,16 +53,25 @@ pub(crate) fn run(study: Study, only: &[String]) -> anyhow::Result<()> {
     }
 }
 
+/// The first is what the others are compared with.
+fn policies() -> anyhow::Result<[String; 8]> {
+    let SequenceCost { position_ms, block_ms } = SequenceCost::of(&Profile::named(DEVICE)?, BLOCK_BYTES);
+    let on = |base: &str| format!("dulo:base={base}:position={position_ms:.1}ms:transfer={block_ms:.2}ms");
+    let names = ["clock", "dulo", "clock:first=1", "dulo:first=1", "lirs", &on("lirs"), "clock-pro", &on("clock-pro")];
+    Ok(names.map(str::to_owned))
+}
+
 fn figures(workload: &Workload) -> anyhow::Result<()> {
     let Some((_, sizes)) = SIZES.iter().find(|(name, _)| *name == workload.name) else { return Ok(()) };
-    let outcomes = simulate(workload, &POLICIES.map(str::to_owned), sizes)?;
+    let policies = policies()?;
+    let outcomes = simulate(workload, &policies, sizes)?;
     let sizes: Vec<&str> = sizes.split(',').collect();
     println!("\n{}: seconds (by clock's); hits, %; blocks in sequences longer than {LONG_BLOCKS}, %", workload.name);
     print!("{:52}", "");
     sizes.iter().for_each(|size| print!("{size:>26}"));
     println!();
     let mut clock: Vec<f64> = Vec::new();
-    for (policy, outcomes) in POLICIES.iter().zip(outcomes.chunks(sizes.len())) {
+    for (policy, outcomes) in policies.iter().zip(outcomes.chunks(sizes.len())) {
         if clock.is_empty() {
             clock = outcomes.iter().map(|outcome| outcome.seconds).collect();
         }
@@ -116,7 +116,7 @@ struct Outcome {
 fn simulate(workload: &Workload, policies: &[String], sizes: &str) -> anyhow::Result<Vec<Outcome>> {
     let mut command = nigh()?;
     command.arg("sim").args(&workload.programs).arg("--extents").arg(&workload.extents).args(["--size", sizes]);
-    command.args(["--device", "hdd-10k", "--readahead", "linux", "--scheduler", "deadline", "--think", "0.1ms"]);
+    command.args(["--device", DEVICE, "--readahead", "linux", "--scheduler", "deadline", "--think", "0.1ms"]);
     for policy in policies {
         command.args(["--policy", policy]);
     }
@@ -136,4 +136,29 @@ fn outcome(result: &Value) -> anyhow::Result<Outcome> {
         hits: 100.0 * number(&result["hit_ratio"])?,
         long: 100.0 * (1.0 - short),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn long(size_blocks: &[u64], share: &[f64]) -> f64 {
+        let sequences = json!({ "size_blocks": size_blocks, "share": share });
+        outcome(&json!({ "execution_s": 2.5, "hit_ratio": 0.25, "sequences": sequences })).unwrap().long
+    }
+
+    #[test]
+    fn long_sequences_are_those_beyond_the_paper_s_limit() {
+        assert_eq!(long(&[1, 40, 41, 128], &[0.125, 0.25, 0.5, 1.0]), 75.0);
+        assert_eq!(long(&[41, 128], &[0.5, 1.0]), 100.0);
+        assert_eq!(long(&[1, 8], &[0.5, 1.0]), 0.0);
+    }
+
+    #[test]
+    fn what_is_no_result_is_an_error() {
+        assert!(outcome(&json!({ "execution_s": 2.5, "hit_ratio": 0.25 })).is_err());
+        assert!(outcome(&json!({ "sequences": { "size_blocks": [], "share": [] } })).is_err());
+    }
 }

@@ -9,6 +9,7 @@ mod live;
 mod lru_sp;
 mod measure;
 mod memory;
+mod metadata;
 mod nbd;
 mod peers;
 mod replay;
@@ -77,7 +78,11 @@ enum Bench {
         workload: Vec<String>,
     },
     /// The same requests to `nigh serve` on a disk that a model slows down, and in simulation: do the times agree?
-    Live,
+    Live {
+        /// Who makes the requests
+        #[arg(long, value_delimiter = ',', default_value = "client,fio")]
+        part: Vec<live::Part>,
+    },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Pairs of runs
@@ -86,6 +91,12 @@ enum Bench {
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
+    /// Memory of an engine beside its blocks, for every policy
+    Metadata {
+        /// Size of the cache
+        #[arg(long, default_value_t = 1_000_000)]
+        blocks: u32,
+    },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
         /// Rounds; in each all servers take their turns
@@ -107,9 +118,10 @@ fn main() -> anyhow::Result<()> {
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
-        Bench::Live => live::run(),
+        Bench::Live { part } => live::run(&part),
         Bench::LruSp { rounds } => lru_sp::bench(rounds),
         Bench::Memory => memory::run(),
+        Bench::Metadata { blocks } => metadata::run(blocks),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

@@ -24,7 +24,7 @@ use nigh_trace::{Op, ReadOptions, Request, Requests};
 
 use crate::measure;
 
-const BLOCK_BYTES: u32 = 4096;
+pub(crate) const BLOCK_BYTES: u32 = 4096;
 const MIB: u64 = 1 << 20;
 /// What a program asks for at a time when it reads a whole file.
 const READ_BYTES: u32 = 32 << 10;
@@ -299,4 +299,88 @@ fn blocks_of(request: &Request) -> impl Iterator<Item = (u32, u64)> {
     let blocks = request.offset / block..=(request.offset + u64::from(request.length) - 1) / block;
     let file = request.volume;
     blocks.map(move |block| (file, block))
+}
+
+/// Tells requests apart: FNV-1a over what they ask for.
+#[cfg(test)]
+pub(crate) fn digest(requests: &[Request]) -> u64 {
+    let words = |request: &Request| {
+        [request.op as u64, request.volume.into(), request.offset, request.length.into()].map(u64::to_le_bytes)
+    };
+    let bytes = requests.iter().flat_map(words).flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared_traces() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces/pc")
+    }
+
+    /// The tables in docs/papers.md are of these requests.
+    #[test]
+    fn seeded_programs_are_the_same_on_every_run() {
+        let mut disk = Disk::default();
+        let made = [viewperf(&mut disk, 495 * MIB), tpc_h(&mut disk)];
+        let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
+        assert_eq!(figures, [(46_122, 0xbaa2fcae42a76dcc), (3_200_000, 0x457764a0702b42db)]);
+        assert_eq!(disk.files.len(), 289 + 49);
+    }
+
+    #[test]
+    fn programs_of_recorded_files_are_the_same_on_every_run() {
+        let traces = shared_traces();
+        if !traces.is_dir() {
+            println!("skipped: programs_of_recorded_files_are_the_same_on_every_run: no {}", traces.display());
+            return;
+        }
+        let mut disk = Disk::default();
+        let made = [glimpse(&mut disk, &traces).unwrap(), recorded(&mut disk, &traces, "sqlite", 3, 2).unwrap()];
+        let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
+        assert_eq!(figures, [(1_057_468, 0xad5fe0c1f80fee71), (344_160, 0x318c4efb5d6a50e5)]);
+    }
+
+    #[test]
+    fn a_workload_is_written_where_its_files_lie() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Disk::default();
+        // Their paths decide which lies first.
+        let [behind, first, unused] =
+            [("b", 10_000), ("a", 40_960), ("c", 5_000)].map(|(path, bytes)| disk.add(path.to_owned(), bytes));
+        let mut requests = Vec::new();
+        read_file(&mut requests, first, 40_960);
+        read_file(&mut requests, behind, 10_000);
+        assert!(requests.iter().all(|request| request.volume != unused));
+        let programs = [Program { name: "reader", requests }];
+        let workload = write("small", folder.path(), &disk, &programs).unwrap();
+
+        let Character { references, bytes, files, sequential } = workload.character;
+        // Ten blocks and three, of which the first of each file follows none.
+        assert_eq!((references, bytes, files, sequential), (13, 50_960, 2, 11.0 / 13.0));
+        let mut trace = nigh_trace::open(&workload.programs[0], &ReadOptions::default()).unwrap().requests;
+        let placed: Vec<(u64, u32)> = all(&mut *trace).unwrap().iter().map(|one| (one.offset, one.length)).collect();
+        assert_eq!(placed, [(FIRST, 32_768), (FIRST + 32_768, 8192), (FIRST + 40_960, 10_000)]);
+        let extents = std::fs::read_to_string(&workload.extents).unwrap();
+        let line = |file: u32, from: u64, bytes: u64| format!("{file},0,{},{bytes}\n", FIRST + from);
+        assert_eq!(
+            extents,
+            "file,offset,disk,length\n".to_owned()
+                + &line(first, 0, 40_960)
+                + &line(behind, 40_960, 10_000)
+                + &line(unused, 53_248, 5_000)
+        );
+    }
+
+    #[test]
+    fn a_request_refers_to_every_block_that_it_touches() {
+        let of = |offset, length| {
+            let request = Request { volume: 3, offset, length, ..Request::default() };
+            blocks_of(&request).collect::<Vec<_>>()
+        };
+        assert_eq!(of(4096, 4096), [(3, 1)]);
+        assert_eq!(of(4095, 2), [(3, 0), (3, 1)]);
+        assert_eq!(of(0, 8193), [(3, 0), (3, 1), (3, 2)]);
+    }
 }

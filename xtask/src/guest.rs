@@ -1,5 +1,6 @@
-//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard's mechanisms do there.
+//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard does there.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::run::{cargo, check, root};
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Seconds after which the guest is given up.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The modules that a virtio disk needs, in the order of loading.
 const MODULES: &[&str] = &[
@@ -31,13 +31,50 @@ const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
 for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module; done
 /bin/busybox swapon /dev/vda
-/guest
-/bin/busybox poweroff -f
 ";
 
-pub(crate) fn guard_guest() -> anyhow::Result<()> {
-    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "mkswap"];
-    let missing = needed.iter().find(|tool| !is_installed(tool));
+const SYSTEMD: &str = "/lib/systemd/systemd";
+
+/// What is looked at in a guest.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// What `memory.low` does
+    Cases,
+    /// The guard itself, between two programs that thrash
+    Whole,
+    /// The same as a service of systemd, by its unit
+    Systemd,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Cases => "cases",
+            Part::Whole => "whole",
+            Part::Systemd => "systemd",
+        }
+    }
+
+    /// Programs of this machine that it needs.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Part::Cases | Part::Whole => &[],
+            Part::Systemd => &[SYSTEMD, "/usr/bin/systemctl", "/usr/bin/systemd-run"],
+        }
+    }
+
+    /// What the first process becomes.
+    fn start(self) -> String {
+        match self {
+            Part::Cases | Part::Whole => format!("/usr/bin/guest {}\n/bin/busybox poweroff -f\n", self.name()),
+            Part::Systemd => format!("exec {SYSTEMD} --unit=guest.service\n"),
+        }
+    }
+}
+
+pub(crate) fn guard_guest(part: Part) -> anyhow::Result<()> {
+    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "mkswap", "ldd"];
+    let missing = needed.iter().chain(part.programs()).find(|tool| !is_installed(tool));
     if !cfg!(target_arch = "x86_64") || missing.is_some() {
         let reason = missing.map_or("the guest is an x86-64".into(), |tool| format!("{tool} is not installed"));
         println!("skipped: guard-guest: {reason}");
@@ -47,13 +84,13 @@ pub(crate) fn guard_guest() -> anyhow::Result<()> {
     let folder = root().join("target/guest");
     fs::create_dir_all(&folder)?;
     let unpacked = debian(&folder).context("Debian's kernel")?;
-    build()?;
-    let (kernel, image) = (kernel(&unpacked)?, initramfs(&folder, &unpacked)?);
+    build(part)?;
+    let (kernel, image) = (kernel(&unpacked)?, initramfs(&folder, &unpacked, part)?);
     let swap = folder.join("swap");
     let file = fs::File::create(&swap)?;
     file.set_len(256 << 20)?;
     check(Command::new("mkswap").arg("-q").arg(&swap))?;
-    let said = boot(&kernel, &image, &swap)?;
+    let said = boot(&kernel, &image, &swap, part)?;
     said.lines().filter(|line| line.starts_with("guest: ")).for_each(|line| println!("{line}"));
     println!("{:.0} s", start.elapsed().as_secs_f64());
     ensure!(said.lines().any(|line| line == "guest: passed"), "the guest did not pass; its console:\n{said}");
@@ -93,22 +130,36 @@ fn kernel(unpacked: &Path) -> anyhow::Result<PathBuf> {
     entries.flatten().map(|entry| entry.path()).find(is_kernel).context("no kernel was unpacked")
 }
 
-/// The driver of the cases, without any library that the guest would need.
-fn build() -> anyhow::Result<()> {
-    let mut build = cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-guard", "--example", "guest"]);
-    // With a target named, the flag does not reach build scripts and macros.
-    check(build.args(["--target", TARGET]).env("RUSTFLAGS", "-C target-feature=+crt-static"))
+fn build(part: Part) -> anyhow::Result<()> {
+    check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-guard", "--example", "guest"]))?;
+    if matches!(part, Part::Cases) {
+        return Ok(());
+    }
+    check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh"]))
 }
 
-fn initramfs(folder: &Path, unpacked: &Path) -> anyhow::Result<PathBuf> {
-    let tree = folder.join("initramfs");
-    for name in ["bin", "dev", "modules", "proc", "run", "sys"] {
+fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathBuf> {
+    let tree = folder.join(part.name());
+    for name in ["bin", "dev", "modules", "proc", "run", "sys", "tmp", "usr/bin", "var/tmp"] {
         fs::create_dir_all(tree.join(name))?;
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let busybox = unpacked.join("bin/busybox");
     fs::copy(&busybox, tree.join("bin/busybox"))?;
-    fs::copy(target.join(TARGET).join("release/examples/guest"), tree.join("guest"))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let release = target.join("release");
+    let built =
+        [("examples/guest", "/usr/bin/guest"), ("nigh", "/usr/bin/nigh"), ("nigh-guard", "/usr/bin/nigh-guard")];
+    let built = built.into_iter().take(if matches!(part, Part::Cases) { 1 } else { 3 });
+    let built = built.map(|(program, path)| (release.join(program), path));
+    for (program, path) in built.chain(part.programs().iter().map(|path| (path.into(), *path))) {
+        place(&tree, &program, Path::new(path))?;
+        for library in libraries(&program)? {
+            place(&tree, &library, &library)?;
+        }
+    }
+    if matches!(part, Part::Systemd) {
+        units(&tree)?;
+    }
     let versions = unpacked.join("lib/modules");
     let version = fs::read_dir(&versions)?.flatten().next().context("no modules were unpacked")?.path();
     let mut order = String::new();
@@ -118,22 +169,60 @@ fn initramfs(folder: &Path, unpacked: &Path) -> anyhow::Result<PathBuf> {
         order.push_str(&format!("{}\n", name.to_string_lossy()));
     }
     fs::write(tree.join("modules/order"), order)?;
-    fs::write(tree.join("init"), INIT)?;
+    fs::write(tree.join("init"), format!("{INIT}{}", part.start()))?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
-    let image = folder.join("initramfs.cpio");
+    let image = folder.join(part.name()).with_extension("cpio");
     let shell = r#"find . | "$0" cpio -o -H newc >"$1""#;
     check(Command::new("sh").args(["-c", shell]).args([&busybox, &image]).current_dir(&tree).stderr(Stdio::null()))?;
     Ok(image)
 }
 
+/// Copies a file to where the guest has it.
+fn place(tree: &Path, from: &Path, path: &Path) -> anyhow::Result<()> {
+    let to = tree.join(path.strip_prefix("/")?);
+    fs::create_dir_all(to.parent().context("it is in a folder")?)?;
+    fs::copy(from, &to).with_context(|| from.display().to_string())?;
+    Ok(())
+}
+
+/// The guard's unit as it is shipped, those that it depends on, and what a limit and the test need.
+fn units(tree: &Path) -> anyhow::Result<()> {
+    let folder = Path::new("/etc/systemd/system");
+    place(tree, &root().join("crates/guard/systemd/nigh-guard.service"), &folder.join("nigh-guard.service"))?;
+    for target in ["basic", "shutdown", "sysinit"].map(|name| format!("{name}.target")) {
+        place(tree, &Path::new("/lib/systemd/system").join(&target), &folder.join(&target))?;
+    }
+    let told = "[Service]\nStandardError=append:/run/guard.log\n";
+    let test = "[Unit]\nDefaultDependencies=no\n\n[Service]\nType=oneshot\nExecStart=/usr/bin/guest systemd\n\
+                ExecStopPost=/bin/busybox poweroff -f\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n";
+    for (name, text) in
+        [("nigh-guard.service.d/log.conf", told), ("guest.service", test), ("box.slice", "[Slice]\nMemoryMax=100M\n")]
+    {
+        let path = tree.join(folder.strip_prefix("/")?).join(name);
+        fs::create_dir_all(path.parent().context("it is in a folder")?)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// What a program is linked with, and what links it.
+fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output().context("ldd")?;
+    ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
 /// Runs the guest to its end and returns what its console said.
-fn boot(kernel: &Path, image: &Path, swap: &Path) -> anyhow::Result<String> {
+fn boot(kernel: &Path, image: &Path, swap: &Path, part: Part) -> anyhow::Result<String> {
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "220", "-smp", "1", "-nographic", "-no-reboot", "-net", "none"]);
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
-    qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
-    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", swap.display()));
-    let console = image.with_file_name("console");
+    qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]);
+    // Programs thrash only where they wait for a slow disk.
+    let throttle = if matches!(part, Part::Cases) { "" } else { ",throttling.iops-total=500" };
+    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe{throttle}", swap.display()));
+    let console = image.with_extension("console");
     let mut guest = qemu.stdin(Stdio::null()).stdout(fs::File::create(&console)?).spawn().context("qemu")?;
     let start = Instant::now();
     while guest.try_wait()?.is_none() {

@@ -57,8 +57,12 @@ enum Command {
         /// Only targets whose names contain this
         target: Option<String>,
     },
-    /// What the guard's mechanisms do on cgroup v2, in a guest with Debian's kernel (QEMU)
-    GuardGuest,
+    /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
+    GuardGuest {
+        /// What is looked at
+        #[arg(value_enum, default_value = "cases")]
+        part: guest::Part,
+    },
     /// Write the generated documents again (docs/cli.md)
     Docs,
 }
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
-        Command::GuardGuest => guest::guard_guest(),
+        Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Docs => suite::docs(),
     };
     match done {

@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     worker: Option<Worker>,
-    /// What is measured: gz-vx, gz-gz, vx-cc, fitting or upkeep
-    #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep")]
+    /// What is measured: gz-vx, gz-gz, vx-cc, fitting, upkeep or resident
+    #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep,resident")]
     part: Vec<String>,
     /// Runs of each
     #[arg(long, default_value_t = 3)]
@@ -33,15 +33,19 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
     }
     for part in &args.part {
         anyhow::ensure!(
-            pair::PAIRS.iter().any(|pair| pair.name == part) || part == "upkeep",
+            pair::PAIRS.iter().any(|pair| pair.name == part) || ["upkeep", "resident"].contains(&part.as_str()),
             "there is no part {part}"
         );
     }
-    if let Some(reason) = rig::missing() {
-        println!("skipped: bench guard: {reason}");
-        return Ok(());
-    }
     for part in &args.part {
+        if part == "resident" {
+            upkeep::resident()?;
+            continue;
+        }
+        if let Some(reason) = rig::missing() {
+            println!("skipped: bench guard --part {part}: {reason}");
+            continue;
+        }
         match pair::PAIRS.iter().find(|pair| pair.name == part) {
             Some(pair) => pair::compare(pair, args.rounds)?,
             None => upkeep::run()?,

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -143,12 +143,18 @@ impl Drop for Program {
 pub(crate) struct Guard(pub(crate) Child);
 
 impl Guard {
-    pub(crate) fn start(rig: &Rig, more: &[&str]) -> anyhow::Result<Guard> {
+    /// Of the release build, below `nigh-bench` only; `command` starts that build.
+    pub(crate) fn start(mut command: Command, more: &[&str]) -> anyhow::Result<Guard> {
         let folder = measure::folder()?;
-        let mut command = rig.outside(measure::nigh()?.get_program().as_ref());
         command.arg("guard").args(more).arg("--state").arg(folder.join("guard-state")).args(["--allow", "nigh-bench"]);
         let log = fs::File::options().create(true).append(true).open(folder.join("guard.log"))?;
         Ok(Guard(command.stderr(log).stdout(Stdio::null()).spawn()?))
+    }
+
+    /// Its status, once.
+    pub(crate) fn ask(&self) -> anyhow::Result<()> {
+        let state = measure::folder()?.join("guard-state");
+        measure::run(measure::nigh()?.args(["guard", "status", "--json", "--state"]).arg(state)).map(drop)
     }
 }
 
@@ -165,8 +171,8 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
     let rig = Rig::new(pair.limit_mib)?;
     let guard = match mode {
         Mode::None | Mode::Stop => None,
-        Mode::Guard => Some(Guard::start(&rig, &[])?),
-        Mode::GuardFreeze => Some(Guard::start(&rig, &["--freeze", "3"])?),
+        Mode::Guard => Some(Guard::start(rig.outside(&measure::nigh()?), &[])?),
+        Mode::GuardFreeze => Some(Guard::start(rig.outside(&measure::nigh()?), &["--freeze", "3"])?),
     };
     let own = std::env::current_exe()?;
     let mut programs = Vec::new();
@@ -188,7 +194,7 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
     outcome
 }
 
-fn start(mut command: std::process::Command) -> anyhow::Result<Program> {
+fn start(mut command: Command) -> anyhow::Result<Program> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let done = Arc::new(AtomicU64::new(0));
     let (lines, told) = (BufReader::new(child.stdout.take().context("it is piped")?).lines(), done.clone());

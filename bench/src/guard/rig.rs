@@ -135,11 +135,11 @@ impl Rig {
     }
 
     /// A command in no limited group whose reads share the swap's throttle: the guard, which prefetches.
-    pub(crate) fn outside(&self, program: &Path) -> Command {
+    pub(crate) fn outside(&self, program: &Command) -> Command {
         let mut command = Command::new("sh");
         let enter =
             ["blkio", "cpu"].map(|controller| format!("echo $$ >{}", folder(controller, "cgroup.procs").display()));
-        command.args(["-c", &format!("{}; exec \"$0\" \"$@\"", enter.join("; "))]).arg(program);
+        command.args(["-c", &format!("{}; exec \"$0\" \"$@\"", enter.join("; "))]).arg(program.get_program());
         command.stdin(Stdio::null());
         command
     }

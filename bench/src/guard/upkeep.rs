@@ -1,25 +1,28 @@
 //! What the guard itself costs: asleep, and while it looks at 1,000 groups every second.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::pair::Guard;
 use super::rig::Rig;
-use crate::measure::load;
+use crate::measure::{load, nigh};
 
 /// Seconds that each state is watched.
 const SPAN: Duration = Duration::from_secs(30);
 const GROUPS: usize = 1000;
+/// How long the guard runs before its memory is looked at.
+const IDLE: Duration = Duration::from_secs(180);
 
 pub(crate) fn run() -> anyhow::Result<()> {
     println!("upkeep: share of a processor over {} s, and resident memory; load {}", SPAN.as_secs(), load());
     let rig = Rig::new(64)?;
     {
-        let guard = Guard::start(&rig, &["--dry-run"])?;
+        let guard = Guard::start(rig.outside(&nigh()?), &["--dry-run"])?;
         // It looks a few times, finds nothing, and sleeps.
         rig.pause(Duration::from_secs(10))?;
         report(&rig, "asleep", &guard.0)?;
@@ -32,9 +35,39 @@ pub(crate) fn run() -> anyhow::Result<()> {
     for number in 0..GROUPS {
         crowd.add(number)?;
     }
-    let guard = Guard::start(&rig, &["--dry-run"])?;
+    let guard = Guard::start(rig.outside(&nigh()?), &["--dry-run"])?;
     rig.pause(Duration::from_secs(10))?;
     report(&rig, "1,000 groups", &guard.0)
+}
+
+/// What is resident of a guard that has slept for some minutes and told its status, by what it is mapped from. Needs no root.
+pub(crate) fn resident() -> anyhow::Result<()> {
+    println!("resident: KiB after {} s; load {}", IDLE.as_secs(), load());
+    let mut guard = Guard::start(nigh()?, &["--dry-run"])?;
+    std::thread::sleep(IDLE);
+    ensure!(guard.0.try_wait()?.is_none(), "the guard has ended; its reason is in guard.log");
+    guard.ask()?;
+    let text = fs::read_to_string(format!("/proc/{}/smaps", guard.0.id()))?;
+    let mut mappings: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    let mut name = String::new();
+    for line in text.lines() {
+        match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+            [_, access, _, _, _, ref path @ ..] if !line.ends_with(" kB") => {
+                let file = path.first().map_or("anonymous", |path| path.rsplit('/').next().unwrap_or(path));
+                name = format!("{file} {access}");
+            }
+            ["Rss:", kib, _] => mappings.entry(name.clone()).or_default()[0] += kib.parse::<u64>()?,
+            ["Anonymous:", kib, _] => mappings.entry(name.clone()).or_default()[1] += kib.parse::<u64>()?,
+            _ => {}
+        }
+    }
+    println!("{:34} {:>8} {:>9}", "", "resident", "anonymous");
+    for (name, [all, anonymous]) in mappings.iter().filter(|(_, [all, _])| *all > 0) {
+        println!("{name:34} {all:>8} {anonymous:>9}");
+    }
+    let [all, anonymous] = [0, 1].map(|at| mappings.values().map(|kib| kib[at]).sum::<u64>());
+    println!("{:34} {all:>8} {anonymous:>9}", "all");
+    Ok(())
 }
 
 /// Groups without a limit, with a sleeping process each; gone when dropped.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::guard::{self, GuardArgs};
+
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
 #[command(name = "nigh", version, max_term_width = 120, arg_required_else_help = true)]
@@ -13,7 +15,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+// Only the command that is asked for is built: a service needs memory for no other.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Show what nigh does, start to finish: serve slow disks through several policies, and replay what they were asked
     Demo(DemoArgs),
@@ -32,7 +36,7 @@ pub(crate) enum Command {
     /// Watch a running 'nigh serve' by its --control socket
     Top(TopArgs),
     /// Protect working sets against thrashing, on this machine's own kernel
-    #[command(after_long_help = GUARD_HELP)]
+    #[command(after_long_help = guard::HELP)]
     Guard(GuardArgs),
     /// List the replacement policies, their parameters and their papers
     Policies(PoliciesArgs),
@@ -84,7 +88,7 @@ TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Uni
 they are. With --tls-client-ca, clients need a certificate of that authority.
 
 SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
-again and makes memory, policy and exports what flags and file say.";
+again and makes memory, policy, read-ahead and exports what flags and file say.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -199,7 +203,7 @@ pub(crate) enum CtlCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change memory, policy or an export
+    /// Change memory, policy, read-ahead or an export
     Set {
         #[command(subcommand)]
         what: SetCommand,
@@ -236,6 +240,9 @@ pub(crate) enum SetCommand {
     Memory { size: String },
     /// Which block leaves ('nigh policies' lists the policies)
     Policy { policy: String },
+    /// What is fetched ahead of sequential reads, also of clients that are connected: none, one-block, linux:max=128K or
+    /// extent:64K
+    Readahead { readahead: String },
     /// Options of an export ('nigh serve --help' lists them)
     Export {
         /// The export
@@ -298,93 +305,6 @@ pub(crate) enum SortArg {
     Latency,
     /// Bytes that the device does not have yet
     Dirty,
-}
-
-const GUARD_HELP: &str = "\
-When groups that share a limit fault each other out of memory, one of them is protected for some seconds, until its working set is
-there; then the next. Nothing is ever killed. What is changed is written down first, and restored at the end; after a crash, by the
-next start or by 'nigh guard restore'. SIGTERM and SIGINT end the service.";
-
-#[derive(Debug, Args)]
-pub(crate) struct GuardArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<GuardCommand>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// When to act: default, or dissertation (its literal conditions)
-    #[arg(long, value_name = "PROFILE", default_value = "default")]
-    pub(crate) profile: String,
-    /// How to protect [default: the first that works]
-    #[arg(long, value_enum, value_name = "MECHANISM")]
-    pub(crate) mechanism: Option<MechanismArg>,
-    /// Do not fetch the protected group's pages from swap
-    #[arg(long)]
-    pub(crate) no_prefetch: bool,
-    /// Let the others stand still for so many seconds at the start of a protection, at most 3
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) freeze: Option<f64>,
-    /// Protect only these groups and what is below them
-    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
-    pub(crate) allow: Vec<String>,
-    /// Neither protect nor hinder these groups and what is below them
-    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
-    pub(crate) deny: Vec<String>,
-    /// Look at and change only what is below this group, such as one that was delegated to you
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) below: Option<String>,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
-    /// Keep the journal and the socket for 'status' here [default: /run/nigh-guard, a user's in XDG_RUNTIME_DIR]
-    #[arg(long, value_name = "FOLDER", global = true)]
-    pub(crate) state: Option<PathBuf>,
-    /// Where cgroups are mounted
-    #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/cgroup", global = true)]
-    pub(crate) cgroupfs: PathBuf,
-    /// Where processes are mounted
-    #[arg(long, value_name = "FOLDER", default_value = "/proc", global = true)]
-    pub(crate) procfs: PathBuf,
-    /// What is told on standard error: error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log: String,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum GuardCommand {
-    /// Run a command in a group of its own, so that it can be protected
-    Run(GuardRunArgs),
-    /// Say what the running guard does
-    Status {
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Restore what a guard that was killed has left changed
-    Restore,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GuardRunArgs {
-    /// The group's name [default: the command's, and a number]
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Make the group below this one, without systemd [default: a scope of systemd; where it does not run, nigh]
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) within: Option<String>,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MechanismArg {
-    /// memory.low of the group and those above it (cgroup v2)
-    Low,
-    /// memory.swappiness 0 of the group (cgroup v1)
-    Swappiness,
-    /// memory.high of the others (cgroup v2)
-    Squeeze,
 }
 
 #[derive(Debug, Args)]

@@ -44,10 +44,13 @@ fn command(command: &CtlCommand) -> anyhow::Result<Control> {
     Ok(match command {
         CtlCommand::Status { .. } => Control::Status {},
         CtlCommand::Set { what: SetCommand::Memory { size } } => {
-            Control::Set { memory: Some(bytes(size)?), policy: None }
+            Control::Set { memory: Some(bytes(size)?), policy: None, readahead: None }
         }
         CtlCommand::Set { what: SetCommand::Policy { policy } } => {
-            Control::Set { memory: None, policy: Some(policy.clone()) }
+            Control::Set { memory: None, policy: Some(policy.clone()), readahead: None }
+        }
+        CtlCommand::Set { what: SetCommand::Readahead { readahead } } => {
+            Control::Set { memory: None, policy: None, readahead: Some(readahead.clone()) }
         }
         CtlCommand::Set { what: SetCommand::Export { name, options } } => {
             Control::SetExport { name: name.clone(), options: words(options)? }
@@ -88,11 +91,12 @@ fn said(path: &Path) -> anyhow::Result<String> {
 /// For people: counts since the server's start.
 fn text(status: &Statistics) -> String {
     let mut text = String::new();
-    let Statistics { policy, memory_bytes, resident_bytes, connections, accepted, device_queue, .. } = status;
+    let Statistics { policy, readahead, memory_bytes, resident_bytes, connections, .. } = status;
     let (memory, resident) = (human_bytes(*memory_bytes), human_bytes(*resident_bytes));
     let _ = writeln!(text, "policy   {policy}\nmemory   {memory}, {resident} of it in use");
-    let _ = writeln!(text, "clients  {connections}, {accepted} since the start");
-    let _ = writeln!(text, "queue    {device_queue} operations wait for a device\n");
+    let _ = writeln!(text, "ahead    {readahead}");
+    let _ = writeln!(text, "clients  {connections}, {} since the start, {} refused", status.accepted, status.refused);
+    let _ = writeln!(text, "queue    {} operations wait for a device\n", status.device_queue);
     let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "READS", "WRITES", "HIT %", "DIRTY", "FAULTS", "TARGET"]);
     for export in &status.exports {
         let hits = export.hits + export.joined;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::Context;
 use nigh_backend::ReadTimer;
-use nigh_device::{Batch, Fitted, Model, Profile, Purpose, SECTOR_BYTES, fit, measure};
+use nigh_device::{Batch, Fitted, Model, Profile, Purpose, SECTOR_BYTES, SequenceCost, fit, measure};
 use serde_json::{Value, json};
 
 use crate::args::{DevicesArgs, DevicesCommand, FitArgs};
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
     }
     let text = match (&args.name, args.json) {
         (None, false) => list()?,
-        (Some(name), false) => Profile::text(name)?.to_owned(),
+        (Some(name), false) => format!("{}# {}\n", Profile::text(name)?, sequences(&Profile::named(name)?)),
         (name, true) => {
             let names: Vec<&str> = name.as_deref().map_or_else(|| Profile::names().collect(), |name| vec![name]);
             let devices = names.into_iter().map(as_json).collect::<anyhow::Result<Vec<_>>>()?;
@@ -67,6 +67,12 @@ fn figures(profile: &Profile) -> (&'static str, String) {
     }
 }
 
+/// What DULO asks about a device.
+fn sequences(profile: &Profile) -> String {
+    let SequenceCost { position_ms, block_ms } = SequenceCost::of(profile, 4096);
+    format!("blocks of 4 KiB that lie together: dulo:base=lirs:position={position_ms:.3}ms:transfer={block_ms:.4}ms")
+}
+
 fn as_json(name: &str) -> anyhow::Result<Value> {
     let mut device: serde_json::Map<String, Value> = toml::from_str(Profile::text(name)?)?;
     device.insert("name".to_owned(), name.into());
@@ -98,12 +104,14 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     let fitted = measured
         .map_err(anyhow::Error::from)
         .and_then(|measured| fit(&measured, &path).context("the times suit no device of its size"));
-    let Fitted { text, findings, distance_matters, .. } = fitted.with_context(|| path.clone())?;
+    let Fitted { text, profile, findings, distance_matters } = fitted.with_context(|| path.clone())?;
+    let sequences = sequences(&profile);
     let verdict = match distance_matters {
         true => "seek distance matters: policies that know what is sequential can gain (dulo)",
         false => "seek distance does not matter: what counts is the number of misses",
     };
-    let said: String = findings.iter().map(String::as_str).chain([verdict]).map(|line| format!("{line}\n")).collect();
+    let said: String =
+        findings.iter().map(String::as_str).chain([&sequences, verdict]).map(|line| format!("{line}\n")).collect();
     match &args.output {
         Some(file) => {
             output::write_file(file, |out| out.write_all(text.as_bytes()))?;

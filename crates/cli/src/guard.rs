@@ -6,10 +6,97 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args, Subcommand, ValueEnum};
 use nigh_guard::{Guard, Journal, Listen, MechanismName, Outcome, Procfs, Settings, Tree, Writer};
 
-use crate::args::{GuardArgs, GuardCommand, GuardRunArgs, MechanismArg};
 use crate::output;
+
+pub(crate) const HELP: &str = "\
+When groups that share a limit fault each other out of memory, one of them is protected for some seconds, until its working set is
+there; then the next. Nothing is ever killed. What is changed is written down first, and restored at the end; after a crash, by the
+next start or by 'nigh guard restore'. SIGTERM and SIGINT end the service.";
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<GuardCommand>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// When to act: default, or dissertation (its literal conditions)
+    #[arg(long, value_name = "PROFILE", default_value = "default")]
+    pub(crate) profile: String,
+    /// How to protect [default: the first that works]
+    #[arg(long, value_enum, value_name = "MECHANISM")]
+    pub(crate) mechanism: Option<MechanismArg>,
+    /// Do not fetch the protected group's pages from swap
+    #[arg(long)]
+    pub(crate) no_prefetch: bool,
+    /// Let the others stand still for so many seconds at the start of a protection, at most 3
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) freeze: Option<f64>,
+    /// Protect only these groups and what is below them
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    pub(crate) allow: Vec<String>,
+    /// Neither protect nor hinder these groups and what is below them
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    pub(crate) deny: Vec<String>,
+    /// Look at and change only what is below this group, such as one that was delegated to you
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) below: Option<String>,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Keep the journal and the socket for 'status' here [default: /run/nigh-guard, a user's in XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub(crate) state: Option<PathBuf>,
+    /// Where cgroups are mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/cgroup", global = true)]
+    pub(crate) cgroupfs: PathBuf,
+    /// Where processes are mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/proc", global = true)]
+    pub(crate) procfs: PathBuf,
+    /// What is told on standard error: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuardCommand {
+    /// Run a command in a group of its own, so that it can be protected
+    Run(GuardRunArgs),
+    /// Say what the running guard does
+    Status {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Restore what a guard that was killed has left changed
+    Restore,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardRunArgs {
+    /// The group's name [default: the command's, and a number]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Make the group below this one, without systemd [default: a scope of systemd; where it does not run, nigh]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) within: Option<String>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MechanismArg {
+    /// memory.low of the group and those above it (cgroup v2)
+    Low,
+    /// memory.swappiness 0 of the group (cgroup v1)
+    Swappiness,
+    /// memory.high of the others (cgroup v2)
+    Squeeze,
+}
 
 /// The name of the journal in the folder of the state.
 const JOURNAL: &str = "journal";

@@ -4,6 +4,7 @@ mod args;
 mod ctl;
 mod demo;
 mod devices;
+mod front;
 mod guard;
 mod layout;
 mod output;
@@ -20,35 +21,21 @@ mod timed;
 mod top;
 mod trace;
 
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use anyhow::Context;
+use clap::CommandFactory;
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprintln!("nigh: {}", one_line(&error));
-            return ExitCode::from(2);
-        }
-        Err(help) => help.exit(),
-    };
-    match run(cli) {
-        Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nigh: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    front::main(run)
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Guard(args) => return guard::run(&args),
+        Command::Guard(args) => return run_guard(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Trace { command } => trace::run(&command),
@@ -67,12 +54,14 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is wrong with the command line, without the usage that clap adds.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let parts: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
-    parts.join(" ").trim_start_matches("error: ").to_owned()
+/// `nigh-guard` in place of this process, where it is installed beside `nigh`: the same, but it stays for long and is small.
+fn run_guard(args: &guard::GuardArgs) -> anyhow::Result<ExitCode> {
+    let small = std::env::current_exe().context("this program")?.with_file_name("nigh-guard");
+    if small.is_file() {
+        let mut command = std::process::Command::new(&small);
+        return Err(command.args(std::env::args_os().skip(2)).exec()).with_context(|| small.display().to_string());
+    }
+    guard::run(args)
 }
 
 fn man(path: &[String]) -> anyhow::Result<()> {
@@ -87,12 +76,4 @@ fn man(path: &[String]) -> anyhow::Result<()> {
     let source = concat!("nigh ", env!("CARGO_PKG_VERSION"));
     clap_mangen::Man::new(at.clone()).title(title.to_uppercase()).source(source).render(&mut page)?;
     output::print(&page)
-}
-
-/// Whether whoever read the output has gone away, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -15,17 +15,23 @@ const CURVE_POINTS_MOST: usize = 2_000;
 
 pub(crate) fn page(found: &Found, references: &References) -> Report {
     let results = &found.results;
-    let trace = &results.trace;
+    Report {
+        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
+        internals: found.internals.iter().map(internals).collect(),
+        notes: results.notes.clone(),
+        ..of_trace(&results.trace, references)
+    }
+}
+
+/// What the page of every simulation of a trace has.
+pub(crate) fn of_trace(trace: &TraceSummary, references: &References) -> Report {
     Report {
         title: trace.name.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
         trace: Trace::from(trace),
-        curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
-        timed: None,
         map: Some(map(references)),
-        internals: found.internals.iter().map(internals).collect(),
-        notes: results.notes.clone(),
+        ..Report::default()
     }
 }
 
@@ -46,7 +52,7 @@ impl From<&TraceSummary> for Trace {
 }
 
 /// The time-space map.
-pub(crate) fn map(references: &References) -> Map {
+fn map(references: &References) -> Map {
     let map = nigh_sim::map::map(references, MAP_COLUMNS, MAP_ROWS);
     Map {
         columns: map.columns as u32,

@@ -39,6 +39,22 @@ pub(crate) struct TraceSummary {
     pub(crate) sample: Option<SampleSummary>,
 }
 
+impl TraceSummary {
+    /// What was replayed, in a line that is left open.
+    pub(crate) fn heading(&self) -> String {
+        format!(
+            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",
+            self.name,
+            self.format,
+            grouped(self.requests),
+            grouped(self.references),
+            grouped(self.distinct_blocks),
+            human_bytes(u64::from(self.block_bytes)),
+            human_bytes(self.distinct_blocks * u64::from(self.block_bytes)),
+        )
+    }
+}
+
 /// Which part of the trace was replayed in place of the whole.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SampleSummary {
@@ -84,27 +100,7 @@ impl Results {
 
     /// The policies in the order in which they were asked for.
     pub(crate) fn policies(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for row in &self.results {
-            if !names.contains(&row.policy.as_str()) {
-                names.push(&row.policy);
-            }
-        }
-        names
-    }
-
-    pub(crate) fn json(&self) -> anyhow::Result<Vec<u8>> {
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        Ok(text)
-    }
-
-    pub(crate) fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        for row in &self.results {
-            writer.serialize(row)?;
-        }
-        Ok(writer.into_inner()?)
+        distinct(self.results.iter().map(|row| row.policy.as_str()))
     }
 
     /// Hit ratios, a row for each size and a column for each policy, the best of a row marked.
@@ -112,39 +108,28 @@ impl Results {
         let mut text = self.heading();
         let policies = self.policies();
         let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
-        let widths: Vec<usize> = policies.iter().map(|name| name.chars().count().max(6)).collect();
-        let _ = write!(text, "{:>12} {:>10}", "blocks", "memory");
-        for (name, width) in policies.iter().zip(&widths) {
-            let _ = write!(text, "  {name:>width$}");
-        }
-        text.push('\n');
+        let grid = Grid::new(&policies, 6);
+        grid.head(&mut text);
         for (&blocks, &bytes) in &sizes {
-            let _ = write!(text, "{blocks:>12} {:>10}", human_bytes(bytes));
             let of_size: Vec<Option<&Row>> = policies.iter().map(|name| self.row(name, blocks)).collect();
             let online = of_size.iter().flatten().filter(|row| row.policy != "opt");
             let best = online.map(|row| percent(row.hit_ratio)).max_by(f64::total_cmp);
-            for (row, width) in of_size.iter().zip(&widths) {
-                let Some(row) = row else {
-                    let _ = write!(text, "  {:>width$}", "");
-                    continue;
-                };
+            let cell = |row: &Row| {
                 let shown = percent(row.hit_ratio);
                 let mark = if Some(shown) == best && row.policy != "opt" { "*" } else { "" };
-                let _ = write!(text, "  {:>width$}", format!("{mark}{shown:.2}"));
-            }
-            text.push('\n');
+                format!("{mark}{shown:.2}")
+            };
+            grid.size(&mut text, blocks, bytes, of_size.iter().map(|row| row.map_or(String::new(), cell)));
         }
-        let _ = write!(text, "{:>23}", "M references/s");
-        for (name, width) in policies.iter().zip(&widths) {
+        let rate = |name: &&str| {
             let rows = self.results.iter().filter(|row| row.policy == *name);
             let (references, cpu_s) = rows.fold((0, 0.0), |(references, cpu_s), row| match row.cpu_s {
                 Some(own) => (references + row.references, cpu_s + own),
                 None => (references, cpu_s),
             });
-            let rate = if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() };
-            let _ = write!(text, "  {rate:>width$}");
-        }
-        text.push('\n');
+            if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() }
+        };
+        grid.row(&mut text, "M references/s", policies.iter().map(rate));
         for note in &self.notes {
             let _ = writeln!(text, "note: {note}");
         }
@@ -156,18 +141,8 @@ impl Results {
     }
 
     fn heading(&self) -> String {
-        let trace = &self.trace;
-        let mut text = format!(
-            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",
-            trace.name,
-            trace.format,
-            grouped(trace.requests),
-            grouped(trace.references),
-            grouped(trace.distinct_blocks),
-            human_bytes(u64::from(trace.block_bytes)),
-            human_bytes(trace.distinct_blocks * u64::from(trace.block_bytes)),
-        );
-        if let Some(sample) = &trace.sample {
+        let mut text = self.trace.heading();
+        if let Some(sample) = &self.trace.sample {
             let _ = write!(
                 text,
                 "\nsampled at {}: {} references to {} distinct blocks; the errors are at most {:.2} points (95 %)",
@@ -183,6 +158,62 @@ impl Results {
         }
         text.push('\n');
         text
+    }
+}
+
+/// Each of `names` once, in the order in which they come.
+pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+pub(crate) fn json(results: &impl Serialize) -> anyhow::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(results)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+pub(crate) fn csv(rows: impl Iterator<Item = impl Serialize>) -> anyhow::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+/// A table with a row for each size and a column for each policy.
+pub(crate) struct Grid<'a> {
+    policies: &'a [&'a str],
+    widths: Vec<usize>,
+}
+
+impl<'a> Grid<'a> {
+    /// Columns are at least `width` wide.
+    pub(crate) fn new(policies: &'a [&'a str], width: usize) -> Grid<'a> {
+        let widths = policies.iter().map(|name| name.chars().count().max(width)).collect();
+        Grid { policies, widths }
+    }
+
+    pub(crate) fn head(&self, text: &mut String) {
+        let names = self.policies.iter().map(|name| (*name).to_owned());
+        self.row(text, &format!("{:>12} {:>10}", "blocks", "memory"), names);
+    }
+
+    pub(crate) fn size(&self, text: &mut String, blocks: u64, bytes: u64, cells: impl Iterator<Item = String>) {
+        self.row(text, &format!("{blocks:>12} {:>10}", human_bytes(bytes)), cells);
+    }
+
+    pub(crate) fn row(&self, text: &mut String, name: &str, cells: impl Iterator<Item = String>) {
+        let _ = write!(text, "{name:>23}");
+        for (cell, width) in cells.zip(&self.widths) {
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        text.push('\n');
     }
 }
 

@@ -157,7 +157,9 @@ fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
     while let Ok(Event::Reload(asked)) = events.recv() {
         let done = reload(server, args).map_err(|error| format!("{error:#}"));
         match &done {
-            Ok((memory, policy)) => tracing::info!(memory, %policy, "reloaded"),
+            Ok(Settings { memory, policy, readahead, .. }) => {
+                tracing::info!(memory, %policy, %readahead, "reloaded");
+            }
             Err(error) => tracing::error!("not reloaded: {error}"),
         }
         if let Some(asked) = asked {
@@ -167,14 +169,14 @@ fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
     }
 }
 
-/// What can be changed while running: memory, policy, exports and certificates.
-fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<(u64, Spec)> {
+/// What can be changed while running: memory, policy, read-ahead, exports and certificates.
+fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<Settings> {
     let settings = plan(args)?.settings;
     server.reload(&settings).map_err(|errors| {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
     })?;
-    Ok((settings.memory, settings.policy))
+    Ok(settings)
 }
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {

@@ -11,7 +11,7 @@ use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep}
 use nigh_trace::Requests;
 
 use crate::args::{OpsArg, OutputArgs, SimArgs};
-use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, peak_memory_bytes};
+use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, csv, json, peak_memory_bytes};
 use crate::size::Sizes;
 use crate::{output, page, progress, quantity, timed, trace};
 
@@ -398,9 +398,9 @@ pub(crate) fn write(args: &OutputArgs, found: &Found, references: &References) -
         output::write_file(path, |out| page.write_html(out))?;
     }
     let text = if args.json {
-        found.results.json()?
+        json(&found.results)?
     } else if args.csv {
-        found.results.csv()?
+        csv(found.results.results.iter())?
     } else {
         let mut text = found.results.table();
         if let Some(path) = &args.html {

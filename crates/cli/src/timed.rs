@@ -16,7 +16,7 @@ use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 
 use crate::args::{AllocateArg, OpsArg, SimArgs};
-use crate::results::TraceSummary;
+use crate::results::{TraceSummary, csv, json};
 use crate::sim::{self, Source};
 use crate::trace::{self, Opened};
 use crate::{output, progress};
@@ -207,10 +207,10 @@ fn write(args: &SimArgs, results: &Results, references: &References) -> anyhow::
         output::write_file(path, |out| page.write_html(out))?;
     }
     if args.output.json {
-        return output::print(&results.json()?);
+        return output::print(&json(results)?);
     }
     if args.output.csv {
-        return output::print(&results.csv()?);
+        return output::print(&csv(results.results.iter().map(|row| &row.figures))?);
     }
     let mut text = results.table();
     if let Some(path) = &args.output.html {

@@ -53,18 +53,25 @@ fn summary(interval: &Interval) -> String {
     format!("{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}")
 }
 
-const HEAD: [&str; 8] = ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS"];
+/// A narrow screen does without the last of them.
+const HEAD: [&str; 11] =
+    ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %"];
+const NARROW: usize = 8;
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; 11] {
+    let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share));
     [
         row.name.clone(),
-        row.hit_ratio.map_or_else(|| "-".into(), |ratio| format!("{:.1}", 100.0 * ratio)),
+        percent(row.hit_ratio),
         format!("{:.0}", row.requests_per_s),
         format!("{:.1}", row.bytes_per_s / 1e6),
         latency(row.p50_us),
         latency(row.p99_us),
         human_bytes(row.dirty_bytes),
         row.connections.to_string(),
+        format!("{:.0}", row.prefetch_issued_per_s),
+        format!("{:.0}", row.prefetch_wasted_per_s),
+        percent(row.prefetch_accuracy),
     ]
 }
 

@@ -37,6 +37,11 @@ fn every_device_is_listed_and_printed() {
     }
     let line = list.lines().find(|line| line.starts_with("hdd-10k")).unwrap();
     assert!(line.contains("seek 5.4 ms, half a turn 2.99 ms, 21.7 MB/s"), "{line}");
+    let costs = |name: &str| said(&[name]).lines().last().unwrap().to_owned();
+    for name in Profile::names() {
+        let spec = costs(name).rsplit(' ').next().unwrap().to_owned();
+        assert!(spec.parse::<nigh_policy::Spec>().is_ok() && spec.contains(":position="), "{name}: {spec}");
+    }
     assert_eq!(refused(&["hdd-10"]), "nigh: there is no profile 'hdd-10' (did you mean 'hdd-10k'?)");
 }
 

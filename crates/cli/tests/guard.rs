@@ -65,6 +65,8 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
     let before = machine.values();
     let (mut service, mut stderr) = protecting(&mut machine, &["--metrics", "127.0.0.1:0"]);
     assert_eq!(machine.read("box/vx/memory.low"), (116 * MIB).to_string());
+    let program = std::fs::read_link(format!("/proc/{}/exe", service.0.id())).unwrap();
+    assert_eq!(program.file_name().unwrap(), "nigh-guard", "a service is the small program");
 
     let json = output(&mut nigh(&machine, &["status", "--json"]));
     let status: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();

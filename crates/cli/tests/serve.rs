@@ -2,10 +2,11 @@
 
 mod serving;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, qemu_io, run};
@@ -301,6 +302,27 @@ fn statistics_are_served_and_sighup_reloads() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(get("/json").contains("\"policy\": \"s3-fifo\""));
     server.end();
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_once() {
+    let folder = Folder::new();
+    let socket = folder.path("limited");
+    let listen = format!("unix:{}", socket.display());
+    let arguments = ["disk=memory:1M", "--connections", "1"];
+    let mut process = nigh(&["--listen", &listen], &arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line.contains("listening")));
+    let mut first = UnixStream::connect(&socket).unwrap();
+    first.read_exact(&mut [0; 18]).unwrap();
+    for _ in 0..20 {
+        assert_eq!(UnixStream::connect(&socket).unwrap().read(&mut [0; 18]).unwrap(), 0);
+    }
+    run("kill", &["-TERM", &process.id().to_string()]);
+    let told: Vec<String> = lines.filter(|line| line.contains("refused")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("WARN") && told[0].contains("most=1"), "{told:?}");
+    assert_eq!(process.wait().unwrap().code(), Some(0));
 }
 
 #[test]

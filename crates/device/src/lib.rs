@@ -11,6 +11,7 @@ mod measure;
 mod profile;
 mod random;
 mod seek;
+mod sequence;
 mod statistics;
 mod store;
 mod volume;
@@ -20,6 +21,7 @@ pub use fit::{Fitted, fit, run_on};
 pub use measure::{Batch, MeasureError, Measurements, Purpose, Timed, measure};
 pub use profile::{DiskProfile, FlashProfile, Model, Profile, ProfileError, StoreProfile, VolumeProfile};
 pub use seek::SeekCurve;
+pub use sequence::SequenceCost;
 
 use disk::Disk;
 use flash::Flash;

@@ -1,6 +1,6 @@
 //! What follows from how devices work, and what is said of bad input.
 
-use nigh_device::{BeyondEnd, Device, Kind, Model, Profile, Request};
+use nigh_device::{BeyondEnd, Device, Kind, Model, Profile, Request, SequenceCost};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -77,6 +77,26 @@ fn random_reads_are_distributed_as_seek_and_rotation_are() {
                 (model / expected - 1.0).abs() < 0.02,
                 "{name}: {percent} % below {model:.3} and not {expected:.3} ms"
             );
+        }
+    }
+}
+
+/// Its two figures, which are those of single blocks and of 128, are right for lengths between.
+#[test]
+fn a_sequence_costs_its_position_and_its_blocks() {
+    for name in ["hdd-10k", "rz56", "hdd-7200", "ssd-sata"] {
+        let profile = Profile::named(name).expect(name);
+        let SequenceCost { position_ms, block_ms } = SequenceCost::of(&profile, BLOCK as u32);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
+        for blocks in [8, 64] {
+            let mut disk = Device::new(&profile, 2);
+            let (mut now, reads) = (0, 5000);
+            for _ in 0..reads {
+                let place = random.random_range(0..profile.bytes() / BLOCK - blocks) * BLOCK;
+                alone(&mut disk, &mut now, read(place, blocks * BLOCK));
+            }
+            let (found, said) = (now as f64 / 1e6 / f64::from(reads), position_ms + blocks as f64 * block_ms);
+            assert!((found / said - 1.0).abs() < 0.03, "{name}: {blocks} blocks take {found:.3} and not {said:.3} ms");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Changes while running, and what can be seen from outside.
 
 use nigh_policy::{Kind, Spec, Stream, Tenant, build};
+use smallvec::SmallVec;
 
 use crate::arena::Exclusive;
 use crate::config::{Config, ConfigError};
@@ -11,12 +12,12 @@ use crate::frames::{DIRTY, LOADING, PREFETCHED};
 use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply, WriteMode};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Manager;
-use crate::volume::Closing;
+use crate::volume::{Closing, Volume};
 
 impl Engine {
-    /// Begins to close `export`: new requests are refused, those in progress are finished, dirty blocks are written,
-    /// or dropped if `discard`, and the device is flushed. The reply has `token`; if it is `Failed`, the export stays
-    /// open.
+    /// Begins to close `export`: new requests are refused, those in progress are finished, dirty blocks are written, and
+    /// the device is flushed. The reply has `token`; if it is `Failed`, the export stays open. With `discard` it never is:
+    /// dirty blocks are dropped, except where a request waits for them to be written, and requests that wait for room fail.
     pub fn close(&mut self, now: u64, export: Export, discard: bool, token: u64) -> Result<(), Refusal> {
         match self.volumes.get_mut(export.0 as usize).and_then(Option::as_mut) {
             Some(volume) if volume.closing.is_none() => {
@@ -38,6 +39,45 @@ impl Engine {
             }
             None => false,
         }
+    }
+
+    /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
+    /// room, which may never come.
+    pub(crate) fn give_up(&mut self, now: u64) {
+        for export in self.closing(|closing| closing.discard) {
+            let volume = self.volume(export);
+            let flushing = volume.flushes.back().map_or(0, |flush| flush.version);
+            for block in volume.dirty.unwanted(flushing) {
+                self.drop_blocks(export, block..block + 1);
+            }
+            self.fail_queued(export, Fault::SHUT_DOWN, now);
+        }
+    }
+
+    /// The exports that are being closed as `how` says.
+    pub(crate) fn closing(&self, how: impl Fn(Closing) -> bool) -> SmallVec<[Export; 4]> {
+        let closing =
+            |volume: &Option<Box<Volume>>| volume.as_ref().and_then(|volume| volume.closing).is_some_and(&how);
+        let volumes = self.volumes.iter().enumerate().filter(|(_, volume)| closing(volume));
+        volumes.map(|(at, _)| Export(at as u16)).collect()
+    }
+
+    /// Requests of `export` that wait for room end with `fault`.
+    pub(crate) fn fail_queued(&mut self, export: Export, fault: Fault, now: u64) {
+        let mut failed = Vec::new();
+        for queue in [&mut self.reads_waiting, &mut self.writes_waiting] {
+            queue.retain(|&id| {
+                let active = self.requests[id as usize].as_mut().expect("a request in progress");
+                let fails = active.request.export == export;
+                if fails {
+                    active.fault = Some(fault);
+                    failed.push(id);
+                }
+                !fails
+            });
+        }
+        // An edge of a zeroes may be on its way to the device.
+        failed.into_iter().for_each(|id| self.store(id, now));
     }
 
     /// Whether requests of `export` are in progress.
@@ -75,36 +115,29 @@ impl Engine {
         }
     }
 
-    /// Replaces the policy. It is told of the resident blocks in the order in which they were inserted; what the old
-    /// one remembered of others is lost.
-    pub fn set_policy(&mut self, now: u64, spec: &Spec) -> Result<(), ConfigError> {
-        self.rebuild(now, spec.clone(), self.capacity)
-    }
-
-    /// Lets the policy keep `capacity` blocks resident, at most `Config::capacity_max`. The policy starts anew as with
-    /// `set_policy`; where it has to let blocks go, dirty ones are written first.
-    pub fn set_capacity(&mut self, now: u64, capacity: u32) -> Result<(), ConfigError> {
-        if capacity == 0 || capacity > self.config.capacity_max {
-            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
-        }
-        self.rebuild(now, self.config.policy.clone(), capacity)
-    }
-
-    fn rebuild(&mut self, now: u64, spec: Spec, capacity: u32) -> Result<(), ConfigError> {
+    /// From now on `policy` decides, and keeps `capacity` blocks resident, at most `Config::capacity_max`; on an error
+    /// nothing changes. It is told of the blocks that were resident about in the order in which they were inserted; what the
+    /// one before remembered of others is lost. Where it lets blocks go, dirty ones are written first.
+    pub fn change(&mut self, now: u64, policy: &Spec, capacity: u32) -> Result<(), ConfigError> {
         if self.config.tenants.is_some() {
             return Err(ConfigError::Impossible { what: "a cache with tenants keeps its size, and has no policy" });
         }
+        if capacity == 0 || capacity > self.config.capacity_max {
+            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
+        }
         let setup = Engine::setup(&self.config, capacity);
-        self.policy = Manager::Policy(build(&spec, &setup)?);
-        self.config.policy = spec;
+        self.policy = Manager::Policy(build(policy, &setup)?);
+        self.config.policy = policy.clone();
         self.capacity = capacity;
-        let old = std::mem::replace(&mut self.slots, Slots::new(setup.slots));
+        self.marks = self.config.marks(capacity);
+        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
+        let old = std::mem::replace(&mut self.slots, Slots::new(Engine::slots_most(&self.config, capacity)));
         self.resident = 0;
-        let mut blocks: Vec<(u32, Key, u32)> = Vec::new();
+        let mut blocks: Vec<(u16, Key, u32)> = Vec::new();
         for slot in old.used() {
             let (key, frame) = (old.key(slot), old.frame(slot));
             if frame != NONE {
-                let age = self.insertions.wrapping_sub(self.frames.inserted(frame));
+                let age = self.frames.age(frame);
                 blocks.push((age, key, frame));
             }
         }
@@ -237,7 +270,8 @@ impl Engine {
             }
         }
         assert_eq!(dirty, self.dirty);
-        assert!(self.dirty + self.filling <= self.config.limits.dirty, "more dirty blocks than allowed");
+        assert!(self.dirty + self.filling <= self.dirty_most, "more dirty blocks than allowed");
+        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
         let mut filling = 0;
         for active in self.requests.iter().flatten() {
             if active.held.is_none() {

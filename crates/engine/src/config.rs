@@ -3,6 +3,7 @@
 use nigh_policy::{Spec, SpecError};
 
 use crate::scheduler::Scheduler;
+use crate::slots::FRAMES_MOST;
 use crate::tenants::Tenants;
 
 /// How an engine is set up. Counts are in blocks unless their names say otherwise.
@@ -12,7 +13,7 @@ pub struct Config {
     pub block_bytes: u32,
     /// How many blocks the policy may keep resident.
     pub capacity: u32,
-    /// How far `Engine::set_capacity` can go; address space is reserved for it.
+    /// How far `Engine::change` can go; address space is reserved for it.
     pub capacity_max: u32,
     /// How many blocks that left the policy may remember, for each block of `capacity`.
     pub ghosts_per_block: f32,
@@ -45,7 +46,8 @@ pub struct Limits {
     pub depth: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
-    /// Dirty blocks, those about to be filled included: writes wait beyond.
+    /// Dirty blocks, those about to be filled included: writes wait beyond. Where the capacity changes, this and the marks
+    /// of `WriteBack` change in proportion, but a request always has room.
     pub dirty: u32,
 }
 
@@ -60,6 +62,17 @@ pub struct WriteBack {
     pub age_us: u64,
     /// After a failed write, the export's next attempt waits for so long, unless a flush asks for it.
     pub retry_us: u64,
+}
+
+/// Bounds on dirty blocks at a certain capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// As `Limits::dirty`.
+    pub(crate) most: u32,
+    /// As `WriteBack::start`.
+    pub(crate) start: u32,
+    /// As `WriteBack::stop`.
+    pub(crate) stop: u32,
 }
 
 impl Config {
@@ -100,11 +113,8 @@ impl Config {
         if !(0.0..=16.0).contains(&self.ghosts_per_block) {
             return wrong("ghosts_per_block is from 0 to 16");
         }
-        if u64::from(self.capacity_max) + u64::from(self.spare) > 1 << 28 {
-            return wrong("capacity_max and spare make at most 2^28 frames");
-        }
-        if u64::from(self.capacity_max) + u64::from(self.ghosts(self.capacity_max)) >= 1 << 31 {
-            return wrong("capacity_max and its ghosts, ghosts_per_block for each block, are less than 2^31");
+        if u64::from(self.capacity_max) + u64::from(self.spare) > u64::from(FRAMES_MOST) {
+            return wrong("capacity_max and spare make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
         }
         let limits = &self.limits;
         if limits.requests == 0 || limits.depth == 0 {
@@ -113,8 +123,8 @@ impl Config {
         if limits.operation_bytes < self.block_bytes {
             return wrong("limits.operation_bytes is at least a block");
         }
-        // A request can touch one block more than its length says, at both ends; two more are loaded to be merged with.
-        let request = limits.request_bytes.div_ceil(self.block_bytes) + 1;
+        // Two more are loaded to be merged with.
+        let request = self.request_blocks();
         if limits.request_bytes == 0 || request + 2 > self.spare {
             return wrong("spare holds the largest request and three blocks more");
         }
@@ -125,6 +135,21 @@ impl Config {
             return wrong("write_back.stop <= write_back.start <= limits.dirty");
         }
         Ok(())
+    }
+
+    /// The blocks of the largest request: it can touch one more than its length says.
+    fn request_blocks(&self) -> u32 {
+        self.limits.request_bytes.div_ceil(self.block_bytes) + 1
+    }
+
+    /// The bounds on dirty blocks of a cache of `capacity` blocks: those that are set, in proportion. They stay below the
+    /// capacity, unless they were set higher.
+    pub(crate) fn marks(&self, capacity: u32) -> Marks {
+        let (set, request) = (self.limits.dirty, self.request_blocks());
+        let proportion = u64::from(set) * u64::from(capacity) / u64::from(self.capacity);
+        let most = proportion.min(set.max(capacity).into()).max(request.into()) as u32;
+        let scaled = |count| (u64::from(count) * u64::from(most) / u64::from(set)) as u32;
+        Marks { most, start: scaled(self.write_back.start), stop: scaled(self.write_back.stop) }
     }
 
     /// How many ghosts a cache of `capacity` blocks remembers.

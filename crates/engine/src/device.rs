@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use nigh_policy::Tenant;
+use smallvec::SmallVec;
 
 use crate::arena::{Exclusive, Shared};
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
 use crate::queue::{Class, Waiting};
 use crate::request::{Action, Export, Fault, Op, Operation, Outcome};
-use crate::slots::{Key, NONE};
+use crate::slots::Key;
 
 /// Whether somebody waits for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub(crate) enum Reading {
 
 /// An operation that is queued or at the device.
 pub(crate) enum Record {
-    /// Into these frames of consecutive blocks.
-    Read { block: u64, frames: Vec<u32> },
+    /// Into these frames of consecutive blocks; `alone` if it must not be joined by others.
+    Read { block: u64, frames: Vec<u32>, alone: bool },
     /// Of these frames, held until the operation has them.
     Write { block: u64, blocks: u64, held: Option<Shared> },
     /// For the requests that wait by the time it starts.
@@ -38,8 +39,9 @@ impl Engine {
     fn queue_operation(&mut self, export: Export, class: Class, blocks: Range<u64>, record: Record, now: u64) -> u64 {
         let id = self.operations_made;
         self.operations_made += 1;
+        let alone = matches!(record, Record::Read { alone: true, .. });
         self.operations.insert(id, record);
-        let waiting = Waiting { id, block: blocks.start, blocks: blocks.end - blocks.start, since: now };
+        let waiting = Waiting { id, block: blocks.start, blocks: blocks.end - blocks.start, since: now, alone };
         self.volume(export).queue.push(class, waiting);
         id
     }
@@ -57,7 +59,7 @@ impl Engine {
             Reading::Ahead | Reading::Predicted(_) => Class::Prefetch,
         };
         let blocks = block..block + frames.len() as u64;
-        self.queue_operation(export, class, blocks, Record::Read { block, frames }, now)
+        self.queue_operation(export, class, blocks, Record::Read { block, frames, alone: false }, now)
     }
 
     pub(crate) fn queue_range(&mut self, export: Export, request: u32, blocks: Range<u64>, now: u64) {
@@ -78,9 +80,9 @@ impl Engine {
     /// The next operation for a device, if there is one that its depth allows.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
-        if self.dirty > self.config.write_back.start {
+        if self.dirty > self.marks.start {
             self.writing_back = true;
-        } else if self.dirty <= self.config.write_back.stop {
+        } else if self.dirty <= self.marks.stop {
             self.writing_back = false;
         }
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);
@@ -120,7 +122,7 @@ impl Engine {
         }
         let volume = self.volumes[export.0 as usize].as_mut().expect("an open export");
         let (blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
-            Record::Read { block, frames } => {
+            Record::Read { block, frames, .. } => {
                 let blocks = *block..*block + frames.len() as u64;
                 let frames = frames.clone();
                 let bytes = self.bytes(export, blocks.clone());
@@ -174,11 +176,14 @@ impl Engine {
         volume.at_device -= 1;
         volume.counters.device_faults += u64::from(result.is_err());
         match record {
-            Record::Read { block, frames } => {
-                for (block, frame) in (block..).zip(frames) {
-                    self.complete_load(Key::new(export, block), frame, result, now);
+            Record::Read { block, frames, .. } => match result {
+                Ok(()) => {
+                    for (block, frame) in (block..).zip(frames) {
+                        self.complete_load(Key::new(export, block), frame, now);
+                    }
                 }
-            }
+                Err(fault) => self.fail_loads(export, block, &frames, fault, now),
+            },
             Record::Write { block, blocks, .. } => {
                 volume.writes -= 1;
                 volume.unsynced = true;
@@ -211,41 +216,68 @@ impl Engine {
         self.pump(now);
     }
 
-    fn complete_load(&mut self, key: Key, frame: u32, result: Result<(), Fault>, now: u64) {
+    /// The load of `frame` is over. Gives who waits for it, unless the block was overwritten or dropped meanwhile.
+    fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
         self.prefetching -= u32::from(load.reading != Reading::Demand);
         if let Reading::Predicted(tenant) = load.reading {
-            self.predicted_loaded(tenant, key.export(), result.is_err());
+            self.predicted_loaded(tenant, key.export(), failed);
         }
-        if self.current(key) != Some(frame) {
-            // Overwritten or dropped meanwhile.
-            assert!(load.waiters.is_empty());
-            self.retire(frame);
-            return;
+        if self.current(key) == Some(frame) {
+            return Some(load.waiters);
         }
-        match result {
-            Ok(()) => {
-                self.frames.clear(frame, LOADING);
-                self.wake(load.waiters, frame, now);
-                self.settle(key, frame);
+        assert!(load.waiters.is_empty());
+        self.retire(frame);
+        None
+    }
+
+    fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
+        if let Some(waiters) = self.end_load(key, frame, false) {
+            self.frames.clear(frame, LOADING);
+            self.wake(waiters, frame, now);
+            self.settle(key, frame);
+        }
+    }
+
+    /// The read of `frames`, blocks from `first` on, failed. That is final for requests that wait for all of them. For the
+    /// others the fault may lie in a block that they did not ask for: what the same requests wait for is read again, joined
+    /// by nothing. So each time there is less to read. Blocks that nobody waits for are dropped.
+    fn fail_loads(&mut self, export: Export, first: u64, frames: &[u32], fault: Fault, now: u64) {
+        let waiters = |engine: &Engine, frame: u32| -> SmallVec<[u32; 4]> {
+            engine.loads[&frame].waiters.iter().map(|&(id, _)| id).collect()
+        };
+        let mut failed = waiters(self, frames[0]);
+        for &frame in &frames[1..] {
+            let these = waiters(self, frame);
+            failed.retain(|id| these.contains(id));
+        }
+        let mut again: Vec<(u64, u32, SmallVec<[u32; 4]>)> = Vec::new();
+        for (block, &frame) in (first..).zip(frames) {
+            let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
+            load.waiters.retain(|(id, _)| !failed.contains(id));
+            if !load.waiters.is_empty() {
+                again.push((block, frame, waiters(self, frame)));
+            } else if self.end_load(Key::new(export, block), frame, true).is_some() {
+                self.drop_blocks(export, block..block + 1);
             }
-            Err(fault) => {
-                self.note_leaving(key.export(), frame);
-                match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
-                    Some(slot) => _ = self.forget(slot),
-                    None => _ = self.outside.remove(&key),
-                }
-                self.retire(frame);
-                for (id, _) in load.waiters {
-                    let active = self.active(id);
-                    active.fault = Some(fault);
-                    active.loading -= 1;
-                    match (active.loading, active.step) {
-                        (0, Step::Reading) => self.finish_read(id),
-                        (0, _) => self.merged(id, now),
-                        _ => {}
-                    }
-                }
+        }
+        for run in again.chunk_by(|one, other| one.0 + 1 == other.0 && one.2 == other.2) {
+            let blocks = run[0].0..run[0].0 + run.len() as u64;
+            let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
+            let record = Record::Read { block: blocks.start, frames: frames.clone(), alone: true };
+            let operation = self.queue_operation(export, Class::Read, blocks, record, now);
+            for frame in frames {
+                self.loads.get_mut(&frame).expect("it goes on").operation = operation;
+            }
+        }
+        for id in failed {
+            let active = self.active(id);
+            active.fault = Some(fault);
+            active.loading -= frames.len() as u32;
+            match (active.loading, active.step) {
+                (0, Step::Reading) => self.finish_read(id),
+                (0, _) => self.merged(id, now),
+                _ => {}
             }
         }
     }
@@ -292,6 +324,10 @@ impl Engine {
             if !told {
                 self.volume(export).fault = Some(fault);
             }
+            // Exports that are being closed do not wait for room that a failed device may never give.
+            for closing in self.closing(|_| true) {
+                self.fail_queued(closing, fault, now);
+            }
         }
         self.drained(export, now);
     }
@@ -308,11 +344,6 @@ impl Engine {
             if volume.writes >= depth || now < volume.retry_at {
                 return;
             }
-            // What is to be discarded is written only where a request in progress may wait for it.
-            if volume.closing.is_some_and(|closing| closing.discard) && !self.has_requests(export) {
-                return;
-            }
-            let volume = self.volume(export);
             let sweep = general
                 || !volume.flushes.is_empty()
                 || volume.closing.is_some()
@@ -339,7 +370,8 @@ impl Engine {
         let idle = self.volumes.iter().flatten().filter(|volume| volume.at_device == 0);
         let times = idle.filter_map(|volume| {
             let (_, since) = volume.dirty.oldest()?;
-            let pressed = self.writing_back || volume.dirty.has_urgent() || !self.writes_waiting.is_empty();
+            let waited_for = volume.dirty.has_urgent() || !volume.flushes.is_empty();
+            let pressed = self.writing_back || waited_for || !self.writes_waiting.is_empty();
             let due = if pressed { 0 } else { since.saturating_add(self.config.write_back.age_us) };
             Some(due.max(volume.retry_at))
         });

@@ -164,6 +164,12 @@ impl Dirty {
         self.blocks.range(range).any(|(_, entry)| entry.writing)
     }
 
+    /// The blocks that are not being written and that nobody waits for, where versions up to `flushing` are waited for.
+    pub(crate) fn unwanted(&self, flushing: u64) -> Vec<u64> {
+        let wanted = |entry: &Entry| entry.writing || !entry.waiters.is_empty() || entry.first <= flushing;
+        self.blocks.iter().filter(|(_, entry)| !wanted(entry)).map(|(&block, _)| block).collect()
+    }
+
     /// The blocks of `range` need not be written any more; none of them is being written. Says which they were.
     pub(crate) fn discard(&mut self, range: Range<u64>) -> Vec<u64> {
         let gone: Vec<u64> = self.blocks.range(range).map(|(&block, _)| block).collect();

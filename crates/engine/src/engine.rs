@@ -9,7 +9,7 @@ use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::arena::{Arena, Shared};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Marks};
 use crate::device::{Reading, Record};
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
 use crate::request::{Export, Fault, Op, Outcome, Refusal, Reply, Request, WriteMode};
@@ -79,6 +79,8 @@ pub struct Engine {
     /// Size of a block, as a power of two.
     pub(crate) shift: u32,
     pub(crate) capacity: u32,
+    /// For `capacity`.
+    pub(crate) marks: Marks,
     pub(crate) arena: Arc<Arena>,
     pub(crate) policy: Manager,
     /// Tenants with a list that may be asked what to fetch ahead.
@@ -108,12 +110,13 @@ pub struct Engine {
     /// The newest version of any block's contents.
     pub(crate) version: u64,
     pub(crate) tick: u64,
-    pub(crate) insertions: u32,
     /// Frames promised to writes that may have to load what they overwrite in part.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
     pub(crate) dirty: u32,
+    /// The last two are at most so many together: the limit, or as many as there were when it came to be lower.
+    pub(crate) dirty_most: u32,
     pub(crate) prefetching: u32,
     /// Whether write-back is on because of the number of dirty blocks.
     pub(crate) writing_back: bool,
@@ -129,13 +132,15 @@ impl Engine {
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
         let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
         let setup = Engine::setup(&config, config.capacity);
+        let marks = config.marks(config.capacity);
         Ok(Engine {
             shift: config.block_bytes.trailing_zeros(),
             capacity: config.capacity,
+            marks,
             arena,
             policy: Manager::new(&config, &setup)?,
             asking: Vec::new(),
-            slots: Slots::new(setup.slots),
+            slots: Slots::new(Engine::slots_most(&config, config.capacity)),
             resident: 0,
             frames: Frames::new(config.capacity + config.spare, frames_max),
             outside: HashMap::new(),
@@ -152,10 +157,10 @@ impl Engine {
             operations_made: 0,
             version: 0,
             tick: 0,
-            insertions: 0,
             reserved: 0,
             filling: 0,
             dirty: 0,
+            dirty_most: marks.most,
             prefetching: 0,
             writing_back: false,
             turn: 0,
@@ -164,9 +169,15 @@ impl Engine {
     }
 
     /// One slot more than blocks and ghosts: that of the incoming block, while the victim is still resident.
+    /// How many slots are in use at most: for what is resident, the ghosts and an incoming block.
+    pub(crate) fn slots_most(config: &Config, capacity: u32) -> u32 {
+        capacity + config.ghosts(capacity) + 1
+    }
+
     pub(crate) fn setup(config: &Config, capacity: u32) -> Setup {
         let ghosts = config.ghosts(capacity);
-        Setup { capacity, slots: capacity + ghosts + 1, block_bytes: config.block_bytes, ghosts, future: None }
+        let slots = Slots::numbers(Engine::slots_most(config, capacity));
+        Setup { capacity, slots, block_bytes: config.block_bytes, ghosts, future: None }
     }
 
     /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
@@ -292,6 +303,7 @@ impl Engine {
 
     /// Goes on with everything that may no longer have to wait.
     pub(crate) fn pump(&mut self, now: u64) {
+        self.give_up(now);
         self.start_ranges(now);
         while let Some(&id) = self.reads_waiting.front()
             && self.start_read(id, now)
@@ -388,19 +400,11 @@ impl Engine {
         resident.or_else(|| self.outside.get(&key).copied())
     }
 
+    #[inline]
     pub(crate) fn access(&mut self, key: Key, kind: Kind, tenant: Tenant, stream: Stream) -> Access {
         let tick = self.tick;
         self.tick += 1;
-        let block = match &self.config.tenants {
-            None => key.block(),
-            Some(tenants) => {
-                let block = tenants.files.block(key);
-                if kind != Kind::Prefetch {
-                    self.ask(tenant);
-                }
-                block
-            }
-        };
+        let block = if self.config.tenants.is_none() { key.block() } else { self.name_block(key, kind, tenant) };
         Access { block, tenant, stream, kind, tick }
     }
 
@@ -445,8 +449,7 @@ impl Engine {
     /// Gives the newly inserted `slot` its frame.
     pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
         self.slots.set_frame(slot, frame);
-        self.insertions = self.insertions.wrapping_add(1);
-        self.frames.set_inserted(frame, self.insertions);
+        self.frames.insert(frame);
     }
 
     /// Frees the slots of the blocks that the policy no longer remembers.
@@ -522,7 +525,10 @@ impl Engine {
     /// Opens `export`, a disk of `bytes` bytes.
     pub fn open(&mut self, export: Export, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
         if bytes.div_ceil(u64::from(self.config.block_bytes)) >= Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "an export has less than 2^48 blocks" });
+            return Err(ConfigError::Impossible { what: "an export has less than 2^36 blocks" });
+        }
+        if export.0 >= Key::EXPORTS {
+            return Err(ConfigError::Impossible { what: "exports are numbered below 4096" });
         }
         let at = export.0 as usize;
         if self.volumes.len() <= at {

@@ -104,8 +104,8 @@ impl Files {
     /// Where `block` of a file lies.
     pub(crate) fn key(&self, block: Block) -> Option<Key> {
         if self.is_empty() {
-            let export = Export(u16::try_from(block.volume).ok()?);
-            return (block.index < Key::BLOCKS).then(|| Key::new(export, block.index));
+            let export = u16::try_from(block.volume).ok().filter(|&export| export < Key::EXPORTS)?;
+            return (block.index < Key::BLOCKS - 1).then(|| Key::new(Export(export), block.index));
         }
         let behind = self.by_file.partition_point(|piece| (piece.file, piece.offset) <= (block.volume, block.index));
         let piece = self.by_file[behind.checked_sub(1)?];

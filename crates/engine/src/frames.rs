@@ -7,12 +7,19 @@ pub(crate) const DIRTY: u8 = 2;
 /// Loaded ahead, and not referenced since.
 pub(crate) const PREFETCHED: u8 = 4;
 
+const FLAG_BITS: u32 = 3;
+/// Ages of frames are less than this.
+const AGES: u16 = 1 << (16 - FLAG_BITS);
+/// How much older a frame gets while as many blocks are inserted as there are frames.
+const AGES_A_TURN: u32 = 64;
+
 /// The frames of the arena, in use or free.
 pub(crate) struct Frames {
-    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`.
-    flags: Vec<u8>,
-    /// Per frame in use: when its block was inserted into the policy.
-    inserted: Vec<u32>,
+    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`, and above them when its block was inserted into the policy.
+    states: Vec<u16>,
+    /// The present, as in `states`, and insertions until it is over.
+    present: u16,
+    remaining: u32,
     /// Frames that were used and are free, the next to be used last.
     free: Vec<u32>,
     /// Free frames whose memory the host may have given back to the system.
@@ -27,9 +34,9 @@ impl Frames {
     /// `limit` frames to use, `most` after `set_limit`.
     pub(crate) fn new(limit: u32, most: u32) -> Frames {
         // Reserved at once, touched as frames are used.
-        let flags = Vec::with_capacity(most as usize);
-        let inserted = Vec::with_capacity(most as usize);
-        Frames { flags, inserted, free: Vec::new(), idle: Vec::new(), in_use: 0, limit, most }
+        let states = Vec::with_capacity(most as usize);
+        let (free, idle) = (Vec::new(), Vec::new());
+        Frames { states, present: 0, remaining: 0, free, idle, in_use: 0, limit, most }
     }
 
     /// How many more frames can be taken.
@@ -53,15 +60,13 @@ impl Frames {
         if let Some(frame) = self.free.pop().or_else(|| self.idle.pop()) {
             return frame;
         }
-        let frame = self.flags.len() as u32;
-        self.flags.push(0);
-        self.inserted.push(0);
-        frame
+        self.states.push(0);
+        self.states.len() as u32 - 1
     }
 
     /// `frame`, which nobody holds, is free.
     pub(crate) fn put(&mut self, frame: u32) {
-        self.flags[frame as usize] = 0;
+        self.states[frame as usize] = 0;
         self.in_use -= 1;
         self.free.push(frame);
     }
@@ -83,29 +88,46 @@ impl Frames {
 
     #[inline(always)]
     pub(crate) fn has(&self, frame: u32, flag: u8) -> bool {
-        self.flags[frame as usize] & flag != 0
+        self.states[frame as usize] & u16::from(flag) != 0
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, frame: u32, flag: u8) {
-        self.flags[frame as usize] |= flag;
+        self.states[frame as usize] |= u16::from(flag);
     }
 
     #[inline(always)]
     pub(crate) fn clear(&mut self, frame: u32, flag: u8) {
-        self.flags[frame as usize] &= !flag;
+        self.states[frame as usize] &= !u16::from(flag);
     }
 
-    pub(crate) fn inserted(&self, frame: u32) -> u32 {
-        self.inserted[frame as usize]
+    /// How long ago the block of `frame` was inserted into the policy: grows by one as a 64th of all frames get new blocks,
+    /// and begins anew after 128 times all frames.
+    pub(crate) fn age(&self, frame: u32) -> u16 {
+        self.present.wrapping_sub(self.states[frame as usize] >> FLAG_BITS) % AGES
     }
 
-    pub(crate) fn set_inserted(&mut self, frame: u32, at: u32) {
-        self.inserted[frame as usize] = at;
+    /// The block of `frame` is inserted into the policy.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, frame: u32) {
+        if self.remaining == 0 {
+            self.present = (self.present + 1) % AGES;
+            self.remaining = self.most.div_ceil(AGES_A_TURN);
+        }
+        self.remaining -= 1;
+        let state = &mut self.states[frame as usize];
+        *state = *state % (1 << FLAG_BITS) | self.present << FLAG_BITS;
+    }
+
+    /// `frame` takes the place of `other` as the frame of a block.
+    pub(crate) fn inherit(&mut self, frame: u32, other: u32) {
+        let inserted = self.states[other as usize] >> FLAG_BITS;
+        let state = &mut self.states[frame as usize];
+        *state = *state % (1 << FLAG_BITS) | inserted << FLAG_BITS;
     }
 
     /// Memory of the bookkeeping.
     pub(crate) fn bytes(&self) -> usize {
-        self.flags.capacity() + 4 * (self.inserted.capacity() + self.free.capacity() + self.idle.capacity())
+        2 * self.states.capacity() + 4 * (self.free.capacity() + self.idle.capacity())
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Waiting {
     pub(crate) blocks: u64,
     /// When it arrived, in µs.
     pub(crate) since: u64,
+    /// Whether its neighbours are not to join it.
+    pub(crate) alone: bool,
 }
 
 /// The waiting operations of one class.
@@ -108,14 +110,16 @@ impl Lane {
     fn take_behind(&mut self, block: u64, most: u64) -> Option<Waiting> {
         let id = self.above(block)?;
         let waiting = self.by_arrival[&id];
-        if waiting.block == block && waiting.blocks <= most { self.take(id) } else { None }
+        let joins = waiting.block == block && waiting.blocks <= most && !waiting.alone;
+        if joins { self.take(id) } else { None }
     }
 
     /// Takes out the operation that ends at `block` and has at most `most` blocks. The elevator has passed it.
     fn take_before(&mut self, block: u64, most: u64) -> Option<Waiting> {
         let &(_, id) = self.by_position.range(..(block, 0)).next_back()?;
         let waiting = self.by_arrival[&id];
-        if waiting.block + waiting.blocks == block && waiting.blocks <= most { self.remove(id) } else { None }
+        let joins = waiting.block + waiting.blocks == block && waiting.blocks <= most && !waiting.alone;
+        if joins { self.remove(id) } else { None }
     }
 }
 
@@ -177,7 +181,7 @@ impl Queue {
         let mut end = chosen.block + chosen.blocks;
         let mut run: Run = smallvec![chosen];
         // Writes were coalesced when they were made.
-        if class != Class::Write {
+        if class != Class::Write && !chosen.alone {
             let mut room = most.saturating_sub(chosen.blocks);
             while let Some(next) = self.take_neighbour(|lane| lane.take_behind(end, room)) {
                 end += next.blocks;
@@ -286,7 +290,7 @@ mod tests {
 
     fn push(queue: &mut Queue, class: Class, first: u64, operations: &[(u64, u64)]) {
         for (id, &(block, blocks)) in (first..).zip(operations) {
-            queue.push(class, Waiting { id, block, blocks, since: id });
+            queue.push(class, Waiting { id, block, blocks, since: id, alone: false });
         }
     }
 

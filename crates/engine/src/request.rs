@@ -99,6 +99,11 @@ pub struct Fill {
 #[error("device error {0}")]
 pub struct Fault(pub i32);
 
+impl Fault {
+    /// ESHUTDOWN: no device failed, but the export was closed before the request could begin.
+    pub const SHUT_DOWN: Fault = Fault(108);
+}
+
 /// Why the engine does not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

@@ -206,6 +206,15 @@ impl Engine {
         }
     }
 
+    /// What tenants call the block that `tenant` is about to reference. Not inlined into hits of caches without tenants.
+    #[inline(never)]
+    pub(crate) fn name_block(&mut self, key: Key, kind: Kind, tenant: Tenant) -> Block {
+        if kind != Kind::Prefetch {
+            self.ask(tenant);
+        }
+        self.config.tenants.as_ref().expect(NO_TENANTS).files.block(key)
+    }
+
     /// Whether `tenant` has said what it will read, so that nobody has to guess it.
     pub fn is_predicted(&self, tenant: Tenant) -> bool {
         matches!(&self.policy, Manager::Control(control) if control.has_list(tenant))

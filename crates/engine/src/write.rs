@@ -52,7 +52,7 @@ impl Engine {
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
         let edges = self.edges(request.export, &part);
-        if self.dirty + self.filling + count > self.config.limits.dirty || !self.has_room(count + edges) {
+        if self.dirty + self.filling + count > self.marks.most || !self.has_room(count + edges) {
             return false;
         }
         self.reserved += edges;
@@ -194,7 +194,7 @@ impl Engine {
         let mut woken = LoadWaiters::new();
         let was_dirty = old != frame && self.frames.has(old, DIRTY);
         if old != frame {
-            self.frames.set_inserted(frame, self.frames.inserted(old));
+            self.frames.inherit(frame, old);
             match self.loads.get_mut(&old) {
                 // Its waiters have the contents now; the frame is free when the device is done with it.
                 Some(load) => woken = std::mem::take(&mut load.waiters),

@@ -45,3 +45,14 @@ fn power_fails_after_every_write() {
         }
     }
 }
+
+#[test]
+fn exports_of_dead_devices_can_be_closed_whenever_they_die() {
+    for seed in 3000..3004 {
+        let plan = Plan { seed, steps: 300, calm: true, ..Plan::default() };
+        let operations = run(plan).operations;
+        for k in 0..operations {
+            run(Plan { dead_from: Some(k), ..plan });
+        }
+    }
+}

@@ -369,21 +369,8 @@ impl Guard {
                 }
             };
             let name = mechanism.map_or("freeze", Mechanism::name);
-            let (faults, demand_mib) = (seen.faults, seen.demand() >> 20);
-            let swapped_mib = seen.swapped >> 20;
-            if self.settings.dry_run {
-                let files: Vec<_> = settings.iter().map(|setting| setting.file.display().to_string()).collect();
-                let files = files.join(" ");
-                tracing::info!(
-                    scope = shown(&scope.group),
-                    group = &**group,
-                    name,
-                    faults,
-                    demand_mib,
-                    files,
-                    "would protect"
-                );
-            } else {
+            let dry_run = self.settings.dry_run;
+            if !dry_run {
                 match self.journal.apply(group, &settings) {
                     Ok(()) => {}
                     Err(ApplyError::Journal(error)) => return Err(error.into()),
@@ -392,20 +379,22 @@ impl Guard {
                         continue;
                     }
                 }
-                let limit_mib = scope.limit >> 20;
-                tracing::info!(
-                    scope = shown(&scope.group),
-                    group = &**group,
-                    name,
-                    faults,
-                    demand_mib,
-                    swapped_mib,
-                    limit_mib,
-                    "protected: it lacks the least of {} groups that fault much",
-                    others.len() + 1
-                );
             }
-            let prefetch = (self.settings.prefetch && !self.settings.dry_run)
+            let files: Vec<_> = settings.iter().map(|setting| setting.file.display().to_string()).collect();
+            tracing::info!(
+                scope = shown(&scope.group),
+                group = &**group,
+                name,
+                faults = seen.faults,
+                demand_mib = seen.demand() >> 20,
+                swapped_mib = seen.swapped >> 20,
+                limit_mib = scope.limit >> 20,
+                files = files.join(" "),
+                "{}: it lacks the least of {} groups that fault much",
+                if dry_run { "would be protected" } else { "protected" },
+                others.len() + 1
+            );
+            let prefetch = (self.settings.prefetch && !dry_run)
                 .then(|| Prefetch::start(self.procfs.root(), self.tree.file(group, "cgroup.procs")))
                 .transpose();
             let prefetch = prefetch.inspect_err(|error| tracing::warn!("no prefetch: {error}")).ok().flatten();

@@ -28,6 +28,8 @@ pub struct Negotiation {
     framing: Framing,
     /// The export and contexts of the last SET_META_CONTEXT that succeeded.
     selected: Option<(usize, Contexts)>,
+    /// The last option.
+    option: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl Negotiation {
             no_zeroes: false,
             framing: Framing::Simple,
             selected: None,
+            option: 0,
         }
     }
 
@@ -125,6 +128,17 @@ impl Negotiation {
         }
     }
 
+    /// After [`Outcome::Transmit`], whose replies the host drops: the client cannot have what it chose. Appends an error of
+    /// this type, of [`wire::option_reply`](crate::wire::option_reply), and the negotiation goes on. Says no if the client chose by
+    /// EXPORT_NAME: there is no answer but to close the connection.
+    pub fn refuse_choice(&self, kind: u32, message: &str, out: &mut Vec<u8>) -> bool {
+        let answerable = self.option == option::GO;
+        if answerable {
+            reply(out, option::GO, kind, |out| out.extend_from_slice(message.as_bytes()));
+        }
+        answerable
+    }
+
     fn client_flags(&mut self, input: &[u8]) -> Result<(usize, Outcome), Violation> {
         let Some(flags) = Reader(input).u32() else {
             return Ok((0, Outcome::Need(4 - input.len())));
@@ -140,6 +154,7 @@ impl Negotiation {
     }
 
     fn option(&mut self, option: u32, data: &[u8], secure: bool, out: &mut Vec<u8>) -> Result<Outcome, Violation> {
+        self.option = option;
         let tls_missing = self.tls == Tls::Required && !secure;
         if option == option::EXPORT_NAME {
             return if tls_missing { Err(Violation::TlsRequired) } else { self.export_name(data, out) };

@@ -21,33 +21,23 @@
 //!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
 //!
 //! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. At a single reference it can be
-//! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a ring that is
+//! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a log that is
 //! full is squeezed (see [`recency`](crate::recency)), which reads and writes all of it.
+//!
+//! S and Q are logs for a replay, for its speed; and lists for a host that keeps what it caches beside them
+//! (`Visit::SMALL`), for their memory, where the threshold allows it. Both do the same.
 
-use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
+mod linked;
+mod orders;
+
+use self::linked::Linked;
+pub use self::orders::Logs;
+use self::orders::Orders;
+use crate::registry::Visit;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
 use crate::{Access, Policy, Slot};
 
-// Tags in S. A block that is neither resident nor a ghost is HIR, but not known.
-const UNKNOWN: u32 = 0;
-const LIR: u32 = 1;
-/// HIR and resident: in Q, and in S or not.
-const HIR: u32 = 2;
-/// HIR and not resident: in S or its extension.
-const GHOST: u32 = 3;
-
-// Tags in Q, of an HIR block as long as it is known.
-/// Came to Q by a reference, as it came to the top of S.
-const REFERENCED: u32 = 0;
-/// Came to Q from the bottom of S.
-const DEMOTED: u32 = 1;
-
-/// The hand of S at the LIR block at the bottom; where there is none, S is empty.
-const BOTTOM: usize = 0;
-/// The hand of S before which there is no ghost but demoted ones, which only the extension has.
-const GHOSTS: usize = 1;
-/// The hand of S before which there is no demoted ghost; not beyond the bottom.
-const DEMOTED_GHOSTS: usize = 2;
+use self::orders::{BOTTOM, DEMOTED, DEMOTED_GHOSTS, GHOST, GHOSTS, HIR, LIR, REFERENCED, UNKNOWN};
 
 const NONE: u32 = u32::MAX;
 
@@ -64,12 +54,8 @@ enum Threshold {
 }
 
 /// Low inter-reference recency set.
-pub struct Lirs {
-    places: Places<2>,
-    /// S with its top as the latest, and before its bottom its extension.
-    stack: Order<0, 3>,
-    /// Q with its end as the latest.
-    queue: Order<1, 0>,
+pub struct Lirs<O = Logs> {
+    orders: O,
     /// Slots to be handed back.
     forgotten: Vec<Slot>,
     threshold: Threshold,
@@ -87,7 +73,7 @@ pub struct Lirs {
     stack_most: u32,
 }
 
-impl Configured for Lirs {
+impl<O: Orders> Configured for Lirs<O> {
     const INFO: Info = Info {
         name: "lirs",
         summary: "keeps the blocks that are re-used after the fewest other blocks",
@@ -113,9 +99,9 @@ impl Configured for Lirs {
         spatial: false,
     };
 
-    fn new(setup: &Setup, params: &Params) -> Result<Lirs, SpecError> {
-        if setup.slots > SLOTS_MOST {
-            return Err(SpecError::TooLarge { policy: Lirs::INFO.name, slots: setup.slots, most: SLOTS_MOST });
+    fn new(setup: &Setup, params: &Params) -> Result<Lirs<O>, SpecError> {
+        if setup.slots > O::SLOTS_MOST {
+            return Err(SpecError::TooLarge { policy: Self::INFO.name, slots: setup.slots, most: O::SLOTS_MOST });
         }
         let capacity = setup.capacity;
         let most = (capacity - 1).max(1);
@@ -132,9 +118,7 @@ impl Configured for Lirs {
             None => Threshold::None,
         };
         Ok(Lirs {
-            places: Places::new(setup.slots),
-            stack: Order::new(matches!(threshold, Threshold::Below(_))),
-            queue: Order::new(false),
+            orders: O::new(setup.slots, matches!(threshold, Threshold::Below(_))),
             forgotten: Vec::new(),
             threshold,
             last: NONE,
@@ -147,12 +131,25 @@ impl Configured for Lirs {
             stack_most,
         })
     }
+
+    fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError>
+    where
+        Self: Send + 'static,
+    {
+        let threshold = params.factor("threshold", 0.0, 1e6)?;
+        let small = V::SMALL && setup.slots <= Linked::SLOTS_MOST && matches!(threshold, Some(1.0) | None);
+        if small {
+            Ok(visitor.visit(Lirs::<Linked>::new(setup, params)?))
+        } else {
+            Ok(visitor.visit(Lirs::<Logs>::new(setup, params)?))
+        }
+    }
 }
 
-impl Lirs {
+impl<O: Orders> Lirs<O> {
     #[inline(always)]
     fn status(&self, slot: Slot) -> u32 {
-        self.stack.tag(&self.places, slot)
+        self.orders.status(slot)
     }
 
     #[inline(always)]
@@ -160,15 +157,21 @@ impl Lirs {
         matches!(self.threshold, Threshold::Above(_))
     }
 
+    /// Whether `place`, a block's, is below the bottom of S.
+    #[inline(always)]
+    fn is_extension(&self, place: u32) -> bool {
+        self.extended() && self.orders.before(place, self.orders.hand(BOTTOM))
+    }
+
     /// Whether `slot`, which is HIR and known, becomes LIR by this reference.
     #[inline(always)]
     fn becomes_lir(&self, slot: Slot) -> bool {
-        let stacked = self.stack.contains(&self.places, slot);
+        let stacked = self.orders.stacked(slot);
         match self.threshold {
             // A block in S has a recency, which is its new IRR, below that of the LIR block at the bottom (2.3.2).
             Threshold::RMax | Threshold::Above(_) => stacked,
             Threshold::Below(share) => {
-                stacked && f64::from(self.stack.after(&self.places, slot)) < share * f64::from(self.in_stack - 1)
+                stacked && f64::from(self.orders.after(slot)) < share * f64::from(self.in_stack - 1)
             }
             Threshold::None => true,
         }
@@ -178,16 +181,15 @@ impl Lirs {
     #[inline(always)]
     fn put_on_top(&mut self, slot: Slot, status: u32) {
         if self.in_stack == 0 {
-            self.stack.set_hand(BOTTOM, self.stack.head());
+            self.orders.set_hand(BOTTOM, self.orders.head());
         }
-        if self.stack.contains(&self.places, slot) {
-            let place = self.stack.place(&self.places, slot);
-            let below = self.extended() && self.stack.before(place, self.stack.hand(BOTTOM));
-            self.in_stack += u32::from(below);
-            self.stack.refresh(&mut self.places, slot, status);
+        if self.orders.stacked(slot) {
+            let place = self.orders.place(slot);
+            self.in_stack += u32::from(self.is_extension(place));
+            self.orders.refresh(slot, status);
         } else {
             self.in_stack += 1;
-            self.stack.push(&mut self.places, slot, status);
+            self.orders.push(slot, status);
         }
     }
 
@@ -195,11 +197,11 @@ impl Lirs {
     #[inline(always)]
     fn drop_hir(&mut self, slot: Slot) {
         if self.status(slot) == GHOST {
-            self.stack.leave(&mut self.places, slot, UNKNOWN);
+            self.orders.leave(slot, UNKNOWN);
             self.ghosts -= 1;
             self.forgotten.push(slot);
         } else {
-            self.stack.leave(&mut self.places, slot, HIR);
+            self.orders.leave(slot, HIR);
         }
     }
 
@@ -207,12 +209,13 @@ impl Lirs {
     #[inline]
     fn prune(&mut self) {
         let extended = self.extended();
-        let mut base = self.stack.hand(BOTTOM);
+        let mut base = self.orders.hand(BOTTOM);
         let bottom = 'found: loop {
-            let mut live = self.stack.live(&self.places, base);
+            let beyond = self.orders.ahead(base, O::LOOK);
+            let mut live = self.orders.live(base);
             while live != 0 && self.in_stack > 0 {
-                let place = self.stack.ahead(base, live.trailing_zeros());
-                let slot = self.stack.slot(place);
+                let place = self.orders.ahead(base, live.trailing_zeros());
+                let slot = self.orders.slot(place);
                 if self.status(slot) == LIR {
                     break 'found place;
                 }
@@ -223,15 +226,15 @@ impl Lirs {
                 live &= live - 1;
             }
             if self.in_stack == 0 {
-                break self.stack.head();
+                break self.orders.head();
             }
-            base = self.stack.ahead(base, LOOK);
+            base = beyond;
         };
-        self.stack.set_hand(BOTTOM, bottom);
+        self.orders.set_hand(BOTTOM, bottom);
         if extended {
             self.trim();
         } else {
-            self.stack.set_tail(bottom);
+            self.orders.set_tail(bottom);
         }
     }
 
@@ -239,47 +242,47 @@ impl Lirs {
     fn trim(&mut self) {
         let Threshold::Above(multiple) = self.threshold else { return };
         let limit = multiple * f64::from(self.in_stack.saturating_sub(1));
-        let mut place = self.stack.tail();
-        while self.stack.len() > self.in_stack && f64::from(self.stack.len() - 1) >= limit {
-            if let Some(slot) = self.stack.at(&self.places, place) {
+        let mut place = self.orders.tail();
+        while self.orders.stack_len() > self.in_stack && f64::from(self.orders.stack_len() - 1) >= limit {
+            if let Some(slot) = self.orders.at(place) {
                 self.drop_hir(slot);
             }
-            place = self.stack.ahead(place, 1);
+            place = self.orders.ahead(place, 1);
         }
-        self.stack.set_tail(place);
+        self.orders.set_tail(place);
     }
 
     /// Moves `hand` from where it is to the first HIR block that came to Q as `tag` tells, but at most to `end`. Returns
     /// its place if it is a ghost. Those blocks are in the same order in S and in Q, so a ghost comes before them all.
     fn oldest(&mut self, hand: usize, tag: u32, end: u32) -> Option<u32> {
-        let mut place = self.stack.hand(hand);
+        let mut place = self.orders.hand(hand);
         let found = loop {
             if place == end {
                 break None;
             }
-            if let Some(slot) = self.stack.at(&self.places, place)
+            if let Some(slot) = self.orders.at(place)
                 && self.status(slot) != LIR
-                && self.queue.tag(&self.places, slot) == tag
+                && self.orders.came(slot) == tag
             {
                 break (self.status(slot) == GHOST).then_some(place);
             }
-            place = self.stack.ahead(place, 1);
+            place = self.orders.ahead(place, 1);
         };
-        self.stack.set_hand(hand, place);
+        self.orders.set_hand(hand, place);
         found
     }
 
     /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
-        let referenced = self.oldest(GHOSTS, REFERENCED, self.stack.head());
+        let referenced = self.oldest(GHOSTS, REFERENCED, self.orders.head());
         let demoted =
-            if self.extended() { self.oldest(DEMOTED_GHOSTS, DEMOTED, self.stack.hand(BOTTOM)) } else { None };
+            if self.extended() { self.oldest(DEMOTED_GHOSTS, DEMOTED, self.orders.hand(BOTTOM)) } else { None };
         let place = match (referenced, demoted) {
-            (Some(one), Some(other)) if self.stack.before(other, one) => other,
+            (Some(one), Some(other)) if self.orders.before(other, one) => other,
             (one, other) => one.or(other).expect("a ghost"),
         };
-        let slot = self.stack.slot(place);
-        self.in_stack -= u32::from(!self.stack.before(place, self.stack.hand(BOTTOM)));
+        let slot = self.orders.slot(place);
+        self.in_stack -= u32::from(!self.is_extension(place));
         self.drop_hir(slot);
     }
 
@@ -292,10 +295,10 @@ impl Lirs {
         if self.lir > self.lir_most {
             // "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack
             // pruning is then conducted." (2.3.3, cases 2 and 3)
-            let bottom = self.stack.slot(self.stack.hand(BOTTOM));
+            let bottom = self.orders.slot(self.orders.hand(BOTTOM));
             self.lir -= 1;
-            self.stack.set_tag(&mut self.places, bottom, HIR);
-            self.queue.push(&mut self.places, bottom, DEMOTED);
+            self.orders.set_status(bottom, HIR);
+            self.orders.enqueue(bottom, DEMOTED);
             self.prune();
         }
     }
@@ -304,17 +307,17 @@ impl Lirs {
     #[inline(always)]
     fn remain_hir(&mut self, slot: Slot) {
         if self.lir == 0 {
-            self.stack.set_tag(&mut self.places, slot, HIR);
+            self.orders.set_status(slot, HIR);
             return;
         }
         self.put_on_top(slot, HIR);
-        if self.stack.len() > self.stack_most {
+        if self.orders.stack_len() > self.stack_most {
             self.forget_oldest();
         }
     }
 }
 
-impl Policy for Lirs {
+impl<O: Orders> Policy for Lirs<O> {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         if slot.0 == self.last {
@@ -324,19 +327,19 @@ impl Policy for Lirs {
         if self.status(slot) == LIR {
             // Case 1: "We move it to the top of the stack S. If the LIR block is originally located at the bottom of
             // the stack, we conduct a stack pruning."
-            let at_bottom = self.stack.place(&self.places, slot) == self.stack.hand(BOTTOM);
-            self.stack.refresh(&mut self.places, slot, LIR);
+            let at_bottom = self.orders.place(slot) == self.orders.hand(BOTTOM);
+            self.orders.refresh(slot, LIR);
             if at_bottom {
                 self.prune();
             }
         } else if self.lir < self.lir_most || self.becomes_lir(slot) {
             // Case 2 (1): "If X is in the stack S, we change its status to LIR. This block is also removed from list
             // Q."
-            self.queue.leave(&mut self.places, slot, REFERENCED);
+            self.orders.leave_queue(slot, REFERENCED);
             self.become_lir(slot);
         } else {
             // Case 2 (2): "If X is not in the stack S, we leave its status in HIR and move it to the end of list Q."
-            self.queue.refresh(&mut self.places, slot, REFERENCED);
+            self.orders.requeue(slot, REFERENCED);
             self.remain_hir(slot);
         }
     }
@@ -344,12 +347,12 @@ impl Policy for Lirs {
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
         // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
-        let victim = self.queue.pop(&mut self.places).expect("the LIR blocks do not fill a cache");
-        if self.stack.contains(&self.places, victim) {
-            self.stack.set_tag(&mut self.places, victim, GHOST);
+        let victim = self.orders.pop_queue().expect("the LIR blocks do not fill a cache");
+        if self.orders.stacked(victim) {
+            self.orders.set_status(victim, GHOST);
             self.ghosts += 1;
         } else {
-            self.stack.set_tag(&mut self.places, victim, UNKNOWN);
+            self.orders.set_status(victim, UNKNOWN);
             self.forgotten.push(victim);
         }
         victim
@@ -364,7 +367,7 @@ impl Policy for Lirs {
             self.become_lir(slot);
         } else {
             // Case 3 (2): "If X is not in the stack S, we leave its status in HIR and place it at the end of list Q."
-            self.queue.push(&mut self.places, slot, REFERENCED);
+            self.orders.enqueue(slot, REFERENCED);
             self.remain_hir(slot);
         }
         if self.ghosts > self.ghosts_most {
@@ -378,19 +381,19 @@ impl Policy for Lirs {
         }
         match self.status(slot) {
             LIR => self.lir -= 1,
-            HIR => self.queue.leave(&mut self.places, slot, REFERENCED),
+            HIR => self.orders.leave_queue(slot, REFERENCED),
             _ => self.ghosts -= 1,
         }
-        if self.stack.contains(&self.places, slot) {
-            let place = self.stack.place(&self.places, slot);
-            let bottom = self.stack.hand(BOTTOM);
-            self.in_stack -= u32::from(!self.stack.before(place, bottom));
-            self.stack.leave(&mut self.places, slot, UNKNOWN);
+        if self.orders.stacked(slot) {
+            let place = self.orders.place(slot);
+            let bottom = self.orders.hand(BOTTOM);
+            self.in_stack -= u32::from(!self.is_extension(place));
+            self.orders.leave(slot, UNKNOWN);
             if place == bottom || self.extended() {
                 self.prune();
             }
         }
-        self.stack.set_tag(&mut self.places, slot, UNKNOWN);
+        self.orders.set_status(slot, UNKNOWN);
     }
 
     #[inline]
@@ -400,14 +403,14 @@ impl Policy for Lirs {
 
     #[inline(always)]
     fn warm(&self, slot: Slot) {
-        self.places.warm(slot);
+        self.orders.warm(slot);
     }
 
     fn check(&self) {
-        let stack = self.stack.checked(&self.places);
-        let queue = self.queue.checked(&self.places);
-        let bottom = self.stack.hand(BOTTOM);
-        let split = stack.partition_point(|&slot| self.stack.before(self.stack.place(&self.places, slot), bottom));
+        let stack = self.orders.stack();
+        let queue = self.orders.queue();
+        let bottom = self.orders.hand(BOTTOM);
+        let split = stack.partition_point(|&slot| self.orders.before(self.orders.place(slot), bottom));
         let (below, inside) = stack.split_at(split);
         let with = |status| stack.iter().copied().filter(move |&slot| self.status(slot) == status);
         assert_eq!(inside.len(), self.in_stack as usize, "entries of S");
@@ -415,13 +418,13 @@ impl Policy for Lirs {
         assert_eq!(with(GHOST).count(), self.ghosts as usize, "ghosts, which are all in S or its extension");
         assert_eq!(with(UNKNOWN).count(), 0, "a block in S that is not known");
         assert!(queue.iter().all(|&slot| self.status(slot) == HIR), "a block in Q that is not resident HIR");
-        assert!(with(HIR).all(|slot| self.queue.contains(&self.places, slot)), "a resident HIR block is in Q");
+        assert!(with(HIR).all(|slot| self.orders.queued(slot)), "a resident HIR block is in Q");
         assert!(self.forgotten.iter().all(|&slot| self.status(slot) == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
         // Where LIR blocks were invalidated, Q has their frames until others become LIR.
-        assert!(self.lir + self.queue.len() <= self.lir_most + self.hir_most, "more than L_hirs blocks in Q");
-        for slot in self.places.slots() {
-            let (stacked, queued) = (self.stack.contains(&self.places, slot), self.queue.contains(&self.places, slot));
+        assert!(self.lir + self.orders.queue_len() <= self.lir_most + self.hir_most, "more than L_hirs blocks in Q");
+        for slot in self.orders.slots() {
+            let (stacked, queued) = (self.orders.stacked(slot), self.orders.queued(slot));
             let in_order = match self.status(slot) {
                 UNKNOWN => !stacked && !queued,
                 HIR => queued,
@@ -432,18 +435,18 @@ impl Policy for Lirs {
         let resident = |slot| matches!(self.status(slot), LIR | HIR);
         assert!(self.last == NONE || resident(Slot(self.last)), "the block of the last reference is not resident");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
-        assert!(self.stack.len() <= self.stack_most, "S is longer than its limit");
+        assert!(self.orders.stack_len() <= self.stack_most, "S is longer than its limit");
         match inside.first() {
-            Some(&slot) => assert_eq!((self.status(slot), self.stack.place(&self.places, slot)), (LIR, bottom)),
+            Some(&slot) => assert_eq!((self.status(slot), self.orders.place(slot)), (LIR, bottom)),
             None => assert_eq!((self.lir, stack.len()), (0, 0), "S is empty where there is no LIR block"),
         }
         assert!(below.iter().all(|&slot| self.status(slot) != LIR), "an LIR block below the bottom of S");
         for (hand, tag) in [(GHOSTS, REFERENCED), (DEMOTED_GHOSTS, DEMOTED)] {
-            let hand = self.stack.hand(hand);
-            let missed = |&slot: &Slot| self.stack.before(self.stack.place(&self.places, slot), hand);
-            let with_tag = |&slot: &Slot| self.queue.tag(&self.places, slot) == tag;
+            let hand = self.orders.hand(hand);
+            let missed = |&slot: &Slot| self.orders.before(self.orders.place(slot), hand);
+            let with_tag = |&slot: &Slot| self.orders.came(slot) == tag;
             assert!(!with(GHOST).filter(with_tag).any(|slot| missed(&slot)), "a ghost before the hand that finds it");
-            let both = queue.iter().copied().filter(with_tag).filter(|&slot| self.stack.contains(&self.places, slot));
+            let both = queue.iter().copied().filter(with_tag).filter(|&slot| self.orders.stacked(slot));
             assert!(both.eq(with(HIR).filter(with_tag)), "S and Q have their common blocks in one order");
             let mut from_resident = stack.iter().filter(|&slot| with_tag(slot) && self.status(*slot) != LIR);
             from_resident.find(|&&slot| self.status(slot) == HIR);
@@ -454,7 +457,7 @@ impl Policy for Lirs {
             assert!(below.is_empty() || reach < multiple * r_max, "the extension is too long");
         } else {
             assert!(below.is_empty(), "an HIR block below the bottom of S");
-            let mut demoted = stack.iter().filter(|&&slot| self.queue.tag(&self.places, slot) == DEMOTED);
+            let mut demoted = stack.iter().filter(|&&slot| self.orders.came(slot) == DEMOTED);
             assert!(demoted.all(|&slot| self.status(slot) == LIR), "a demoted block in S");
         }
     }
@@ -462,7 +465,7 @@ impl Policy for Lirs {
     fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
         report("stack", self.in_stack.into());
         report("lir", self.lir.into());
-        report("hir_resident", self.queue.len().into());
+        report("hir_resident", self.orders.queue_len().into());
         report("ghosts", self.ghosts.into());
     }
 }
@@ -483,13 +486,13 @@ mod tests {
         Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: 0 }
     }
 
-    impl Lirs {
+    impl<O: Orders> Lirs<O> {
         fn reference(&mut self, slot: Slot) -> Option<Slot> {
             let mut victim = None;
             if matches!(self.status(slot), LIR | HIR) {
                 self.hit(slot, &access());
             } else {
-                victim = (self.lir + self.queue.len() == 3).then(|| self.evict(slot, &access()));
+                victim = (self.lir + self.orders.queue_len() == 3).then(|| self.evict(slot, &access()));
                 self.insert(slot, &access());
             }
             self.check();
@@ -498,16 +501,21 @@ mod tests {
 
         /// S from its top, each block with its status, and Q from its front.
         fn state(&self) -> (Vec<(Slot, u32)>, Vec<Slot>) {
-            let stack = self.stack.checked(&self.places);
-            (stack.into_iter().rev().map(|slot| (slot, self.status(slot))).collect(), self.queue.checked(&self.places))
+            let stack = self.orders.stack();
+            (stack.into_iter().rev().map(|slot| (slot, self.status(slot))).collect(), self.orders.queue())
         }
     }
 
     /// A cache with more slots than an order can number is refused, not a panic.
     #[test]
     fn too_many_slots() {
-        let setup =
-            Setup { capacity: 1 << 26, slots: SLOTS_MOST + 1, block_bytes: 4096, ghosts: 1 << 26, future: None };
+        let setup = Setup {
+            capacity: 1 << 26,
+            slots: crate::recency::SLOTS_MOST + 1,
+            block_bytes: 4096,
+            ghosts: 1 << 26,
+            future: None,
+        };
         let spec: crate::Spec = "lirs".parse().expect("a policy");
         let Err(error) = crate::build(&spec, &setup) else { panic!("it was made") };
         assert!(matches!(error, SpecError::TooLarge { policy: "lirs", .. }));
@@ -517,10 +525,11 @@ mod tests {
     /// The state of Figure 2.2 (a), which is that of Table 2.1 at virtual time 9: LIR blocks A and B, the only resident
     /// HIR block E, and the non-resident D. The table's own references give LIR status to A and D first, as "all the
     /// referenced blocks are given LIR status until its size reaches L_lirs"; B A D A E leads to the figure's state.
-    fn at_time_9() -> Lirs {
+    fn at_time_9<O: Orders>() -> Lirs<O> {
         let setup = Setup { capacity: 3, slots: 5, block_bytes: 4096, ghosts: 5, future: None };
         let spec: crate::Spec = "lirs:hir=1".parse().expect("a policy");
-        let mut lirs = Lirs::new(&setup, &spec.params(&Lirs::INFO).expect("known keys")).expect("possible values");
+        let mut lirs =
+            Lirs::<O>::new(&setup, &spec.params(&Lirs::<O>::INFO).expect("known keys")).expect("possible values");
         for slot in [B, A, D, A, E] {
             lirs.reference(slot);
         }
@@ -531,31 +540,41 @@ mod tests {
     }
 
     /// Figure 2.2, states (b) to (e).
-    #[test]
-    fn figure_2_2() {
-        let mut lirs = at_time_9();
+    fn figure_2_2<O: Orders>() {
+        let mut lirs = at_time_9::<O>();
         assert_eq!(lirs.reference(B), None);
         assert_eq!(lirs.state(), (vec![(B, LIR), (E, HIR), (A, LIR)], vec![E]), "(b)");
 
-        let mut lirs = at_time_9();
+        let mut lirs = at_time_9::<O>();
         assert_eq!(lirs.reference(E), None);
         assert_eq!(lirs.state(), (vec![(E, LIR), (A, LIR)], vec![B]), "(c)");
 
-        let mut lirs = at_time_9();
+        let mut lirs = at_time_9::<O>();
         assert_eq!(lirs.reference(D), Some(E));
         assert_eq!(lirs.state(), (vec![(D, LIR), (E, GHOST), (A, LIR)], vec![B]), "(d)");
 
-        let mut lirs = at_time_9();
+        let mut lirs = at_time_9::<O>();
         assert_eq!(lirs.reference(C), Some(E));
         assert_eq!(lirs.state(), (vec![(C, HIR), (E, GHOST), (A, LIR), (D, GHOST), (B, LIR)], vec![C]), "(e)");
     }
 
     /// "If there is a reference to block D at time 10 [...] block B becomes the only resident HIR block", which leaves
     /// at the next miss (2.3.1).
-    #[test]
-    fn the_demoted_block_leaves_next() {
-        let mut lirs = at_time_9();
+    fn the_demoted_block_leaves_next<O: Orders>() {
+        let mut lirs = at_time_9::<O>();
         lirs.reference(D);
         assert_eq!(lirs.reference(C), Some(B));
+    }
+
+    #[test]
+    fn transitions_of_logs() {
+        figure_2_2::<Logs>();
+        the_demoted_block_leaves_next::<Logs>();
+    }
+
+    #[test]
+    fn transitions_of_lists() {
+        figure_2_2::<Linked>();
+        the_demoted_block_leaves_next::<Linked>();
     }
 }

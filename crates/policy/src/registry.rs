@@ -7,6 +7,8 @@ use crate::spec::{Configured, Info, Setup, Spec, SpecError};
 pub trait Visit {
     /// What comes of it.
     type Out;
+    /// Whether the policy should rather be small than fast.
+    const SMALL: bool = false;
 
     /// Does it.
     fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out;
@@ -68,6 +70,8 @@ pub fn build(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecE
     struct Boxed;
     impl Visit for Boxed {
         type Out = Box<dyn Policy + Send>;
+        const SMALL: bool = true;
+
         fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out {
             Box::new(policy)
         }

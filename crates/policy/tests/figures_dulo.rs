@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use nigh_policy::{Access, Block, Kind, Setup, Slot, Stream, Tenant, build};
+use nigh_policy::Setup;
 use nigh_testkit::host::{Host, Slots};
+use nigh_testkit::replay::replay;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -100,44 +101,15 @@ fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {
 }
 
 /// Sequencing operations and merge comparisons per miss of `spec` with `capacity` blocks, and its hit ratio.
-fn cost_of_a_miss(spec: &str, capacity: u32, references: &[u64]) -> (f64, f64, f64) {
-    let mut slots = HashMap::new();
-    let numbered: Vec<Slot> = references
-        .iter()
-        .map(|&block| {
-            let next = slots.len() as u32;
-            Slot(*slots.entry(block).or_insert(next))
-        })
-        .collect();
-    let slots = slots.len() as u32;
-    let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None };
-    let mut policy = build(&spec.parse().expect("a policy"), &setup).expect("possible values");
-    let mut resident = vec![false; slots as usize];
-    let (mut free, mut hits) = (capacity, 0u64);
-    for (tick, (&slot, &index)) in (0..).zip(numbered.iter().zip(references)) {
-        let block = Block { volume: 0, index };
-        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick };
-        if resident[slot.index()] {
-            hits += 1;
-            policy.hit(slot, &access);
-        } else {
-            match free {
-                0 => resident[policy.evict(slot, &access).index()] = false,
-                _ => free -= 1,
-            }
-            while policy.take_forgotten().is_some() {}
-            policy.insert(slot, &access);
-            resident[slot.index()] = true;
-        }
-        while policy.take_forgotten().is_some() {}
-    }
-    policy.check();
+fn cost_of_a_miss(spec: &str, capacity: u32, blocks: u32, references: &[u64]) -> (f64, f64, f64) {
+    let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts: blocks, future: None };
+    let replayed = replay(spec, &setup, references.iter().map(|&block| block as u32));
     let mut gauges = HashMap::new();
-    policy.gauges(&mut |name, value| {
+    replayed.policy.gauges(&mut |name, value| {
         gauges.insert(name, value as f64);
     });
     let per_miss = |name| gauges[name] / 1000.0;
-    let hit_ratio = hits as f64 / references.len() as f64;
+    let hit_ratio = replayed.hits as f64 / references.len() as f64;
     (per_miss("sequencings_per_1000_misses"), per_miss("comparisons_per_1000_misses"), hit_ratio)
 }
 
@@ -164,11 +136,12 @@ fn scans_and_probes(seed: u64, blocks: u64, scanned: f64, run: u64, length: usiz
 /// place together.
 #[test]
 fn cost_of_a_miss_in_operations() {
+    const BLOCKS: u32 = 200_000;
     let workloads = [("all scans", 1.0, 1_000), ("mixed", 0.6, 200), ("short scans", 0.5, 8), ("random", 0.0, 1)];
     for (name, scanned, run) in workloads {
-        let references = scans_and_probes(1, 200_000, scanned, run, 1_000_000);
+        let references = scans_and_probes(1, BLOCKS.into(), scanned, run, 1_000_000);
         for spec in ["dulo", "dulo:bank=64:evicting=64M"] {
-            let (sequenced, compared, hit_ratio) = cost_of_a_miss(spec, 40_000, &references);
+            let (sequenced, compared, hit_ratio) = cost_of_a_miss(spec, 40_000, BLOCKS, &references);
             println!(
                 "{spec} on {name}, hit ratio {hit_ratio:.3}: {sequenced:.2} sequencings, {compared:.4} comparisons"
             );

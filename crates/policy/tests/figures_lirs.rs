@@ -11,8 +11,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 
-use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
+use nigh_policy::Setup;
 use nigh_testkit::host::future;
+use nigh_testkit::replay::replay;
 
 const CPP: [u32; 13] = [20, 35, 50, 80, 100, 200, 300, 400, 500, 600, 700, 800, 900];
 const CPP_OPT: [f64; 13] = [26.4, 46.5, 62.8, 79.1, 82.5, 86.0, 86.5, 86.5, 86.5, 86.5, 86.5, 86.5, 86.5];
@@ -49,31 +50,9 @@ fn trace(test: &str, name: &str) -> Option<Vec<u64>> {
 /// The hit ratio of `spec` with `capacity` blocks, in percent.
 fn hit_ratio(spec: &str, capacity: u32, references: &[u64]) -> f64 {
     let slots = references.iter().max().map_or(0, |&last| last as u32 + 1);
-    let spec: Spec = spec.parse().expect("a policy");
     let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None };
-    let mut policy = build(&spec, &setup).expect("possible values");
-    let mut resident = vec![false; slots as usize];
-    let (mut free, mut hits) = (capacity, 0);
-    for (tick, &block) in references.iter().enumerate() {
-        let slot = Slot(block as u32);
-        let block = Block { volume: 0, index: block };
-        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: tick as u64 };
-        if resident[slot.index()] {
-            hits += 1;
-            policy.hit(slot, &access);
-        } else {
-            match free {
-                0 => resident[policy.evict(slot, &access).index()] = false,
-                _ => free -= 1,
-            }
-            while policy.take_forgotten().is_some() {}
-            policy.insert(slot, &access);
-            resident[slot.index()] = true;
-        }
-        while policy.take_forgotten().is_some() {}
-    }
-    policy.check();
-    100.0 * f64::from(hits) / references.len() as f64
+    let hits = replay(spec, &setup, references.iter().map(|&block| block as u32)).hits;
+    100.0 * hits as f64 / references.len() as f64
 }
 
 /// The hit ratio of OPT in percent: the block referenced again last of all leaves.

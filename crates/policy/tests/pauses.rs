@@ -3,7 +3,8 @@
 //! The bounds are processor times, far above what a run of constant steps takes and far below one whose steps grow with
 //! the cache.
 
-use nigh_policy::{Access, Block, Kind, Setup, Slot, Spec, Stream, Tenant, build};
+use nigh_policy::Setup;
+use nigh_testkit::replay::replay;
 use rustix::time::{ClockId, clock_gettime};
 
 const CAPACITY: u32 = 40_000;
@@ -15,35 +16,14 @@ fn cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Runs `references` with room for `ghosts` ghosts, each slot used for one block.
+/// Replays `references` with room for `ghosts` ghosts.
 fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = u32>) {
-    let parsed: Spec = spec.parse().expect("a policy");
     let setup = Setup { capacity, slots: 8 * capacity, block_bytes: 4096, ghosts, future: None };
-    let mut policy = build(&parsed, &setup).expect("possible values");
-    let mut resident = vec![false; setup.slots as usize];
-    let mut free = capacity;
     let start = cpu_s();
-    for (tick, index) in references.enumerate() {
-        let slot = Slot(index);
-        let block = Block { volume: 0, index: index.into() };
-        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: tick as u64 };
-        if resident[slot.index()] {
-            policy.hit(slot, &access);
-        } else {
-            match free {
-                0 => resident[policy.evict(slot, &access).index()] = false,
-                _ => free -= 1,
-            }
-            while policy.take_forgotten().is_some() {}
-            policy.insert(slot, &access);
-            resident[slot.index()] = true;
-        }
-        while policy.take_forgotten().is_some() {}
-    }
+    replay(spec, &setup, references);
     let took = cpu_s() - start;
     println!("{spec}, {ghosts} ghosts: {took:.2} s");
     assert!(took < CPU_S_MOST, "{spec}, {ghosts} ghosts: {took:.2} s");
-    policy.check();
 }
 
 const SPECS: [&str; 7] = [

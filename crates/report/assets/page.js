@@ -556,6 +556,7 @@ function timedSection() {
     number("Device", "device_busy_s", precise, "s"),
     number("Requests", "device_requests"),
     number("Mean request", "mean_request_bytes", bytes),
+    number("Mean sequence", "mean_sequence_blocks", blocks => blocks == null ? "–" : blocks.toFixed(1), "blocks"),
     number("Hit ratio", "hit_ratio", ratio => percentOf(ratio, 2), "%"),
     number("Prefetches used", "prefetch_accuracy", percentOf, "%"),
   ], rows, 1);

@@ -125,6 +125,8 @@ pub struct TimedPoint {
     pub device_requests: u64,
     /// Bytes of a read or write of the device, on average.
     pub mean_request_bytes: f64,
+    /// Blocks that were read one behind the other, on average, if any were read.
+    pub mean_sequence_blocks: Option<f64>,
     /// References that found their block in the cache or on its way, 0 to 1.
     pub hit_ratio: f64,
     /// Prefetched blocks that were used, 0 to 1, if there were any.

@@ -218,6 +218,7 @@ fn execution_times_are_drawn() {
         device_busy_s: execution_s * 0.9,
         device_requests: 1000,
         mean_request_bytes: 20_000.0,
+        mean_sequence_blocks: Some(12.5),
         hit_ratio: 0.7,
         prefetch_accuracy: Some(0.8),
         sequences: vec![(1, 0.2), (8, 0.5), (128, 1.0)],

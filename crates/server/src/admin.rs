@@ -13,7 +13,7 @@ use nigh_policy::Spec;
 use crate::disk::{DISKS_MAX, Disk, Opening};
 use crate::hints::HintError;
 use crate::server::{Client, Common, machine_memory};
-use crate::settings::{BLOCK, ExportSettings};
+use crate::settings::{BLOCK, ExportSettings, TlsSettings};
 use crate::sync::lock;
 use crate::tls::TlsError;
 
@@ -147,8 +147,9 @@ impl Common {
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
-        let new_policy = policy.filter(|policy| **policy != settings.policy);
-        if settings.allocate.is_some() && (memory != settings.memory || new_policy.is_some()) {
+        let policy = policy.unwrap_or(&settings.policy);
+        let changes = memory != settings.memory || *policy != settings.policy;
+        if changes && settings.allocate.is_some() {
             return Err(ChangeError::Tenants);
         }
         if memory < BLOCK {
@@ -161,11 +162,10 @@ impl Common {
         if memory > most {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
-        let new_blocks = Some(settings.blocks_per_shard(memory)).filter(|_| memory != settings.memory);
-        self.cache.change(new_policy, new_blocks)?;
-        let mut settings = lock(&self.settings);
-        settings.memory = memory;
-        if let Some(policy) = new_policy {
+        if changes {
+            self.cache.change(policy, settings.blocks_per_shard(memory))?;
+            let mut settings = lock(&self.settings);
+            settings.memory = memory;
             settings.policy = policy.clone();
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Common {
     }
 
     pub(crate) fn add_one(&self, export: ExportSettings) -> Result<(), ExportError> {
-        self.check_clients(&export)?;
+        check_clients(&export, lock(&self.settings).tls.as_ref())?;
         self.check_bounds(&export)?;
         let number = self.cache.disks.free_number().ok_or(ExportError::TooMany)?;
         let (name, mode, bounds) = (export.name.clone(), export.write_mode, export.bounds());
@@ -218,7 +218,7 @@ impl Common {
         disk.set_leaving(true);
         // Nobody waits for its turn.
         disk.throttle.set(0, 0);
-        self.dismiss(|of| of.is_some_and(|of| Arc::ptr_eq(of, &disk)), FAREWELL);
+        self.dismiss(|client| client.has(&disk), FAREWELL);
         let closed = {
             let _one = lock(&disk.changing);
             disk.set_opening(Opening::Changing);
@@ -269,12 +269,12 @@ impl Common {
         self.set_one(&disk, settings)
     }
 
-    fn set_one(&self, disk: &Disk, settings: ExportSettings) -> Result<(), ChangeError> {
-        self.check_clients(&settings)?;
+    fn set_one(&self, disk: &Arc<Disk>, settings: ExportSettings) -> Result<(), ChangeError> {
+        check_clients(&settings, lock(&self.settings).tls.as_ref())?;
         if !settings.read_only && !disk.writable {
             return Err(ChangeError::OpenedReadOnly(settings.name));
         }
-        let _one = lock(&disk.changing);
+        let changing = lock(&disk.changing);
         self.check_bounds(&settings)?;
         if self.cache.has_tenants {
             let set = self.cache.set_bounds(disk.export, settings.bounds());
@@ -286,6 +286,11 @@ impl Common {
             Err(refusal) => unreachable!("{refusal:?}"),
         }
         disk.set(settings);
+        drop(changing);
+        // Nothing more is done for those who lost it.
+        let withdrawn = |client: &Client| client.has(disk) && !disk.is_for(&client.names);
+        lock(&self.clients).values().filter(|client| withdrawn(client)).for_each(|client| client.stream.dismiss());
+        self.dismiss(withdrawn, FAREWELL);
         Ok(())
     }
 
@@ -343,15 +348,6 @@ impl Common {
 
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Disk>, ChangeError> {
         self.cache.disks.named(name).ok_or_else(|| ChangeError::NoExport(name.to_owned()))
-    }
-
-    fn check_clients(&self, export: &ExportSettings) -> Result<(), ExportError> {
-        let settings = lock(&self.settings);
-        let asks = settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        match export.clients.is_empty() || asks {
-            true => Ok(()),
-            false => Err(ExportError::NoClientCa(export.name.clone())),
-        }
     }
 
     fn check_bounds(&self, export: &ExportSettings) -> Result<(), ExportError> {
@@ -415,11 +411,11 @@ impl Common {
         }
     }
 
-    /// Lets the clients go whose export is one of `whose`: they get their replies if they take them within `patience`.
-    pub(crate) fn dismiss(&self, whose: impl Fn(Option<&Arc<Disk>>) -> bool, patience: Duration) {
+    /// Lets the clients go that are `chosen`: they get their replies if they take them within `patience`.
+    pub(crate) fn dismiss(&self, chosen: impl Fn(&Client) -> bool, patience: Duration) {
         let begin = Instant::now();
         let mut clients = lock(&self.clients);
-        let chosen = |client: &&Client| whose(client.disk.as_ref());
+        let chosen = |client: &&Client| chosen(client);
         clients.values().filter(chosen).for_each(|client| client.stream.stop_reading());
         while clients.values().any(|client| chosen(&client)) {
             let pipes = clients.values().filter(chosen).all(|client| client.stream.is_deaf());
@@ -428,6 +424,14 @@ impl Common {
             (clients, _) = self.left.wait_timeout(clients, left).expect("nobody panics with a lock");
         }
         clients.values().filter(chosen).for_each(|client| client.stream.shut_down());
+    }
+}
+
+/// Whether clients can be told apart, if that matters for `export`.
+pub(crate) fn check_clients(export: &ExportSettings, tls: Option<&TlsSettings>) -> Result<(), ExportError> {
+    match export.clients.is_empty() || tls.is_some_and(|tls| tls.client_ca.is_some()) {
+        true => Ok(()),
+        false => Err(ExportError::NoClientCa(export.name.clone())),
     }
 }
 
@@ -445,4 +449,57 @@ fn open(number: Export, export: ExportSettings) -> Result<(Disk, Box<dyn Device>
         return Err(wrong(format!("{} is empty", export.target)));
     }
     Ok((Disk::new(number, export, geometry, size), device))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    use nigh_nbd::client::Handshake;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    #[test]
+    fn an_export_is_not_seen_before_it_is_open() {
+        let export = |name| ExportSettings::new(name, "memory:1M".parse().unwrap());
+        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export("old")])).unwrap();
+        let cache = &server.common.cache;
+        let greet = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+            Handshake::begin(ours).unwrap()
+        };
+        let names = |handshake: &mut Handshake<UnixStream>| {
+            handshake.list().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        std::thread::scope(|scope| {
+            let (go_on, wait) = channel::<()>();
+            let (held, holds) = channel();
+            // Nothing can be opened while a shard is held.
+            scope.spawn(move || {
+                let old = cache.disks.named("old").unwrap();
+                cache.states(old.export, 0..BLOCK, |_, _| {
+                    held.send(()).unwrap();
+                    // Fails when it is to go on.
+                    let _ = wait.recv();
+                });
+            });
+            holds.recv().unwrap();
+            let adding = scope.spawn(|| server.add(export("new")));
+            while cache.disks.named("new").is_none() {
+                std::thread::yield_now();
+            }
+            let mut early = greet();
+            assert_eq!(names(&mut early), ["old"]);
+            assert!(early.info("new").is_err() && early.go("new").is_err());
+            drop(go_on);
+            adding.join().unwrap().unwrap();
+        });
+        let mut late = greet();
+        assert_eq!(names(&mut late), ["old", "new"]);
+        late.go("new").unwrap().read(0, 4096).unwrap();
+        server.shut_down().unwrap();
+    }
 }

@@ -20,6 +20,7 @@ use slab::Slab;
 use crate::disk::{Disk, Disks};
 use crate::job::Waiter;
 use crate::link::Link;
+use crate::readahead::ReadAhead;
 use crate::settings::BLOCK;
 use crate::sync::{Budget, lock};
 
@@ -102,7 +103,7 @@ pub(crate) struct Cache {
     /// Memory for replies outside of the engines.
     pub(crate) heap: Budget,
     /// What is fetched ahead of the reads of each client.
-    pub(crate) readahead: nigh_prefetch::Spec,
+    pub(crate) readahead: ReadAhead,
     /// Whether exports are tenants; there is one shard then.
     pub(crate) has_tenants: bool,
     handle: Handle,
@@ -138,7 +139,7 @@ impl Cache {
             disks: Disks::default(),
             flush_wanted: AtomicBool::new(false),
             heap,
-            readahead,
+            readahead: ReadAhead::new(readahead),
             has_tenants: config.tenants.is_some(),
             handle,
             started: Instant::now(),
@@ -196,6 +197,8 @@ impl Cache {
         if let Some(at) = wakeup
             && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
             && let Some(thread) = self.timer.thread.get()
+            // The timer itself looks before it waits; told, it would not wait.
+            && thread.id() != std::thread::current().id()
         {
             thread.unpark();
         }
@@ -517,18 +520,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes policy or capacity of every shard, or both.
-    pub(crate) fn change(&self, policy: Option<&Spec>, blocks_per_shard: Option<u32>) -> Result<(), ConfigError> {
+    /// Changes policy and capacity of every shard, or of none: they are set up alike, so the first one refuses for all.
+    pub(crate) fn change(&self, policy: &Spec, blocks_per_shard: u32) -> Result<(), ConfigError> {
         let mut work = Work::default();
-        let mut result = Ok(());
-        for shard in 0..self.shards() {
-            result = result.and_then(|()| {
-                self.with(shard, &mut work, |core, now| {
-                    policy.map_or(Ok(()), |policy| core.engine.set_policy(now, policy))?;
-                    blocks_per_shard.map_or(Ok(()), |blocks| core.engine.set_capacity(now, blocks))
-                })
-            });
-        }
+        let result = (0..self.shards()).try_for_each(|shard| {
+            self.with(shard, &mut work, |core, now| core.engine.change(now, policy, blocks_per_shard))
+        });
         self.settle(&mut work, None);
         for shard in 0..self.shards() {
             self.return_surplus(shard, &mut work);

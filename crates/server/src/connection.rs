@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use nigh_engine::{Exclusive, Op, Outcome, Refusal};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
-use nigh_prefetch::Prefetcher;
 
 use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
 use crate::job::{Job, Kind, Waiter};
 use crate::link::{self, Data, Link, Measure, Reply};
 use crate::negotiate::{Guest, negotiate};
-use crate::settings::BLOCK;
+use crate::readahead::Ahead;
 use crate::status;
 use crate::stream::Stream;
 
@@ -39,10 +38,19 @@ pub(crate) enum Ended {
     Exports(#[from] nigh_nbd::InvalidExport),
     #[error("TLS: {0}")]
     Tls(io::Error),
-    #[error("export {0} has as many clients as allowed")]
-    Full(String),
-    #[error("export {0} is being removed")]
-    Leaving(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a client cannot have the export that it chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("the export has as many clients as allowed")]
+    Full,
+    #[error("the export is being removed")]
+    Leaving,
+    #[error("the export is for other clients now")]
+    Others,
 }
 
 /// Bytes that were received and not yet used.
@@ -114,21 +122,7 @@ impl Input {
 
 /// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
 pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
-    stream.set_patience(PATIENCE, link::GLANCE)?;
-    let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
-    let Some((transmission, disk)) = negotiate(&mut input, guest)? else { return Ok(()) };
-    let link = Link::new(stream.clone(), transmission.framing(), disk, cache.clone());
-    let mut session = Session {
-        input,
-        transmission,
-        cache: cache.clone(),
-        link,
-        batch: Vec::new(),
-        batch_bytes: 0,
-        work: Work::default(),
-        received: Instant::now(),
-        prefetcher: Prefetcher::new(&cache.readahead, BLOCK as u32),
-    };
+    let Some(mut session) = Session::begin(stream.clone(), cache, guest)? else { return Ok(()) };
     let result = session.run();
     session.send();
     if result.is_ok() {
@@ -152,14 +146,36 @@ struct Session {
     /// When the last bytes were received.
     received: Instant,
     /// What this client reads, and what is therefore fetched ahead.
-    prefetcher: Prefetcher,
+    ahead: Ahead,
 }
 
 impl Session {
+    /// Negotiates; none if the client leaves.
+    fn begin(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<Option<Session>, Ended> {
+        stream.set_patience(PATIENCE, link::GLANCE)?;
+        let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
+        let Some((transmission, disk)) = negotiate(&mut input, guest)? else { return Ok(None) };
+        let link = Link::new(stream, transmission.framing(), disk, cache.clone());
+        Ok(Some(Session {
+            input,
+            transmission,
+            cache: cache.clone(),
+            link,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            work: Work::default(),
+            received: Instant::now(),
+            ahead: Ahead::new(&cache.readahead),
+        }))
+    }
+
     fn run(&mut self) -> Result<(), Ended> {
         loop {
             self.transmission.resize(self.link.disk.size());
             self.transmission.set_read_only(self.link.disk.read_only());
+            if self.input.stream.is_dismissed() {
+                return Ok(());
+            }
             let (used, event) = self.transmission.step(self.input.bytes())?;
             self.input.start += used;
             match event {
@@ -173,7 +189,10 @@ impl Session {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Event::Request(request) => self.request(&request)?,
+                Event::Request(request) => match self.wait_for_turn(&request) {
+                    true => self.request(&request)?,
+                    false => return Ok(()),
+                },
                 Event::Refused { tag, errno } => self.reply(Reply {
                     head: Some(self.link.framing.error(tag, errno)),
                     ends: true,
@@ -208,12 +227,19 @@ impl Session {
         }
     }
 
-    fn request(&mut self, request: &Request) -> Result<(), Ended> {
-        if self.link.disk.throttle.is_on() {
-            self.send();
-            let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
-            self.link.disk.throttle.wait(if data { request.length } else { 0 });
+    /// Waits until the request is within the export's rates; says no if the client goes before that.
+    fn wait_for_turn(&mut self, request: &Request) -> bool {
+        if !self.link.disk.throttle.is_on() {
+            return true;
         }
+        self.send();
+        let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
+        let stream = &self.input.stream;
+        let gone = || stream.is_dismissed() || stream.is_gone();
+        self.link.disk.throttle.wait(if data { request.length } else { 0 }, gone)
+    }
+
+    fn request(&mut self, request: &Request) -> Result<(), Ended> {
         let range = request.offset..request.offset.saturating_add(request.length);
         match request.command {
             Command::Read { dont_fragment } => {
@@ -252,10 +278,12 @@ impl Session {
     ) -> Result<Submitted, Errno> {
         loop {
             let export = self.link.disk.export;
-            let submitted = if op == Op::Read && !self.prefetcher.is_none() {
-                self.cache.read_ahead(&self.link.disk, range.clone(), &mut self.prefetcher, &mut self.work, &waiter)
-            } else {
-                self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter)
+            let prefetcher = if op == Op::Read { self.ahead.prefetcher(&self.cache.readahead) } else { None };
+            let submitted = match prefetcher {
+                Some(prefetcher) => {
+                    self.cache.read_ahead(&self.link.disk, range.clone(), prefetcher, &mut self.work, &waiter)
+                }
+                None => self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter),
             };
             match submitted {
                 Ok(submitted) => return Ok(submitted),
@@ -363,12 +391,16 @@ impl Session {
                     continue;
                 }
             };
-            let mut fill = match outcome {
-                Some(Outcome::Fill(fill)) => fill,
+            let fill = match outcome {
+                Some(Outcome::Fill(fill)) => Some(fill),
                 _ => {
                     self.send();
-                    job.wait_for_frames()
+                    job.wait_for_frames(piece.start)
                 }
+            };
+            let Some(mut fill) = fill else {
+                self.pass_over(length)?;
+                continue;
             };
             if (self.input.bytes().len() as u64) < length {
                 self.send();
@@ -458,5 +490,59 @@ impl Session {
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });
         self.cache.settle(&mut self.work, Some(&self.link));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    use nigh_nbd::client::Client;
+
+    use super::*;
+    use crate::settings::BLOCK;
+    use crate::{ExportSettings, Server, Settings};
+
+    #[test]
+    fn unsent_replies_to_block_status_are_limited() {
+        const DISK: u64 = 8 << 20;
+        // So many replies of 16 KiB are more than may be unsent, and more than a socket holds.
+        const REQUESTS: usize = 300;
+        let export = ExportSettings::new("disk", format!("memory:{}M", DISK >> 20).parse().unwrap());
+        let server = Server::start(Settings::new(2 * DISK, "lru".parse().unwrap(), vec![export])).unwrap();
+        let common = &server.common;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let stream = Arc::new(Stream::socket(theirs.into()));
+        let id = common.register(stream.clone()).unwrap();
+        std::thread::scope(|scope| {
+            let (links, begun) = channel();
+            scope.spawn(move || {
+                let guest = Guest { common, id, tls: None };
+                let mut session = Session::begin(stream, &common.cache, &guest).unwrap().unwrap();
+                links.send(session.link.clone()).unwrap();
+                // It may be that the client is gone.
+                let _ = session.run();
+                session.link.close();
+            });
+            let mut client = Client::connect(ours, "disk", &["x-nigh:cache"]).unwrap();
+            let link = begun.recv().unwrap();
+            for at in (0..DISK).step_by(2 * BLOCK as usize) {
+                client.read(at, BLOCK as usize).unwrap();
+            }
+            for _ in 0..REQUESTS {
+                client.submit(Command::BlockStatus { one: false }, 0, DISK).unwrap();
+            }
+            while !link.is_full() {
+                assert!(link.requests() < REQUESTS * 3 / 4, "it goes on, whatever is unsent");
+                std::thread::yield_now();
+            }
+            while client.in_flight() > 0 {
+                let reply = client.receive().unwrap();
+                assert_eq!(reply.status[0].extents.len() as u64, DISK / BLOCK);
+            }
+        });
+        common.forget(id);
+        server.shut_down().unwrap();
     }
 }

@@ -10,6 +10,7 @@ use std::thread::Builder;
 
 use nigh_backend::{Target, TargetError};
 use nigh_policy::{Spec, SpecError};
+use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::ChangeError;
@@ -41,6 +42,9 @@ pub enum Control {
         /// Which block leaves.
         #[serde(skip_serializing_if = "Option::is_none")]
         policy: Option<String>,
+        /// What is fetched ahead.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        readahead: Option<String>,
     },
     /// Change the settings of an export.
     SetExport {
@@ -169,6 +173,8 @@ enum Refusal {
     #[error(transparent)]
     Policy(#[from] SpecError),
     #[error(transparent)]
+    ReadAhead(#[from] nigh_prefetch::SpecError),
+    #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -246,9 +252,11 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal
     }
     match command {
         Control::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
-        Control::Set { memory, policy } => {
+        Control::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
+            let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
             common.change(memory, policy.as_ref())?;
+            readahead.iter().for_each(|readahead| common.cache.readahead.set(readahead));
         }
         Control::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
         Control::AddExport { name, target, options } => {

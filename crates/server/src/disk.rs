@@ -11,6 +11,7 @@ use nigh_engine::{Export, Operation};
 use nigh_nbd::{BlockSizes, Features};
 
 use crate::latency::Histogram;
+use crate::refusals::Refusals;
 use crate::settings::ExportSettings;
 use crate::sync::lock;
 use crate::throttle::Throttle;
@@ -32,6 +33,8 @@ pub(crate) struct Disk {
     /// Most requests of a client in progress.
     requests_max: AtomicUsize,
     pub(crate) throttle: Throttle,
+    /// Clients beyond `ExportSettings::connections`.
+    pub(crate) refusals: Refusals,
     /// Whether the device can be written.
     pub(crate) writable: bool,
     /// It is about to be removed: nobody sees it any more.
@@ -80,6 +83,7 @@ impl Disk {
             read_only: AtomicBool::new(settings.read_only),
             requests_max: AtomicUsize::new(requests_max(&settings)),
             throttle: Throttle::new(settings.iops, settings.bandwidth),
+            refusals: Refusals::default(),
             writable: !settings.read_only,
             leaving: AtomicBool::new(true),
             changing: Mutex::default(),
@@ -120,10 +124,10 @@ impl Disk {
         self.requests_max.load(Ordering::Relaxed)
     }
 
-    /// Whether a client with a certificate of these names may see it.
-    pub(crate) fn is_visible_to(&self, names: &[String]) -> bool {
+    /// Whether it is for clients with a certificate of these names.
+    pub(crate) fn is_for(&self, names: &[String]) -> bool {
         let settings = lock(&self.settings);
-        !self.is_leaving() && (settings.clients.is_empty() || settings.clients.iter().any(|name| names.contains(name)))
+        settings.clients.is_empty() || settings.clients.iter().any(|name| names.contains(name))
     }
 
     pub(crate) fn is_leaving(&self) -> bool {

@@ -48,6 +48,8 @@ struct State {
     buffer: Vec<u8>,
     /// Frames for the piece of a write that the connection's thread waits for.
     fill: Option<Fill>,
+    /// Pieces of a write that failed, by where they begin.
+    failed: Vec<u64>,
 }
 
 /// What waits for a reply of an engine.
@@ -60,6 +62,9 @@ pub(crate) enum Waiter {
 
 /// What a client is told of a fault of a device.
 fn errno(fault: Fault, kind: Measure) -> Errno {
+    if fault == Fault::SHUT_DOWN {
+        return Errno::Shutdown;
+    }
     match Errno::from(std::io::Error::from_raw_os_error(fault.0).kind()) {
         // Only in reply to zeroes that were to be fast.
         Errno::NotSup if kind != Measure::Write => Errno::Io,
@@ -70,7 +75,7 @@ fn errno(fault: Fault, kind: Measure) -> Errno {
 impl Job {
     /// A request of `pieces` pieces.
     pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, since: Instant, pieces: usize) -> Job {
-        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None };
+        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None, failed: Vec::new() };
         Job {
             link: link.clone(),
             kind,
@@ -104,7 +109,13 @@ impl Job {
             }
             Outcome::Data(data) => Ok(Some(data)),
             Outcome::Done => Ok(None),
-            Outcome::Failed(fault) => Err(errno(fault, self.measure)),
+            Outcome::Failed(fault) => {
+                if self.measure == Measure::Write {
+                    lock(&self.state).failed.push(range.start);
+                    self.filled.notify_one();
+                }
+                Err(errno(fault, self.measure))
+            }
         };
         self.end_piece(shard, range, result, work);
     }
@@ -179,12 +190,13 @@ impl Job {
         self.end_piece(0, range, Err(errno), work);
     }
 
-    /// Waits for the frames of the piece of a write that was submitted last.
-    pub(crate) fn wait_for_frames(&self) -> Fill {
+    /// Waits for the frames of the piece of a write that was submitted last and begins at `start`; none if it failed.
+    pub(crate) fn wait_for_frames(&self, start: u64) -> Option<Fill> {
         let mut state = lock(&self.state);
         loop {
             match state.fill.take() {
-                Some(fill) => return fill,
+                Some(fill) => return Some(fill),
+                None if state.failed.contains(&start) => return None,
                 None => state = self.filled.wait(state).expect("nobody panics with a lock"),
             }
         }

@@ -16,6 +16,8 @@ mod listen;
 mod metrics;
 mod negotiate;
 mod options;
+mod readahead;
+mod refusals;
 mod server;
 mod settings;
 mod status;

@@ -422,4 +422,103 @@ impl Link {
         self.stream.shut_down();
         self.handed.notify_one();
     }
+
+    /// Whether the connection's own thread waits until less is unsent.
+    #[cfg(test)]
+    pub(crate) fn is_full(&self) -> bool {
+        let state = lock(&self.state);
+        state.waits && state.bytes > BYTES_MAX
+    }
+
+    /// How many are in progress.
+    #[cfg(test)]
+    pub(crate) fn requests(&self) -> usize {
+        lock(&self.state).requests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    use nigh_engine::{Op, Outcome};
+
+    use super::*;
+    use crate::job::Waiter;
+    use crate::settings::BLOCK;
+    use crate::{ExportSettings, Server, Settings};
+
+    #[test]
+    fn what_is_handed_over_when_the_writer_is_gone_is_dropped() {
+        // More than a socket holds.
+        const LONG: usize = 1 << 20;
+        let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
+        let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
+        let cache = &server.common.cache;
+        let disk = cache.disks.named("disk").unwrap();
+        let heap = cache.heap.left();
+        let mut work = Work::default();
+        let mut read = || {
+            let (told, done) = channel();
+            let waiter = || Waiter::Told(told);
+            let submitted = cache.submit(disk.export, Op::Read, 0..BLOCK, false, &mut work, waiter).unwrap();
+            cache.settle(&mut work, None);
+            match submitted.outcome {
+                Some(Outcome::Data(data)) => Some(Data::Frames(submitted.shard, data)),
+                _ => done.recv().map(|_| None).unwrap(),
+            }
+        };
+        assert!(read().is_none(), "it was there already");
+        let [first, second] = [(); 2].map(|()| read().unwrap());
+
+        let link = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let stream = Arc::new(Stream::socket(theirs.into()));
+            stream.set_patience(GLANCE, GLANCE).unwrap();
+            (ours, Link::new(stream, Framing::Simple, disk.clone(), cache.clone()))
+        };
+        let (_other, gate) = link();
+        let (mut ours, link) = link();
+        let push = |data| {
+            link.admit(1, 0);
+            link.push(Reply { data, ends: true, ..Reply::default() });
+        };
+        // Has the writer started, and wait for more.
+        push(Data::Bytes(vec![0; LONG]));
+        link.send_now(&mut Work::default());
+        ours.read_exact(&mut vec![0; LONG]).unwrap();
+        while lock(&link.state).writing {
+            std::thread::yield_now();
+        }
+        push(Data::Bytes(vec![0; LONG]));
+        push(first);
+        std::thread::scope(|scope| {
+            let held = lock(&gate.state);
+            scope.spawn(|| {
+                // What it is to do after the socket was full and before it hands over.
+                let mut work = Work::default();
+                work.kick(&gate);
+                link.send_batch(&mut Vec::new(), &mut work);
+                cache.settle(&mut work, None);
+            });
+            while cache.heap.left() == heap {
+                std::thread::yield_now();
+            }
+            push(second);
+            link.close();
+            while Arc::strong_count(&link) > 1 {
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+        let state = lock(&link.state);
+        assert!(state.queue.is_empty() && !state.writing, "{} replies wait for nobody", state.queue.len());
+        assert_eq!((state.requests, cache.heap.left()), (0, heap));
+        drop(state);
+        cache.close(disk.export, true).unwrap();
+        assert_eq!(cache.gauges().frames, 0);
+        server.shut_down().unwrap();
+    }
 }

@@ -25,6 +25,8 @@ pub struct Statistics {
     pub schema: u32,
     /// Which block leaves.
     pub policy: String,
+    /// What is fetched ahead of reads.
+    pub readahead: String,
     /// Parts of the cache.
     pub shards: u32,
     /// Memory for blocks, in bytes.
@@ -49,6 +51,8 @@ pub struct Statistics {
     pub connections: u64,
     /// Clients so far.
     pub accepted: u64,
+    /// Connections that were closed at once, since there were as many as allowed.
+    pub refused: u64,
     /// Each export.
     pub exports: Vec<ExportStatistics>,
 }
@@ -85,6 +89,8 @@ pub struct ExportStatistics {
     pub options: ExportOptions,
     /// Clients that have it at the moment.
     pub connections: u64,
+    /// Clients that could not have it, since there were as many as allowed.
+    pub refused: u64,
     /// Read requests, a long one counted once for each of its pieces.
     pub reads: u64,
     /// Write requests, in the same way.
@@ -176,6 +182,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
             size: disk.size(),
             options: ExportOptions::of(&settings),
             connections,
+            refused: disk.refusals.count(),
             reads,
             writes,
             read_bytes,
@@ -207,6 +214,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     Statistics {
         schema: 1,
         policy: settings.decides(),
+        readahead: cache.readahead.spec().to_string(),
         shards: cache.shards(),
         memory_bytes: settings.memory,
         resident_bytes: u64::from(resident) * BLOCK,
@@ -219,6 +227,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         device_queue: queued.into(),
         connections,
         accepted: common.accepted.load(Ordering::Relaxed),
+        refused: common.refusals.count(),
         exports,
     }
 }
@@ -268,6 +277,13 @@ impl Collector for Statistics {
             let metric = ConstGauge::new(value as i64);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
+        for (name, help, value) in [
+            ("connections_accepted", "Clients so far", self.accepted),
+            ("connections_refused", "Connections beyond the limit, closed at once", self.refused),
+        ] {
+            let metric = ConstCounter::new(value);
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
         let mut gauge = |name, help, value: Value| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for export in &self.exports {
@@ -278,7 +294,8 @@ impl Collector for Statistics {
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.dirty_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.size)?;
-        let counters: [(&str, &str, Value); 18] = [
+        let counters: [(&str, &str, Value); 19] = [
+            ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.reads),
             ("writes", "Write requests", |export| export.writes),
             ("read_bytes", "Bytes asked for by reads", |export| export.read_bytes),

@@ -4,10 +4,11 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nigh_nbd::wire::option_reply;
 use nigh_nbd::{Exports, InvalidExport, Negotiation, Outcome, Tls, Transmission};
 use rustls::ServerConfig;
 
-use crate::connection::{Ended, Input, PATIENCE};
+use crate::connection::{Ended, Input, PATIENCE, Refused};
 use crate::disk::Disk;
 use crate::link;
 use crate::server::Common;
@@ -29,7 +30,7 @@ impl Guest<'_> {
     /// What a client with a certificate of these names may see.
     fn sees(&self, names: &[String]) -> Result<(Vec<Arc<Disk>>, Exports), InvalidExport> {
         let mut disks = self.common.cache.disks.all();
-        disks.retain(|disk| disk.is_visible_to(names));
+        disks.retain(|disk| !disk.is_leaving() && disk.is_for(names));
         let exports = Exports::new(disks.iter().map(|disk| disk.offer()).collect())?;
         Ok((disks, exports))
     }
@@ -58,11 +59,22 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
     let deadline = Instant::now() + CHOICE;
     send_all(&input.stream, &Negotiation::greeting(), deadline)?;
     let mut out = Vec::new();
+    let mut names = Vec::new();
     loop {
-        let (used, outcome) = negotiation.step(input.bytes(), &mut out)?;
+        let (used, mut outcome) = negotiation.step(input.bytes(), &mut out)?;
         input.start += used;
-        if let Outcome::Transmit(transmission) = &outcome {
-            guest.common.enter(guest.id, &disks[transmission.export()])?;
+        if let Outcome::Transmit(transmission) = &outcome
+            && let Err(refused) = guest.common.enter(guest.id, &disks[transmission.export()], &names)
+        {
+            out.clear();
+            let kind = match refused {
+                Refused::Full => option_reply::ERR_POLICY,
+                Refused::Leaving | Refused::Others => option_reply::ERR_UNKNOWN,
+            };
+            if !negotiation.refuse_choice(kind, &refused.to_string(), &mut out) {
+                return Err(refused.into());
+            }
+            outcome = Outcome::Continue;
         }
         send_all(&input.stream, &out, deadline)?;
         out.clear();
@@ -79,7 +91,7 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
             }
             Outcome::StartTls => {
                 let Some(config) = &guest.tls else { return Ok(None) };
-                let names = input.stream.secure(config).map_err(Ended::Tls)?;
+                names = input.stream.secure(config).map_err(Ended::Tls)?;
                 input.stream.set_patience(PATIENCE, link::GLANCE)?;
                 let exports;
                 (disks, exports) = guest.sees(&names)?;

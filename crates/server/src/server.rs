@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Driver, Handle};
 use nigh_control::Directive;
@@ -16,9 +16,9 @@ use nigh_engine::ConfigError;
 use nigh_policy::Spec;
 use rustls::ServerConfig;
 
-use crate::admin::{ChangeError, ExportError, Unwritten};
+use crate::admin::{ChangeError, ExportError, Unwritten, check_clients};
 use crate::cache::{Cache, Work};
-use crate::connection::{self, Ended};
+use crate::connection::{self, Refused};
 use crate::control::{self, Reload};
 use crate::disk::{DISKS_MAX, Disk, Opening};
 use crate::hints::FileExtent;
@@ -27,6 +27,7 @@ use crate::listen::{Listen, ListenError, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
 use crate::options::ExportOptions;
+use crate::refusals::Refusals;
 use crate::settings::{ExportSettings, Settings};
 use crate::stream::Stream;
 use crate::sync::lock;
@@ -75,7 +76,7 @@ pub enum StartError {
 pub(crate) struct Common {
     pub(crate) cache: Arc<Cache>,
     pub(crate) handle: Handle,
-    /// As they are now; those of the exports are with the disks.
+    /// As they are now; those of the exports are with the disks, and what is fetched ahead is with the cache.
     pub(crate) settings: Mutex<Settings>,
     /// The certificates that new clients meet.
     tls: Mutex<Option<Arc<ServerConfig>>>,
@@ -84,6 +85,8 @@ pub(crate) struct Common {
     /// A client left.
     pub(crate) left: Condvar,
     pub(crate) accepted: AtomicU64,
+    /// Connections beyond `Settings::connections_max`.
+    pub(crate) refusals: Refusals,
     pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,
@@ -94,6 +97,8 @@ pub(crate) struct Client {
     pub(crate) stream: Arc<Stream>,
     /// What it chose.
     pub(crate) disk: Option<Arc<Disk>>,
+    /// The names of its certificate, if it chose.
+    pub(crate) names: Vec<String>,
 }
 
 /// A running server. It is to be shut down; one that is dropped instead leaves its threads running.
@@ -119,7 +124,8 @@ impl Server {
         let limit = settings.shards() * DISKS_MAX * config.limits.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let (metrics, exports) = (settings.metrics, std::mem::take(&mut settings.exports));
-        let cache = Cache::new(settings.shards(), &config, settings.readahead.clone(), handle.clone())?;
+        let readahead = std::mem::take(&mut settings.readahead);
+        let cache = Cache::new(settings.shards(), &config, readahead, handle.clone())?;
         let common = Arc::new(Common {
             cache: Arc::new(cache),
             handle,
@@ -129,6 +135,7 @@ impl Server {
             clients: Mutex::default(),
             left: Condvar::new(),
             accepted: AtomicU64::new(0),
+            refusals: Refusals::default(),
             controllers: Mutex::default(),
             administration: Mutex::new(()),
         });
@@ -322,8 +329,8 @@ impl Server {
         self.common.write_back(name)
     }
 
-    /// Makes memory, policy and exports those of `wanted`, and reads the certificates again. What does not succeed is told,
-    /// and the rest done; where certificates cannot be read, nothing is.
+    /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again. What does not succeed
+    /// is told, and the rest done; where certificates cannot be read, or are missing for what exports want, nothing is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         let only = |error: ChangeError| vec![error];
         let now = lock(&self.common.settings).clone();
@@ -333,8 +340,14 @@ impl Server {
         if (wanted.allocate, wanted.batch) != (now.allocate, now.batch) {
             return Err(only(ChangeError::Tenants));
         }
+        let unknown = wanted.exports.iter().filter_map(|export| check_clients(export, wanted.tls.as_ref()).err());
+        let unknown: Vec<_> = unknown.map(ChangeError::from).collect();
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
         let tls = wanted.tls.as_ref().map(tls::configure).transpose().map_err(|error| only(error.into()))?;
         self.change(wanted.memory, &wanted.policy).map_err(only)?;
+        self.common.cache.readahead.set(&wanted.readahead);
         *lock(&self.common.tls) = tls;
         lock(&self.common.settings).tls = wanted.tls.clone();
         self.common.reconcile(&wanted.exports)
@@ -416,34 +429,46 @@ impl Common {
     }
 
     /// Counts a connection in; none if there are enough.
-    fn register(&self, stream: Arc<Stream>) -> Option<u64> {
+    pub(crate) fn register(&self, stream: Arc<Stream>) -> Option<u64> {
         let most = lock(&self.settings).connections_max;
         let mut clients = lock(&self.clients);
         if clients.len() >= most {
-            tracing::warn!(most, "a connection is refused: there are as many as allowed");
+            drop(clients);
+            if let Some(refused) = self.refusals.add(Instant::now()) {
+                tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
+            }
             return None;
         }
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        clients.insert(id, Client { stream, disk: None });
+        clients.insert(id, Client { stream, disk: None, names: Vec::new() });
         Some(id)
     }
 
-    /// The client chose a disk; it may be that it cannot have it.
-    pub(crate) fn enter(&self, id: u64, disk: &Arc<Disk>) -> Result<(), Ended> {
-        let most = disk.settings().connections;
+    /// The client, whose certificate has these names, chose a disk. It may be that it cannot have it, or not any more.
+    pub(crate) fn enter(&self, id: u64, disk: &Arc<Disk>, names: &[String]) -> Result<(), Refused> {
+        // Whoever changes the disk's settings looks at the clients afterwards.
         let mut clients = lock(&self.clients);
         if disk.is_leaving() {
-            return Err(Ended::Leaving(disk.name.clone()));
+            return Err(Refused::Leaving);
         }
+        if !disk.is_for(names) {
+            return Err(Refused::Others);
+        }
+        let most = disk.settings().connections;
         let there = clients.values().filter(|client| client.has(disk)).count() as u64;
         if most > 0 && there >= most {
-            return Err(Ended::Full(disk.name.clone()));
+            if let Some(refused) = disk.refusals.add(Instant::now()) {
+                tracing::warn!(disk = disk.name, most, refused, "clients are refused: it has as many as allowed");
+            }
+            return Err(Refused::Full);
         }
-        clients.get_mut(&id).expect("it is registered").disk = Some(disk.clone());
+        let client = clients.get_mut(&id).expect("it is registered");
+        client.disk = Some(disk.clone());
+        client.names = names.to_vec();
         Ok(())
     }
 
-    fn forget(&self, id: u64) {
+    pub(crate) fn forget(&self, id: u64) {
         lock(&self.clients).remove(&id);
         self.left.notify_all();
     }
@@ -464,7 +489,7 @@ impl Common {
 }
 
 impl Client {
-    fn has(&self, disk: &Arc<Disk>) -> bool {
+    pub(crate) fn has(&self, disk: &Arc<Disk>) -> bool {
         self.disk.as_ref().is_some_and(|of| Arc::ptr_eq(of, disk))
     }
 }

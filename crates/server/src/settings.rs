@@ -17,6 +17,8 @@ use crate::disk::DISKS_MAX;
 pub(crate) const BLOCK: u64 = 4096;
 /// Shards per processor.
 const SHARDS_PER_PROCESSOR: usize = 4;
+/// A shard has at most so many bytes where nobody asked for fewer shards.
+const SHARD_BYTES_MOST: u64 = 8 << 30;
 /// A shard has at least so many blocks where nobody asked for more shards.
 const SHARD_BLOCKS: u64 = 1024;
 
@@ -155,7 +157,8 @@ impl Settings {
         self.shards.unwrap_or_else(|| {
             let processors = available_parallelism().map_or(1, |processors| processors.get());
             let most = (self.memory / BLOCK / SHARD_BLOCKS).max(1) as usize;
-            (processors * SHARDS_PER_PROCESSOR).min(most)
+            let least = self.memory.max(self.memory_max).div_ceil(SHARD_BYTES_MOST) as usize;
+            (processors * SHARDS_PER_PROCESSOR).min(most).max(least)
         })
     }
 

@@ -2,9 +2,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
@@ -17,7 +19,14 @@ pub(crate) const SLICES_MAX: usize = 1024;
 
 /// What bytes come from and go to. One thread reads; one at a time writes.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) struct Stream {
+    ends: Ends,
+    /// No more requests are taken from it.
+    dismissed: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Ends {
     /// A connected socket, and TLS over it once that was started.
     Socket(OwnedFd, OnceLock<Box<Secure>>),
     /// Pipes, terminals or files, as standard input and output may be.
@@ -34,18 +43,18 @@ impl Stream {
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
         match sockopt::socket_type(&output).is_ok() && sockopt::socket_type(&input).is_ok() {
             true => Stream::socket(output),
-            false => Stream::Pipes { input, output },
+            false => Stream { ends: Ends::Pipes { input, output }, dismissed: AtomicBool::new(false) },
         }
     }
 
     /// A connected socket.
     pub(crate) fn socket(socket: OwnedFd) -> Stream {
-        Stream::Socket(socket, OnceLock::new())
+        Stream { ends: Ends::Socket(socket, OnceLock::new()), dismissed: AtomicBool::new(false) }
     }
 
     /// Performs a TLS handshake; from then on every byte is encrypted. Says what names the client's certificate has.
     pub(crate) fn secure(&self, config: &Arc<ServerConfig>) -> io::Result<Vec<String>> {
-        let Stream::Socket(socket, secure) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let Ends::Socket(socket, secure) = &self.ends else { return Err(io::ErrorKind::Unsupported.into()) };
         let session = secure.get_or_init({
             let session = Box::new(Secure::accept(config, socket)?);
             || session
@@ -55,7 +64,7 @@ impl Stream {
 
     /// Reads and writes that wait for longer fail with `WouldBlock`. Pipes have no such limit.
     pub(crate) fn set_patience(&self, read: Duration, write: Duration) -> io::Result<()> {
-        if let Stream::Socket(socket, _) = self {
+        if let Ends::Socket(socket, _) = &self.ends {
             sockopt::set_socket_timeout(socket, Timeout::Recv, Some(read))?;
             sockopt::set_socket_timeout(socket, Timeout::Send, Some(write))?;
         }
@@ -64,31 +73,31 @@ impl Stream {
 
     /// Reads what there is, at least a byte; 0 at the end.
     pub(crate) fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Socket(socket, secure) => match secure.get() {
+        match &self.ends {
+            Ends::Socket(socket, secure) => match secure.get() {
                 None => receive(socket, slices),
                 Some(secure) => secure.read(socket, slices),
             },
-            Stream::Pipes { input, .. } => receive(input, slices),
+            Ends::Pipes { input, .. } => receive(input, slices),
         }
     }
 
     /// Writes at least a byte of `slices`, of which there are at most [`SLICES_MAX`]. Without `wait` it may be that none
     /// can be written: `WouldBlock`. Whoever was told that has to come again with the same bytes.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
-        match self {
-            Stream::Socket(socket, secure) => match secure.get() {
+        match &self.ends {
+            Ends::Socket(socket, secure) => match secure.get() {
                 None => send(socket, slices, wait),
                 Some(secure) => secure.write(socket, slices, wait),
             },
-            Stream::Pipes { output, .. } if wait => again(|| rustix::io::writev(output, slices)),
-            Stream::Pipes { .. } => Err(io::ErrorKind::WouldBlock.into()),
+            Ends::Pipes { output, .. } if wait => again(|| rustix::io::writev(output, slices)),
+            Ends::Pipes { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
     /// Nothing more is written: a client over TLS is told so.
     pub(crate) fn say_goodbye(&self) {
-        if let Stream::Socket(socket, secure) = self
+        if let Ends::Socket(socket, secure) = &self.ends
             && let Some(secure) = secure.get()
         {
             secure.say_goodbye(socket);
@@ -97,12 +106,33 @@ impl Stream {
 
     /// Whether nobody can be told to stop reading from it.
     pub(crate) fn is_deaf(&self) -> bool {
-        matches!(self, Stream::Pipes { .. })
+        matches!(self.ends, Ends::Pipes { .. })
     }
 
-    /// Nothing more is read; who waits for it is woken. Pipes are left as they are.
+    /// Whether the client takes no replies any more, as far as that is known: one over TCP that closed its socket looks like one
+    /// that only has no more to ask, until it is sent something.
+    pub(crate) fn is_gone(&self) -> bool {
+        let output = match &self.ends {
+            Ends::Socket(output, _) | Ends::Pipes { output, .. } => output,
+        };
+        let mut ends = [PollFd::new(output, PollFlags::empty())];
+        let polled = again(|| poll(&mut ends, Some(&Timespec::default())));
+        polled.is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// No more requests are taken from it, also of those that were received.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Acquire)
+    }
+
+    /// Nothing more is received; who waits for it is woken. Pipes are left as they are.
     pub(crate) fn stop_reading(&self) {
-        if let Stream::Socket(socket, _) = self {
+        if let Ends::Socket(socket, _) = &self.ends {
             // Fails where the peer is gone, and then there is nothing to stop.
             let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Read);
         }
@@ -110,7 +140,7 @@ impl Stream {
 
     /// Nothing more is read or written; who waits for it is woken. Pipes are left as they are.
     pub(crate) fn shut_down(&self) {
-        if let Stream::Socket(socket, _) = self {
+        if let Ends::Socket(socket, _) = &self.ends {
             let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
         }
     }

@@ -28,4 +28,9 @@ impl Budget {
     pub(crate) fn give(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::AcqRel);
     }
+
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
 }

@@ -1,30 +1,53 @@
 //! How fast the clients of a disk may ask, as token buckets that all of them share.
+//!
+//! Requests take turns in the order in which they came. One pays before it goes; one that only waits owes nothing, so that
+//! a client that leaves meanwhile leaves no debt to the others.
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
 
 /// What was not used of a rate is kept for so long.
 const BURST: Duration = Duration::from_millis(100);
+/// How often one that waits looks whether its client is gone.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Rates of requests and of bytes.
 pub(crate) struct Throttle {
     /// Whether there is any: spares the lock.
     on: AtomicBool,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 struct State {
+    buckets: Buckets,
+    /// In the order in which they came.
+    queue: VecDeque<Waiting>,
+    /// When the first of them has paid, and the buckets without it.
+    turn: Option<(Instant, Buckets)>,
+    tickets: u64,
+}
+
+/// A request that is not within the rates yet.
+struct Waiting {
+    /// Ascending in the queue.
+    ticket: u64,
+    bytes: u64,
+    thread: Thread,
+}
+
+#[derive(Clone, Copy)]
+struct Buckets {
     requests: Bucket,
     bytes: Bucket,
-    /// How often the rates were changed.
-    changes: u64,
 }
 
 /// A bucket as the time at which everything taken from it so far is paid for.
+#[derive(Clone, Copy)]
 struct Bucket {
     /// Per second; 0 for no limit.
     rate: u64,
@@ -44,25 +67,75 @@ impl Bucket {
     }
 }
 
+impl Buckets {
+    fn new(requests: u64, bytes: u64) -> Buckets {
+        let paid = Instant::now();
+        let [requests, bytes] = [requests, bytes].map(|rate| Bucket { rate, paid });
+        Buckets { requests, bytes }
+    }
+}
+
+impl State {
+    /// Queues a request; gives its ticket.
+    fn queue(&mut self, bytes: u64, thread: Thread) -> u64 {
+        self.tickets += 1;
+        self.queue.push_back(Waiting { ticket: self.tickets, bytes, thread });
+        self.tickets
+    }
+
+    /// Lets those go whose time has come. Who becomes the first is woken too, so that it waits for its own time.
+    fn advance(&mut self, now: Instant) {
+        while let Some(first) = self.queue.front() {
+            let (paid, _) = *self.turn.get_or_insert_with(|| {
+                first.thread.unpark();
+                let before = self.buckets;
+                let Buckets { requests, bytes } = &mut self.buckets;
+                (requests.take(1, now).max(bytes.take(first.bytes, now)), before)
+            });
+            if paid > now {
+                return;
+            }
+            first.thread.unpark();
+            self.queue.pop_front();
+            self.turn = None;
+        }
+    }
+
+    /// How long the request of `ticket` can do nothing but wait; none if it may go.
+    fn left(&self, ticket: u64, now: Instant) -> Option<Duration> {
+        match self.queue.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()? {
+            0 => self.turn.map(|(paid, _)| paid.saturating_duration_since(now)),
+            _ => Some(Duration::MAX),
+        }
+    }
+
+    /// The request of `ticket` will not be made.
+    fn leave(&mut self, ticket: u64, now: Instant) {
+        let Ok(at) = self.queue.binary_search_by_key(&ticket, |waiting| waiting.ticket) else { return };
+        self.queue.remove(at);
+        if at == 0
+            && let Some((_, before)) = self.turn.take()
+        {
+            self.buckets = before;
+            self.advance(now);
+        }
+    }
+}
+
 impl Throttle {
     /// So many requests and bytes a second; 0 for no limit.
     pub(crate) fn new(requests: u64, bytes: u64) -> Throttle {
-        let paid = Instant::now();
-        let [requests, bytes] = [requests, bytes].map(|rate| Bucket { rate, paid });
-        let on = AtomicBool::new(requests.rate > 0 || bytes.rate > 0);
-        Throttle { on, state: Mutex::new(State { requests, bytes, changes: 0 }), changed: Condvar::new() }
+        let state = State { buckets: Buckets::new(requests, bytes), queue: VecDeque::new(), turn: None, tickets: 0 };
+        Throttle { on: AtomicBool::new(requests > 0 || bytes > 0), state: Mutex::new(state) }
     }
 
     /// Changes the rates. Who waits goes on.
     pub(crate) fn set(&self, requests: u64, bytes: u64) {
         let mut state = lock(&self.state);
-        let paid = Instant::now();
-        state.requests = Bucket { rate: requests, paid };
-        state.bytes = Bucket { rate: bytes, paid };
-        state.changes += 1;
+        state.buckets = Buckets::new(requests, bytes);
+        state.turn = None;
         self.on.store(requests > 0 || bytes > 0, Ordering::Relaxed);
-        drop(state);
-        self.changed.notify_all();
+        state.queue.drain(..).for_each(|waiting| waiting.thread.unpark());
     }
 
     /// Whether there is any limit.
@@ -71,22 +144,33 @@ impl Throttle {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Waits until a request of so many bytes is within the rates, or they change.
-    pub(crate) fn wait(&self, bytes: u64) {
+    /// Waits until a request of so many bytes is within the rates, or they change. Says no if `gone` does meanwhile: then the
+    /// request is not to be made.
+    pub(crate) fn wait(&self, bytes: u64, gone: impl Fn() -> bool) -> bool {
         let mut state = lock(&self.state);
-        let now = Instant::now();
-        let paid = state.requests.take(1, now).max(state.bytes.take(bytes, now));
-        let changes = state.changes;
-        while state.changes == changes
-            && let Some(left) = paid.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-        {
-            (state, _) = self.changed.wait_timeout(state, left).expect("nobody panics with a lock");
+        let ticket = state.queue(bytes, std::thread::current());
+        loop {
+            let now = Instant::now();
+            state.advance(now);
+            let Some(left) = state.left(ticket, now) else { return true };
+            drop(state);
+            let gone = gone();
+            if !gone {
+                std::thread::park_timeout(left.min(GLANCE));
+            }
+            state = lock(&self.state);
+            if gone {
+                state.leave(ticket, Instant::now());
+                return false;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]
@@ -106,17 +190,66 @@ mod tests {
     }
 
     #[test]
+    fn turns_come_in_order_and_who_leaves_owes_nothing() {
+        let throttle = Throttle::new(0, 1000);
+        let mut state = lock(&throttle.state);
+        let start = Instant::now() + Duration::from_secs(10);
+        let at = |ms| start + Duration::from_millis(ms);
+        let ask = |state: &mut State, bytes| state.queue(bytes, std::thread::current());
+        let [first, day, small, last] = [100, 86_400_000, 300, 50].map(|bytes| ask(&mut state, bytes));
+        let waiting = |state: &State| state.queue.iter().map(|waiting| waiting.ticket).collect::<Vec<_>>();
+        state.advance(start);
+        assert_eq!(waiting(&state), [day, small, last], "what is kept is enough for the first");
+        assert_eq!((state.left(first, start), state.left(small, start)), (None, Some(Duration::MAX)));
+        state.advance(at(2000));
+        state.leave(day, at(2000));
+        // Of the two seconds no more is kept than of any others.
+        assert_eq!(state.left(small, at(2000)), Some(Duration::from_millis(200)));
+        state.advance(at(2199));
+        assert_eq!(waiting(&state), [small, last]);
+        state.advance(at(2200));
+        assert_eq!(waiting(&state), [last]);
+        // One that leaves from behind changes nothing for those before it.
+        let behind = ask(&mut state, 1 << 40);
+        state.leave(behind, at(2200));
+        assert_eq!(state.left(last, at(2200)), Some(Duration::from_millis(50)));
+        state.advance(at(2250));
+        assert!(state.queue.is_empty() && state.turn.is_none());
+    }
+
+    #[test]
     fn who_waits_goes_on_when_the_rates_change() {
         let throttle = Throttle::new(0, 1);
         assert!(throttle.is_on());
         std::thread::scope(|scope| {
             // A day, unless somebody changes it.
-            let waits = scope.spawn(|| throttle.wait(86400));
+            let waits = scope.spawn(|| throttle.wait(86400, || false));
             while !waits.is_finished() {
                 throttle.set(0, 0);
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
         assert!(!throttle.is_on());
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_the_one_before_it_leaves() {
+        let throttle = &Throttle::new(0, 1000);
+        let left = AtomicBool::new(false);
+        let queued = |count| {
+            while lock(&throttle.state).queue.len() < count {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let leaves = scope.spawn(|| throttle.wait(86_400_000, || left.load(Ordering::Relaxed)));
+            queued(1);
+            // It looks ten times a second.
+            let looks = AtomicU64::new(0);
+            let waits = scope.spawn(move || throttle.wait(1, || looks.fetch_add(1, Ordering::Relaxed) > 200));
+            queued(2);
+            left.store(true, Ordering::Relaxed);
+            assert!(!leaves.join().unwrap() && waits.join().unwrap());
+        });
     }
 }

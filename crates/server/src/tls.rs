@@ -295,3 +295,60 @@ impl std::fmt::Debug for Secure {
         f.write_str("Secure")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::{ClientConfig, ClientConnection};
+
+    use super::*;
+
+    /// A server's side of a session and its socket, and the client's, whose socket is not read from any more.
+    fn session() -> (Secure, OwnedFd, UnixStream) {
+        let folder = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["certificate", "key"].map(|name| folder.path().join(name));
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, cert.pem()).unwrap();
+        std::fs::write(&key, signing_key.serialize_pem()).unwrap();
+        let config = configure(&TlsSettings { certificate, key, client_ca: None }).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(ring::default_provider().into());
+        let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let client = Arc::new(client.with_no_client_auth());
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let socket = OwnedFd::from(theirs);
+        let secure = std::thread::scope(|scope| {
+            let ours = &mut ours;
+            scope.spawn(move || {
+                let mut session = ClientConnection::new(client, "localhost".try_into().unwrap()).unwrap();
+                while session.is_handshaking() {
+                    session.complete_io(ours).unwrap();
+                }
+            });
+            Secure::accept(&config, &socket).unwrap()
+        });
+        (secure, socket, ours)
+    }
+
+    #[test]
+    fn little_is_to_be_taken_before_it_counts() {
+        let (secure, socket, mut client) = session();
+        sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
+        let data = vec![7; 256 << 10];
+        let mut taken = 0;
+        let written = loop {
+            match secure.write(&socket, &[IoSlice::new(&data)], false) {
+                Ok(written) => break written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    taken += client.read(&mut [0; 1024]).unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        // A client is left that takes nothing for a while; what it takes shows when a write is over.
+        assert!(written <= BATCH && taken <= BATCH, "{taken} encrypted bytes were taken of {written}");
+    }
+}

@@ -139,8 +139,30 @@ fn memory_that_is_made_smaller_is_given_back() {
     server.shut_down().unwrap();
 }
 
+/// Processor time of the thread called `name`.
+fn cpu(name: &str) -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    let of = |path: &std::path::Path, file| std::fs::read_to_string(path.join(file)).unwrap();
+    let thread = threads.into_iter().find(|path| of(path, "comm").trim_end() == name).unwrap();
+    Duration::from_nanos(of(&thread, "schedstat").split_whitespace().next().unwrap().parse().unwrap())
+}
+
+fn blocks_that_wait_to_be_written_cost_no_time() {
+    let server = start(16 * MIB, "memory:64M");
+    let mut client = Client::connect(socket(&server), "disk", &[]).unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    let before = cpu("timer");
+    std::thread::sleep(Duration::from_secs(1));
+    let after = cpu("timer");
+    assert_eq!(server.statistics().exports[0].dirty_bytes, 4096);
+    assert!(after - before < Duration::from_millis(20), "{:?} of the timer in a second", after - before);
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
+
 #[test]
 fn resources() {
+    blocks_that_wait_to_be_written_cost_no_time();
     a_thousand_connections_leave_nothing();
     memory_stays_within_its_limit();
     memory_that_is_made_smaller_is_given_back();

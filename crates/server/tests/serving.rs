@@ -1,12 +1,12 @@
 //! A server in this process against this project's own client.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use nigh_nbd::client::Client;
+use nigh_nbd::client::{Client, Error, Handshake};
 use nigh_nbd::{Command, Framing, RequestHeader, wire};
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::{ExportOptions, ExportSettings, Server, Settings};
 
 const MIB: u64 = 1 << 20;
 
@@ -117,7 +117,7 @@ fn simple_replies_and_one_chunk_carry_long_reads() {
     let data: Vec<u8> = (0..24 * MIB).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
     client.write(1000, &data).unwrap();
     assert!(client.read(1000, data.len()).unwrap() == data);
-    let handshake = nigh_nbd::client::Handshake::begin(socket(&server)).unwrap();
+    let handshake = Handshake::begin(socket(&server)).unwrap();
     let mut simple = handshake.export_name("disk").unwrap();
     assert_eq!(simple.framing(), Framing::Simple);
     assert!(simple.read(1000, data.len()).unwrap() == data);
@@ -254,6 +254,50 @@ fn a_device_that_fails_is_told_and_nothing_is_lost() {
     server.shut_down().unwrap();
 }
 
+/// A client's ends of two pipes.
+struct Pipes(std::io::PipeReader, std::io::PipeWriter);
+
+impl Read for Pipes {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Pipes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.1.flush()
+    }
+}
+
+#[test]
+fn an_export_whose_writes_all_fail_is_removed_and_its_clients_are_told() {
+    let faults: Vec<String> = (1..1000).map(|write| format!("write={write}")).collect();
+    let target = format!("fault:{}:memory:64M", faults.join(","));
+    let export = ExportSettings::new("disk", target.parse().unwrap());
+    let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
+    settings.shards = Some(1);
+    let server = Server::start(settings).unwrap();
+    let ((from_server, output), (input, to_server)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    server.attach(input.into(), output.into(), || ());
+    let client = std::thread::spawn(move || {
+        let mut client = Client::connect(Pipes(from_server, to_server), "disk", &[]).unwrap();
+        // Two of them may be dirty.
+        let writes = [0, 1, 2, 3].map(|at| client.submit_write(at << 18, &[5; 1 << 18], false).unwrap());
+        let ended = writes.map(|_| client.receive().unwrap());
+        writes.map(|write| ended.iter().find(|ended| ended.cookie == write).unwrap().result.is_ok())
+    });
+    while server.statistics().waiting == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.remove("disk", true).unwrap();
+    assert_eq!(client.join().unwrap(), [true, true, false, false]);
+    server.shut_down().unwrap();
+}
+
 #[test]
 fn a_target_that_grew_is_larger_for_new_clients_and_old_ones_go_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,5 +350,96 @@ fn policy_and_memory_change_while_clients_work() {
     });
     server.change(MIB, &"lru".parse().unwrap()).unwrap();
     assert!(server.statistics().resident_bytes <= MIB);
+    server.shut_down().unwrap();
+}
+
+fn options(list: &[&str]) -> ExportOptions {
+    let mut options = ExportOptions::default();
+    list.iter().for_each(|option| options.add(option).unwrap());
+    options
+}
+
+#[test]
+fn who_leaves_while_it_is_throttled_leaves_its_turn_to_the_others() {
+    let server = start(8 * MIB, &[("disk", "memory:64M")]);
+    let mut leaves = connect(&server, "disk");
+    server.set("disk", &options(&["bandwidth=64K"])).unwrap();
+    let stream = socket(&server);
+    let mut stays = Client::connect(stream.try_clone().unwrap(), "disk", &[]).unwrap();
+    // Many minutes' worth.
+    for _ in 0..4 {
+        leaves.submit_read(0, vec![0; 16 * MIB as usize]).unwrap();
+    }
+    leaves.submit_write(0, &[1; 4096], false).unwrap();
+    let submitted = stays.submit_read(0, vec![1; 4096]).unwrap();
+    drop(leaves);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let reply = stays.receive().expect("it has to wait for one that is gone");
+    assert_eq!((reply.cookie, reply.buffer), (submitted, vec![0; 4096]));
+    assert_eq!(server.statistics().exports[0].read_bytes, 4096, "what nobody waits for is read");
+    drop((stays, stream));
+    quiet(&server);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn connections_beyond_the_limits_are_refused_and_counted() {
+    let mut settings = Settings::new(
+        4 * MIB,
+        "lru".parse().unwrap(),
+        ["one", "two"].map(|name| ExportSettings::new(name, "memory:1M".parse().unwrap())).to_vec(),
+    );
+    settings.exports[0].connections = 1;
+    settings.connections_max = 3;
+    let server = Server::start(settings).unwrap();
+    let (_one, _two) = (connect(&server, "one"), connect(&server, "two"));
+    // The old way there is no answer.
+    let old = Handshake::begin(socket(&server)).unwrap().export_name("one");
+    assert!(matches!(old, Err(Error::Io(error)) if error.kind() == ErrorKind::UnexpectedEof));
+    while server.statistics().connections > 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let stream = socket(&server);
+    match Handshake::begin(stream.try_clone().unwrap()).unwrap().go("one") {
+        Err(Error::Refused { message, .. }) => assert_eq!(message, "the export has as many clients as allowed"),
+        _ => panic!("it is let in, or nothing said"),
+    }
+    for _ in 0..2 {
+        assert_eq!(socket(&server).read(&mut [0; 18]).unwrap(), 0, "it is greeted");
+    }
+    let now = server.statistics();
+    assert_eq!((now.refused, now.accepted, now.connections), (2, 4, 3));
+    assert_eq!((now.exports[0].refused, now.exports[1].refused), (2, 0));
+    let text = now.prometheus();
+    assert!(text.contains("nigh_connections_refused_total 2"), "{text}");
+    assert!(text.contains("nigh_clients_refused_total{export=\"one\"} 2"), "{text}");
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn read_ahead_changes_while_clients_read() {
+    let mut settings =
+        Settings::new(4 * MIB, "lru".parse().unwrap(), vec![ExportSettings::new("disk", "memory:8M".parse().unwrap())]);
+    let server = Server::start(settings.clone()).unwrap();
+    let mut client = connect(&server, "disk");
+    let mut ahead = |at: u64| {
+        client.read(at, 4096).unwrap();
+        server.statistics().exports[0].prefetch_issued
+    };
+    let mut reload = |readahead: &str| {
+        settings.readahead = readahead.parse().unwrap();
+        server.reload(&settings).unwrap();
+        assert_eq!(server.statistics().readahead, readahead);
+    };
+    assert_eq!(ahead(0), 0);
+    reload("extent:64K");
+    assert_eq!(ahead(MIB), 15);
+    reload("extent:32K");
+    assert_eq!(ahead(2 * MIB), 15 + 7);
+    reload("none");
+    assert_eq!(ahead(3 * MIB), 15 + 7);
+    reload("extent:64K");
+    assert_eq!(ahead(4 * MIB), 15 + 7 + 15);
+    client.disconnect().unwrap();
     server.shut_down().unwrap();
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant, build};
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant};
 
 use crate::Outcome;
+use crate::twins::build;
 
 /// How slots are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

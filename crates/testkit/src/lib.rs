@@ -1,9 +1,11 @@
 //! What the tests of several crates share: naive models of the policies, a host that drives a policy and checks
-//! the contract at every step, and random reference strings.
+//! the contract at every step, one that only drives it, and random reference strings.
 
 pub mod host;
 pub mod naive;
+pub mod replay;
 pub mod tools;
+mod twins;
 pub mod workload;
 
 /// What one reference led to.

@@ -1,18 +1,13 @@
 //! The page of a timed simulation.
 
-use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint, Trace};
+use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint};
 use nigh_sim::References;
 
 use super::results::{Results, Row};
-use crate::page::map;
+use crate::page::of_trace;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
-    let trace = &results.trace;
     Report {
-        title: trace.name.clone(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
-        trace: Trace::from(trace),
         curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
         timed: Some(Timed {
             device: results.device.title.clone(),
@@ -20,9 +15,7 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
             scheduler: results.scheduler.clone(),
             curves: results.policies().into_iter().map(|policy| timed_curve(results, policy)).collect(),
         }),
-        map: Some(map(references)),
-        internals: Vec::new(),
-        notes: Vec::new(),
+        ..of_trace(&results.trace, references)
     }
 }
 
@@ -57,6 +50,7 @@ fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
             device_busy_s: figures.device_busy_s,
             device_requests: figures.device_requests,
             mean_request_bytes: figures.mean_request_bytes,
+            mean_sequence_blocks: figures.mean_sequence_blocks,
             hit_ratio: figures.hit_ratio,
             prefetch_accuracy: figures.prefetch_accuracy,
             sequences: sequences.collect(),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use nigh_sim::timed::Outcome;
 use serde::Serialize;
 
-use crate::results::{TraceSummary, grouped};
+use crate::results::{Grid, TraceSummary, distinct};
 use crate::size::human_bytes;
 
 /// The version of the JSON and CSV that [`Results`] becomes.
@@ -57,6 +57,8 @@ pub(super) struct Figures {
     device_writes: u64,
     device_written_bytes: u64,
     pub(super) mean_request_bytes: f64,
+    /// None where nothing was read.
+    pub(super) mean_sequence_blocks: Option<f64>,
     pub(super) references: u64,
     pub(super) hits: u64,
     /// References to blocks that were on their way.
@@ -117,6 +119,7 @@ impl Row {
             device_writes: cache.device_writes,
             device_written_bytes: cache.device_written_bytes,
             mean_request_bytes: ratio(transferred, transfers).unwrap_or(0.0),
+            mean_sequence_blocks: outcome.sequences.mean().map(rounded),
             references: cache.hits + cache.joined + cache.misses,
             hits: cache.hits,
             joined: cache.joined,
@@ -152,29 +155,9 @@ impl Results {
         Results { schema: SCHEMA, trace, device, readahead, scheduler, think, seed, results }
     }
 
-    pub(super) fn json(&self) -> anyhow::Result<Vec<u8>> {
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        Ok(text)
-    }
-
-    pub(super) fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        for row in &self.results {
-            writer.serialize(&row.figures)?;
-        }
-        Ok(writer.into_inner()?)
-    }
-
     /// The policies in the order in which they were asked for.
     pub(super) fn policies(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for row in &self.results {
-            if !names.contains(&row.figures.policy.as_str()) {
-                names.push(&row.figures.policy);
-            }
-        }
-        names
+        distinct(self.results.iter().map(|row| row.figures.policy.as_str()))
     }
 
     pub(super) fn of<'a>(&'a self, policy: &'a str) -> impl Iterator<Item = &'a Row> {
@@ -187,27 +170,16 @@ impl Results {
         let policies = self.policies();
         let sizes: BTreeMap<u64, u64> =
             self.results.iter().map(|row| (row.figures.size_blocks, row.figures.size_bytes)).collect();
-        let widths: Vec<usize> = policies.iter().map(|name| name.chars().count().max(9)).collect();
         let _ = writeln!(text, "\nexecution time in s; * is the shortest at its size");
-        let _ = write!(text, "{:>12} {:>10}", "blocks", "memory");
-        for (name, width) in policies.iter().zip(&widths) {
-            let _ = write!(text, "  {name:>width$}");
-        }
-        text.push('\n');
+        let grid = Grid::new(&policies, 9);
+        grid.head(&mut text);
         for (&blocks, &bytes) in &sizes {
-            let _ = write!(text, "{blocks:>12} {:>10}", human_bytes(bytes));
             let at = |policy| self.of(policy).find(|row| row.figures.size_blocks == blocks);
             let times: Vec<Option<f64>> =
                 policies.iter().map(|policy| at(policy).map(|row| row.figures.execution_s)).collect();
             let best = times.iter().flatten().copied().min_by(f64::total_cmp);
-            for (time, width) in times.iter().zip(&widths) {
-                let shown = time.map_or(String::new(), |time| {
-                    let mark = if Some(time) == best { "*" } else { "" };
-                    format!("{mark}{time:.3}")
-                });
-                let _ = write!(text, "  {shown:>width$}");
-            }
-            text.push('\n');
+            let cell = |time: f64| format!("{}{time:.3}", if Some(time) == best { "*" } else { "" });
+            grid.size(&mut text, blocks, bytes, times.iter().map(|time| time.map_or(String::new(), cell)));
         }
         self.details(&mut text);
         text
@@ -217,18 +189,29 @@ impl Results {
         let width = self.policies().iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
         let _ = writeln!(
             text,
-            "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>9} {:>7} {:>8} {:>8} {:>8}",
-            "policy", "memory", "time s", "device s", "requests", "KiB each", "hits %", "ahead %", "used %", "seq. 50%"
+            "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>9} {:>7} {:>8} {:>8} {:>9} {:>8}",
+            "policy",
+            "memory",
+            "time s",
+            "device s",
+            "requests",
+            "KiB each",
+            "hits %",
+            "ahead %",
+            "used %",
+            "seq. mean",
+            "seq. 50%"
         );
         for row in &self.results {
             let figures = &row.figures;
             let ahead = figures.prefetch_issued as f64 / (figures.prefetch_issued + figures.misses).max(1) as f64;
             let used = figures.prefetch_accuracy.map_or("-".to_owned(), |used| format!("{:.1}", 100.0 * used));
+            let mean = figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
             let median = row.sequences.share.iter().position(|&share| share >= 0.5);
             let median = median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string());
             let _ = writeln!(
                 text,
-                "{:width$} {:>10} {:>10.3} {:>10.3} {:>10} {:>9.1} {:>7.2} {:>8.1} {used:>8} {median:>8}",
+                "{:width$} {:>10} {:>10.3} {:>10.3} {:>10} {:>9.1} {:>7.2} {:>8.1} {used:>8} {mean:>9} {median:>8}",
                 figures.policy,
                 human_bytes(figures.size_bytes),
                 figures.execution_s,
@@ -246,22 +229,16 @@ impl Results {
         }
         text.push_str(
             "hits: found in the cache or on the way; ahead: share of the blocks read that nobody waited for yet, and of \
-             these used;\nseq. 50%: half of the blocks read are in sequences of at most so many blocks\n",
+             these used;\nseq. mean: blocks read one behind the other on the disk; seq. 50%: half of the blocks read are in \
+             sequences of at most so many\n",
         );
     }
 
     fn heading(&self) -> String {
-        let Results { trace, device, .. } = self;
+        let device = &self.device;
         format!(
-            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})\n\
-             on {} ({}), {}; read-ahead {}, scheduler {}, think {}, seed {}\n",
-            trace.name,
-            trace.format,
-            grouped(trace.requests),
-            grouped(trace.references),
-            grouped(trace.distinct_blocks),
-            human_bytes(u64::from(trace.block_bytes)),
-            human_bytes(trace.distinct_blocks * u64::from(trace.block_bytes)),
+            "{}\non {} ({}), {}; read-ahead {}, scheduler {}, think {}, seed {}\n",
+            self.trace.heading(),
             device.name,
             device.title,
             human_bytes(device.bytes),

@@ -42,6 +42,14 @@ pub(super) struct Row {
     pub(super) p99_us: Option<u64>,
     pub(super) dirty_bytes: u64,
     pub(super) connections: u64,
+    /// Blocks fetched ahead.
+    pub(super) prefetch_issued_per_s: f64,
+    /// Blocks fetched ahead, now or before, that were referenced.
+    pub(super) prefetch_used_per_s: f64,
+    /// Blocks fetched ahead, now or before, that left without that.
+    pub(super) prefetch_wasted_per_s: f64,
+    /// Those used of those used or wasted; none without any.
+    pub(super) prefetch_accuracy: Option<f64>,
 }
 
 /// Counts of an interval.
@@ -52,6 +60,9 @@ struct Counts {
     requests: u64,
     bytes: u64,
     latencies: BTreeMap<u64, u64>,
+    prefetch_issued: u64,
+    prefetch_used: u64,
+    prefetch_wasted: u64,
 }
 
 impl Counts {
@@ -77,6 +88,9 @@ impl Counts {
             requests: requests(now) - before.map_or(0, requests),
             bytes: since(|of| of.read_bytes + of.written_bytes),
             latencies,
+            prefetch_issued: since(|of| of.prefetch_issued),
+            prefetch_used: since(|of| of.prefetch_used),
+            prefetch_wasted: since(|of| of.prefetch_wasted),
         }
     }
 
@@ -85,6 +99,9 @@ impl Counts {
         self.references += other.references;
         self.requests += other.requests;
         self.bytes += other.bytes;
+        self.prefetch_issued += other.prefetch_issued;
+        self.prefetch_used += other.prefetch_used;
+        self.prefetch_wasted += other.prefetch_wasted;
         for (end, count) in &other.latencies {
             *self.latencies.entry(*end).or_default() += count;
         }
@@ -102,15 +119,21 @@ impl Counts {
     }
 
     fn row(&self, name: &str, seconds: f64, dirty_bytes: u64, connections: u64) -> Row {
+        let rate = |count| count as f64 / seconds;
+        let share = |part, all| (all > 0).then(|| part as f64 / all as f64);
         Row {
             name: name.to_owned(),
-            hit_ratio: (self.references > 0).then(|| self.hits as f64 / self.references as f64),
-            requests_per_s: self.requests as f64 / seconds,
-            bytes_per_s: self.bytes as f64 / seconds,
+            hit_ratio: share(self.hits, self.references),
+            requests_per_s: rate(self.requests),
+            bytes_per_s: rate(self.bytes),
             p50_us: self.quantile(0.5),
             p99_us: self.quantile(0.99),
             dirty_bytes,
             connections,
+            prefetch_issued_per_s: rate(self.prefetch_issued),
+            prefetch_used_per_s: rate(self.prefetch_used),
+            prefetch_wasted_per_s: rate(self.prefetch_wasted),
+            prefetch_accuracy: share(self.prefetch_used, self.prefetch_used + self.prefetch_wasted),
         }
     }
 }
@@ -173,13 +196,15 @@ pub(super) mod tests {
         let prefetch = ["issued", "used", "late", "wasted"];
         let device = ["reads", "read_bytes", "writes", "written_bytes", "flushes", "faults"];
         let mut of = serde_json::json!({
-            "name": name, "target": "memory:1M", "size": 1 << 20, "options": {}, "connections": 1, "dirty_bytes": 8192,
+            "name": name, "target": "memory:1M", "size": 1 << 20, "options": {}, "connections": 1, "refused": 0, "dirty_bytes": 8192,
             "reads": hits + misses, "read_bytes": 4096 * (hits + misses), "hits": hits, "misses": misses,
             "hit_latency": latency(hits, 10), "miss_latency": latency(misses, 5000),
             "write_latency": latency(0, 1), "flush_latency": latency(0, 1),
         });
         zero.iter().for_each(|name| of[*name] = 0.into());
-        prefetch.iter().for_each(|name| of[format!("prefetch_{name}")] = 0.into());
+        // Of three fetched ahead for each hit, one is used and half of one wasted.
+        let ahead = [3 * hits, hits, 0, hits / 2];
+        prefetch.iter().zip(ahead).for_each(|(name, count)| of[format!("prefetch_{name}")] = count.into());
         device.iter().for_each(|name| of[format!("device_{name}")] = 0.into());
         of
     }
@@ -187,9 +212,9 @@ pub(super) mod tests {
     pub(in crate::top) fn look(at: Instant, exports: &[(&str, u64, u64)]) -> Look {
         let exports: Vec<_> = exports.iter().map(|(name, hits, misses)| export(name, *hits, *misses)).collect();
         let status = serde_json::json!({
-            "schema": 1, "policy": "lirs", "shards": 1, "memory_bytes": 1 << 20, "resident_bytes": 1 << 19,
+            "schema": 1, "policy": "lirs", "readahead": "none", "shards": 1, "memory_bytes": 1 << 20, "resident_bytes": 1 << 19,
             "frames_bytes": 0, "metadata_bytes": 0, "ghosts": 0, "loading": 0, "requests": 0, "waiting": 0,
-            "device_queue": 3, "connections": 2, "accepted": 2, "exports": exports,
+            "device_queue": 3, "connections": 2, "accepted": 2, "refused": 0, "exports": exports,
         });
         Look { at, status: serde_json::from_value(status).unwrap() }
     }
@@ -205,6 +230,8 @@ pub(super) mod tests {
         let a = row("a");
         assert_eq!((a.hit_ratio, a.requests_per_s, a.bytes_per_s), (Some(0.9), 50.0, 204_800.0));
         assert_eq!((a.p50_us, a.p99_us), (Some(10), Some(5000)));
+        assert_eq!((a.prefetch_issued_per_s, a.prefetch_used_per_s, a.prefetch_wasted_per_s), (135.0, 45.0, 22.5));
+        assert_eq!((a.prefetch_accuracy, row("b").prefetch_accuracy), (Some(2.0 / 3.0), None));
         let b = row("b");
         assert_eq!((b.hit_ratio, b.requests_per_s, b.p50_us), (None, 0.0, None));
         assert_eq!(row("back").requests_per_s, 2.0, "it was removed and added again");

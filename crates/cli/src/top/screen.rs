@@ -11,12 +11,15 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Gauge, Row, Table};
 
 use super::interval::{Interval, Look};
-use super::{HEAD, cells, look, summary};
+use super::{HEAD, NARROW, cells, look, summary};
 use crate::args::SortArg;
 
 /// In the order in which `s` goes through them.
 const SORTS: [SortArg; 6] =
     [SortArg::Requests, SortArg::Bytes, SortArg::Hits, SortArg::Latency, SortArg::Dirty, SortArg::Name];
+
+/// Between columns.
+const SPACING: u16 = 2;
 
 /// What is shown, and how.
 struct View {
@@ -104,22 +107,22 @@ impl View {
         frame.render_widget(Line::raw(summary(interval)), top);
         let share = interval.resident_bytes as f64 / interval.memory_bytes.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(share.clamp(0.0, 1.0)).label("cache"), occupancy);
-        let line = |row| {
-            let cells = cells(row).into_iter().enumerate().map(|(at, text)| {
+        let name = interval.exports.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, 40);
+        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7, 8, 8, 6];
+        let all = widths.iter().map(|width| width + SPACING).sum::<u16>() - SPACING;
+        let columns = if middle.width < all { NARROW } else { widths.len() };
+        let line = |cells: [String; HEAD.len()]| {
+            let cells = cells.into_iter().take(columns).enumerate().map(|(at, text)| {
                 let side = if at == 0 { Alignment::Left } else { Alignment::Right };
                 Cell::new(Text::raw(text).alignment(side))
             });
             Row::new(cells)
         };
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let head = HEAD.iter().enumerate().map(|(at, text)| {
-            let side = if at == 0 { Alignment::Left } else { Alignment::Right };
-            Cell::new(Text::raw(*text).alignment(side))
-        });
-        let name = interval.exports.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, 40);
-        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7].map(Constraint::Length);
-        let all = std::iter::once(line(&interval.total).style(bold)).chain(interval.exports.iter().map(line));
-        let table = Table::new(all, widths).header(Row::new(head).style(bold)).column_spacing(2);
+        let exports = interval.exports.iter().map(|row| line(cells(row)));
+        let all = std::iter::once(line(cells(&interval.total)).style(bold)).chain(exports);
+        let table = Table::new(all, widths[..columns].iter().map(|width| Constraint::Length(*width)));
+        let table = table.header(line(HEAD.map(str::to_owned)).style(bold)).column_spacing(SPACING);
         frame.render_widget(table, middle);
         let paused = if self.paused { "  paused" } else { "" };
         let sort = format!("{:?}", self.sort).to_lowercase();
@@ -169,6 +172,11 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         assert!(text.find("\na ") < text.find("\nb "), "{text}");
+        // 30 of the second's blocks were fetched ahead, of which 10 were used and 5 wasted.
+        let wide = shown(&mut view, 110, 12);
+        let row = wide.lines().find(|line| line.starts_with("a ")).unwrap();
+        assert!(row.split_whitespace().collect::<Vec<_>>().ends_with(&["30", "5", "66.7"]), "{wide}");
+        assert!(wide.contains("AHEAD/S  WASTED/S  USED %") && !text.contains("AHEAD"), "{wide}{text}");
         assert_eq!(view.on(&press('s')), Action::Redraw);
         assert_eq!(view.on(&press('s')), Action::Redraw);
         let text = shown(&mut view, 80, 12);

@@ -83,16 +83,21 @@ fn memory_and_policy_are_set_and_status_tells() {
     nigh.does(&["set", "memory", "32M"]);
     nigh.does(&["set", "policy", "lirs:hir=2%"]);
     assert_eq!(client.read(5, 6).unwrap(), b"before");
+    nigh.does(&["set", "readahead", "extent:64K"]);
+    client.read(MIB, 1).unwrap();
     let status = nigh.status();
+    assert_eq!((&status["readahead"], &status["exports"][0]["prefetch_issued"]), (&"extent:64K".into(), &15.into()));
     assert_eq!((&status["memory_bytes"], &status["connections"]), (&(32 * MIB).into(), &1.into()));
     assert!(status["policy"].as_str().unwrap().starts_with("lirs"));
     assert_eq!((&status["exports"][0]["name"], &status["exports"][0]["options"]["iops"]), (&"disk".into(), &0.into()));
     let text = nigh.does(&["status"]);
     assert!(text.contains("disk") && text.contains("memory:64M") && text.contains("32 MiB"), "{text}");
+    assert!(text.contains("ahead    extent:64K") && text.contains("1 since the start, 0 refused"), "{text}");
 
     assert!(nigh.refuses(&["set", "memory", "65M"]).contains("at most 64 MiB"));
     assert!(nigh.refuses(&["set", "memory", "12"]).contains("amount of memory"));
     assert!(nigh.refuses(&["set", "policy", "lrv"]).contains("lrv"));
+    assert!(nigh.refuses(&["set", "readahead", "windows"]).contains("no read-ahead 'windows'"));
     assert!(nigh.refuses(&["set", "export", "disc", "read-only"]).contains("no export disc"));
     assert!(nigh.refuses(&["set", "export", "disk", "iops=0"]).contains("iops"));
     assert!(nigh.refuses(&["flush", "disc"]).contains("no export disc"));
@@ -244,6 +249,10 @@ fn a_reload_adds_changes_and_removes_exports() {
     assert!(nigh.refuses(&["reload"]).contains("/nowhere"));
     nigh.connect("f").read(0, 1).unwrap();
     assert!(nigh.try_connect("d").is_err());
+    write(&[("b", "memory:2M", ""), ("f", "memory:1M", "")]);
+    std::fs::write(&config, "readahead = 'linux'\n".to_owned() + &std::fs::read_to_string(&config).unwrap()).unwrap();
+    nigh.does(&["reload"]);
+    assert_eq!(nigh.status()["readahead"], "linux:max=128K");
     write(&[("b", "memory:2M", "iosp = 3")]);
     assert!(nigh.refuses(&["reload"]).contains("iosp"));
     nigh.connect("f").read(0, 1).unwrap();

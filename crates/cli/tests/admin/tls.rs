@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nigh_nbd::client::{Client, Handshake};
+use nigh_nbd::client::{Client, Error, Handshake};
 use nigh_nbd::wire::{OPTION_MAGIC, option};
 use nigh_testkit::tools::{half_empty, installed, run};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -154,21 +154,27 @@ fn clients_of_others_work_over_tls_and_see_what_they_may() {
     server.end();
 }
 
-/// A client of this project over TLS.
-fn connect(pki: &Pki, port: u16, export: &str, folder: &Path) -> Client<StreamOwned<ClientConnection, TcpStream>> {
+/// A client's side of a session with the certificate in `folder`.
+fn session(pki: &Pki, folder: &Path) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(pki.path("ca.pem")).unwrap()).unwrap();
     let chain = vec![CertificateDer::from_pem_file(folder.join("client-cert.pem")).unwrap()];
     let key = PrivateKeyDer::from_pem_file(folder.join("client-key.pem")).unwrap();
     let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// Before a client of this project chooses, over TLS.
+fn greet(pki: &Pki, port: u16, folder: &Path) -> Handshake<StreamOwned<ClientConnection, TcpStream>> {
     let handshake = Handshake::begin(TcpStream::connect(("127.0.0.1", port)).unwrap()).unwrap();
-    let secure = handshake.start_tls(|socket| {
-        let session = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap());
-        Ok(StreamOwned::new(session.map_err(std::io::Error::other)?, socket))
-    });
-    let mut secure = secure.unwrap();
+    let mut secure = handshake.start_tls(|socket| Ok(StreamOwned::new(session(pki, folder), socket))).unwrap();
     assert!(secure.structured_replies().unwrap());
-    secure.go(export).unwrap()
+    secure
+}
+
+/// A client of this project over TLS.
+fn connect(pki: &Pki, port: u16, export: &str, folder: &Path) -> Client<StreamOwned<ClientConnection, TcpStream>> {
+    greet(pki, port, folder).go(export).unwrap()
 }
 
 #[test]
@@ -196,6 +202,128 @@ fn many_requests_in_flight_over_tls() {
         }
     }
     client.disconnect().unwrap();
+    server.end();
+}
+
+/// A client that sends the end of its handshake together with what it says first.
+struct Together(ClientConnection, TcpStream, usize);
+
+impl Together {
+    fn new(mut session: ClientConnection, mut socket: TcpStream) -> std::io::Result<Together> {
+        session.write_tls(&mut socket)?;
+        while session.is_handshaking() {
+            session.read_tls(&mut socket)?;
+            session.process_new_packets().map_err(std::io::Error::other)?;
+        }
+        Ok(Together(session, socket, 0))
+    }
+}
+
+impl Read for Together {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            self.0.read_tls(&mut self.1)?;
+            self.0.process_new_packets().map_err(std::io::Error::other)?;
+        }
+    }
+}
+
+impl Write for Together {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.writer().write_all(bytes)?;
+        let mut encrypted = Vec::new();
+        while self.0.wants_write() {
+            self.0.write_tls(&mut encrypted)?;
+        }
+        self.2 = self.2.max(encrypted.len());
+        self.1.write_all(&encrypted)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_long_certificate_and_what_follows_it_arrive_whole() {
+    let pki = Pki::new();
+    let names: Vec<String> = (0..300).map(|at| format!("name-{at}.example")).collect();
+    let alice = pki.client("alice", &names.iter().map(String::as_str).collect::<Vec<_>>(), true);
+    let (server, port) = pki.serve(&["disk=memory:1M", "--set", "disk:client=name-299.example"]);
+    let handshake = Handshake::begin(TcpStream::connect(("127.0.0.1", port)).unwrap()).unwrap();
+    let mut secure = handshake.start_tls(|socket| Together::new(session(&pki, &alice), socket)).unwrap();
+    assert!(secure.structured_replies().unwrap());
+    let mut client = secure.go("disk").unwrap();
+    client.write(0, b"whole").unwrap();
+    assert_eq!(client.read(0, 5).unwrap(), b"whole");
+    let Together(.., longest) = client.disconnect().unwrap();
+    assert!(longest > 4096, "{longest} bytes are not more than rustls takes at a time");
+    server.end();
+}
+
+#[test]
+fn clients_lose_what_is_not_theirs_any_more() {
+    let pki = Pki::new();
+    let (alice, bob) = (pki.client("alice", &[], true), pki.client("bob", &[], true));
+    let control = pki.path("control");
+    let set = ["--control", text(&control), "--set", "disk:client=alice,client=bob"];
+    let (server, port) = pki.serve(&[&["disk=memory:8M", "other=memory:1M"][..], &set].concat());
+    let ctl = |clients: &str| {
+        let set = ["ctl", "--control", text(&control), "set", "export", "disk", clients];
+        assert!(nigh(&set).output().unwrap().status.success());
+    };
+    let (mut hers, mut his) = (connect(&pki, port, "disk", &alice), connect(&pki, port, "disk", &bob));
+    let mut elsewhere = connect(&pki, port, "other", &alice);
+    hers.write(0, b"alice").unwrap();
+    // One that has seen it and not chosen yet.
+    let mut early = greet(&pki, port, &alice);
+    assert_eq!(early.list().unwrap().len(), 2);
+    ctl("client=bob");
+    assert!(hers.read(0, 5).is_err(), "she still reads");
+    match early.go("disk") {
+        Err(Error::Refused { message, .. }) => assert!(message.contains("other clients"), "{message}"),
+        _ => panic!("she is let in"),
+    }
+    assert!(greet(&pki, port, &alice).list().unwrap().iter().all(|(name, _)| name == "other"));
+    assert_eq!(his.read(0, 5).unwrap(), b"alice");
+    elsewhere.read(0, 5).unwrap();
+    ctl("client=any");
+    assert_eq!(connect(&pki, port, "disk", &alice).read(0, 5).unwrap(), b"alice");
+    assert_eq!(his.read(0, 5).unwrap(), b"alice");
+    server.end();
+}
+
+#[test]
+fn a_reload_does_not_forget_by_whom_clients_are_known() {
+    let pki = Pki::new();
+    let alice = pki.client("alice", &[], true);
+    let paths = ["server.pem", "server.key", "ca.pem", "control", "nigh.toml"].map(|name| pki.path(name));
+    let [certificate, key, ca, control, config] = paths.each_ref().map(|path| text(path));
+    let write = |policy: &str, ca: &str| {
+        let tls = format!("[tls]\ncertificate = '{certificate}'\nkey = '{key}'\n{ca}\n");
+        let export = "[[export]]\nname = 'disk'\ntarget = 'memory:1M'\nclients = ['alice']\n";
+        std::fs::write(config, format!("policy = '{policy}'\n{tls}{export}")).unwrap();
+    };
+    let ca = format!("client-ca = '{ca}'");
+    write("lru", &ca);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("tcp:localhost:{port}");
+    let server = Server::start(&["--listen", &listen, "--config", config, "--control", control]);
+    let reload = || nigh(&["ctl", "--control", control, "reload"]).output().unwrap();
+    write("lirs", "");
+    assert!(refused(&reload()).contains("authority for client certificates"));
+    let status = nigh(&["ctl", "--control", control, "status", "--json"]).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["policy"], "lru", "a part of it was done");
+    connect(&pki, port, "disk", &alice).read(0, 1).unwrap();
+    write("lirs", &ca);
+    assert!(reload().status.success());
+    connect(&pki, port, "disk", &alice).read(0, 1).unwrap();
     server.end();
 }
 

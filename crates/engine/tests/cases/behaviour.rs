@@ -3,8 +3,10 @@
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply,
-    WriteMode,
+    Request, WriteMode,
 };
+
+use nigh_policy::Spec;
 
 const DISK: usize = 64 * BLOCK;
 
@@ -16,6 +18,10 @@ fn one_disk(capacity: u32) -> Host {
 fn blocks(operations: &[Operation]) -> Vec<(u64, u64)> {
     let block = BLOCK as u64;
     operations.iter().map(|operation| (operation.offset / block, operation.length / block)).collect()
+}
+
+fn lru() -> Spec {
+    "lru".parse().expect("registered")
 }
 
 fn fill_of(reply: Option<Reply>) -> Fill {
@@ -263,11 +269,84 @@ fn an_error_of_a_read_is_told_to_all_who_wait_and_leaves_nothing() {
     let read = host.operations().remove(0);
     host.fail(read);
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    // The write asked for one of the two blocks only.
+    let read = host.operations();
+    assert_eq!(blocks(&read), [(0, 1)]);
+    assert!(host.submit(host.request(0, Op::Read, 20, 10), 0).is_none());
+    read.into_iter().for_each(|read| host.fail(read));
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     host.engine.check();
     let gauges = host.engine.gauges();
     assert_eq!((gauges.resident, gauges.frames, gauges.requests), (0, 0, 0));
     assert_eq!(host.read(0, 0, 1), [0]);
+}
+
+#[test]
+fn a_bad_block_read_ahead_does_not_fail_the_read() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Read, 3 * BLOCK, 2 * BLOCK), 0).is_none());
+    for block in [2, 5] {
+        host.submit(host.request(0, Op::Prefetch, block * BLOCK, BLOCK), 0);
+    }
+    let read = host.operations().remove(0);
+    assert_eq!(blocks(std::slice::from_ref(&read)), [(2, 4)]);
+    host.fail(read);
+    assert!(host.reply().is_none(), "the bad block may be one that was fetched ahead");
+    let again = host.operations();
+    assert_eq!(blocks(&again), [(3, 2)]);
+    let states = [2, 5].map(|block| host.engine.state(Export(0), block));
+    assert_eq!((states, host.engine.gauges().resident), ([BlockState::Absent; 2], 2));
+    again.into_iter().for_each(|read| host.perform(read));
+    assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    assert_eq!(host.counters(0).prefetch_wasted, 2);
+    host.engine.check();
+}
+
+#[test]
+fn a_read_fails_only_with_a_read_of_its_own_blocks() {
+    let mut host = one_disk(16);
+    let bad = |read: &Operation| read.offset <= 4 * BLOCK as u64 && read.offset + read.length > 4 * BLOCK as u64;
+    // The middle one shares block 3 with the first and block 4 with the last.
+    for (token, block) in [(1, 2), (2, 3), (3, 4)] {
+        let request = Request { token, ..host.request(0, Op::Read, block * BLOCK, 2 * BLOCK) };
+        assert!(host.submit(request, 0).is_none());
+    }
+    let mut reads = Vec::new();
+    while let Some(read) = host.engine.next_operation(0) {
+        reads.push((read.offset / BLOCK as u64, read.length / BLOCK as u64));
+        if bad(&read) { host.fail(read) } else { host.perform(read) }
+    }
+    // Never joined again, although they are neighbours.
+    assert_eq!(reads, [(2, 4), (2, 1), (3, 1), (4, 1), (5, 1)]);
+    let mut outcomes: Vec<_> = std::iter::from_fn(|| host.engine.next_reply()).collect();
+    outcomes.sort_by_key(|reply| reply.token);
+    assert!(matches!(outcomes[0].outcome, Outcome::Data(_)));
+    assert!(
+        outcomes[1..].iter().all(|reply| matches!(reply.outcome, Outcome::Failed(Fault(5)))) && outcomes.len() == 3
+    );
+    host.engine.check();
+}
+
+#[test]
+fn who_joins_a_read_that_is_tried_again_is_not_failed_by_it() {
+    let mut host = one_disk(16);
+    assert!(host.submit(host.request(0, Op::Read, 0, 2 * BLOCK), 0).is_none());
+    host.submit(host.request(0, Op::Prefetch, 2 * BLOCK, BLOCK), 0);
+    let read = host.operations().remove(0);
+    host.fail(read);
+    let again = host.operations().remove(0);
+    assert!(host.submit(host.request(0, Op::Read, 0, 1), 0).is_none());
+    host.fail(again);
+    // It was all that the first read asked for, but not what the second did.
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    assert!(host.reply().is_none());
+    let last = host.operations();
+    assert_eq!(blocks(&last), [(0, 1)]);
+    last.into_iter().for_each(|read| host.fail(read));
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    assert_eq!(host.engine.gauges().frames, 0);
+    host.engine.check();
 }
 
 #[test]
@@ -438,6 +517,49 @@ fn writes_beyond_the_dirty_limit_wait_and_force_write_back() {
 }
 
 #[test]
+fn the_dirty_limit_follows_the_capacity() {
+    let mut config = config(16, "lru");
+    config.capacity_max = 32;
+    config.limits.request_bytes = BLOCK as u32;
+    (config.write_back.start, config.write_back.stop) = (8, 4);
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    // How many blocks can be dirty while nothing is written back.
+    let fill = |host: &mut Host, blocks: usize| {
+        let mut writes = (0..blocks).map(|block| host.submit(host.request(0, Op::Write, block * BLOCK, BLOCK), 0xaa));
+        writes.position(|outcome| outcome.is_none()).unwrap_or(blocks)
+    };
+    assert_eq!(fill(&mut host, 12), 12);
+    host.engine.change(0, &lru(), 4).expect("possible");
+    host.engine.check();
+    // A quarter of 16: what is dirty beyond is written before more is let in.
+    assert!(host.submit(host.request(0, Op::Write, 60 * BLOCK, BLOCK), 0xbb).is_none());
+    while host.engine.gauges().dirty >= 4 {
+        assert!(host.reply().is_none());
+        let operation = host.engine.next_operation(0).expect("write-back goes on");
+        host.perform(operation);
+        host.engine.check();
+    }
+    let fill_of_it = fill_of(host.engine.next_reply());
+    host.engine.commit(0, fill_of_it);
+    host.run();
+    // The marks of write-back are 2 and 1.
+    for block in 0..3 {
+        host.write(0, block * BLOCK, BLOCK, 0xcc);
+    }
+    host.run();
+    assert!(host.engine.gauges().dirty <= 1);
+    for (capacity, most) in [(4, 4), (1, 2), (16, 16), (32, 32)] {
+        host.engine.close(0, Export(0), true, 99).expect("open");
+        host.run();
+        while host.engine.next_reply().is_some() {}
+        host.engine.open(Export(0), DISK as u64, WriteMode::Back).expect("closed");
+        host.engine.change(0, &lru(), capacity).expect("possible");
+        assert_eq!(fill(&mut host, 40), most, "blocks are dirty at a capacity of {capacity}");
+        host.engine.check();
+    }
+}
+
+#[test]
 fn misses_wait_for_frames_that_are_held_and_go_on_when_they_are_released() {
     let mut host = one_disk(2);
     let mut held = Vec::new();
@@ -489,7 +611,7 @@ fn capacity_and_policy_change_without_losing_anything() {
     for block in 0..16 {
         host.write(0, block * BLOCK, BLOCK, 0xa0 + block as u8);
     }
-    host.engine.set_capacity(0, 4).expect("possible");
+    host.engine.change(0, &lru(), 4).expect("possible");
     assert_eq!(host.engine.gauges().resident, 4);
     host.engine.check();
     host.run();
@@ -502,22 +624,37 @@ fn capacity_and_policy_change_without_losing_anything() {
         host.engine.return_memory(0, surplus);
     }
     assert_eq!(returned, 0, "16 of 16 frames are still allowed");
-    host.engine.set_capacity(0, 12).expect("possible");
-    host.engine.set_policy(0, &"lru".parse().expect("registered")).expect("possible");
+    host.engine.change(0, &"fifo".parse().expect("registered"), 12).expect("possible");
     for block in 0..16 {
         assert_eq!(host.read(0, block * BLOCK, 1), [0xa0 + block as u8]);
     }
     host.engine.check();
-    assert!(matches!(host.engine.set_capacity(0, 17), Err(ConfigError::Impossible { .. })));
 }
 
-/// Blocks and ghosts are numbered in 32 bits.
 #[test]
-fn too_many_ghosts_are_refused() {
-    let mut config = Config::new(200 << 20, "lru".parse().expect("registered"));
-    config.ghosts_per_block = 15.0;
-    let Err(error) = Engine::new(config) else { panic!("3.2 * 2^30 slots") };
-    assert!(error.to_string().contains("ghosts_per_block"), "{error}");
+fn policy_and_capacity_change_together_or_not_at_all() {
+    let mut host = one_disk(16);
+    for block in 0..16 {
+        host.read(0, block * BLOCK, 1);
+    }
+    let [lru, fifo, opt]: [Spec; 3] = ["lru", "fifo", "opt"].map(|name| name.parse().expect("registered"));
+    assert!(matches!(host.engine.change(0, &opt, 4), Err(ConfigError::Policy(_))), "it needs the future");
+    assert!(matches!(host.engine.change(0, &fifo, 17), Err(ConfigError::Impossible { .. })));
+    assert_eq!((host.engine.gauges().resident, &host.engine.config().policy), (16, &lru));
+    // Still LRU: the first block stays because it is used.
+    host.read(0, 0, 1);
+    host.read(0, 20 * BLOCK, 1);
+    assert_eq!([0, 1].map(|block| host.engine.state(Export(0), block)), [BlockState::Clean, BlockState::Absent]);
+    host.engine.change(0, &fifo, 4).expect("possible");
+    assert_eq!((host.engine.gauges().resident, &host.engine.config().policy), (4, &fifo));
+}
+
+/// Frames are numbered in 24 bits.
+#[test]
+fn too_many_frames_are_refused() {
+    let config = Config::new(16 << 20, "lru".parse().expect("registered"));
+    let Err(error) = Engine::new(config) else { panic!("2^24 frames and more") };
+    assert!(error.to_string().contains("64 GiB"), "{error}");
 }
 
 #[test]
@@ -528,14 +665,14 @@ fn a_smaller_cache_gives_memory_back() {
     for block in 0..200 {
         host.read(0, block * BLOCK, 1);
     }
-    host.engine.set_capacity(0, 10).expect("possible");
+    host.engine.change(0, &lru(), 10).expect("possible");
     let mut returned = 0;
     while let Some(surplus) = host.engine.surplus_memory(7) {
         returned += surplus.len() / BLOCK;
         host.engine.return_memory(0, surplus);
     }
     assert_eq!(returned, 200 - 10 - 12);
-    host.engine.set_capacity(0, 200).expect("possible");
+    host.engine.change(0, &lru(), 200).expect("possible");
     for block in 0..400 {
         assert_eq!(host.read(0, block * BLOCK, 1), [block as u8 % 64]);
     }
@@ -551,7 +688,7 @@ fn who_waits_for_frames_that_are_being_given_back_goes_on() {
     for block in 0..200 {
         host.read(0, block * BLOCK, 1);
     }
-    host.engine.set_capacity(0, 1).expect("possible");
+    host.engine.change(0, &lru(), 1).expect("possible");
     let surplus = host.engine.surplus_memory(1000).expect("almost all of them");
     // Writes whose frames nobody fills yet take what is left, until one has to wait.
     let mut fills = Vec::new();
@@ -613,6 +750,109 @@ fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.check();
     assert_eq!(host.engine.gauges().frames, 0);
+}
+
+/// Everything that a request can wait for, on a device that fails everything.
+#[test]
+fn giving_up_a_dead_device_ends_and_replies_to_everybody() {
+    let mut host = Host::new(config(32, "lru"), &[(DISK, WriteMode::Back), (DISK, WriteMode::Back)]);
+    for block in 0..14 {
+        host.write(0, block * BLOCK, BLOCK, 0xaa);
+    }
+    let ask = |host: &mut Host, token: u64, op: Op, offset: usize, length: usize, fua: bool| {
+        let request = Request { token, fua, ..host.request(0, op, offset, length) };
+        assert!(host.submit(request, 0xbb).is_none(), "request {token} waits");
+    };
+    ask(&mut host, 1, Op::Flush, 0, 0, false);
+    ask(&mut host, 2, Op::Write, 20 * BLOCK, BLOCK, true);
+    ask(&mut host, 3, Op::Write, 30 * BLOCK + 5, 10, false);
+    // The dirty limit is reached: zeroes have one edge only, the others do not begin.
+    ask(&mut host, 4, Op::Zeroes { keep: false, fast: false }, 5, 2 * BLOCK, true);
+    ask(&mut host, 5, Op::Write, 22 * BLOCK, 3 * BLOCK, true);
+    ask(&mut host, 6, Op::Write, 26 * BLOCK, BLOCK, false);
+    ask(&mut host, 7, Op::Trim, 10 * BLOCK, 2 * BLOCK, false);
+    // Another export waits for room, too.
+    let other = Request { token: 8, ..host.request(1, Op::Write, 0, BLOCK) };
+    assert!(host.engine.submit(0, other).expect("taken").is_none());
+    let mut flight = host.operations();
+    assert!(!flight.is_empty());
+    host.engine.close(0, Export(0), true, 99).expect("open");
+    let mut replies = std::collections::BTreeMap::new();
+    for round in 0.. {
+        assert!(round < 100, "no end; replies so far: {replies:?}");
+        while let Some(Reply { token, outcome }) = host.engine.next_reply() {
+            match outcome {
+                Outcome::Fill(fill) => host.engine.commit(host.now, fill),
+                outcome => assert!(replies.insert(token, outcome).is_none(), "a second reply to {token}"),
+            }
+        }
+        if replies.contains_key(&99) {
+            break;
+        }
+        flight.extend(host.operations());
+        match flight.pop() {
+            Some(operation) => host.fail(operation),
+            None => host.now = host.engine.next_wakeup().expect("something to wait for"),
+        }
+        host.engine.check();
+    }
+    let failed = |token: u64| matches!(replies[&token], Outcome::Failed(_));
+    assert_eq!([1, 2, 3, 4, 5, 6, 7].map(failed), [true; 7]);
+    assert!([5, 6].iter().all(|token| matches!(replies[token], Outcome::Failed(Fault::SHUT_DOWN))));
+    assert!(matches!(replies[&8], Outcome::Done) && matches!(replies[&99], Outcome::Done));
+    let gauges = host.engine.gauges();
+    assert_eq!((gauges.dirty, gauges.frames, gauges.requests), (1, 1, 0));
+}
+
+#[test]
+fn giving_up_keeps_what_requests_wait_for() {
+    let mut host = one_disk(16);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    host.write(0, BLOCK, BLOCK, 0xbb);
+    let fua = Request { fua: true, ..host.request(0, Op::Write, 2 * BLOCK, BLOCK) };
+    assert!(host.submit(fua, 0xcc).is_none());
+    host.engine.close(0, Export(0), true, 99).expect("open");
+    assert_eq!(host.engine.dirty(Export(0)), Some(2));
+    host.run();
+    for _ in 0..3 {
+        assert!(matches!(host.reply(), Some(Outcome::Done)));
+    }
+    assert_eq!([0, 1, 2].map(|block| host.disks[0][block * BLOCK]), [0xaa, 1, 0xcc]);
+}
+
+#[test]
+fn closing_does_not_wait_for_room_that_a_dead_device_holds() {
+    let mut host = Host::new(config(32, "lru"), &[(DISK, WriteMode::Back), (DISK, WriteMode::Back)]);
+    host.write(0, 0, BLOCK, 0xaa);
+    for block in 0..15 {
+        host.write(1, block * BLOCK, BLOCK, 0xbb);
+    }
+    assert!(host.submit(host.request(0, Op::Write, BLOCK, 2 * BLOCK), 0xaa).is_none());
+    host.engine.close(0, Export(0), false, 99).expect("open");
+    for operation in host.operations() {
+        if operation.export == Export(0) { host.perform(operation) } else { host.fail(operation) }
+    }
+    assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
+    host.run();
+    assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
+    assert_eq!(host.disks[0][0], 0xaa);
+}
+
+#[test]
+fn a_flush_tries_again_after_the_pause_that_another_write_caused() {
+    let mut config = config(16, "lru");
+    config.limits.depth = 1;
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    host.write(0, 0, BLOCK, 0xaa);
+    assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
+    let fua = Request { fua: true, ..host.request(0, Op::Write, 9 * BLOCK, BLOCK) };
+    assert!(host.submit(fua, 0xbb).is_none());
+    let write = host.operations();
+    assert_eq!(blocks(&write), [(9, 1)]);
+    write.into_iter().for_each(|operation| host.fail(operation));
+    assert!(host.operations().is_empty());
+    assert_eq!(host.engine.next_wakeup(), Some(1000));
 }
 
 #[test]

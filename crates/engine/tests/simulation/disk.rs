@@ -20,11 +20,19 @@ pub(crate) struct Disk {
     /// What each sector was written with since, and when.
     volatile: BTreeMap<usize, Vec<(u64, Vec<u8>)>>,
     writes: u64,
+    /// Sectors that cannot be read.
+    bad: Vec<u64>,
 }
 
 impl Disk {
-    pub(crate) fn new(bytes: usize, salt: u64) -> Disk {
-        Disk { salt, view: vec![0; bytes], stable: vec![0; bytes], volatile: BTreeMap::new(), writes: 0 }
+    pub(crate) fn new(bytes: usize, salt: u64, bad: Vec<u64>) -> Disk {
+        Disk { salt, view: vec![0; bytes], stable: vec![0; bytes], volatile: BTreeMap::new(), writes: 0, bad }
+    }
+
+    /// Whether all of `range` can be read.
+    pub(crate) fn is_good(&self, range: &Range<u64>) -> bool {
+        let sectors = range.start / SECTOR as u64..range.end.div_ceil(SECTOR as u64);
+        !self.bad.iter().any(|sector| sectors.contains(sector))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

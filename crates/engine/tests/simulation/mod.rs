@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) calm: bool,
     /// The operation that fails, counted from 0.
     pub(crate) fail_at: Option<u64>,
+    /// From this operation on, counted from 0, some disks fail every operation.
+    pub(crate) dead_from: Option<u64>,
     /// The loss of power comes when so many device writes are complete.
     pub(crate) crash_at: Option<u64>,
 }
@@ -73,6 +75,10 @@ pub(crate) struct World {
     disks: Vec<Disk>,
     models: Vec<Model>,
     closed: Vec<bool>,
+    /// Of those closed, exports that drop what is dirty.
+    discarding: Vec<bool>,
+    /// Disks that fail everything from `Plan::dead_from` on.
+    dying: Vec<bool>,
     now: u64,
     moment: Moment,
     next_token: u64,
@@ -149,6 +155,8 @@ impl World {
             disks: Vec::new(),
             models: Vec::new(),
             closed: Vec::new(),
+            discarding: Vec::new(),
+            dying: Vec::new(),
             now: 0,
             moment: 1,
             next_token: 2,
@@ -163,14 +171,22 @@ impl World {
         if !plan.calm && world.random.random_bool(0.5) {
             world.fault_rate = world.random.random_range(0.0..0.2);
         }
+        if !plan.calm && world.random.random_bool(0.2) {
+            world.plan.dead_from = Some(world.random.random_range(0..200));
+        }
+        let bad_sectors = if plan.calm { 0 } else { [0, 0, 1, 4][world.random.random_range(0..4usize)] };
         for at in 0..count {
             let blocks = world.random.random_range(4..120) * config.block_bytes as usize;
             let bytes = (blocks - world.random.random_range(0..config.block_bytes as usize)).next_multiple_of(SECTOR);
             let mode = if world.random.random_bool(0.3) { WriteMode::Through } else { WriteMode::Back };
-            world.disks.push(Disk::new(bytes, at as u64 + 1));
+            let bad = (0..bad_sectors).map(|_| world.random.random_range(0..(bytes / SECTOR) as u64)).collect();
+            world.disks.push(Disk::new(bytes, at as u64 + 1, bad));
             world.models.push(Model::new(bytes / ATOM, at as u64 + 1));
             world.modes.push(mode);
             world.closed.push(false);
+            world.discarding.push(false);
+            let dies = world.random.random_bool(0.5);
+            world.dying.push(dies);
         }
         world.open_all();
         world
@@ -181,6 +197,7 @@ impl World {
             let bytes = self.disks[at].bytes().len() as u64;
             self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is not open");
             self.closed[at] = false;
+            self.discarding[at] = false;
         }
     }
 
@@ -298,14 +315,20 @@ impl World {
             let at = (reply.token - CLOSE) as usize;
             match reply.outcome {
                 Outcome::Done => {
-                    self.models[at].flushed(now);
+                    let pending = self.pending.values().filter(|pending| pending.request.export.0 as usize == at);
+                    assert_eq!(pending.count(), 0, "requests of a closed export are in progress");
+                    match self.discarding[at] {
+                        true => self.models[at].lower(Safety::GivenUp, Safety::Failed),
+                        false => self.models[at].flushed(now),
+                    }
                     let bytes = self.disks[at].bytes().len() as u64;
                     self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is closed");
                 }
-                Outcome::Failed(_) => {}
+                Outcome::Failed(_) => assert!(!self.discarding[at], "giving up cannot fail"),
                 other => panic!("a close got {other:?}"),
             }
             self.closed[at] = false;
+            self.discarding[at] = false;
             return;
         }
         if let Outcome::Fill(fill) = reply.outcome {
@@ -334,17 +357,38 @@ impl World {
                 let safety = match (request.fua, through) {
                     (true, _) => Safety::Stable,
                     (_, true) => Safety::Device,
+                    _ if self.discarding[at] => Safety::GivenUp,
                     _ => Safety::Seen,
                 };
                 self.models[at].end(now, changed, reply.token, Some(safety));
             }
-            (op, Outcome::Failed(_)) => {
+            (op, Outcome::Failed(fault)) => {
                 self.done.failed += 1;
+                match fault {
+                    Fault::SHUT_DOWN => assert!(self.discarding[at], "{request:?} of an open export"),
+                    _ => assert!(self.may_fail(&request), "{request:?} fails with its neighbours"),
+                }
                 if matches!(op, Op::Write | Op::Trim | Op::Zeroes { .. }) {
                     self.models[at].end(now, changed, reply.token, Some(Safety::Failed));
                 }
             }
             (op, outcome) => panic!("{op:?} got {outcome:?}"),
+        }
+    }
+
+    /// Whether anything that `request` needs of its disk can have failed.
+    fn may_fail(&self, request: &Request) -> bool {
+        if self.fault_rate > 0.0 || self.plan.fail_at.is_some() || self.plan.dead_from.is_some() {
+            return true;
+        }
+        let disk = &self.disks[request.export.0 as usize];
+        let size = self.block_bytes();
+        let block = |byte: u64| byte / size * size..(byte / size + 1) * size;
+        let (first, last) = (block(request.offset), block(request.offset + request.length.max(1) - 1));
+        match request.op {
+            Op::Read => !disk.is_good(&(first.start..last.end)),
+            Op::Write | Op::Zeroes { .. } => !(disk.is_good(&first) && disk.is_good(&last)),
+            Op::Flush | Op::Trim | Op::Prefetch => false,
         }
     }
 
@@ -374,7 +418,10 @@ impl World {
             if matches!(operation.action, Action::Read(_) | Action::Write(_)) {
                 assert!(operation.length <= u64::from(self.engine.config().limits.operation_bytes));
             }
-            let fails = self.plan.fail_at == Some(self.done.operations) || self.random.random_bool(self.fault_rate);
+            let fails = self.plan.fail_at == Some(self.done.operations)
+                || self.plan.dead_from.is_some_and(|from| from <= self.done.operations && self.dying[at])
+                || matches!(operation.action, Action::Read(_)) && !self.disks[at].is_good(&range)
+                || self.random.random_bool(self.fault_rate);
             self.done.operations += 1;
             let due = self.now + self.random.random_range(1..4000);
             let reach = self.disks[at].begin_flush();
@@ -507,17 +554,15 @@ impl World {
     }
 
     fn administer(&mut self) {
-        match self.random.random_range(0..4) {
+        match self.random.random_range(0..3) {
             0 => {
                 let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
-                self.engine.set_capacity(self.now, capacity).expect("a possible capacity");
-            }
-            1 => {
                 let policies = policies();
                 let policy = policies[self.random.random_range(0..policies.len())];
-                self.engine.set_policy(self.now, &policy.parse::<Spec>().expect("registered")).expect("a policy");
+                let policy = policy.parse::<Spec>().expect("registered");
+                self.engine.change(self.now, &policy, capacity).expect("a possible set-up");
             }
-            2 => {
+            1 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
                     surplus.slices_mut().for_each(|slice| slice.fill(0));
                     self.engine.return_memory(self.now, surplus);
@@ -526,12 +571,21 @@ impl World {
             _ => {
                 let at = self.random.random_range(0..self.disks.len());
                 if !self.closed[at] && self.random.random_bool(0.3) {
-                    self.closed[at] = true;
-                    self.engine.close(self.now, Export(at as u16), false, CLOSE + at as u64).expect("an open export");
+                    let discard = self.random.random_bool(0.5);
+                    self.close(at, discard);
                 }
             }
         }
         self.replies();
+    }
+
+    fn close(&mut self, at: usize, discard: bool) {
+        self.closed[at] = true;
+        self.discarding[at] = discard;
+        if discard {
+            self.models[at].lower(Safety::Seen, Safety::GivenUp);
+        }
+        self.engine.close(self.now, Export(at as u16), discard, CLOSE + at as u64).expect("an open export");
     }
 
     fn step(&mut self) {
@@ -565,11 +619,14 @@ impl World {
         }
     }
 
-    /// Lets everything come to an end.
-    fn settle(&mut self) {
+    /// Lets everything come to an end, or what `over` asks for.
+    fn settle(&mut self, over: impl Fn(&World) -> bool) {
         for _ in 0..1_000_000 {
             self.operations();
             self.replies();
+            if over(self) {
+                return;
+            }
             if !self.in_flight.is_empty() {
                 let next = (0..self.in_flight.len()).min_by_key(|&at| self.in_flight[at].due).expect("not empty");
                 self.now = self.now.max(self.in_flight[next].due);
@@ -601,16 +658,24 @@ impl World {
                 self.models.iter_mut().for_each(|model| model.prune(oldest));
             }
         }
-        self.settle();
+        if self.plan.dead_from.is_some() {
+            // Requests may wait for ever, but each export can be closed, whatever the others do.
+            for at in 0..self.disks.len() {
+                self.settle(|world| !world.closed[at]);
+                let discard = self.dying[at] || self.random.random_bool(0.3);
+                self.close(at, discard);
+                self.settle(|world| !world.closed[at]);
+            }
+        }
+        self.settle(|_| false);
         self.fault_rate = 0.0;
-        self.plan.fail_at = None;
+        (self.plan.fail_at, self.plan.dead_from) = (None, None);
         // Everything can be written now, and nothing is left behind.
         for at in 0..self.disks.len() {
-            self.closed[at] = true;
-            self.engine.close(self.now, Export(at as u16), false, CLOSE + at as u64).expect("an open export");
+            self.close(at, false);
         }
         self.count();
-        self.settle();
+        self.settle(|_| false);
         self.engine.check();
         let gauges = self.engine.gauges();
         assert_eq!((gauges.frames, gauges.requests, gauges.dirty, gauges.ghosts), (0, 0, 0, 0), "something is left");

@@ -20,6 +20,8 @@ pub(crate) const DISCARDED: u64 = 1;
 pub(crate) enum Safety {
     /// It may take effect or not.
     Failed,
+    /// As `Seen`, but its export is being closed and does not keep what is dirty.
+    GivenUp,
     /// Reads see it.
     Seen,
     /// The device has it.
@@ -92,9 +94,20 @@ impl Model {
         for write in self.atoms.iter_mut().flatten() {
             if let Some((ended, safety)) = &mut write.ended
                 && *ended < began
-                && *safety >= Safety::Seen
+                && *safety >= Safety::GivenUp
             {
                 *safety = Safety::Stable;
+            }
+        }
+    }
+
+    /// What is as safe as `from` is only as safe as `to` now.
+    pub(crate) fn lower(&mut self, from: Safety, to: Safety) {
+        for write in self.atoms.iter_mut().flatten() {
+            if let Some((_, safety)) = &mut write.ended
+                && *safety == from
+            {
+                *safety = to;
             }
         }
     }

@@ -5,8 +5,8 @@ use nigh_nbd::wire::option::{
     STRUCTURED_REPLY,
 };
 use nigh_nbd::wire::option_reply::{
-    ACK, ERR_EXT_HEADER_REQD, ERR_INVALID, ERR_TLS_REQD, ERR_TOO_BIG, ERR_UNKNOWN, ERR_UNSUP, INFO as REP_INFO,
-    META_CONTEXT, SERVER,
+    ACK, ERR_EXT_HEADER_REQD, ERR_INVALID, ERR_POLICY, ERR_TLS_REQD, ERR_TOO_BIG, ERR_UNKNOWN, ERR_UNSUP,
+    INFO as REP_INFO, META_CONTEXT, SERVER,
 };
 use nigh_nbd::wire::{OPTION_MAX, QUERIES_MAX};
 use nigh_nbd::{Context, Framing, Negotiation, Outcome, Tls, Transmission, Violation};
@@ -69,6 +69,23 @@ fn info_goes_on_and_canonical_name_is_told() {
     refused(&[info_option(GO, "absent", &[])], ERR_UNKNOWN);
     refused(&[option(GO, b"\0\0\0\x09root\0\0")], ERR_INVALID);
     refused(&[option(GO, &[0, 0, 16, 1].into_iter().chain([b'a'; 4099]).collect::<Vec<_>>())], ERR_TOO_BIG);
+}
+
+#[test]
+fn a_choice_can_be_refused_and_another_one_made() {
+    let mut negotiation = Negotiation::new(exports(&["root", "data"]), Tls::Off);
+    let input = [client_flags(), info_option(GO, "root", &[])].concat();
+    assert!(matches!(negotiate(&mut negotiation, &input), (_, End::Transmit(_))));
+    let mut out = Vec::new();
+    assert!(negotiation.refuse_choice(ERR_POLICY, "full", &mut out));
+    assert_eq!(replies(&out), [(GO, ERR_POLICY, b"full".to_vec())]);
+    let (_, end) = negotiate(&mut negotiation, &info_option(GO, "data", &[]));
+    assert!(matches!(end, End::Transmit(transmission) if transmission.export() == 1));
+
+    let mut negotiation = Negotiation::new(exports(&["root"]), Tls::Off);
+    let input = [client_flags(), option(EXPORT_NAME, b"root")].concat();
+    assert!(matches!(negotiate(&mut negotiation, &input), (_, End::Transmit(_))));
+    assert!(!negotiation.refuse_choice(ERR_POLICY, "full", &mut Vec::new()));
 }
 
 #[test]

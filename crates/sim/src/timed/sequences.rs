@@ -11,6 +11,8 @@ const EXACT: u64 = 256;
 pub struct Sequences {
     /// Blocks in sequences of 1, 2, ... `EXACT` blocks, and of up to 2, 4, 8... times as many.
     blocks: Vec<u64>,
+    /// How many sequences there were.
+    count: u64,
     /// The sequence that may go on: where it ends, and its length, in blocks.
     end: u64,
     length: u64,
@@ -18,7 +20,7 @@ pub struct Sequences {
 
 impl Default for Sequences {
     fn default() -> Sequences {
-        Sequences { blocks: vec![0; EXACT as usize], end: u64::MAX, length: 0 }
+        Sequences { blocks: vec![0; EXACT as usize], count: 0, end: u64::MAX, length: 0 }
     }
 }
 
@@ -45,6 +47,7 @@ impl Sequences {
             self.blocks.resize(at as usize + 1, 0);
         }
         self.blocks[at as usize] += length;
+        self.count += 1;
     }
 
     /// Adds what was read from another device. No sequence of either goes on.
@@ -55,6 +58,13 @@ impl Sequences {
             self.blocks.resize(other.blocks.len(), 0);
         }
         self.blocks.iter_mut().zip(&other.blocks).for_each(|(sum, blocks)| *sum += blocks);
+        self.count += other.count;
+    }
+
+    /// Blocks of a sequence on average, but for one that goes on; none where there was no other.
+    pub fn mean(&self) -> Option<f64> {
+        let total: u64 = self.blocks.iter().sum();
+        (self.count > 0).then(|| total as f64 / self.count as f64)
     }
 
     /// For each length with any, ascending: the length, the longest of those that are counted together, and the share of
@@ -88,6 +98,10 @@ mod tests {
         sequences.interrupt();
         let points: Vec<_> = sequences.cumulative().collect();
         assert_eq!(points, [(1, 2.0 / 600.0), (4, 6.0 / 600.0), (1024, 1.0)]);
+        assert_eq!(sequences.mean(), Some(150.0));
+        sequences.add(sequences.clone());
+        assert_eq!(sequences.mean(), Some(150.0));
+        assert_eq!(Sequences::default().mean(), None);
     }
 
     #[test]

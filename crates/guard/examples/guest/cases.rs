@@ -1,18 +1,16 @@
-//! What `memory.low` does on a real kernel, run as root in a guest with cgroup v2 and swap (`cargo xtask guard-guest`): how much of a
-//! group that holds memory and does not touch it is swapped out when another wants more than is there.
+//! What `memory.low` does: how much of a group that holds memory and does not touch it is swapped out when another wants more than is
+//! there.
 //!
 //! Each case runs without protection, with the group alone protected, and with all above it protected, too, up to where reclaim starts.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::path::Path;
 
 use nigh_guard::mechanism::{Grant, Low, Mechanism, Setting};
 use nigh_guard::{Group, GroupSample, Journal, Procfs, Scope, Tree, Writer};
 
-const MIB: u64 = 1 << 20;
-const CGROUPS: &str = "/sys/fs/cgroup";
+use crate::{CGROUPS, MIB, groups, start};
+
 /// What the group holds.
 const HELD: u64 = 40 * MIB;
 
@@ -30,17 +28,7 @@ enum Protection {
     WithAncestors,
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["hold", bytes] => hold(bytes.parse().expect("bytes")),
-        ["want", bytes] => want(bytes.parse().expect("bytes")),
-        _ => return cases(),
-    }
-    ExitCode::SUCCESS
-}
-
-fn cases() -> ExitCode {
+pub(crate) fn run() -> bool {
     let mut failed = 0;
     for reclaim in [Reclaim::Limit, Reclaim::Machine] {
         for protection in [Protection::None, Protection::ChildOnly, Protection::WithAncestors] {
@@ -56,20 +44,14 @@ fn cases() -> ExitCode {
             );
         }
     }
-    println!("guest: {}", if failed == 0 { "passed" } else { "failed" });
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failed == 0
 }
 
 /// Bytes of the group that went to swap while another wanted too much.
 fn lost(reclaim: Reclaim, protection: Protection) -> u64 {
     let total = Procfs::new(Path::new("/proc")).memory_total().expect("/proc is mounted");
-    for group in ["", "box", "box/a", "box/b"] {
-        fs::create_dir_all(file(group, "")).expect("cgroups are mounted");
-        fs::write(file(group, "cgroup.subtree_control"), "+memory").expect("the memory controller");
-    }
     let limit = if reclaim == Reclaim::Limit { 100 * MIB } else { total };
-    let told = if reclaim == Reclaim::Limit { limit.to_string() } else { "max".to_owned() };
-    fs::write(file("box", "memory.max"), told).expect("a limit");
+    groups(limit);
 
     let mut victim = start("hold", "box/a/victim", HELD);
     let tree = Tree::open(Path::new(CGROUPS), "").expect("cgroup v2");
@@ -109,65 +91,6 @@ fn lost(reclaim: Reclaim, protection: Protection) -> u64 {
         assert_eq!(fs::read_to_string(&setting.file).expect("it is there").trim(), "0", "{}", setting.file.display());
     }
     lost
-}
-
-fn file(group: &str, name: &str) -> PathBuf {
-    Path::new(CGROUPS).join(group).join(name)
-}
-
-/// This program in a new group; returns once it has what it wants.
-fn start(what: &str, group: &str, bytes: u64) -> Child {
-    fs::create_dir_all(file(group, "")).expect("a group");
-    let mut command = Command::new("/proc/self/exe");
-    command.args([what, &bytes.to_string()]).stdout(Stdio::piped());
-    // Born in the group: what it used before it came would be charged elsewhere, and not be protected.
-    enter(group);
-    let mut child = command.spawn().expect("it starts");
-    enter("");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it is ready");
-    child
-}
-
-fn enter(group: &str) {
-    fs::write(file(group, "cgroup.procs"), "0").expect("the group is there");
-}
-
-fn ready() {
-    println!("ready");
-    std::io::stdout().flush().expect("the parent reads");
-}
-
-/// Bytes that no compression or merging makes smaller.
-fn fill(bytes: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(bytes / 8).flatten().collect()
-}
-
-/// Fills memory and touches it no more.
-fn hold(bytes: usize) {
-    let memory = fill(bytes);
-    ready();
-    loop {
-        std::thread::park();
-        assert!(memory.len() <= bytes);
-    }
-}
-
-/// Fills memory and goes through it three times.
-fn want(bytes: usize) {
-    let mut memory = vec![0u8; bytes];
-    for pass in 1..=3 {
-        memory.iter_mut().step_by(4096).for_each(|byte| *byte = pass);
-    }
-    assert!(memory.iter().step_by(4096).all(|byte| *byte == 3));
-    ready();
 }
 
 fn available() -> u64 {

@@ -1,0 +1,42 @@
+//! What every binary does around its work.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// Parses the command line, runs, and says in one line what was wrong.
+pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode>) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprintln!("nigh: {}", one_line(&error));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nigh: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What is wrong with the command line, without the usage that clap adds.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let parts: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
+    parts.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+/// Whether whoever read the output has gone away, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,42 @@
+//! A replay as fast as it can be: no check but the policy's own, once at the end.
+
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant, build};
+
+/// What a replay found.
+pub struct Replayed {
+    /// How many references hit.
+    pub hits: u64,
+    /// The policy at the end, all its invariants recounted.
+    pub policy: Box<dyn Policy + Send>,
+}
+
+/// Has `spec` see `references` to blocks of one volume, each a number below `setup.slots` and its own slot for ever.
+///
+/// # Panics
+/// If the policy cannot be made.
+pub fn replay(spec: &str, setup: &Setup, references: impl IntoIterator<Item = u32>) -> Replayed {
+    let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
+    let mut policy = build(&spec, setup).unwrap_or_else(|error| panic!("{error}"));
+    let mut resident = vec![false; setup.slots as usize];
+    let (mut free, mut hits) = (setup.capacity, 0);
+    for (tick, index) in (0..).zip(references) {
+        let slot = Slot(index);
+        let block = Block { volume: 0, index: index.into() };
+        let access = Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick };
+        if resident[slot.index()] {
+            hits += 1;
+            policy.hit(slot, &access);
+        } else {
+            match free {
+                0 => resident[policy.evict(slot, &access).index()] = false,
+                _ => free -= 1,
+            }
+            while policy.take_forgotten().is_some() {}
+            policy.insert(slot, &access);
+            resident[slot.index()] = true;
+        }
+        while policy.take_forgotten().is_some() {}
+    }
+    policy.check();
+    Replayed { hits, policy }
+}
