@@ -17,7 +17,7 @@ use nigh_control::sidecar::{self, Event, Saying, When};
 use nigh_control::{Chunk, Directive, Order};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
-use nigh_server::{Allocation, ControlClient, ExportSettings, ExportStatistics, Server, Settings, Statistics};
+use nigh_server::{Allocation, ControlClient, ExportSettings, ExportStatistics, Server, Settings};
 
 use crate::measure::{load, median, nigh};
 
@@ -140,6 +140,11 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
     if program == (Program::Loop { says: true }) {
         host.hint(&[mru(), Directive::Predict { accesses: vec![chunk(0, LOOP); ROUNDS_MOST] }])?;
     }
+    // What it needs anyway is there when time begins.
+    for block in 0..NEIGHBOUR_HOT {
+        neighbour.read(block * BLOCK, BLOCK as usize)?;
+    }
+    let [_, before] = host.exports()?;
     let (first_s, neighbour_s) = std::thread::scope(|scope| -> anyhow::Result<_> {
         // Whoever fails has the other end, too.
         let first = scope.spawn(|| {
@@ -159,9 +164,10 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
         let broken = |_| anyhow!("a program panicked");
         Ok((first.map_err(broken)??, neighbour.map_err(broken)??))
     })?;
-    let [of_first, of_neighbour] = host.statistics()?.exports.try_into().ok().context("two exports")?;
-    let ExportStatistics { hits, joined, misses, .. } = of_neighbour;
-    let neighbour_misses = 1000.0 * misses as f64 / (hits + joined + misses) as f64;
+    let [of_first, of_neighbour] = host.exports()?;
+    let references = |of: &ExportStatistics| of.hits + of.joined + of.misses;
+    let misses = (of_neighbour.misses - before.misses) as f64;
+    let neighbour_misses = 1000.0 * misses / (references(&of_neighbour) - references(&before)) as f64;
     first.disconnect()?;
     neighbour.disconnect()?;
     Ok(Times { first_s, neighbour_s, neighbour_misses, of_first })
@@ -291,11 +297,13 @@ impl Host {
         }
     }
 
-    fn statistics(&self) -> anyhow::Result<Statistics> {
-        match self {
-            Host::Process { folder, .. } => Ok(ControlClient::connect(&folder.join("control"))?.status()?),
-            Host::Library(server) => Ok(server.statistics()),
-        }
+    /// In the order of `EXPORTS`.
+    fn exports(&self) -> anyhow::Result<[ExportStatistics; 2]> {
+        let now = match self {
+            Host::Process { folder, .. } => ControlClient::connect(&folder.join("control"))?.status()?,
+            Host::Library(server) => server.statistics(),
+        };
+        now.exports.try_into().ok().context("two exports")
     }
 
     fn end(self) -> anyhow::Result<()> {

@@ -117,7 +117,7 @@ pub enum ChangeError {
         /// Of which export.
         name: String,
         /// Why.
-        source: HintError,
+        source: Box<HintError>,
     },
     /// Certificates cannot be used.
     #[error(transparent)]

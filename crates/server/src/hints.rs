@@ -58,6 +58,12 @@ pub enum HintError {
     NotNow,
 }
 
+impl HintError {
+    fn of(self, name: &str) -> ChangeError {
+        ChangeError::Hint { name: name.to_owned(), source: Box::new(self) }
+    }
+}
+
 impl Cache {
     /// An export comes, as one file, with the least and the most blocks that it has.
     pub(crate) fn admit(&self, export: Export, size: u64, bounds: (u32, u32)) -> Result<(), Refusal> {
@@ -124,7 +130,7 @@ impl Common {
     fn hear(&self, name: &str, say: impl FnOnce(&Disk) -> Result<(), HintError>) -> Result<(), ChangeError> {
         let disk = self.find(name)?;
         let said = if self.cache.has_tenants { say(&disk) } else { Err(HintError::NoTenants) };
-        said.map_err(|source| ChangeError::Hint { name: name.to_owned(), source })
+        said.map_err(|error| error.of(name))
     }
 
     /// Does what is said on behalf of an export's clients.
@@ -144,10 +150,9 @@ impl Common {
 
     /// Does what a sidecar of directives says, one after the other.
     pub(crate) fn hint_all(&self, name: &str, text: &str) -> Result<(), ChangeError> {
-        let of = |source| ChangeError::Hint { name: name.to_owned(), source };
-        let events = sidecar::parse(text).map_err(|error| of(error.into()))?;
+        let events = sidecar::parse(text).map_err(|error| HintError::from(error).of(name))?;
         if events.iter().any(|event| (event.when, event.tenant) != (When::Request(0), Tenant(0))) {
-            return Err(of(HintError::NotNow));
+            return Err(HintError::NotNow.of(name));
         }
         for event in events {
             match event.saying {
