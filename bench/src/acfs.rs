@@ -1,15 +1,17 @@
 //! The six file systems of ACFS's section 5.2 on its programs, alone and in pairs, in the timed simulation: elapsed times
-//! beside those of global LRU with one-block lookahead (figures 4, 5, 8 and 9), and those of each batch size (figure 6).
+//! beside those of global LRU with one-block lookahead (figures 4, 5, 8 and 9), those of the oblivious program in a pair (10
+//! and 11), and those of each batch size (6), with the latency of the disk (7).
 
 use anyhow::Context;
+use clap::Args;
 use nigh_control::{Allocation, Config, Foresight};
 use nigh_engine::Scheduler;
-use nigh_sim::acfs::{self, BLOCK_BYTES, Placed, Workload};
+use nigh_sim::acfs::{self, Assumed, BLOCK_BYTES, Placed, Workload};
 use nigh_sim::timed::{Outcome, Setup, run as simulate};
 
 /// 6.4 MB, Ultrix's usual size, and 12 MB, in blocks of 8 KB.
 const SIZES: [(u32, &str); 2] = [(819, "6.4 MB"), (1536, "12 MB")];
-/// Figure 6.
+/// Figures 6 and 7.
 const BATCHES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const BATCH: u32 = 16;
 
@@ -34,15 +36,64 @@ const FILE_SYSTEMS: [(FileSystem, &str); 6] = [
     (file_system(true, true, BATCH), "AC+p+s"),
 ];
 
+/// What is assumed of the machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AcfsArgs {
+    /// Runs, of which the means are printed; each has other sizes of files, finds of queries and turns of the disks
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// What is fetched ahead for who has not said what it will read
+    #[arg(long, default_value = "one-block:sequential")]
+    readahead: nigh_prefetch::Spec,
+    /// Where on a disk the files of its second program begin, in percent
+    #[arg(long, default_value_t = 50.0)]
+    second_at: f64,
+    /// Processor times, in percent of those assumed
+    #[arg(long, default_value_t = 100.0)]
+    compute: f64,
+    /// Each program has a processor, instead of one for both
+    #[arg(long)]
+    processor_each: bool,
+}
+
+/// Programs that run together, by seed.
+struct Together {
+    name: String,
+    runs: Vec<Vec<Workload>>,
+}
+
+impl Together {
+    /// The same workloads of each seed under one name.
+    fn all(seeds: u64, make: impl Fn(u64) -> Vec<Vec<Workload>>) -> Vec<Together> {
+        let mut all: Vec<Together> = Vec::new();
+        for seed in 1..=seeds {
+            for (at, workloads) in make(seed).into_iter().enumerate() {
+                if all.len() == at {
+                    let names: Vec<&str> = workloads.iter().map(|workload| workload.name).collect();
+                    all.push(Together { name: names.join("+"), runs: Vec::new() });
+                }
+                all[at].runs.push(workloads);
+            }
+        }
+        all
+    }
+
+    /// What each seed's run found.
+    fn run(&self, system: FileSystem, capacity: u32, args: &AcfsArgs) -> anyhow::Result<Vec<Outcome>> {
+        (1..).zip(&self.runs).map(|(seed, workloads)| run_one(workloads, system, capacity, seed, args)).collect()
+    }
+}
+
 fn run_one(
     workloads: &[Workload],
     system: FileSystem,
     capacity: u32,
     seed: u64,
-    readahead: &nigh_prefetch::Spec,
+    args: &AcfsArgs,
 ) -> anyhow::Result<Outcome> {
     let FileSystem { caching, prefetching, batch } = system;
-    let placed = Placed::new(workloads, caching, prefetching).context("the files have their places")?;
+    let assumed = Assumed { second_at: args.second_at / 100.0, compute: args.compute / 100.0 };
+    let placed = Placed::new(workloads, caching, prefetching, &assumed).context("the files have their places")?;
     let tenants = Config {
         // 5.2: "the kernel uses default LRU for each application's replacement policy".
         foresight: if caching { Foresight::Full } else { Foresight::Fetch },
@@ -55,95 +106,120 @@ fn run_one(
         block_bytes: BLOCK_BYTES,
         disks: &placed.disks(),
         seed,
-        readahead,
+        readahead: &args.readahead,
         scheduler: Scheduler::FirstCome,
         tenants: Some(&tenants),
+        one_processor: !args.processor_each,
         progress: None,
     };
     Ok(simulate(&setup, &"lru".parse()?, capacity)?)
+}
+
+fn mean(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64
 }
 
 fn seconds(outcome: &Outcome) -> f64 {
     outcome.execution_ns() as f64 / 1e9
 }
 
+/// When the last of the programs ended.
+fn last_s(outcome: &Outcome) -> f64 {
+    outcome.ends_ns.last().map_or(0.0, |&end_ns| end_ns as f64 / 1e9)
+}
+
+fn blocks_read(outcome: &Outcome) -> f64 {
+    outcome.cache.device_read_bytes as f64 / f64::from(BLOCK_BYTES)
+}
+
 fn change(of: f64, to: f64) -> f64 {
     100.0 * (of / to - 1.0)
 }
 
-/// Prints a line for each of `all`; gives the changes of the last file system.
-fn table(
-    all: &[(String, Vec<Workload>)],
-    capacity: u32,
-    seed: u64,
-    readahead: &nigh_prefetch::Spec,
-) -> anyhow::Result<Vec<f64>> {
+/// Prints a line for each of `all`: the baseline's time by `time`, the others' changes, how far those of the last file
+/// system are apart between seeds, and the blocks read. Gives the changes of all file systems but the first, by program.
+fn table(all: &[Together], capacity: u32, args: &AcfsArgs, time: fn(&Outcome) -> f64) -> anyhow::Result<Vec<[f64; 5]>> {
     print!("{:14}{:>9}", "", "LRU s");
     FILE_SYSTEMS[1..].iter().for_each(|(_, name)| print!("{name:>9}"));
-    println!("   blocks read: {}", FILE_SYSTEMS.map(|(_, name)| name).join(", "));
-    let mut best = Vec::new();
-    for (name, workloads) in all {
-        let outcomes = FILE_SYSTEMS.map(|(system, _)| run_one(workloads, system, capacity, seed, readahead));
-        let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
-        let baseline = seconds(&outcomes[0]);
-        print!("{name:14}{baseline:>9.1}");
-        for outcome in &outcomes[1..] {
-            print!("{:>8.1}%", change(seconds(outcome), baseline));
-        }
-        let blocks = |outcome: &Outcome| outcome.cache.device_read_bytes / u64::from(BLOCK_BYTES);
-        let blocks: Vec<String> = outcomes.iter().map(|outcome| blocks(outcome).to_string()).collect();
-        println!("   {}", blocks.join(" "));
-        best.push(change(seconds(&outcomes[5]), baseline));
+    println!("   apart   blocks read: {}", FILE_SYSTEMS.map(|(_, name)| name).join(", "));
+    let mut all_changes = Vec::new();
+    for together in all {
+        let runs = FILE_SYSTEMS.map(|(system, _)| together.run(system, capacity, args));
+        let runs = runs.into_iter().collect::<anyhow::Result<Vec<Vec<Outcome>>>>()?;
+        let baseline = mean(&runs[0], time);
+        let changes = [1, 2, 3, 4, 5].map(|system: usize| change(mean(&runs[system], time), baseline));
+        let pairs = runs[5].iter().zip(&runs[0]);
+        let each: Vec<f64> = pairs.map(|(outcome, plain)| change(time(outcome), time(plain))).collect();
+        let apart = each.iter().fold(f64::MIN, |most, &one| most.max(one))
+            - each.iter().fold(f64::MAX, |least, &one| least.min(one));
+        print!("{:14}{baseline:>9.1}", together.name);
+        changes.iter().for_each(|change| print!("{change:>8.1}%"));
+        let blocks: Vec<String> = runs.iter().map(|runs| format!("{:.0}", mean(runs, blocks_read))).collect();
+        println!("{apart:>8.1}   {}", blocks.join(" "));
+        all_changes.push(changes);
     }
-    Ok(best)
+    Ok(all_changes)
 }
 
-/// Figure 6: elapsed times in the integrated system, by the size of batches, beside those of single blocks.
-fn batches(
-    all: &[(String, Vec<Workload>)],
-    capacity: u32,
-    seed: u64,
-    readahead: &nigh_prefetch::Spec,
-) -> anyhow::Result<()> {
+/// Prints the means of changes, and the range of those of the last file system.
+fn summary(changes: &[[f64; 5]]) {
+    print!("{:23}", "\nmean of both sizes");
+    for system in 0..5 {
+        print!("{:>8.1}%", changes.iter().map(|change| change[system]).sum::<f64>() / changes.len() as f64);
+    }
+    let last = changes.iter().map(|change| change[4]);
+    let (low, high) = last.fold((f64::MAX, f64::MIN), |(low, high), one| (one.min(low), one.max(high)));
+    println!("\nAC+p+s: from {high:.1}% to {low:.1}%");
+}
+
+/// Figures 6 and 7, by the size of batches: elapsed times in the integrated system beside those of single blocks, and what
+/// the disk took for a block and for a request.
+fn batches(all: &[Together], capacity: u32, args: &AcfsArgs) -> anyhow::Result<()> {
     print!("{:14}", "batch");
     BATCHES.iter().for_each(|batch| print!("{batch:>7}"));
     println!();
-    for (name, workloads) in all {
-        let times = BATCHES.map(|batch| run_one(workloads, file_system(true, true, batch), capacity, seed, readahead));
-        let times = times.into_iter().map(|outcome| Ok(seconds(&outcome?))).collect::<anyhow::Result<Vec<f64>>>()?;
-        print!("{name:14}");
-        times.iter().for_each(|time| print!("{:>7.3}", time / times[0]));
-        println!();
+    for together in all {
+        let runs = BATCHES.map(|batch| together.run(file_system(true, true, batch), capacity, args));
+        let runs = runs.into_iter().collect::<anyhow::Result<Vec<Vec<Outcome>>>>()?;
+        let line = |name: &str, figure: &dyn Fn(&Outcome) -> f64| {
+            print!("{name:14}");
+            runs.iter().for_each(|runs| print!("{:>7.3}", mean(runs, figure)));
+            println!();
+        };
+        let single = mean(&runs[0], seconds);
+        line(&together.name, &|outcome| seconds(outcome) / single);
+        let busy_ms = |outcome: &Outcome| outcome.device.busy_ns as f64 / 1e6;
+        line("  ms a block", &|outcome| busy_ms(outcome) / blocks_read(outcome));
+        line("  ms a request", &|outcome| busy_ms(outcome) / outcome.device.requests as f64);
     }
     Ok(())
 }
 
-fn named(workloads: Vec<Workload>) -> (String, Vec<Workload>) {
-    (workloads.iter().map(|workload| workload.name).collect::<Vec<_>>().join("+"), workloads)
-}
-
-pub(crate) fn bench(seed: u64, readahead: &str) -> anyhow::Result<()> {
-    let readahead = &readahead.parse()?;
+pub(crate) fn bench(args: &AcfsArgs) -> anyhow::Result<()> {
     println!(
-        "change of elapsed time against global LRU with read-ahead {readahead}; p: prefetching, s: scheduling, batches of {BATCH}"
+        "change of elapsed time against global LRU with read-ahead {}; p: prefetching, s: scheduling, batches of {BATCH}; \
+         means of {} seeds\n{args:?}",
+        args.readahead, args.seeds
     );
-    let alone: Vec<_> = acfs::alone(seed).into_iter().map(|workload| named(vec![workload])).collect();
-    let pairs: Vec<_> = acfs::pairs(seed).into_iter().map(|pair| named(pair.into())).collect();
+    let mut alone = Together::all(args.seeds, |seed| acfs::alone(seed).into_iter().map(|one| vec![one]).collect());
+    let mut pairs = Together::all(args.seeds, |seed| acfs::pairs(seed).into_iter().map(Vec::from).collect());
     for (all, title) in [(&alone, "alone (figures 4 and 5)"), (&pairs, "in pairs (figures 8 and 9)")] {
-        let mut best = Vec::new();
+        let mut changes = Vec::new();
         for (capacity, size) in SIZES {
             println!("\n{title}, cache of {size}");
-            best.extend(table(all, capacity, seed, readahead)?);
+            changes.extend(table(all, capacity, args, seconds)?);
         }
-        let mean = best.iter().sum::<f64>() / best.len() as f64;
-        let (low, high) = best.iter().fold((f64::MAX, f64::MIN), |(low, high), &one| (one.min(low), one.max(high)));
-        println!("AC+p+s: from {high:.1}% to {low:.1}%, {mean:.1}% on average");
+        summary(&changes);
     }
-    let studied: Vec<_> =
-        alone.into_iter().filter(|(name, _)| ["cs2", "cs3", "gli", "psel2"].contains(&&name[..])).collect();
+    pairs.retain(|pair| pair.name.ends_with("+andrew"));
     for (capacity, size) in SIZES {
-        println!("\nelapsed time by size of batches (figure 6), cache of {size}");
-        batches(&studied, capacity, seed, readahead)?;
+        println!("\nandrew in its pairs (figures 10 and 11), cache of {size}");
+        table(&pairs, capacity, args, last_s)?;
+    }
+    alone.retain(|one| ["cs2", "cs3", "gli", "psel2"].contains(&&one.name[..]));
+    for (capacity, size) in SIZES {
+        println!("\nelapsed time by size of batches (figure 6), and the disk's (figure 7), cache of {size}");
+        batches(&alone, capacity, args)?;
     }
     Ok(())
 }

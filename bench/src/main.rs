@@ -30,14 +30,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
-    Acfs {
-        /// Decides sizes of files, what queries find and how the disks are turned
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// What is fetched ahead for who has not said what it will read: one-block or none
-        #[arg(long, default_value = "one-block")]
-        readahead: String,
-    },
+    Acfs(acfs::AcfsArgs),
     /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
     Control {
         /// Pairs of runs
@@ -85,9 +78,9 @@ enum Bench {
     },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
-        /// Pairs of runs
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
+        /// Turns of each engine
+        #[arg(long, default_value_t = 61)]
+        turns: usize,
     },
     /// Resident memory a distinct block and instance, for every policy
     Memory,
@@ -96,6 +89,9 @@ enum Bench {
         /// Size of the cache
         #[arg(long, default_value_t = 1_000_000)]
         blocks: u32,
+        /// One policy only
+        #[arg(long)]
+        policy: Option<String>,
     },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
@@ -110,7 +106,7 @@ enum Bench {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
-        Bench::Acfs { seed, readahead } => acfs::bench(seed, &readahead),
+        Bench::Acfs(args) => acfs::bench(&args),
         Bench::Control { rounds } => control::run(rounds),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
@@ -119,9 +115,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
-        Bench::LruSp { rounds } => lru_sp::bench(rounds),
+        Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
-        Bench::Metadata { blocks } => metadata::run(blocks),
+        Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

@@ -1,41 +1,55 @@
 //! What an engine keeps beside its blocks: the growth of the process's resident memory while an engine fills whose frames
 //! nobody writes to, so that what is resident is all but the blocks.
 
-use anyhow::{Context, ensure};
+use std::env::current_exe;
+use std::process::Command;
+
+use anyhow::Context;
 use nigh_engine::{Config, Engine, Export, Op, Request, WriteMode};
 use nigh_policy::{Stream, Tenant, registry};
 
+use crate::measure;
+
 const BLOCK: u64 = 4096;
-/// What the issue of resident memory is about: metadata of a cached block, with LIRS and as many ghosts.
+/// With LIRS and as many ghosts as blocks.
 const GOAL: f64 = 40.0;
 
-pub(crate) fn run(blocks: u32) -> anyhow::Result<()> {
+/// Of one policy; of all, each in a process of its own, where none is given.
+pub(crate) fn run(blocks: u32, policy: Option<&str>) -> anyhow::Result<()> {
+    if let Some(policy) = policy {
+        return one(blocks, policy);
+    }
     println!(
         "bytes a block of 4 KiB in a cache of {blocks} blocks, after references to four times as many; the goal is at"
     );
     println!("most {GOAL} with lirs and as many ghosts as blocks");
-    println!("{:12} {:>10} {:>10} {:>8} {:>10}", "policy", "resident", "ghosts", "bytes", "of which index");
+    println!("{:12} {:>10} {:>10} {:>8} {:>14}", "policy", "resident", "ghosts", "bytes", "without policy");
     for info in registry().iter().filter(|info| !info.offline) {
-        let before = resident_bytes()?;
-        let mut engine = Engine::new(Config::new(blocks, info.name.parse()?))?;
-        engine.open(Export(0), 8 * u64::from(blocks) * BLOCK, WriteMode::Back)?;
-        // Twice in a row, for policies that remember ghosts only of blocks that were referenced again.
-        for block in 0..4 * u64::from(blocks) {
-            read(&mut engine, block)?;
-            read(&mut engine, block)?;
-        }
-        let gauges = engine.gauges();
-        let bytes = (resident_bytes()? - before) as f64 / f64::from(blocks);
-        let index = engine.metadata_bytes() as f64 / f64::from(blocks);
-        let goal = match info.name {
-            "lirs" => {
-                ensure!(gauges.ghosts == blocks, "{} ghosts", gauges.ghosts);
-                if bytes <= GOAL { "held" } else { "not held" }
-            }
-            _ => "",
-        };
-        println!("{:12} {:>10} {:>10} {bytes:>8.1} {index:>10.1} {goal}", info.name, gauges.resident, gauges.ghosts);
+        let args = ["metadata", "--blocks", &blocks.to_string(), "--policy", info.name];
+        print!("{}", measure::run(Command::new(current_exe()?).args(args))?.stdout);
     }
+    Ok(())
+}
+
+fn one(blocks: u32, policy: &str) -> anyhow::Result<()> {
+    let before = resident_bytes()?;
+    let mut engine = Engine::new(Config::new(blocks, policy.parse()?))?;
+    engine.open(Export(0), 8 * u64::from(blocks) * BLOCK, WriteMode::Back)?;
+    // Twice in a row, for policies that remember ghosts only of blocks that were referenced again.
+    for block in 0..4 * u64::from(blocks) {
+        read(&mut engine, block)?;
+        read(&mut engine, block)?;
+    }
+    let gauges = engine.gauges();
+    let bytes = (resident_bytes()? - before) as f64 / f64::from(blocks);
+    let index = engine.metadata_bytes() as f64 / f64::from(blocks);
+    let held = match policy {
+        "lirs" if gauges.ghosts < blocks => "too few ghosts",
+        "lirs" if bytes <= GOAL => "held",
+        "lirs" => "not held",
+        _ => "",
+    };
+    println!("{policy:12} {:>10} {:>10} {bytes:>8.1} {index:>14.1} {held}", gauges.resident, gauges.ghosts);
     Ok(())
 }
 

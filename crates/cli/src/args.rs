@@ -120,7 +120,7 @@ pub(crate) struct ServeArgs {
     /// When writes reach the devices [default: back]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
-    /// What is fetched ahead of sequential reads: none, one-block, linux:max=128K or extent:64K [default: none]
+    /// What is fetched ahead of sequential reads: none, one-block, one-block:sequential, linux:max=128K or extent:64K [default: none]
     #[arg(long, value_name = "READAHEAD")]
     pub(crate) readahead: Option<String>,
     /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
@@ -429,7 +429,7 @@ pub(crate) struct TimedArgs {
     /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
     pub(crate) device: Option<String>,
-    /// What is fetched ahead: none, one-block, linux:max=128K or extent:64K
+    /// What is fetched ahead: none, one-block, one-block:sequential, linux:max=128K or extent:64K
     #[arg(long, value_name = "READAHEAD", default_value = "none", requires = "device")]
     pub(crate) readahead: String,
     /// In which order requests go to the device: first-come, batch:16, elevator, look or deadline

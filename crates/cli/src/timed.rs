@@ -61,6 +61,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         readahead: &readahead,
         scheduler,
         tenants: tenants.as_ref(),
+        one_processor: false,
         progress: Some(&done),
     };
     check(&setup).with_context(|| format!("device {device}"))?;

@@ -7,7 +7,7 @@ use crate::config::Foresight;
 use crate::directive::{Chunk, Directive, Index, Order, Refusal};
 use crate::lru_sp::{Control, Enter, TENANTS_MOST};
 use crate::prefetch::Prefetch;
-use crate::tenant::Prediction;
+use crate::tenant::{Prediction, Share};
 
 impl Control {
     /// Does what `tenant` says, or nothing. Takes time in proportion to the
@@ -107,23 +107,32 @@ impl Control {
     /// sends the whole batch, sorted by place, when there is no more.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
         let (batch, least) = (self.config.batch, self.config.free_least);
-        let prediction = self.shares.get_mut(tenant.0 as usize)?.prediction.as_mut()?;
-        let (position, block) = prediction.prefetch.hole(device, batch, index)?;
+        let share = self.shares.get_mut(tenant.0 as usize)?;
+        let underway = share.outstanding.get(device as usize).is_some_and(|&outstanding| outstanding > 0);
+        let (position, block) = share.prediction.as_mut()?.prefetch.hole(device, underway, batch, index)?;
         let enough = self.free_frames() >= least || self.free_blocks(tenant.0 as u16, position) >= least;
-        let prediction = self.shares[tenant.0 as usize].prediction.as_mut()?;
+        let Share { prediction, outstanding, .. } = &mut self.shares[tenant.0 as usize];
+        let prefetch = &mut prediction.as_mut()?.prefetch;
         if !enough {
-            prediction.prefetch.end_batch(device);
+            prefetch.end_batch(device);
             return None;
         }
-        prediction.prefetch.issue(device);
+        prefetch.issue(device);
+        let device = device as usize;
+        outstanding.resize(outstanding.len().max(device + 1), 0);
+        outstanding[device] += 1;
         Some(block)
     }
 
-    /// A prefetch of `tenant` from `device` is complete or failed.
+    /// A prefetch of `tenant` from `device` is complete or failed, whatever became of its list.
+    ///
+    /// # Panics
+    /// If none is outstanding.
     pub fn prefetched(&mut self, tenant: Tenant, device: u32) {
-        if let Some(prediction) = self.shares.get_mut(tenant.0 as usize).and_then(|share| share.prediction.as_mut()) {
-            prediction.prefetch.finished(device);
-        }
+        let share = self.shares.get_mut(tenant.0 as usize);
+        let outstanding = share.and_then(|share| share.outstanding.get_mut(device as usize));
+        let outstanding = outstanding.filter(|outstanding| **outstanding > 0);
+        *outstanding.expect("a prefetch that was asked for") -= 1;
     }
 
     /// `tenant` is about to reference the block of `slot`, which is still being loaded.
@@ -148,8 +157,7 @@ impl Control {
 
     /// Prefetches of `tenant` that are not complete: 4.3's pCount, of all devices.
     pub fn outstanding(&self, tenant: Tenant) -> u32 {
-        let share = self.shares.get(tenant.0 as usize);
-        share.and_then(|share| share.prediction.as_ref()).map_or(0, |prediction| prediction.prefetch.outstanding())
+        self.shares.get(tenant.0 as usize).map_or(0, |share| share.outstanding.iter().sum())
     }
 
     /// Whether `tenant` has a list that is not over.

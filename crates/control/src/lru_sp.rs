@@ -124,6 +124,11 @@ impl Control {
         }
     }
 
+    /// Every tenant that was heard of, those that are gone included.
+    pub fn tenants(&self) -> impl Iterator<Item = Tenant> + use<> {
+        (0..self.shares.len() as u32).map(Tenant)
+    }
+
     /// Resident blocks of `tenant`.
     pub fn size(&self, tenant: Tenant) -> u32 {
         self.shares.get(tenant.0 as usize).map_or(0, |share| share.size)
@@ -672,8 +677,9 @@ impl Control {
             self.links.own_mut(slot).owner = NOBODY;
         }
         let share = &mut self.shares[owner as usize];
-        let (levels, kept) = (share.levels.take(), share.kept.take());
-        *share = Share { kept, ..Share::default() };
+        let (levels, kept, outstanding) =
+            (share.levels.take(), share.kept.take(), std::mem::take(&mut share.outstanding));
+        *share = Share { kept, outstanding, ..Share::default() };
         if let (Some(managed), Some(levels)) = (&mut self.managed, levels) {
             levels.close(&mut managed.pools);
         }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Policy, Setup, Slot, build};
+use nigh_policy::{Access, Policy, Setup, Slot, Spec, build, registry};
 
 use crate::directive::{Limits, Order, Refusal};
 
 const NONE: u32 = u32::MAX;
 
-/// Policies that divide a cache of one size into parts and give up a block only when it is full. A pool is never full: it
-/// grows and shrinks with what LRU-SP gives its tenant.
-const ONE_SIZE: &[&str] = &["2q", "arc", "car", "clock-pro", "dulo", "eelru", "fbr", "lirs", "s3-fifo", "w-tinylfu"];
+/// Whether `spec` gives up a block only when its cache is full. A pool never is: it grows and shrinks with what LRU-SP
+/// gives its tenant.
+fn is_for_one_size(spec: &Spec) -> bool {
+    registry().iter().any(|info| info.name == spec.name() && info.one_size)
+}
 
 /// The blocks of one priority of one tenant.
 struct Pool {
@@ -106,7 +108,7 @@ impl Pools {
         access: &dyn Fn(Slot) -> Access,
     ) -> Result<(), Refusal> {
         let mut policy = match &order {
-            Order::Policy(spec) if ONE_SIZE.contains(&spec.name()) => {
+            Order::Policy(spec) if is_for_one_size(spec) => {
                 return Err(Refusal::OneSize { policy: spec.name().to_owned() });
             }
             Order::Policy(spec) => Some(build(spec, &self.setup)?),

@@ -44,8 +44,6 @@ pub(crate) enum Match {
 struct Lane {
     /// No block of this device is missing from the cursor to here.
     hole: u32,
-    /// Prefetches that are not complete: 4.3's pCount.
-    outstanding: u32,
     /// Prefetches of the batch being made.
     issued: u32,
     /// Whether a batch is being made.
@@ -143,31 +141,20 @@ impl Prefetch {
         &mut self.lanes[device]
     }
 
-    /// A prefetch from `device` is complete or failed.
-    pub(crate) fn finished(&mut self, device: u32) {
-        let lane = self.lane(device);
-        lane.outstanding = lane.outstanding.saturating_sub(1);
-    }
-
     /// An unpredicted demand read is complete.
     pub(crate) fn demand_finished(&mut self) {
         self.demand = false;
     }
 
-    /// Prefetches that are not complete.
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.lanes.iter().map(|lane| lane.outstanding).sum()
-    }
-
-    /// nextHole of `device`, if a batch may go on there: the position and the block.
-    pub(crate) fn hole(&mut self, device: u32, batch: u32, index: &dyn Index) -> Option<(u32, Block)> {
+    /// nextHole of `device`, if a batch may go on or, unless one is `underway` there, begin: the position and the block.
+    pub(crate) fn hole(&mut self, device: u32, underway: bool, batch: u32, index: &dyn Index) -> Option<(u32, Block)> {
         if self.demand {
             return None;
         }
         let ahead = self.ahead;
         let lane = self.lane(device);
         if !lane.open {
-            if lane.outstanding > 0 {
+            if underway {
                 return None;
             }
             (lane.open, lane.issued) = (true, 0);
@@ -208,9 +195,7 @@ impl Prefetch {
 
     /// The block at the hole is fetched.
     pub(crate) fn issue(&mut self, device: u32) {
-        let lane = self.lane(device);
-        lane.issued += 1;
-        lane.outstanding += 1;
+        self.lane(device).issued += 1;
     }
 
     /// The batch at `device` ends, because of rule 3.

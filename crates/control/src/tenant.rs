@@ -52,6 +52,8 @@ pub(crate) struct Share {
     /// Its priority levels, if it manages itself.
     pub(crate) levels: Option<Box<Levels>>,
     pub(crate) prediction: Option<Box<Prediction>>,
+    /// By device, the prefetches that are not complete, of this list and those before: 4.3's pCount.
+    pub(crate) outstanding: Vec<u32>,
     pub(crate) statistics: Statistics,
 }
 
@@ -64,6 +66,7 @@ impl Default for Share {
             kept: None,
             levels: None,
             prediction: None,
+            outstanding: Vec::new(),
             statistics: Statistics::default(),
         }
     }

@@ -209,6 +209,24 @@ fn batches_have_their_rules() {
     assert_eq!((statistics.prefetched, statistics.used, statistics.wasted), (11, 1, 0));
 }
 
+/// pCount is the tenant's: what lists before asked for is at the device, too, and a batch of the next list waits for it.
+#[test]
+fn a_new_list_waits_for_prefetches_of_the_one_before() {
+    let mut host = Host::new(20, 20, Config { batch: 3, ..Config::default() });
+    host.apply(0, whole(&[0, 1, 2, 3])).unwrap();
+    assert_eq!(prefetches(&mut host, 0, 0), [0, 1, 2]);
+    host.apply(0, whole(&[4, 5, 6, 7])).unwrap();
+    assert_eq!(host.control.outstanding(Tenant(0)), 3);
+    host.control.prefetched(Tenant(0), 0);
+    host.control.prefetched(Tenant(0), 0);
+    assert_eq!(prefetches(&mut host, 0, 0), []);
+    host.control.close(Tenant(0));
+    assert_eq!(host.control.outstanding(Tenant(0)), 1);
+    host.control.prefetched(Tenant(0), 0);
+    host.apply(0, whole(&[4, 5, 6, 7])).unwrap();
+    assert_eq!(prefetches(&mut host, 0, 0), [4, 5, 6]);
+}
+
 /// 2.1.3: no prefetch while an unpredicted reference is fetched.
 #[test]
 fn unpredicted_misses_come_first() {

@@ -34,6 +34,8 @@ fn main() {
     let began = Instant::now();
     let (mut requests, mut operations, mut crashes, mut failed) = (0, 0, 0, 0);
     let (mut refused, mut adopted, mut joined) = (0, 0, 0);
+    let (mut said, mut prefetched, mut prefetch_used, mut overruled, mut mistakes, mut lists_dropped) =
+        (0, 0, 0, 0, 0, 0);
     for seed in first..first + count {
         SEED.store(seed, Ordering::Relaxed);
         let done = run(Plan { seed, steps, ..Plan::default() });
@@ -44,10 +46,18 @@ fn main() {
         refused += done.refused;
         adopted += done.adopted;
         joined += done.joined;
+        said += done.said;
+        prefetched += done.prefetched;
+        prefetch_used += done.prefetch_used;
+        overruled += done.overruled;
+        mistakes += done.mistakes;
+        lists_dropped += done.lists_dropped;
     }
     println!(
         "{count} seeds in {:.1?}: {requests} requests ({failed} failed, {refused} refused, {joined} blocks joined a load, \
-         {adopted} were adopted), {operations} device operations, {crashes} crashes",
+         {adopted} were adopted), {operations} device operations, {crashes} crashes; tenants said {said} things, \
+         {prefetched} blocks were prefetched ({prefetch_used} used), {lists_dropped} lists dropped, {overruled} decisions \
+         overruled, {mistakes} of them wrongly",
         began.elapsed()
     );
 }

@@ -232,6 +232,7 @@ impl Engine {
     /// On a broken one.
     pub fn check(&mut self) {
         self.policy.check();
+        self.check_tenants();
         self.reclaim();
         let mut owners = vec![0u32; self.config.capacity_max as usize + self.config.spare as usize];
         let mut resident = 0;

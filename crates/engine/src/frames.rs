@@ -116,14 +116,14 @@ impl Frames {
         }
         self.remaining -= 1;
         let state = &mut self.states[frame as usize];
-        *state = *state % (1 << FLAG_BITS) | self.present << FLAG_BITS;
+        *state = (*state % (1 << FLAG_BITS)) | (self.present << FLAG_BITS);
     }
 
     /// `frame` takes the place of `other` as the frame of a block.
     pub(crate) fn inherit(&mut self, frame: u32, other: u32) {
         let inserted = self.states[other as usize] >> FLAG_BITS;
         let state = &mut self.states[frame as usize];
-        *state = *state % (1 << FLAG_BITS) | inserted << FLAG_BITS;
+        *state = (*state % (1 << FLAG_BITS)) | (inserted << FLAG_BITS);
     }
 
     /// Memory of the bookkeeping.

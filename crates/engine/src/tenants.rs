@@ -169,20 +169,9 @@ impl Engine {
     pub fn name_files(&mut self, tenant: Tenant, export: Export, pieces: Vec<Piece>) -> Result<(), ConfigError> {
         let tenants = self.config.tenants.as_mut().expect(NO_TENANTS);
         tenants.files = tenants.files.with(export, pieces)?;
-        self.forget_said(tenant, Control::forget);
+        self.tenants().expect(NO_TENANTS).0.forget(tenant);
+        self.drain_forgotten();
         Ok(())
-    }
-
-    /// `tenant` is gone: its blocks have no owner, what it said and its bounds are forgotten.
-    pub fn dismiss(&mut self, tenant: Tenant) {
-        self.forget_said(tenant, Control::close);
-    }
-
-    fn forget_said(&mut self, tenant: Tenant, forget: impl FnOnce(&mut Control, Tenant)) {
-        if let Some((control, _)) = self.tenants() {
-            forget(control, tenant);
-            self.drain_forgotten();
-        }
     }
 
     /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
@@ -191,6 +180,15 @@ impl Engine {
     /// If the cache was set up without tenants.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), nigh_control::Refusal> {
         self.tenants().expect(NO_TENANTS).0.set_bounds(tenant, floor, ceiling)
+    }
+
+    /// `tenant` is gone: its blocks have no owner, what it said and its bounds are forgotten. Its number may be used again.
+    ///
+    /// # Panics
+    /// If the cache was set up without tenants.
+    pub fn close_tenant(&mut self, tenant: Tenant) {
+        self.tenants().expect(NO_TENANTS).0.close(tenant);
+        self.drain_forgotten();
     }
 
     /// What `tenant` did; none in a cache without tenants.
@@ -305,6 +303,22 @@ impl Engine {
         let block = key.index();
         let bytes = self.volume(key.export()).bytes;
         block << self.shift >= bytes || self.volume(key.export()).is_locked(&(block..block + 1), NONE)
+    }
+
+    /// As [`Engine::check`], for what tenants have.
+    pub(crate) fn check_tenants(&mut self) {
+        let mut underway = std::collections::HashMap::<Tenant, u32>::new();
+        for load in self.loads.values() {
+            if let Reading::Predicted(tenant) = load.reading {
+                *underway.entry(tenant).or_default() += 1;
+            }
+        }
+        let Some((control, _)) = self.tenants() else { return };
+        for tenant in control.tenants() {
+            let loads = underway.remove(&tenant).unwrap_or(0);
+            assert_eq!(control.outstanding(tenant), loads, "prefetches of {tenant:?} that are not complete");
+        }
+        assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
     fn note_fetched(&mut self, tenant: Tenant, export: Export) {

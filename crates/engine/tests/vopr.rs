@@ -3,7 +3,7 @@
 
 mod simulation;
 
-use simulation::{Plan, run};
+use simulation::{Done, Plan, run};
 
 #[test]
 fn seeds() {
@@ -12,6 +12,16 @@ fn seeds() {
         let done = std::panic::catch_unwind(|| run(plan));
         assert!(done.is_ok(), "seed {seed} fails: cargo run -p nigh-engine --example vopr -- --seed {seed}");
     }
+}
+
+/// The simulation gets to what tenants can do.
+#[test]
+fn tenants_have_a_say() {
+    let done: Vec<_> = (3000..3030).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() })).collect();
+    let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
+    let ahead = [sum(|done| done.said), sum(|done| done.prefetched), sum(|done| done.prefetch_used)];
+    let replaced = [sum(|done| done.overruled), sum(|done| done.mistakes), sum(|done| done.lists_dropped)];
+    assert!(ahead.iter().chain(&replaced).all(|&count| count > 0), "{ahead:?}, {replaced:?}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ impl Configured for Arc {
         params: &[],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Arc, SpecError> {

@@ -24,6 +24,7 @@ impl Configured for Car {
         params: &[],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Car, SpecError> {

@@ -85,6 +85,7 @@ impl Configured for ClockPro {
         }],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<ClockPro, SpecError> {

@@ -88,6 +88,7 @@ impl Configured for Dulo {
         ],
         offline: false,
         spatial: true,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Dulo, SpecError> {

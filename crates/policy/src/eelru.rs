@@ -232,6 +232,7 @@ impl Configured for Eelru {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {

@@ -152,6 +152,7 @@ impl Configured for Fbr {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {

@@ -21,6 +21,7 @@ impl Configured for Fifo {
         params: &[],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Fifo, SpecError> {

@@ -41,6 +41,7 @@ impl Configured for GClock {
         ],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<GClock, SpecError> {

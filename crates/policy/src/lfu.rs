@@ -87,6 +87,7 @@ impl Configured for Lfu {
         params: &[],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {

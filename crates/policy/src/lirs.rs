@@ -97,6 +97,7 @@ impl<O: Orders> Configured for Lirs<O> {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lirs<O>, SpecError> {

@@ -119,6 +119,7 @@ impl Configured for Lrfu {
         ],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lrfu, SpecError> {

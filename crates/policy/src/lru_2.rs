@@ -121,6 +121,7 @@ impl Configured for Lru2 {
         ],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lru2, SpecError> {

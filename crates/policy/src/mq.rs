@@ -98,6 +98,7 @@ impl Configured for Mq {
         ],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {

@@ -109,6 +109,7 @@ impl Configured for S3Fifo {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<S3Fifo, SpecError> {

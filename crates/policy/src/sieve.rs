@@ -38,6 +38,7 @@ impl Configured for Sieve {
         params: &[],
         offline: false,
         spatial: false,
+        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {

@@ -57,6 +57,7 @@ impl Configured for TwoQ {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {

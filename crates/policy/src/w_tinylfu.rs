@@ -150,6 +150,7 @@ impl Configured for WTinyLfu {
         ],
         offline: false,
         spatial: false,
+        one_size: true,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {

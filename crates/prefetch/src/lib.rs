@@ -35,6 +35,7 @@ pub struct Prefetcher {
 enum Algorithm {
     None,
     OneBlock(Streams),
+    Sequential(Streams),
     Linux { most: u64, streams: Streams },
     Extent { blocks: u64 },
 }
@@ -46,6 +47,7 @@ impl Prefetcher {
         let algorithm = match *spec {
             Spec::None => Algorithm::None,
             Spec::OneBlock => Algorithm::OneBlock(Streams::new(Spec::STREAMS)),
+            Spec::Sequential => Algorithm::Sequential(Streams::new(Spec::STREAMS)),
             Spec::Linux { max_bytes, streams } => {
                 Algorithm::Linux { most: blocks(max_bytes), streams: Streams::new(streams) }
             }
@@ -66,6 +68,7 @@ impl Prefetcher {
         let ahead = match &mut self.algorithm {
             Algorithm::None => None,
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
+            Algorithm::Sequential(streams) => streams.sequential(file, blocks),
             Algorithm::Linux { most, streams } => streams.linux(file, blocks, missed, *most),
             Algorithm::Extent { blocks: size } => {
                 let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
@@ -113,6 +116,20 @@ mod tests {
         assert_eq!(one.reference(&reference(7..9, false)), Some(9..10));
         assert_eq!(one.reference(&reference(500..501, true)), Some(501..502));
         assert_eq!(one.reference(&reference(9..10, false)), Some(10..11));
+        assert_eq!(one.reference(&reference(999..1000, true)), None);
+    }
+
+    #[test]
+    fn one_block_in_sequences_waits_for_a_second_block() {
+        let mut one = prefetcher("one-block:sequential");
+        assert_eq!(one.reference(&reference(5..6, true)), None);
+        assert_eq!(one.reference(&reference(6..7, true)), Some(7..8));
+        assert_eq!(one.reference(&reference(7..8, false)), Some(8..9));
+        assert_eq!(one.reference(&reference(500..501, true)), None);
+        assert_eq!(one.reference(&reference(8..9, false)), None, "the last reference was elsewhere");
+        assert_eq!(one.reference(&Reference { file: 2, ..reference(9..10, true) }), None);
+        assert_eq!(one.reference(&reference(9..10, true)), Some(10..11), "each file has its own");
+        assert_eq!(one.reference(&reference(20..22, true)), Some(22..23), "one request, two blocks");
         assert_eq!(one.reference(&reference(999..1000, true)), None);
     }
 

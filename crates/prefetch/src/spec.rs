@@ -11,6 +11,8 @@ pub enum Spec {
     None,
     /// Tagged one-block look-ahead.
     OneBlock,
+    /// One-block look-ahead in sequences only.
+    Sequential,
     /// Linux's window.
     Linux {
         /// The longest window.
@@ -29,7 +31,9 @@ pub enum Spec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// There is no such algorithm.
-    #[error("there is no read-ahead '{0}': expected none, one-block, linux:max=128K or extent:64K")]
+    #[error(
+        "there is no read-ahead '{0}': expected none, one-block, one-block:sequential, linux:max=128K or extent:64K"
+    )]
     Unknown(String),
     /// What stands behind its name makes no sense.
     #[error("read-ahead '{text}': expected {expected}")]
@@ -58,6 +62,7 @@ impl fmt::Display for Spec {
         match self {
             Spec::None => f.write_str("none"),
             Spec::OneBlock => f.write_str("one-block"),
+            Spec::Sequential => f.write_str("one-block:sequential"),
             Spec::Linux { max_bytes, streams } => {
                 write!(f, "linux:max={}", Bytes(*max_bytes))?;
                 if *streams == Spec::STREAMS { Ok(()) } else { write!(f, ":streams={streams}") }
@@ -89,7 +94,9 @@ impl FromStr for Spec {
         match (name, rest) {
             ("none", None) => Ok(Spec::None),
             ("one-block", None) => Ok(Spec::OneBlock),
-            ("none" | "one-block", Some(_)) => Err(wrong("no parameters")),
+            ("one-block", Some("sequential")) => Ok(Spec::Sequential),
+            ("one-block", Some(_)) => Err(wrong("one-block or one-block:sequential")),
+            ("none", Some(_)) => Err(wrong("no parameters")),
             ("linux", rest) => {
                 let expected = "linux:max=128K:streams=32, max from 512 to 16M, 1 to 4096 streams, each once";
                 linux(rest).ok_or_else(|| wrong(expected))
@@ -134,7 +141,15 @@ mod tests {
 
     #[test]
     fn specs_are_read_and_written() {
-        for text in ["none", "one-block", "linux:max=128K", "linux:max=1M:streams=7", "extent:64K", "extent:512"] {
+        for text in [
+            "none",
+            "one-block",
+            "one-block:sequential",
+            "linux:max=128K",
+            "linux:max=1M:streams=7",
+            "extent:64K",
+            "extent:512",
+        ] {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
         assert_eq!("linux".parse(), Ok(Spec::Linux { max_bytes: 128 << 10, streams: 32 }));
@@ -147,6 +162,7 @@ mod tests {
             "",
             "windows",
             "none:1",
+            "one-block:always",
             "linux:",
             "linux:max=",
             "linux:max=17M",

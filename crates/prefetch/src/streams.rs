@@ -62,6 +62,20 @@ impl Streams {
         Some(blocks.end..blocks.end + 1)
     }
 
+    /// "If block K and block K + 1 of a file have been referenced, prefetch block K + 2" (ACFS, 1), where the references
+    /// to that file come one after the other.
+    pub(crate) fn sequential(&mut self, file: u64, blocks: &Range<u64>) -> Option<Range<u64>> {
+        self.references += 1;
+        let found = self.streams.iter().position(|stream| stream.file == file);
+        let follows = found.is_some_and(|at| self.streams[at].end == blocks.start);
+        let stream = Stream { file, window: Window::one(blocks.end), end: blocks.end, used: self.references };
+        match found {
+            Some(at) => self.streams[at] = stream,
+            None => self.remember(stream),
+        }
+        (follows || blocks.end - blocks.start > 1).then(|| blocks.end..blocks.end + 1)
+    }
+
     /// Linux's read-ahead with windows of at most `most` blocks.
     pub(crate) fn linux(&mut self, file: u64, blocks: &Range<u64>, missed: bool, most: u64) -> Option<Range<u64>> {
         self.references += 1;

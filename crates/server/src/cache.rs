@@ -459,7 +459,7 @@ impl Cache {
             result = result.and(results.recv().expect("a closing is replied to"));
         }
         if self.has_tenants && result.is_ok() {
-            self.tenants(|engine| engine.dismiss(Tenant(export.0.into())));
+            self.tenants(|engine| engine.close_tenant(Tenant(export.0.into())));
         }
         result
     }

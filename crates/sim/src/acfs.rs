@@ -8,6 +8,7 @@
 //! * Wisconsin tuples of 208 bytes with 40 more in a page of 8 KB: 33 a page; index entries of 20 bytes in pages two thirds
 //!   full;
 //! * Andrew's sources: 70 files of 3 KB, and compilations that read a third as much of headers again.
+//! * where files are on their disks: [`Assumed`].
 //!
 //! Files are read by blocks of [`BLOCK_BYTES`]. A program that is run several times (a query of cscope or glimpse, a
 //! simulation of dinero) is one tenant all the same, and says before each run what that will read.
@@ -21,7 +22,7 @@ use nigh_trace::{Op, Request};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-pub use programs::Placed;
+pub use programs::{Assumed, Placed};
 
 /// Bytes in a block: "usually 8 KB" (2.1.2).
 pub const BLOCK_BYTES: u32 = 8192;

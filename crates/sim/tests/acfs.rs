@@ -133,7 +133,8 @@ fn what_programs_say_saves_misses() {
 #[test]
 fn the_timed_simulation_replaces_what_the_pure_model_does() {
     for (workload, capacity) in [(acfs::cscope_text_10(1), 800), (acfs::glimpse(1), 1536), (acfs::postgres_1(1), 800)] {
-        let placed = acfs::Placed::new(std::slice::from_ref(&workload), true, false).unwrap();
+        let placed =
+            acfs::Placed::new(std::slice::from_ref(&workload), true, false, &acfs::Assumed::default()).unwrap();
         let (tenants, none) = (Config::default(), nigh_prefetch::Spec::None);
         let setup = timed::Setup {
             programs: &placed.programs,
@@ -143,6 +144,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             readahead: &none,
             scheduler: Scheduler::FirstCome,
             tenants: Some(&tenants),
+            one_processor: false,
             progress: None,
         };
         let outcome = timed::run(&setup, &"lru".parse().unwrap(), capacity).unwrap();

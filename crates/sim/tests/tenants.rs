@@ -40,6 +40,7 @@ fn simulate(
         readahead: &readahead,
         scheduler,
         tenants,
+        one_processor: false,
         progress: None,
     };
     run(&setup, &"lru".parse().unwrap(), capacity).map_err(|error| error.to_string())

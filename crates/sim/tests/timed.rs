@@ -32,8 +32,17 @@ fn disk(profile: &Profile) -> [Disk<'_>; 1] {
 }
 
 fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
-    let scheduler = Scheduler::default();
-    Setup { programs, block_bytes: BLOCK as u32, disks, seed: 1, readahead, scheduler, tenants: None, progress: None }
+    Setup {
+        programs,
+        block_bytes: BLOCK as u32,
+        disks,
+        seed: 1,
+        readahead,
+        scheduler: Scheduler::default(),
+        tenants: None,
+        one_processor: false,
+        progress: None,
+    }
 }
 
 fn policy(name: &str) -> Spec {
@@ -63,6 +72,19 @@ fn programs_share_the_device_as_far_as_it_goes() {
     assert_eq!(simulate(&programs, &latency(2), "none", 1000).execution_ns(), 100 * MS);
     let four = simulate(&programs, &latency(4), "none", 1000);
     assert_eq!((four.execution_ns(), four.device.busy_ns, four.device.requests), (50 * MS, 50 * MS, 200));
+}
+
+#[test]
+fn programs_can_share_a_processor() {
+    // A miss and 99 hits each, 2 ms of thought before each.
+    let programs: Vec<Program> = (0..2).map(|at| program([at * 10; 100], What::Read, 2 * MS)).collect();
+    let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
+    let disks = disk(&profile);
+    let setup = setup(&programs, &disks, &none);
+    let ends = |one_processor| run(&Setup { one_processor, ..setup.clone() }, &policy("lru"), 100).unwrap().ends_ns;
+    assert_eq!(ends(false), [201 * MS, 202 * MS], "one waits for the other's load");
+    // Each computes while the other loads, then they take turns of 100 ms.
+    assert_eq!(ends(true), [302 * MS, 400 * MS]);
 }
 
 #[test]

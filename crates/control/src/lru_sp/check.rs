@@ -69,6 +69,13 @@ impl Control {
             let flags = self.links.own(*slot).flags;
             assert_eq!(flags & MANAGED != 0, share.levels.is_some(), "{slot:?} of tenant {tenant} is managed, or not");
         }
+        let ahead = own.iter().filter(|slot| self.links.own(**slot).flags & AHEAD != 0).count() as u64;
+        let Statistics { prefetched, used, wasted, .. } = share.statistics;
+        assert_eq!(
+            prefetched,
+            used + wasted + ahead,
+            "each block that tenant {tenant} prefetched is used, wasted or there"
+        );
         let Some(prediction) = &share.prediction else { return };
         for (&position, slot) in &prediction.coming {
             assert!(own.contains(slot), "{slot:?} is not of tenant {tenant}");

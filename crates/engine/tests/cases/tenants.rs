@@ -83,6 +83,6 @@ fn files_can_be_named_anew_and_what_was_said_is_forgotten_then() {
     host.engine.extend(ONE, Export(0), 0..12 * BLOCK as u64).unwrap();
     let list = Directive::Predict { accesses: vec![chunk(5, 4, 2), chunk(5, 0, 2)] };
     assert_eq!(host.engine.said(ONE)[1..], [list]);
-    host.engine.dismiss(ONE);
+    host.engine.close_tenant(ONE);
     assert_eq!(host.engine.said(ONE), []);
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod model;
+pub(crate) mod tenants;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use nigh_engine::{
 use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
+use tenants::{TENANTS, Talk};
 
 /// What one run does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +47,13 @@ pub(crate) struct Done {
     pub(crate) adopted: u64,
     pub(crate) joined: u64,
     pub(crate) atoms_read: u64,
+    /// What tenants said, and was not refused.
+    pub(crate) said: u64,
+    pub(crate) prefetched: u64,
+    pub(crate) prefetch_used: u64,
+    pub(crate) overruled: u64,
+    pub(crate) mistakes: u64,
+    pub(crate) lists_dropped: u64,
 }
 
 struct Pending {
@@ -87,6 +96,8 @@ pub(crate) struct World {
     held: Vec<Held>,
     in_flight: Vec<InFlight>,
     fault_rate: f64,
+    /// Where tenants have a say, and no policy.
+    talk: Option<Talk>,
     done: Done,
 }
 
@@ -144,19 +155,41 @@ fn config(random: &mut Random) -> Config {
 }
 
 impl World {
-    fn new(plan: Plan) -> World {
+    fn new(mut plan: Plan) -> World {
         let mut random = Random::seed_from_u64(plan.seed);
-        let config = config(&mut random);
+        let mut config = config(&mut random);
         let count = random.random_range(1..4);
+        let fault_rate = if !plan.calm && random.random_bool(0.5) { random.random_range(0.0..0.2) } else { 0.0 };
+        if !plan.calm && random.random_bool(0.2) {
+            plan.dead_from = Some(random.random_range(0..200));
+        }
+        let bad_sectors = if plan.calm { 0 } else { [0, 0, 1, 4][random.random_range(0..4usize)] };
+        let (mut modes, mut disks, mut models) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut blocks, mut dying) = (Vec::new(), Vec::new());
+        for salt in 1..=count {
+            blocks.push(random.random_range(4..120));
+            let bytes = blocks[blocks.len() - 1] * config.block_bytes as usize;
+            let bytes = (bytes - random.random_range(0..config.block_bytes as usize)).next_multiple_of(SECTOR);
+            modes.push(if random.random_bool(0.3) { WriteMode::Through } else { WriteMode::Back });
+            let bad = (0..bad_sectors).map(|_| random.random_range(0..(bytes / SECTOR) as u64)).collect();
+            disks.push(Disk::new(bytes, salt, bad));
+            models.push(Model::new(bytes / ATOM, salt));
+            dying.push(random.random_bool(0.5));
+        }
+        let talk = random.random_bool(0.4).then(|| {
+            let (tenants, talk) = tenants::tenants(&mut random, &blocks);
+            config.tenants = Some(tenants);
+            talk
+        });
         let mut world = World {
             plan,
-            engine: Engine::new(config.clone()).expect("the set-up is possible"),
-            modes: Vec::new(),
-            disks: Vec::new(),
-            models: Vec::new(),
-            closed: Vec::new(),
-            discarding: Vec::new(),
-            dying: Vec::new(),
+            engine: Engine::new(config).expect("the set-up is possible"),
+            closed: vec![false; disks.len()],
+            discarding: vec![false; disks.len()],
+            dying,
+            modes,
+            disks,
+            models,
             now: 0,
             moment: 1,
             next_token: 2,
@@ -164,30 +197,11 @@ impl World {
             fills: Vec::new(),
             held: Vec::new(),
             in_flight: Vec::new(),
-            fault_rate: 0.0,
+            fault_rate,
+            talk,
             done: Done::default(),
             random,
         };
-        if !plan.calm && world.random.random_bool(0.5) {
-            world.fault_rate = world.random.random_range(0.0..0.2);
-        }
-        if !plan.calm && world.random.random_bool(0.2) {
-            world.plan.dead_from = Some(world.random.random_range(0..200));
-        }
-        let bad_sectors = if plan.calm { 0 } else { [0, 0, 1, 4][world.random.random_range(0..4usize)] };
-        for at in 0..count {
-            let blocks = world.random.random_range(4..120) * config.block_bytes as usize;
-            let bytes = (blocks - world.random.random_range(0..config.block_bytes as usize)).next_multiple_of(SECTOR);
-            let mode = if world.random.random_bool(0.3) { WriteMode::Through } else { WriteMode::Back };
-            let bad = (0..bad_sectors).map(|_| world.random.random_range(0..(bytes / SECTOR) as u64)).collect();
-            world.disks.push(Disk::new(bytes, at as u64 + 1, bad));
-            world.models.push(Model::new(bytes / ATOM, at as u64 + 1));
-            world.modes.push(mode);
-            world.closed.push(false);
-            world.discarding.push(false);
-            let dies = world.random.random_bool(0.5);
-            world.dying.push(dies);
-        }
         world.open_all();
         world
     }
@@ -228,6 +242,12 @@ impl World {
     }
 
     fn submit(&mut self) {
+        if self.talk.is_some()
+            && self.random.random_bool(0.7)
+            && let Some((tenant, at, offset, length)) = self.scripted()
+        {
+            return self.send(tenant, at, Op::Read, offset, length);
+        }
         let at = self.random.random_range(0..self.disks.len());
         let atoms = self.disks[at].bytes().len() / ATOM;
         let block_atoms = self.block_bytes() as usize / ATOM;
@@ -258,29 +278,21 @@ impl World {
         }
         count = count.min(atoms - first);
         let (offset, length) = ((first * ATOM) as u64, (count * ATOM) as u64);
-        self.send(at, op, offset, length);
+        let tenant = Tenant(if self.talk.is_some() { self.random.random_range(0..TENANTS) } else { at as u32 });
+        self.send(tenant, at, op, offset, length);
         let behind = self.disks[at].bytes().len() as u64 - (offset + length);
         if op == Op::Read && behind > 0 && self.random.random_bool(0.2) {
             // As a host that reads ahead does, before it gives the device anything.
             let ahead = self.random.random_range(1..=32) * self.block_bytes();
-            self.send(at, Op::Prefetch, offset + length, ahead.min(behind));
+            self.send(tenant, at, Op::Prefetch, offset + length, ahead.min(behind));
         }
     }
 
-    fn send(&mut self, at: usize, op: Op, offset: u64, length: u64) {
+    fn send(&mut self, tenant: Tenant, at: usize, op: Op, offset: u64, length: u64) {
         let token = self.next_token;
         self.next_token += 1;
         let fua = self.random.random_bool(0.1);
-        let request = Request {
-            export: Export(at as u16),
-            tenant: Tenant(at as u32),
-            op,
-            offset,
-            length,
-            fua,
-            stream: Stream(0),
-            token,
-        };
+        let request = Request { export: Export(at as u16), tenant, op, offset, length, fua, stream: Stream(0), token };
         let began = self.tick();
         let value = match op {
             Op::Write => Some(token),
@@ -523,10 +535,11 @@ impl World {
         for mut flight in std::mem::take(&mut self.in_flight) {
             self.apply(&mut flight, false);
         }
-        let policy = self.engine.config().policy.clone();
-        let mut config = self.engine.config().clone();
-        config.policy = policy;
+        let config = self.engine.config().clone();
         self.count();
+        if let Some(talk) = &mut self.talk {
+            talk.forget();
+        }
         self.engine = Engine::new(config).expect("the set-up is possible");
         self.pending.clear();
         self.fills.clear();
@@ -551,6 +564,7 @@ impl World {
                 self.done.joined += counters.joined;
             }
         }
+        (0..TENANTS).for_each(|tenant| self.count_tenant(Tenant(tenant)));
     }
 
     fn administer(&mut self) {
@@ -560,7 +574,8 @@ impl World {
                 let policies = policies();
                 let policy = policies[self.random.random_range(0..policies.len())];
                 let policy = policy.parse::<Spec>().expect("registered");
-                self.engine.change(self.now, &policy, capacity).expect("a possible set-up");
+                let done = self.engine.change(self.now, &policy, capacity);
+                assert_eq!(done.is_err(), self.talk.is_some(), "{done:?}");
             }
             1 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
@@ -605,6 +620,7 @@ impl World {
                 self.release(at);
             }
             93 => self.administer(),
+            95..=98 if self.talk.is_some() => self.talk(),
             94 if self.random.random_bool(0.05) && !self.plan.calm => {
                 let power = self.random.random_bool(0.6);
                 self.crash(power);

@@ -7,6 +7,21 @@ use super::{BLOCK_BYTES, Workload};
 use crate::Ops;
 use crate::timed::{self, Program, Recorder, Think};
 
+/// What the paper does not say of its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Assumed {
+    /// At which share of a disk the files of its second program begin.
+    pub second_at: f64,
+    /// Factor of the processor times of [`acfs`](super).
+    pub compute: f64,
+}
+
+impl Default for Assumed {
+    fn default() -> Assumed {
+        Assumed { second_at: 0.5, compute: 1.0 }
+    }
+}
+
 /// Workloads that run together: their programs, and where their files are.
 #[derive(Clone, Debug)]
 pub struct Placed {
@@ -18,18 +33,18 @@ pub struct Placed {
 
 impl Placed {
     /// Places the files of `workloads`, numbered through. On a disk, those of a program lie one behind the other, in the
-    /// order of their numbers; its first program has the beginning, its second the middle.
+    /// order of their numbers; its first program has the beginning.
     ///
     /// The programs say what they do in a configuration of 5.2: about replacement if `caching`, what they will read if
     /// `prefetching`.
-    pub fn new(workloads: &[Workload], caching: bool, prefetching: bool) -> Result<Placed, Overlap> {
+    pub fn new(workloads: &[Workload], caching: bool, prefetching: bool, assumed: &Assumed) -> Result<Placed, Overlap> {
         let profiles = ["rz56", "rz26"].map(|name| Profile::named(name).expect("it comes with nigh"));
         let mut extents = [Vec::new(), Vec::new()];
         let mut first_file = 0;
         for workload in workloads {
             let disk = workload.disk as usize;
-            let half = profiles[disk].bytes() / 2;
-            let base = if extents[disk].is_empty() { 0 } else { half - half % u64::from(BLOCK_BYTES) };
+            let second = (profiles[disk].bytes() as f64 * assumed.second_at) as u64;
+            let base = if extents[disk].is_empty() { 0 } else { second - second % u64::from(BLOCK_BYTES) };
             let files: Vec<FileSize> = (first_file..)
                 .zip(&workload.files)
                 .map(|(file, &bytes)| FileSize { file, bytes, path: String::new() })
@@ -44,7 +59,7 @@ impl Placed {
         let mut programs = Vec::new();
         for workload in workloads {
             let events = workload.says(caching, prefetching);
-            let think = Think::Recorded(1.0);
+            let think = Think::Recorded(assumed.compute);
             let mut recorder = Recorder::new(workload.name.to_owned(), think, Ops::All).saying(events);
             let mut placed = Vec::new();
             for request in &workload.requests {

@@ -1,7 +1,7 @@
 //! Timed simulation: programs take turns at a cache on a modelled device, under a virtual clock.
 //!
 //! Each program is a closed loop: it computes for its think time, issues a request, and waits until it has the reply.
-//! Programs compute independently, as if each had a processor.
+//! Programs compute independently, as if each had a processor, or share one.
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
 mod program;
@@ -37,6 +37,9 @@ pub struct Setup<'a> {
     pub scheduler: Scheduler,
     /// How programs share the cache, each a tenant; then what they say counts, and no policy does.
     pub tenants: Option<&'a nigh_control::Config>,
+    /// Whether programs share one processor: who has it goes on until it waits or has had it for 100 ms. Otherwise each
+    /// has its own.
+    pub one_processor: bool,
     /// Grows with the programs' steps.
     pub progress: Option<&'a AtomicU64>,
 }

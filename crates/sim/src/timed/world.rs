@@ -1,7 +1,7 @@
 //! The virtual clock, and what happens when.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +17,9 @@ use super::{Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
+
+/// How long a program has a shared processor while others are ready, in ns.
+const SLICE_NS: u64 = 100_000_000;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +47,15 @@ struct Process {
     end_ns: u64,
 }
 
+/// A processor that programs share.
+#[derive(Clone, Debug, Default)]
+struct Processor {
+    /// Since when the one that has it has it, in ns, if one does.
+    since_ns: Option<u64>,
+    /// Those that are ready to compute, and for how long, in ns.
+    ready: VecDeque<(u32, u64)>,
+}
+
 /// The part of `step` behind its first `done` bytes.
 fn part(step: &Step, done: u64) -> Range<u64> {
     let start = step.offset + done;
@@ -61,6 +73,8 @@ pub(super) struct World<'a> {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_made: u64,
     processes: Vec<Process>,
+    /// None where each program has one.
+    processor: Option<Processor>,
     /// Programs that have steps left.
     running: usize,
     at_device: Vec<Option<Operation>>,
@@ -90,6 +104,7 @@ impl<'a> World<'a> {
             events: BinaryHeap::new(),
             events_made: 0,
             processes: vec![Process::default(); setup.programs.len()],
+            processor: setup.one_processor.then(Processor::default),
             running: 0,
             at_device: Vec::new(),
             free: Vec::new(),
@@ -102,7 +117,7 @@ impl<'a> World<'a> {
         for (number, program) in (0..).zip(self.setup.programs) {
             if let Some(step) = program.steps.first() {
                 self.running += 1;
-                self.at(step.think_ns, Event::Issue(number));
+                self.compute(number, step.think_ns);
             }
         }
         while self.running > 0 {
@@ -155,6 +170,33 @@ impl<'a> World<'a> {
         self.setup.programs[number as usize].steps.get(self.processes[number as usize].at)
     }
 
+    /// Has a program that waited compute and then issue its next request, once it has a processor.
+    fn compute(&mut self, number: u32, think_ns: u64) {
+        if let Some(processor) = &mut self.processor {
+            if processor.since_ns.is_some() {
+                return processor.ready.push_back((number, think_ns));
+            }
+            processor.since_ns = Some(self.now_ns);
+        }
+        self.at(self.now_ns.saturating_add(think_ns), Event::Issue(number));
+    }
+
+    /// The program that has the shared processor waits, is at its end, or has had it for long.
+    fn leave_processor(&mut self) {
+        let Some(processor) = &mut self.processor else { return };
+        processor.since_ns = None;
+        if let Some((number, think_ns)) = processor.ready.pop_front() {
+            self.compute(number, think_ns);
+        }
+    }
+
+    /// Whether another program is ready and the one that has the shared processor has had it for long.
+    fn slice_is_over(&self) -> bool {
+        self.processor.as_ref().is_some_and(|Processor { since_ns, ready }| {
+            !ready.is_empty() && since_ns.is_some_and(|since_ns| self.now_ns - since_ns >= SLICE_NS)
+        })
+    }
+
     /// Has a program go on: through hits at once, as long as nothing else happens before, and then until it waits.
     fn issue(&mut self, number: u32) {
         while let Some(step) = self.step(number) {
@@ -163,9 +205,14 @@ impl<'a> World<'a> {
             }
             self.processes[number as usize].since_ns = self.now_ns;
             if !self.submit(number, step) {
-                return;
+                return self.leave_processor();
             }
-            let Some(next_ns) = self.advance(number) else { return };
+            let Some(think_ns) = self.advance(number) else { return self.leave_processor() };
+            if self.slice_is_over() {
+                self.leave_processor();
+                return self.compute(number, think_ns);
+            }
+            let next_ns = self.now_ns.saturating_add(think_ns);
             if self.events.peek().is_some_and(|Reverse((time_ns, ..))| *time_ns <= next_ns) {
                 return self.at(next_ns, Event::Issue(number));
             }
@@ -268,7 +315,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A part of a program's step is over. When the program issues its next; none if it is at its end.
+    /// A part of a program's step is over. How long it computes before it issues its next; none if it is at its end.
     fn advance(&mut self, number: u32) -> Option<u64> {
         let step = self.step(number)?;
         let process = &mut self.processes[number as usize];
@@ -276,7 +323,7 @@ impl<'a> World<'a> {
         let part = part(step, process.done);
         if part.end < step.end() {
             process.done = part.end - step.offset;
-            return Some(self.now_ns);
+            return Some(0);
         }
         process.done = 0;
         process.at += 1;
@@ -289,7 +336,7 @@ impl<'a> World<'a> {
             self.progress(self.processes[number as usize].at % STRETCH);
             return None;
         };
-        Some(self.now_ns.saturating_add(next.think_ns))
+        Some(next.think_ns)
     }
 
     fn progress(&self, steps: usize) {
@@ -309,8 +356,8 @@ impl<'a> World<'a> {
             Reply::Done => {}
             Reply::Failed(fault) => unreachable!("a modelled device does not fail: {fault}"),
         }
-        if let Some(next_ns) = self.advance(number) {
-            self.at(next_ns, Event::Issue(number));
+        if let Some(think_ns) = self.advance(number) {
+            self.compute(number, think_ns);
         }
     }
 
