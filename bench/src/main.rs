@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod acfs;
+mod control;
 mod dulo;
 mod growth;
 mod guard;
@@ -30,6 +31,12 @@ struct Cli {
 enum Bench {
     /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
     Acfs(acfs::AcfsArgs),
+    /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
+    Control {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
         /// Pairs of runs
@@ -100,6 +107,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Acfs(args) => acfs::bench(&args),
+        Bench::Control { rounds } => control::run(rounds),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),

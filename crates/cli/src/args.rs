@@ -82,6 +82,7 @@ Options of a disk (--set, 'nigh ctl set export', or keys of [[export]] in --conf
   connections=N            clients at a time (none for no limit, here and below)
   requests=N               requests in progress of each client
   iops=N, bandwidth=SIZE   requests, and bytes read and written, of all clients per second
+  floor=SIZE, ceiling=SIZE what its blocks keep of the cache, and have at most of it when it is full (with --allocate)
 
 TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets, which are their owner's alone, stay as
 they are. With --tls-client-ca, clients need a certificate of that authority.
@@ -109,6 +110,13 @@ pub(crate) struct ServeArgs {
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
     #[arg(short, long, value_name = "POLICY")]
     pub(crate) policy: Option<String>,
+    /// How the disks share the cache, each a tenant, instead of --policy: lru-sp (who says nothing gets what LRU would give
+    /// it), global (LRU) or static (equal parts). What tenants say comes by 'nigh ctl hint' and NBD's CACHE
+    #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "memory_max", "shards"])]
+    pub(crate) allocate: Option<AllocateArg>,
+    /// The most blocks of predicted accesses that are fetched at a time [default: 16]
+    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: Option<u32>,
     /// When writes reach the devices [default: back]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
@@ -204,6 +212,18 @@ pub(crate) enum CtlCommand {
     Export {
         #[command(subcommand)]
         what: ExportCommand,
+    },
+    /// Say on behalf of an export's clients what they will read and need (a server with --allocate), or tell what was said
+    Hint {
+        /// The export
+        export: String,
+        /// A sidecar of directives (docs/control.md), '-' for standard input
+        #[arg(value_name = "FILE")]
+        directives: Option<PathBuf>,
+        /// Where files lie on the disk ('nigh trace layout --extents' writes it): the directives' files. Without it the
+        /// disk is file 0, unless it was said before. What was said of other files is forgotten
+        #[arg(long, value_name = "FILE")]
+        extents: Option<PathBuf>,
     },
     /// Write back what is dirty, of one export or of all, and flush the devices
     Flush {
@@ -437,7 +457,8 @@ pub(crate) struct TimedArgs {
     pub(crate) batch: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum AllocateArg {
     /// Least recently used, but a tenant may give up another of its blocks
     LruSp,

@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
+use std::path::Path;
+
 use anyhow::Context;
-use nigh_server::{Control, ControlClient, Statistics};
+use nigh_control::sidecar;
+use nigh_server::{Control, ControlClient, FileExtent, Statistics};
+use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::output;
@@ -18,6 +22,10 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         CtlCommand::Status { json } => {
             let status = client.status().context(path)?;
             output::print(if *json { status.json() } else { text(&status) }.as_bytes())
+        }
+        CtlCommand::Hint { directives: None, extents: None, .. } => {
+            let answer = client.ask(&command).context(path)?;
+            output::print(answer.hints.context("the answer has no hints")?.as_bytes())
         }
         _ => client.ask(&command).map(|_| ()).context(path),
     }
@@ -56,9 +64,28 @@ fn command(command: &CtlCommand) -> anyhow::Result<Control> {
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Control::RemoveExport { name: name.clone(), discard: *discard }
         }
+        CtlCommand::Hint { export, directives: None, extents: None } => Control::Hints { name: export.clone() },
+        CtlCommand::Hint { export, directives, extents } => {
+            let layout = extents.as_deref().map(layout::read_extents).transpose()?.unwrap_or_default();
+            let file = |&Extent { file, offset, disk, length }: &Extent| FileExtent { file, offset, disk, length };
+            Control::Hint {
+                name: export.clone(),
+                files: layout.extents().iter().map(file).collect(),
+                directives: directives.as_deref().map(said).transpose()?.unwrap_or_default(),
+            }
+        }
         CtlCommand::Flush { name } => Control::Flush { name: name.clone() },
         CtlCommand::Reload => Control::Reload {},
     })
+}
+
+/// A sidecar of directives. A slip is told before anybody is asked.
+fn said(path: &Path) -> anyhow::Result<String> {
+    let text =
+        if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
+    let text = text.with_context(|| path.display().to_string())?;
+    sidecar::parse(&text).with_context(|| path.display().to_string())?;
+    Ok(text)
 }
 
 /// For people: counts since the server's start.

@@ -9,12 +9,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
-use nigh_server::{ExportOptions, ExportSettings, Listen, Server, Settings, TlsSettings, WriteMode};
+use nigh_server::{Allocation, ExportOptions, ExportSettings, Listen, Server, Settings, TlsSettings, WriteMode};
 use serde::Deserialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{ServeArgs, WriteModeArg};
+use crate::args::{AllocateArg, ServeArgs, WriteModeArg};
 use crate::output;
 use crate::size::human_bytes;
 
@@ -30,6 +30,8 @@ struct File {
     memory: Option<String>,
     memory_max: Option<String>,
     policy: Option<String>,
+    allocate: Option<AllocateArg>,
+    batch: Option<u32>,
     write_mode: Option<WriteModeArg>,
     readahead: Option<String>,
     scheduler: Option<String>,
@@ -66,6 +68,8 @@ struct FileExport {
     requests: Option<u64>,
     iops: Option<u64>,
     bandwidth: Option<String>,
+    floor: Option<String>,
+    ceiling: Option<String>,
 }
 
 /// All that was asked for.
@@ -179,6 +183,19 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(POLICY).parse()?;
+    if args.allocate.or(file.allocate).is_some() {
+        // With flags, the command line has seen to it.
+        for (name, given) in [
+            ("policy", file.policy.is_some() || args.policy.is_some()),
+            ("memory-max", file.memory_max.is_some() || args.memory_max.is_some()),
+            ("shards", file.shards.is_some() || args.shards.is_some()),
+        ] {
+            ensure!(
+                !given,
+                "{name} does not go with allocate: a cache with tenants is one shard, keeps its size, and has no policy"
+            );
+        }
+    }
     let mut exports = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
     let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
@@ -200,10 +217,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     }
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
-    let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));
+    let growth = if args.allocate.or(file.allocate).is_some() { 1 } else { GROWTH };
+    let memory_max = memory_max.unwrap_or(memory.saturating_mul(growth));
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.memory_max = memory_max;
+    settings.allocate = args.allocate.or(file.allocate).map(Allocation::from);
+    settings.batch = args.batch.or(file.batch).unwrap_or(Settings::BATCH);
+    ensure!((1..=4096).contains(&settings.batch), "batch is from 1 to 4096");
     if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
         settings.readahead = text.parse()?;
     }
@@ -241,13 +262,37 @@ impl From<WriteModeArg> for WriteMode {
     }
 }
 
+impl From<AllocateArg> for Allocation {
+    fn from(allocate: AllocateArg) -> Allocation {
+        match allocate {
+            AllocateArg::LruSp => Allocation::LruSp,
+            AllocateArg::Global => Allocation::Global,
+            AllocateArg::Static => Allocation::Static,
+        }
+    }
+}
+
 impl FileExport {
     fn read(self) -> anyhow::Result<(ExportSettings, ExportOptions)> {
-        let FileExport { name, target, read_only, write_mode, clients, connections, requests, iops, bandwidth } = self;
+        let FileExport {
+            name,
+            target,
+            read_only,
+            write_mode,
+            clients,
+            connections,
+            requests,
+            iops,
+            bandwidth,
+            floor,
+            ceiling,
+        } = self;
         let target = target.parse().with_context(|| format!("export {name}"))?;
         let mut options = ExportOptions::default();
-        if let Some(bandwidth) = bandwidth {
-            options.add(&format!("bandwidth={bandwidth}")).with_context(|| format!("export {name}"))?;
+        for (option, value) in [("bandwidth", bandwidth), ("floor", floor), ("ceiling", ceiling)] {
+            if let Some(value) = value {
+                options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
+            }
         }
         let write_mode = write_mode.map(WriteMode::from);
         let options = ExportOptions { read_only, write_mode, clients, connections, requests, iops, ..options };
@@ -315,8 +360,16 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
         let _ = writeln!(text, "on       standard input and output");
     }
     let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
-    let _ = writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.shards());
-    let _ = writeln!(text, "policy   {}", settings.policy);
+    match settings.allocate {
+        Some(allocation) => {
+            let _ = writeln!(text, "memory   {memory} in one shard");
+            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {}", settings.batch);
+        }
+        None => {
+            let _ = writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.shards());
+            let _ = writeln!(text, "policy   {}", settings.policy);
+        }
+    }
     let _ = writeln!(text, "ahead    {}", settings.readahead);
     let _ = writeln!(text, "device   {} orders its requests, {} a shard at a time", settings.scheduler, settings.depth);
     if let Some(path) = control {
@@ -331,6 +384,7 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
 /// The options of an export, in words.
 fn said(export: &ExportSettings) -> String {
     let ExportSettings { read_only, write_mode, clients, connections, requests, iops, bandwidth, .. } = export;
+    let ExportSettings { floor, ceiling, .. } = export;
     let mut text = match (read_only, write_mode) {
         (true, _) => ", read-only".to_owned(),
         (false, WriteMode::Back) => {
@@ -348,6 +402,11 @@ fn said(export: &ExportSettings) -> String {
     }
     if *bandwidth > 0 {
         let _ = write!(text, ", at most {}/s", human_bytes(*bandwidth));
+    }
+    for (bound, words) in [(floor, "keeps"), (ceiling, "has at most")] {
+        if *bound > 0 {
+            let _ = write!(text, ", {words} {} of the cache", human_bytes(*bound));
+        }
     }
     text
 }

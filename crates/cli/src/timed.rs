@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_control::Config;
 use nigh_control::sidecar::{self, Event};
-use nigh_control::{Allocation, Config};
 use nigh_device::Profile;
 use nigh_policy::{Spec, Tenant, registry};
 use nigh_sim::timed::{Disk, Program, Recorder, Setup, Think, check, sweep};
@@ -25,14 +25,8 @@ use results::{DeviceSummary, Results, Row};
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the traces are, which may take long.
     let timed = &args.timed;
-    let tenants = timed.allocate.map(|allocate| {
-        let allocation = match allocate {
-            AllocateArg::LruSp => Allocation::LruSp,
-            AllocateArg::Global => Allocation::Global,
-            AllocateArg::Static => Allocation::Static,
-        };
-        Config { allocation, batch: timed.batch, ..Config::default() }
-    });
+    let tenants =
+        timed.allocate.map(|allocate| Config { allocation: allocate.into(), batch: timed.batch, ..Config::default() });
     // With tenants no policy decides; LRU is what they have in common.
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();

@@ -14,6 +14,8 @@ const COMMANDS: &[&[&str]] = &[
     &["trace", "generate"],
     &["trace", "formats"],
     &["serve"],
+    &["ctl"],
+    &["ctl", "hint"],
     &["guard"],
     &["guard", "run"],
     &["guard", "status"],

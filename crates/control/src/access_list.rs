@@ -2,11 +2,10 @@
 //!
 //! A position counts blocks from the list's beginning. The list is kept as its entries, ranges of blocks, however long
 //! these are. Where a block comes next is answered from a map of ranges to the first entry, from the cursor's on, that
-//! has them. What an entry hides of the later ones is noted when the list is made, from its end to its beginning, and
-//! put back when the cursor leaves the entry. Both are O(entries log entries) over the whole life of the list.
+//! has them. What an entry hides of a later one is noted in it when that is added at the end, and put back when the cursor
+//! leaves the entry.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 
 use nigh_policy::Block;
 
@@ -25,8 +24,8 @@ struct Entry {
     stretch: Stretch,
     /// The position of its first block.
     base: u32,
-    /// Its part of `hidden`.
-    hides: Range<u32>,
+    /// Its blocks that come again later, in order.
+    again: Vec<Piece>,
 }
 
 /// Blocks of a file up to `end`, and the entry in which they come next.
@@ -39,19 +38,26 @@ struct Piece {
 
 type Map = BTreeMap<(u32, u64), (u64, u32)>;
 
+/// Entries that are kept although they are over: as many as can become so with one reference.
+const BEHIND: u32 = 2;
+
+#[derive(Default)]
 pub(crate) struct AccessList {
-    entries: Vec<Entry>,
-    /// For each entry, its blocks that come again later, in order.
-    hidden: Vec<Piece>,
-    /// By file and first block: the end and the entry of a piece. Entries before the one in front are gone from it.
+    /// Entries are numbered through, and these begin with number `gone`.
+    entries: VecDeque<Entry>,
+    gone: u32,
+    /// By file and first block: the end of a piece, and the entry in which it comes next. Entries before the one in front
+    /// are gone from it.
     coming: Map,
+    /// The same with the entry in which it comes last.
+    last: Map,
     /// The entry in front.
     front: u32,
     length: u32,
 }
 
 /// Takes the blocks of `stretch` out of `map`; gives what was there.
-fn cut(map: &mut Map, stretch: Stretch, pieces: &mut Vec<Piece>) {
+fn cut(map: &mut Map, stretch: Stretch) -> Vec<Piece> {
     let Stretch { file, first, end } = stretch;
     if let Some((&(of, start), &(stop, entry))) = map.range(..(file, first)).next_back()
         && of == file
@@ -60,6 +66,7 @@ fn cut(map: &mut Map, stretch: Stretch, pieces: &mut Vec<Piece>) {
         map.insert((file, start), (first, entry));
         map.insert((file, first), (stop, entry));
     }
+    let mut pieces = Vec::new();
     while let Some((&(_, start), &(stop, entry))) = map.range((file, first)..(file, end)).next() {
         map.remove(&(file, start));
         if stop > end {
@@ -67,27 +74,57 @@ fn cut(map: &mut Map, stretch: Stretch, pieces: &mut Vec<Piece>) {
         }
         pieces.push(Piece { first: start, end: stop.min(end), entry });
     }
+    pieces
 }
 
 impl AccessList {
-    /// `None` if all blocks together are too many for a position. No stretch is empty.
-    pub(crate) fn new(stretches: &[Stretch]) -> Option<AccessList> {
-        let mut entries = Vec::with_capacity(stretches.len());
-        let mut length = 0u32;
-        for &stretch in stretches {
-            entries.push(Entry { stretch, base: length, hides: 0..0 });
-            let blocks = u32::try_from(stretch.end - stretch.first).ok()?;
-            length = length.checked_add(blocks).filter(|&length| length < NEVER)?;
+    /// Adds an entry of at least a block at the end, or makes the last one longer. Says no if all blocks together are too
+    /// many for a position.
+    pub(crate) fn push(&mut self, stretch: Stretch) -> bool {
+        let Stretch { file, first, end } = stretch;
+        let blocks = u32::try_from(end - first).ok();
+        let length = blocks.and_then(|blocks| self.length.checked_add(blocks)).filter(|&length| length < NEVER);
+        let Some(length) = length else { return false };
+        let next = self.gone + self.entries.len() as u32;
+        let goes_on = |last: &&mut Entry| (last.stretch.file, last.stretch.end) == (file, first) && next > self.front;
+        let entry = match self.entries.back_mut().filter(goes_on) {
+            Some(last) => {
+                last.stretch.end = end;
+                next - 1
+            }
+            None => {
+                self.entries.push_back(Entry { stretch, base: self.length, again: Vec::new() });
+                next
+            }
+        };
+        self.length = length;
+        let mut new = first;
+        for Piece { first: start, end: stop, entry: last } in cut(&mut self.last, stretch) {
+            if new < start {
+                self.coming.insert((file, new), (start, entry));
+            }
+            new = stop;
+            let again = &mut self.entries[(last - self.gone) as usize].again;
+            let at = again.partition_point(|piece| piece.first < start);
+            again.insert(at, Piece { first: start, end: stop, entry });
         }
-        let (mut hidden, mut coming) = (Vec::new(), Map::new());
-        for (at, entry) in entries.iter_mut().enumerate().rev() {
-            let from = hidden.len() as u32;
-            cut(&mut coming, entry.stretch, &mut hidden);
-            entry.hides = from..hidden.len() as u32;
-            let Stretch { file, first, end } = entry.stretch;
-            coming.insert((file, first), (end, at as u32));
+        if new < end {
+            self.coming.insert((file, new), (end, entry));
         }
-        Some(AccessList { entries, hidden, coming, front: 0, length })
+        self.last.insert((file, first), (end, entry));
+        true
+    }
+
+    /// Entries that are not over.
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.len() - (self.front - self.gone) as usize
+    }
+
+    /// What comes from `position`, which is in the entry in front, on.
+    pub(crate) fn from(&self, position: u32) -> impl Iterator<Item = Stretch> + '_ {
+        let rest = (position < self.length).then(|| self.rest(position));
+        rest.into_iter()
+            .chain(self.entries.range((self.front - self.gone) as usize..).skip(1).map(|entry| entry.stretch))
     }
 
     /// Blocks in the list, each as often as it comes.
@@ -96,8 +133,8 @@ impl AccessList {
     }
 
     fn entry_at(&self, position: u32) -> &Entry {
-        let behind = self.entries.partition_point(|entry| entry.base <= position);
-        &self.entries[behind - 1]
+        let beyond = self.entries.partition_point(|entry| entry.base <= position);
+        &self.entries[beyond - 1]
     }
 
     /// The block at `position`, which is below the length.
@@ -114,17 +151,25 @@ impl AccessList {
 
     /// The accesses before `position` are over; it never becomes less.
     pub(crate) fn pass(&mut self, position: u32) {
-        while let Some(entry) = self.entries.get(self.front as usize) {
-            let Stretch { file, first, end } = entry.stretch;
-            if position < entry.base + (end - first) as u32 {
+        while let Some(entry) = self.entries.get_mut((self.front - self.gone) as usize) {
+            let stretch = entry.stretch;
+            if position < entry.base + (stretch.end - stretch.first) as u32 {
                 break;
             }
-            cut(&mut self.coming, entry.stretch, &mut Vec::new());
-            for at in entry.hides.clone() {
-                let Piece { first, end, entry } = self.hidden[at as usize];
-                self.coming.insert((file, first), (end, entry));
+            cut(&mut self.coming, stretch);
+            for Piece { first, end, entry } in std::mem::take(&mut entry.again) {
+                self.coming.insert((stretch.file, first), (end, entry));
+            }
+            for Piece { first, end, entry } in cut(&mut self.last, stretch) {
+                if entry != self.front {
+                    self.last.insert((stretch.file, first), (end, entry));
+                }
             }
             self.front += 1;
+        }
+        while self.gone + BEHIND < self.front {
+            self.entries.pop_front();
+            self.gone += 1;
         }
     }
 
@@ -139,17 +184,16 @@ impl AccessList {
         if position >= from {
             return position;
         }
-        let hides = &self.entries[entry as usize].hides;
-        let hidden = &self.hidden[hides.start as usize..hides.end as usize];
-        let at = hidden.partition_point(|piece| piece.end <= block.index);
-        match hidden.get(at) {
+        let again = &self.entries[(entry - self.gone) as usize].again;
+        let at = again.partition_point(|piece| piece.end <= block.index);
+        match again.get(at) {
             Some(piece) if piece.first <= block.index => self.position(piece.entry, block),
             _ => NEVER,
         }
     }
 
     fn position(&self, entry: u32, block: Block) -> u32 {
-        let Entry { stretch, base, .. } = &self.entries[entry as usize];
+        let Entry { stretch, base, .. } = &self.entries[(entry - self.gone) as usize];
         base + (block.index - stretch.first) as u32
     }
 }
@@ -157,6 +201,11 @@ impl AccessList {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn list(stretches: &[Stretch]) -> Option<AccessList> {
+        let mut list = AccessList::default();
+        stretches.iter().all(|&stretch| list.push(stretch)).then_some(list)
+    }
 
     /// Against the list written out, for every block from every position.
     #[test]
@@ -173,13 +222,22 @@ mod tests {
                     Stretch { file: random(2) as u32, first, end: first + 1 + random(10) }
                 })
                 .collect();
-            let written: Vec<Block> =
-                stretches.iter().flat_map(|s| (s.first..s.end).map(|index| Block { volume: s.file, index })).collect();
-            let mut list = AccessList::new(&stretches).unwrap();
-            assert_eq!(list.length() as usize, written.len());
+            let blocks =
+                |s: &Stretch| (s.first..s.end).map(|index| Block { volume: s.file, index }).collect::<Vec<_>>();
+            // Some are known at the beginning, others are added on the way.
+            let mut known = 1 + random(stretches.len() as u64) as usize;
+            let mut list = list(&stretches[..known]).unwrap();
+            let mut written: Vec<Block> = stretches[..known].iter().flat_map(blocks).collect();
             let mut from = 0;
             while from < written.len() {
                 list.pass(from as u32);
+                if known < stretches.len() && random(3) == 0 {
+                    assert!(list.push(stretches[known]));
+                    written.extend(blocks(&stretches[known]));
+                    known += 1;
+                }
+                assert_eq!(list.length() as usize, written.len());
+                assert_eq!(list.from(from as u32).flat_map(|s| blocks(&s)).collect::<Vec<_>>(), written[from..]);
                 assert_eq!(list.block(from as u32), written[from]);
                 assert_eq!(list.rest(from as u32).first, written[from].index);
                 for block in (0..20).flat_map(|index| [0, 1].map(|volume| Block { volume, index })) {
@@ -195,8 +253,8 @@ mod tests {
     #[test]
     fn a_list_with_more_blocks_than_positions_is_none() {
         let all = Stretch { file: 0, first: 0, end: 1 << 31 };
-        assert!(AccessList::new(&[all]).is_some());
-        assert!(AccessList::new(&[all, all]).is_none());
-        assert!(AccessList::new(&[Stretch { end: u64::MAX, ..all }]).is_none());
+        assert!(list(&[all]).is_some());
+        assert!(list(&[all, all]).is_none());
+        assert!(list(&[Stretch { end: u64::MAX, ..all }]).is_none());
     }
 }

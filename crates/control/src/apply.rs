@@ -2,7 +2,7 @@
 
 use nigh_policy::{Block, Slot, Tenant};
 
-use crate::access_list::{AccessList, NEVER, Stretch};
+use crate::access_list::{NEVER, Stretch};
 use crate::config::Foresight;
 use crate::directive::{Chunk, Directive, Index, Order, Refusal};
 use crate::lru_sp::{Control, Enter, TENANTS_MOST};
@@ -39,6 +39,45 @@ impl Control {
         match (&self.managed, pool) {
             (Some(managed), Some(pool)) => managed.pools.order(pool).clone(),
             _ => Order::default(),
+        }
+    }
+
+    /// What `tenant` said, as far as it holds: to say it again brings about the same.
+    pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
+        let Some(share) = self.shares.get(tenant.0 as usize) else { return Vec::new() };
+        let levels = share.levels.iter();
+        let policies = levels.clone().flat_map(|levels| levels.named());
+        let policies = policies.map(|priority| (priority, self.policy(tenant, priority)));
+        let policies = policies.filter(|(_, policy)| *policy != Order::Lru);
+        let files = levels.flat_map(|levels| levels.files());
+        let files = files.map(|&(file, priority)| Directive::SetPriority { file, priority });
+        let block_bytes = u64::from(self.setup.block_bytes);
+        let accesses = share.prediction.iter().flat_map(|list| list.prefetch.list().from(list.prefetch.ahead()));
+        let accesses = accesses.map(|Stretch { file, first, end }| Chunk {
+            file,
+            bytes: Some((first * block_bytes, (end - first) * block_bytes)),
+        });
+        let accesses: Vec<Chunk> = accesses.collect();
+        let list = (!accesses.is_empty()).then_some(Directive::Predict { accesses });
+        let policies = policies.map(|(priority, policy)| Directive::SetPolicy { priority, policy });
+        files.chain(policies).chain(list).collect()
+    }
+
+    /// The least blocks that `tenant` keeps, and the most that it may have, 0 for any number.
+    pub fn bounds(&self, tenant: Tenant) -> (u32, u32) {
+        let share = self.shares.get(tenant.0 as usize);
+        share.map_or((0, 0), |share| (share.floor, if share.ceiling == u32::MAX { 0 } else { share.ceiling }))
+    }
+
+    /// Forgets what `tenant` said. Its blocks have no owner until they are referenced; its bounds and counts stay.
+    pub fn forget(&mut self, tenant: Tenant) {
+        let ((floor, ceiling), statistics) = (self.bounds(tenant), self.statistics(tenant));
+        self.close(tenant);
+        if let Some(share) = self.shares.get_mut(tenant.0 as usize) {
+            share.statistics = statistics;
+        }
+        if (floor, ceiling) != (0, 0) {
+            self.set_bounds(tenant, floor, ceiling).expect("these bounds were set before");
         }
     }
 
@@ -96,11 +135,24 @@ impl Control {
         *outstanding.expect("a prefetch that was asked for") -= 1;
     }
 
+    /// `tenant` is about to reference the block of `slot`, which is still being loaded.
+    pub fn late(&mut self, slot: Slot, tenant: Tenant) {
+        if self.is_ahead(slot, tenant) {
+            self.shares[tenant.0 as usize].statistics.late += 1;
+        }
+    }
+
     /// A block that `tenant` waited for is there.
     pub fn loaded(&mut self, tenant: Tenant) {
         if let Some(prediction) = self.shares.get_mut(tenant.0 as usize).and_then(|share| share.prediction.as_mut()) {
             prediction.prefetch.demand_finished();
         }
+    }
+
+    /// The devices that the files of `tenant`'s list lie on.
+    pub fn devices(&self, tenant: Tenant) -> &[u32] {
+        let list = self.shares.get(tenant.0 as usize).and_then(|share| share.prediction.as_ref());
+        list.map_or(&[], |list| list.prefetch.devices())
     }
 
     /// Prefetches of `tenant` that are not complete: 4.3's pCount, of all devices.
@@ -248,19 +300,52 @@ impl Control {
             return Err(Refusal::TooManyAccesses { given: accesses.len(), most });
         }
         let block_bytes = self.setup.block_bytes;
-        let stretches = accesses.iter().filter_map(|chunk| stretch(chunk, block_bytes, index).transpose());
-        let stretches = stretches.collect::<Result<Vec<_>, _>>()?;
-        let list = AccessList::new(&stretches).ok_or(Refusal::TooManyBlocks)?;
+        let mut prefetch = Prefetch::new();
+        for chunk in accesses {
+            if let Some(stretch) = stretch(chunk, block_bytes, index)?
+                && !prefetch.extend(stretch, index.device(stretch.file))
+            {
+                return Err(Refusal::TooManyBlocks);
+            }
+        }
         self.manage(tenant);
         self.drop_list(tenant);
-        if list.length() == 0 {
+        if prefetch.list().length() == 0 {
             return Ok(());
         }
-        let prediction = Prediction { prefetch: Prefetch::new(list), coming: Default::default() };
-        self.shares[tenant as usize].prediction = Some(Box::new(prediction));
+        self.shares[tenant as usize].prediction = Some(Box::new(Prediction { prefetch, coming: Default::default() }));
         for slot in self.blocks_of(tenant) {
             self.place(slot, tenant, index.block(slot));
         }
+        Ok(())
+    }
+
+    /// `tenant` will read `chunk` after what its list says; without one, its list begins with that. Takes time in
+    /// proportion to the chunk's blocks.
+    pub fn extend(&mut self, tenant: Tenant, chunk: &Chunk, index: &dyn Index) -> Result<(), Refusal> {
+        let owner = self.known_tenant(tenant)?;
+        let most = self.config.limits.entries;
+        let Some(stretch) = stretch(chunk, self.setup.block_bytes, index)? else { return Ok(()) };
+        self.manage(owner);
+        let mut list = self.shares[owner as usize].prediction.take();
+        let Prediction { prefetch, .. } = &mut **list
+            .get_or_insert_with(|| Box::new(Prediction { prefetch: Prefetch::new(), coming: Default::default() }));
+        let done = match prefetch.list().entries() {
+            given if given >= most => Err(Refusal::TooManyAccesses { given: given + 1, most }),
+            _ if prefetch.extend(stretch, index.device(stretch.file)) => Ok(()),
+            _ => Err(Refusal::TooManyBlocks),
+        };
+        self.shares[owner as usize].prediction = list.filter(|list| list.prefetch.list().length() > 0);
+        done?;
+        for block in (stretch.first..stretch.end).map(|at| Block { volume: stretch.file, index: at }) {
+            if let Some(slot) = index.resident(block)
+                && self.owner_is(slot, owner)
+                && self.position(slot) == NEVER
+            {
+                self.place(slot, owner, block);
+            }
+        }
+        self.collect();
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! How a cache with tenants is to be shared.
 
+use std::fmt;
+
 use crate::directive::Limits;
 
 /// Which tenant gives up a block.
@@ -13,6 +15,16 @@ pub enum Allocation {
     /// Every tenant has its share: its ceiling, or an equal part of the cache. A tenant that fills it gives up a block of
     /// its own.
     Static,
+}
+
+impl fmt::Display for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Allocation::LruSp => "lru-sp",
+            Allocation::Global => "global",
+            Allocation::Static => "static",
+        })
+    }
 }
 
 /// What a list of predicted accesses decides.

@@ -254,6 +254,12 @@ impl Control {
         owner == tenant && flags & RESIDENT != 0
     }
 
+    /// Whether `slot` was prefetched for `tenant`, which has not referenced it.
+    pub(crate) fn is_ahead(&self, slot: Slot, tenant: Tenant) -> bool {
+        let Known { owner, flags, .. } = *self.links.own(slot);
+        u32::from(owner) == tenant.0 && flags & AHEAD != 0
+    }
+
     pub(crate) fn is_temporary(&self, slot: Slot) -> bool {
         self.links.own(slot).flags & TEMPORARY != 0
     }

@@ -301,6 +301,16 @@ impl Levels {
         self.levels[&self.priority(file)].pool
     }
 
+    /// Files with a priority other than 0, with their priorities.
+    pub(crate) fn files(&self) -> &[(u32, i32)] {
+        &self.files
+    }
+
+    /// The priorities of levels that have, or had, a policy of their own.
+    pub(crate) fn named(&self) -> impl Iterator<Item = i32> + '_ {
+        self.levels.iter().filter(|(_, level)| level.named).map(|(&priority, _)| priority)
+    }
+
     pub(crate) fn pool_of_priority(&self, priority: i32) -> Option<u32> {
         self.levels.get(&priority).map(|level| level.pool)
     }

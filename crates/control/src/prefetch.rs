@@ -18,7 +18,7 @@
 
 use nigh_policy::Block;
 
-use crate::access_list::AccessList;
+use crate::access_list::{AccessList, Stretch};
 use crate::directive::Index;
 
 /// References in the list that may be skipped or matched at once (4.3).
@@ -53,6 +53,8 @@ struct Lane {
 /// The prefetch object of a tenant (4.3).
 pub(crate) struct Prefetch {
     list: AccessList,
+    /// Where the files of the list lie.
+    devices: Vec<u32>,
     /// The position after the cursor, which is the access that was made last.
     ahead: u32,
     lanes: Vec<Lane>,
@@ -63,8 +65,23 @@ pub(crate) struct Prefetch {
 }
 
 impl Prefetch {
-    pub(crate) fn new(list: AccessList) -> Prefetch {
-        Prefetch { list, ahead: 0, lanes: Vec::new(), matches: u64::MAX, demand: false }
+    /// Follows a list without entries, which is to be extended.
+    pub(crate) fn new() -> Prefetch {
+        let (list, devices, lanes) = (AccessList::default(), Vec::new(), Vec::new());
+        Prefetch { list, devices, ahead: 0, lanes, matches: u64::MAX, demand: false }
+    }
+
+    /// The list goes on with `stretch`, which is on `device`. Says no if it has too many blocks then.
+    pub(crate) fn extend(&mut self, stretch: Stretch, device: u32) -> bool {
+        if !self.devices.contains(&device) {
+            self.devices.push(device);
+        }
+        self.list.push(stretch)
+    }
+
+    /// Where the files of the list lie.
+    pub(crate) fn devices(&self) -> &[u32] {
+        &self.devices
     }
 
     /// The position at which `block` comes next, or `NEVER`.

@@ -23,6 +23,8 @@ pub struct Statistics {
     pub prefetched: u64,
     /// Prefetched blocks that were referenced then: over `prefetched`, the accuracy.
     pub used: u64,
+    /// Of these, blocks that the tenant came for before they were there.
+    pub late: u64,
     /// Prefetched blocks that left without a reference.
     pub wasted: u64,
     /// Decisions against the candidate: a placeholder was made for each.

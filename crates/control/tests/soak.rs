@@ -108,6 +108,21 @@ fn soak(seed: u64) {
                 let _ = host.control.set_bounds(Tenant(random.random_range(0..TENANTS)), floor, ceiling);
             }
             4..12 => host.remove(block(u64::from(tenant) * OWN + random.random_range(0..BLOCKS))),
+            12 => host.control.forget(Tenant(random.random_range(0..TENANTS))),
+            13..40 => {
+                let mut upcoming = references[at..].iter().filter(|&&(other, _)| other == tenant);
+                let number = upcoming.nth(random.random_range(0..3)).map_or(number, |&(_, number)| number);
+                let bytes = Some((number % FILE, random.random_range(1..4)));
+                match host.extend(tenant, Chunk { file: file_of(number), bytes }) {
+                    Ok(()) | Err(Refusal::TooManyAccesses { .. }) => {}
+                    Err(refusal) => panic!("{refusal}"),
+                }
+            }
+            40 => {
+                let said = host.control.said(Tenant(tenant));
+                said.iter().for_each(|directive| host.apply(tenant, directive.clone()).expect("it was said before"));
+                assert_eq!(host.control.said(Tenant(tenant)), said);
+            }
             _ => {}
         }
         host.check();

@@ -422,6 +422,7 @@ impl Engine {
         if let Some(slot) = self.slots.find(key) {
             let frame = self.slots.frame(slot);
             if frame != NONE {
+                self.note_late(slot, frame, tenant);
                 if !self.first_use(key.export(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
                 }

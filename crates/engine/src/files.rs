@@ -1,5 +1,7 @@
 //! Which block of a disk is which block of a file.
 
+use std::ops::Range;
+
 use nigh_policy::Block;
 
 use crate::config::ConfigError;
@@ -59,6 +61,13 @@ impl Files {
         Ok(Files { by_disk, by_file })
     }
 
+    /// The same files, but those of `export` made of `pieces`, which lie there.
+    pub(crate) fn with(&self, export: Export, pieces: Vec<Piece>) -> Result<Files, ConfigError> {
+        assert!(pieces.iter().all(|piece| piece.export == export), "pieces of another export");
+        let others = self.by_disk.iter().copied().filter(|piece| piece.export != export);
+        Files::new(others.chain(pieces).collect())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_disk.is_empty()
     }
@@ -74,6 +83,22 @@ impl Files {
             Some(piece) => Block { volume: piece.file, index: key.index() - piece.disk + piece.offset },
             None => Block { volume: NO_FILE, index: key.block().index },
         }
+    }
+
+    /// The files that have `blocks` of `export`, and which of their blocks these are, in the order of the disk.
+    pub(crate) fn within(&self, export: Export, blocks: Range<u64>) -> Vec<(u32, Range<u64>)> {
+        if self.is_empty() {
+            return vec![(export.0.into(), blocks)];
+        }
+        let ends = |piece: &Piece| piece.disk.saturating_add(piece.blocks);
+        let before = self.by_disk.partition_point(|piece| (piece.export, ends(piece)) <= (export, blocks.start));
+        let pieces = self.by_disk[before..].iter();
+        let pieces = pieces.take_while(|piece| piece.export == export && piece.disk < blocks.end);
+        let inside = pieces.map(|piece| {
+            let (start, end) = (piece.disk.max(blocks.start), ends(piece).min(blocks.end));
+            (piece.file, start - piece.disk + piece.offset..end - piece.disk + piece.offset)
+        });
+        inside.collect()
     }
 
     /// Where `block` of a file lies.
@@ -115,6 +140,11 @@ mod tests {
         assert_eq!(files.key(Block { volume: 7, index: 6 }), None);
         assert_eq!(files.key(Block { volume: 5, index: 0 }), None);
         assert_eq!(files.last_piece(7), Some(piece(1, 30, 7, 4, 2)));
+        assert_eq!(files.within(Export(1), 12..31), [(7, 2..4), (4, 0..9), (7, 4..5)]);
+        assert_eq!(files.within(Export(0), 11..40), []);
+        let files = files.with(Export(1), vec![piece(1, 0, 9, 0, 20)]).unwrap();
+        assert_eq!((files.last_piece(7), files.last_piece(3)), (None, Some(piece(0, 10, 3, 0, 1))));
+        assert_eq!(files.within(Export(1), 12..31), [(9, 12..20)]);
     }
 
     #[test]

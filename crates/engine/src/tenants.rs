@@ -1,16 +1,16 @@
 //! Tenants that say something about their accesses: what they say reaches [`Control`], and what it fetches ahead for them
 //! reaches the devices. Numbers of sections are those of ACFS (Cao, Felten, Karlin, Li, TOCS 1996).
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
-use nigh_control::{Control, Directive, Index, Statistics};
+use nigh_control::{Chunk, Control, Directive, Index, Statistics};
 use nigh_policy::{Block, Kind, Policy, Setup, Slot, SpecError, Stream, Tenant, build};
 use smallvec::SmallVec;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::device::Reading;
 use crate::engine::Engine;
-use crate::files::Files;
+use crate::files::{Files, Piece};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::request::Export;
 use crate::slots::{Key, NONE, Slots};
@@ -126,6 +126,54 @@ impl Engine {
         done
     }
 
+    /// `tenant` will read `bytes` of `export` after what its list says; without one, its list begins with that. What is in no
+    /// file cannot be predicted.
+    ///
+    /// # Panics
+    /// If the cache was set up without tenants.
+    pub fn extend(&mut self, tenant: Tenant, export: Export, bytes: Range<u64>) -> Result<(), nigh_control::Refusal> {
+        let (blocks, shift) = (self.blocks(&bytes), self.shift);
+        let (control, known) = self.tenants().expect(NO_TENANTS);
+        let mut done = Ok(());
+        for (file, blocks) in known.files.within(export, blocks) {
+            let bytes = Some((blocks.start << shift, (blocks.end - blocks.start) << shift));
+            done = done.and_then(|()| control.extend(tenant, &Chunk { file, bytes }, &known));
+        }
+        self.drain_forgotten();
+        self.ask(tenant);
+        done
+    }
+
+    /// Whether there is such a file.
+    pub fn has_file(&self, file: u32) -> bool {
+        match &self.config.tenants {
+            Some(tenants) if tenants.files.is_empty() => self.volumes.get(file as usize).is_some_and(Option::is_some),
+            Some(tenants) => tenants.files.last_piece(file).is_some(),
+            None => false,
+        }
+    }
+
+    /// What `tenant` said, as far as it holds.
+    pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
+        match &self.policy {
+            Manager::Control(control) => control.said(tenant),
+            Manager::Policy(_) => Vec::new(),
+        }
+    }
+
+    /// From now on `pieces` are the files of `export`. Whatever `tenant`, the one who uses it, said is forgotten; its bounds
+    /// stay.
+    ///
+    /// # Panics
+    /// If the cache was set up without tenants.
+    pub fn name_files(&mut self, tenant: Tenant, export: Export, pieces: Vec<Piece>) -> Result<(), ConfigError> {
+        let tenants = self.config.tenants.as_mut().expect(NO_TENANTS);
+        tenants.files = tenants.files.with(export, pieces)?;
+        self.tenants().expect(NO_TENANTS).0.forget(tenant);
+        self.drain_forgotten();
+        Ok(())
+    }
+
     /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
     ///
     /// # Panics
@@ -134,7 +182,7 @@ impl Engine {
         self.tenants().expect(NO_TENANTS).0.set_bounds(tenant, floor, ceiling)
     }
 
-    /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
+    /// `tenant` is gone: its blocks have no owner, what it said and its bounds are forgotten. Its number may be used again.
     ///
     /// # Panics
     /// If the cache was set up without tenants.
@@ -146,6 +194,14 @@ impl Engine {
     /// What `tenant` did; none in a cache without tenants.
     pub fn statistics(&mut self, tenant: Tenant) -> Option<Statistics> {
         self.tenants().map(|(control, _)| control.statistics(tenant))
+    }
+
+    /// Resident blocks that `tenant` owns; none in a cache without tenants.
+    pub fn owned(&self, tenant: Tenant) -> Option<u32> {
+        match &self.policy {
+            Manager::Control(control) => Some(control.size(tenant)),
+            Manager::Policy(_) => None,
+        }
     }
 
     /// What tenants call the block that `tenant` is about to reference. Not inlined into hits of caches without tenants.
@@ -167,6 +223,16 @@ impl Engine {
     pub(crate) fn ask(&mut self, tenant: Tenant) {
         if self.is_predicted(tenant) && !self.asking.contains(&tenant) {
             self.asking.push(tenant);
+        }
+    }
+
+    /// `tenant` is about to reference the block of `slot`: is it still being loaded, it comes too late for it.
+    #[inline]
+    pub(crate) fn note_late(&mut self, slot: Slot, frame: u32, tenant: Tenant) {
+        if let Manager::Control(control) = &mut self.policy
+            && self.frames.has(frame, LOADING)
+        {
+            control.late(slot, tenant);
         }
     }
 
@@ -194,9 +260,12 @@ impl Engine {
     /// Queues the batches that lists ask for now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
         while let Some(tenant) = self.asking.pop() {
-            for at in 0..self.volumes.len() {
-                if self.volumes[at].as_ref().is_some_and(|volume| volume.closing.is_none()) {
-                    self.fetch_batch(tenant, Export(at as u16), now);
+            let Some((control, _)) = self.tenants() else { return };
+            let devices: SmallVec<[u32; 4]> = control.devices(tenant).into();
+            for device in devices {
+                let volume = self.volumes.get(device as usize).and_then(Option::as_ref);
+                if volume.is_some_and(|volume| volume.closing.is_none()) {
+                    self.fetch_batch(tenant, Export(device as u16), now);
                 }
             }
         }

@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nigh_backend::{Device, OpenError, Options};
-use nigh_engine::{ConfigError, Export, Fault, Refusal};
+use nigh_control::Refusal;
+use nigh_engine::{ConfigError, Export, Fault};
 use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
 
 use crate::disk::{DISKS_MAX, Disk, Opening};
+use crate::hints::HintError;
 use crate::server::{Client, Common, machine_memory};
 use crate::settings::{BLOCK, ExportSettings, TlsSettings};
 use crate::sync::lock;
@@ -56,6 +58,17 @@ pub enum ExportError {
     /// It is for certain clients, and nobody is asked for a certificate.
     #[error("export {0} is for certain clients, which takes TLS with an authority for client certificates")]
     NoClientCa(String),
+    /// It is to have so much of the cache, which nobody shares.
+    #[error("export {0}: a floor or ceiling takes an allocation, such as lru-sp")]
+    NoTenants(String),
+    /// It cannot have so much of the cache.
+    #[error("export {name}: {source}")]
+    Bounds {
+        /// The export.
+        name: String,
+        /// Why.
+        source: Refusal,
+    },
 }
 
 /// Why a running server cannot be changed so.
@@ -95,6 +108,17 @@ pub enum ChangeError {
     /// What is dirty cannot be written: the export stays.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
+    /// Tenants share the cache.
+    #[error("a cache with tenants keeps its size, its allocation and its batches, and has no policy")]
+    Tenants,
+    /// Something cannot be said.
+    #[error("export {name}: {source}")]
+    Hint {
+        /// Of which export.
+        name: String,
+        /// Why.
+        source: Box<HintError>,
+    },
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -123,6 +147,11 @@ impl Common {
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
+        let policy = policy.unwrap_or(&settings.policy);
+        let changes = memory != settings.memory || *policy != settings.policy;
+        if changes && settings.allocate.is_some() {
+            return Err(ChangeError::Tenants);
+        }
         if memory < BLOCK {
             return Err(ChangeError::MemoryMin);
         }
@@ -133,8 +162,7 @@ impl Common {
         if memory > most {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
-        let policy = policy.unwrap_or(&settings.policy);
-        if memory != settings.memory || *policy != settings.policy {
+        if changes {
             self.cache.change(policy, settings.blocks_per_shard(memory))?;
             let mut settings = lock(&self.settings);
             settings.memory = memory;
@@ -151,8 +179,9 @@ impl Common {
 
     pub(crate) fn add_one(&self, export: ExportSettings) -> Result<(), ExportError> {
         check_clients(&export, lock(&self.settings).tls.as_ref())?;
+        self.check_bounds(&export)?;
         let number = self.cache.disks.free_number().ok_or(ExportError::TooMany)?;
-        let (name, mode) = (export.name.clone(), export.write_mode);
+        let (name, mode, bounds) = (export.name.clone(), export.write_mode, export.bounds());
         if self.cache.disks.named(&name).is_some() {
             return Err(InvalidExport::Duplicate(name).into());
         }
@@ -161,10 +190,18 @@ impl Common {
         let disk = Arc::new(disk);
         self.handle.attach(number, device);
         self.cache.disks.add(disk.clone());
-        if let Err(source) = self.cache.open(number, disk.size(), mode) {
+        let opened = self.cache.open(number, disk.size(), mode);
+        let opened = opened.map_err(|source| ExportError::Config { name: name.clone(), source });
+        let admitted = opened.and_then(|()| match self.cache.has_tenants {
+            true => {
+                self.cache.admit(number, disk.size(), bounds).map_err(|source| ExportError::Bounds { name, source })
+            }
+            false => Ok(()),
+        });
+        if let Err(error) = admitted {
             let _ = self.cache.close(number, true);
             self.drop_disk(&disk);
-            return Err(ExportError::Config { name, source });
+            return Err(error);
         }
         disk.set_leaving(false);
         Ok(())
@@ -238,9 +275,14 @@ impl Common {
             return Err(ChangeError::OpenedReadOnly(settings.name));
         }
         let changing = lock(&disk.changing);
+        self.check_bounds(&settings)?;
+        if self.cache.has_tenants {
+            let set = self.cache.set_bounds(disk.export, settings.bounds());
+            set.map_err(|source| ExportError::Bounds { name: settings.name.clone(), source })?;
+        }
         match self.cache.set_mode(disk.export, settings.write_mode) {
             // It is closed for good only when it is removed.
-            Ok(()) | Err(Refusal::NoExport) => {}
+            Ok(()) | Err(nigh_engine::Refusal::NoExport) => {}
             Err(refusal) => unreachable!("{refusal:?}"),
         }
         disk.set(settings);
@@ -276,12 +318,20 @@ impl Common {
     pub(crate) fn reconcile(&self, wanted: &[ExportSettings]) -> Result<(), Vec<ChangeError>> {
         let _one = self.administrate().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
-        for disk in self.cache.disks.all() {
+        let changes = self.cache.disks.all().into_iter().map(|disk| {
             let now = disk.settings();
             let same = |export: &&ExportSettings| {
                 export.name == now.name && export.target == now.target && (export.read_only || disk.writable)
             };
-            let done = match wanted.iter().find(same) {
+            (wanted.iter().find(same), now, disk)
+        });
+        let mut changes: Vec<_> = changes.collect();
+        // Floors become lower before others become higher, since there is room for so much.
+        let rises =
+            |wanted: Option<&ExportSettings>, now: &ExportSettings| wanted.is_some_and(|at| at.floor > now.floor);
+        changes.sort_by_key(|(wanted, now, _)| rises(*wanted, now));
+        for (wanted, now, disk) in changes {
+            let done = match wanted {
                 Some(export) if *export == now => Ok(()),
                 Some(export) => self.set_one(&disk, export.clone()),
                 None => self.remove_one(&now.name, false),
@@ -296,8 +346,15 @@ impl Common {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    fn find(&self, name: &str) -> Result<Arc<Disk>, ChangeError> {
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Disk>, ChangeError> {
         self.cache.disks.named(name).ok_or_else(|| ChangeError::NoExport(name.to_owned()))
+    }
+
+    fn check_bounds(&self, export: &ExportSettings) -> Result<(), ExportError> {
+        match self.cache.has_tenants || (export.floor, export.ceiling) == (0, 0) {
+            true => Ok(()),
+            false => Err(ExportError::NoTenants(export.name.clone())),
+        }
     }
 
     /// The right to change the server, one at a time.
@@ -326,7 +383,8 @@ impl Common {
 
     fn resize(&self, disk: &Disk, size: u64) {
         disk.set_opening(Opening::Changing);
-        let size = match self.cache.close(disk.export, false) {
+        let closed = self.cache.close(disk.export, false);
+        let size = match closed {
             Ok(()) => size,
             Err(fault) => {
                 tracing::error!(disk = disk.name, %fault, "its size changed, but its dirty blocks cannot be written");
@@ -335,6 +393,13 @@ impl Common {
         };
         match self.cache.open(disk.export, size, disk.settings().write_mode) {
             Ok(()) => {
+                if closed.is_ok()
+                    && self.cache.has_tenants
+                    && let Err(error) = self.cache.admit(disk.export, size, disk.settings().bounds())
+                {
+                    // Others were given floors meanwhile.
+                    tracing::error!(disk = disk.name, %error, "it has no floor and no ceiling any more");
+                }
                 tracing::info!(disk = disk.name, before = disk.size(), size, "its size changed");
                 disk.set_size(size);
                 disk.set_opening(Opening::Open);

@@ -104,6 +104,8 @@ pub(crate) struct Cache {
     pub(crate) heap: Budget,
     /// What is fetched ahead of the reads of each client.
     pub(crate) readahead: ReadAhead,
+    /// Whether exports are tenants; there is one shard then.
+    pub(crate) has_tenants: bool,
     handle: Handle,
     started: Instant,
     timer: Timer,
@@ -138,6 +140,7 @@ impl Cache {
             flush_wanted: AtomicBool::new(false),
             heap,
             readahead: ReadAhead::new(readahead),
+            has_tenants: config.tenants.is_some(),
             handle,
             started: Instant::now(),
             timer: Timer::default(),
@@ -334,6 +337,8 @@ impl Cache {
             let missed = before != misses(&core.engine);
             let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
             let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
+            // Nobody has to guess what was said.
+            let ahead = ahead.filter(|_| !core.engine.is_predicted(Tenant(export.0.into())));
             if let Some(ahead) = ahead {
                 let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
                 for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(export, piece.start) == shard) {
@@ -453,6 +458,9 @@ impl Cache {
         for _ in 0..closing {
             result = result.and(results.recv().expect("a closing is replied to"));
         }
+        if self.has_tenants && result.is_ok() {
+            self.tenants(|engine| engine.close_tenant(Tenant(export.0.into())));
+        }
         result
     }
 
@@ -524,6 +532,24 @@ impl Cache {
         }
         self.settle(&mut work, None);
         result
+    }
+
+    /// Calls the engine of the tenants, and does what that brings about.
+    ///
+    /// # Panics
+    /// If there are no tenants.
+    pub(crate) fn tenants<R>(&self, call: impl FnOnce(&mut Engine) -> R) -> R {
+        assert!(self.has_tenants && self.shards() == 1);
+        let mut work = Work::default();
+        let result = self.with(0, &mut work, |core, _| call(&mut core.engine));
+        self.settle(&mut work, None);
+        result
+    }
+
+    /// The clients of `export` will read `range`.
+    pub(crate) fn foresee(&self, export: Export, range: Range<u64>, work: &mut Work) {
+        // A hint may be refused.
+        let _ = self.with(0, work, |core, _| core.engine.extend(Tenant(export.0.into()), export, range));
     }
 
     /// What the shards hold, in sum.

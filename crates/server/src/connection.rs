@@ -479,6 +479,10 @@ impl Session {
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
         let export = self.link.disk.export;
         for piece in self.cache.extents(range) {
+            if self.cache.has_tenants {
+                self.cache.foresee(export, piece, &mut self.work);
+                continue;
+            }
             let refused = || unreachable!("a prefetch is answered at once");
             // A hint may be refused.
             let _ = self.cache.submit(export, Op::Prefetch, piece, false, &mut self.work, refused);

@@ -14,6 +14,7 @@ use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::ChangeError;
+use crate::hints::FileExtent;
 use crate::metrics::{Statistics, statistics};
 use crate::options::ExportOptions;
 use crate::server::Common;
@@ -23,7 +24,7 @@ use crate::sync::lock;
 /// Version of the form of the answers.
 const SCHEMA: u32 = 1;
 /// Longest command.
-const LINE_MAX: u64 = 64 << 10;
+const LINE_MAX: u64 = 1 << 20;
 /// Clients at a time; more are closed at once.
 const CLIENTS_MAX: usize = 16;
 
@@ -70,6 +71,22 @@ pub enum Control {
         #[serde(default)]
         discard: bool,
     },
+    /// Hear what is said on behalf of an export's clients.
+    Hint {
+        /// The export.
+        name: String,
+        /// Its files from now on; as before if none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        files: Vec<FileExtent>,
+        /// A sidecar of directives (docs/control.md).
+        #[serde(default)]
+        directives: String,
+    },
+    /// Tell what was said, as far as it holds.
+    Hints {
+        /// Of which export.
+        name: String,
+    },
     /// Write back what is dirty.
     Flush {
         /// Of this export; of all if none.
@@ -91,6 +108,9 @@ pub struct Answer {
     /// In reply to `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Statistics>,
+    /// In reply to `hints`: a sidecar of directives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<String>,
 }
 
 /// Why a command was not done.
@@ -200,7 +220,7 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
         }
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
         let answer =
-            if whole { answer(common, &line, reload) } else { refused("the line is longer than 64 KiB".into()) };
+            if whole { answer(common, &line, reload) } else { refused("the line is longer than 1 MiB".into()) };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
         (&*stream).write_all(&text)?;
@@ -211,23 +231,27 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
 }
 
 fn refused(error: String) -> Answer {
-    Answer { schema: SCHEMA, error: Some(error), status: None }
+    Answer { error: Some(error), ..done() }
+}
+
+fn done() -> Answer {
+    Answer { schema: SCHEMA, error: None, status: None, hints: None }
 }
 
 fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
-    match obey(common, line, reload) {
-        Ok(status) => Answer { schema: SCHEMA, error: None, status },
-        Err(refusal) => refused(refusal.to_string()),
-    }
+    obey(common, line, reload).unwrap_or_else(|refusal| refused(refusal.to_string()))
 }
 
-fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Option<Statistics>, Refusal> {
+fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal> {
     let command: Control = serde_json::from_slice(line)?;
-    if command != (Control::Status {}) {
-        tracing::info!(?command, "control");
+    match &command {
+        Control::Status {} | Control::Hints { .. } => {}
+        // What is said may be long.
+        Control::Hint { name, .. } => tracing::info!(name, "control: a hint"),
+        _ => tracing::info!(?command, "control"),
     }
     match command {
-        Control::Status {} => return Ok(Some(statistics(common))),
+        Control::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
         Control::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
             let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
@@ -241,8 +265,15 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Option<Statisti
             common.add(export)?;
         }
         Control::RemoveExport { name, discard } => common.remove(&name, discard)?,
+        Control::Hint { name, files, directives } => {
+            if !files.is_empty() {
+                common.name_files(&name, &files)?;
+            }
+            common.hint_all(&name, &directives)?;
+        }
+        Control::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
         Control::Flush { name } => common.write_back(name.as_deref())?,
         Control::Reload {} => reload().map_err(Refusal::Reload)?,
     }
-    Ok(None)
+    Ok(done())
 }

@@ -7,6 +7,7 @@ mod cache;
 mod connection;
 mod control;
 mod disk;
+mod hints;
 mod http;
 mod job;
 mod latency;
@@ -25,12 +26,14 @@ mod sync;
 mod throttle;
 mod tls;
 
+pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::WriteMode;
 
 pub use admin::{ChangeError, ExportError, Unwritten};
 pub use control::{Answer, Control, ControlClient, ControlError};
+pub use hints::{FileExtent, HintError};
 pub use listen::{Listen, ListenError};
-pub use metrics::{ExportStatistics, LatencySummary, Statistics};
+pub use metrics::{ExportStatistics, LatencySummary, Statistics, TenantStatistics};
 pub use options::{ExportOptions, OptionError};
 pub use server::{Server, StartError};
 pub use settings::{ExportSettings, Settings, TlsSettings};

@@ -57,6 +57,25 @@ pub struct Statistics {
     pub exports: Vec<ExportStatistics>,
 }
 
+/// What became of what was said on behalf of an export's clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TenantStatistics {
+    /// Memory of blocks that they own: nobody else uses these.
+    pub resident_bytes: u64,
+    /// References that their list predicted.
+    pub predicted: u64,
+    /// References that it did not predict.
+    pub unpredicted: u64,
+    /// Accesses of a list that did not come.
+    pub skipped: u64,
+    /// Lists that were dropped because they were too often wrong.
+    pub lists_dropped: u64,
+    /// Blocks that they gave up instead of the one that LRU would have taken.
+    pub overruled: u64,
+    /// Of these, blocks that they referenced before that one.
+    pub mistakes: u64,
+}
+
 /// An export at one moment. Blocks are counted once for each request that references them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExportStatistics {
@@ -110,6 +129,9 @@ pub struct ExportStatistics {
     pub device_flushes: u64,
     /// Operations that the device failed.
     pub device_faults: u64,
+    /// Where exports are tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantStatistics>,
     /// From request to reply, of reads that waited for nothing.
     pub hit_latency: LatencySummary,
     /// Of reads that waited.
@@ -180,6 +202,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
             device_written_bytes: counters.device_written_bytes,
             device_flushes: counters.device_flushes,
             device_faults: counters.device_faults,
+            tenant: cache.tenant(disk.export),
             hit_latency: disk.hits.read().into(),
             miss_latency: disk.misses.read().into(),
             write_latency: disk.writes.read().into(),
@@ -190,7 +213,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let settings = lock(&common.settings);
     Statistics {
         schema: 1,
-        policy: settings.policy.to_string(),
+        policy: settings.decides(),
         readahead: cache.readahead.spec().to_string(),
         shards: cache.shards(),
         memory_bytes: settings.memory,
@@ -299,6 +322,32 @@ impl Collector for Statistics {
                 ConstCounter::new(value(export)).encode(family.encode_family(&of)?)?;
             }
         }
+        type OfTenant = fn(&TenantStatistics) -> u64;
+        let tenants: Vec<_> =
+            self.exports.iter().filter_map(|export| Some((&export.name, export.tenant.as_ref()?))).collect();
+        let mut tenant = |name, help, kind, value: OfTenant| {
+            if tenants.is_empty() {
+                return Ok(());
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (name, tenant) in &tenants {
+                let of = OfExport { export: (*name).clone() };
+                let encoder = family.encode_family(&of)?;
+                match kind {
+                    MetricType::Gauge => ConstGauge::new(value(tenant) as i64).encode(encoder)?,
+                    _ => ConstCounter::new(value(tenant)).encode(encoder)?,
+                }
+            }
+            Ok::<_, fmt::Error>(())
+        };
+        let counter = MetricType::Counter;
+        tenant("owned_bytes", "Memory of a tenant's own blocks", MetricType::Gauge, |of| of.resident_bytes)?;
+        tenant("predicted", "References that a tenant's list predicted", counter, |of| of.predicted)?;
+        tenant("unpredicted", "References that a tenant's list did not predict", counter, |of| of.unpredicted)?;
+        tenant("skipped", "Accesses of a tenant's list that did not come", counter, |of| of.skipped)?;
+        tenant("lists_dropped", "Lists that were too often wrong", counter, |of| of.lists_dropped)?;
+        tenant("overruled", "Blocks given up instead of LRU's", counter, |of| of.overruled)?;
+        tenant("mistakes", "Of these, referenced before LRU's", counter, |of| of.mistakes)?;
         let help = "From request to reply";
         let mut family = encoder.encode_descriptor("latency_seconds", help, None, MetricType::Histogram)?;
         for export in &self.exports {

@@ -24,13 +24,20 @@ pub struct ExportOptions {
     pub iops: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<u64>,
 }
 
 /// What is wrong with an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// There is none of this name.
-    #[error("'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth")]
+    #[error(
+        "'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth, floor, \
+         ceiling"
+    )]
     Unknown(String),
     /// It takes another value.
     #[error("'{option}' takes {takes}, not '{value}'")]
@@ -67,11 +74,14 @@ impl ExportOptions {
             requests: Some(settings.requests),
             iops: Some(settings.iops),
             bandwidth: Some(settings.bandwidth),
+            floor: Some(settings.floor),
+            ceiling: Some(settings.ceiling),
         }
     }
 
     /// Adds an option as a user writes it: `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
-    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`; `none` instead of a number for no limit.
+    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`, `floor=100M`, `ceiling=100M`; `none` instead of a number
+    /// for no limit.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let takes = |option, takes| {
@@ -83,6 +93,13 @@ impl ExportOptions {
             _ => match value.and_then(|value| value.parse().ok()) {
                 Some(number @ 1..) => Ok(Some(number)),
                 _ => Err(takes(option, "a number or none")),
+            },
+        };
+        let amount = |option, takes_amount| match value {
+            Some("none") => Ok(Some(0)),
+            _ => match value.and_then(bytes) {
+                Some(bytes @ 1..) => Ok(Some(bytes)),
+                _ => Err(takes(option, takes_amount)),
             },
         };
         match name {
@@ -103,14 +120,9 @@ impl ExportOptions {
             "connections" => self.connections = number("connections")?,
             "requests" => self.requests = number("requests")?,
             "iops" => self.iops = number("iops")?,
-            "bandwidth" => {
-                let bytes = match value {
-                    Some("none") => Some(0),
-                    _ => value.and_then(bytes).filter(|&bytes| bytes > 0),
-                };
-                self.bandwidth =
-                    Some(bytes.ok_or_else(|| takes("bandwidth", "bytes per second such as 100M, or none"))?);
-            }
+            "bandwidth" => self.bandwidth = amount("bandwidth", "bytes per second such as 100M, or none")?,
+            "floor" => self.floor = amount("floor", "bytes such as 100M, or none")?,
+            "ceiling" => self.ceiling = amount("ceiling", "bytes such as 100M, or none")?,
             _ => return Err(OptionError::Unknown(name.to_owned())),
         }
         Ok(())
@@ -118,7 +130,8 @@ impl ExportOptions {
 
     /// Changes `settings`.
     pub fn apply(&self, settings: &mut ExportSettings) {
-        let ExportOptions { read_only, write_mode, clients, connections, requests, iops, bandwidth } = self;
+        let ExportOptions { read_only, write_mode, clients, connections, requests, iops, bandwidth, floor, ceiling } =
+            self;
         settings.read_only = read_only.unwrap_or(settings.read_only);
         settings.write_mode = write_mode.unwrap_or(settings.write_mode);
         if let Some(clients) = clients {
@@ -128,6 +141,8 @@ impl ExportOptions {
         settings.requests = requests.unwrap_or(settings.requests);
         settings.iops = iops.unwrap_or(settings.iops);
         settings.bandwidth = bandwidth.unwrap_or(settings.bandwidth);
+        settings.floor = floor.unwrap_or(settings.floor);
+        settings.ceiling = ceiling.unwrap_or(settings.ceiling);
     }
 }
 
@@ -162,7 +177,8 @@ mod tests {
         options(&all).unwrap().apply(&mut settings);
         assert!(settings.read_only && settings.write_mode == WriteMode::Through);
         assert_eq!((settings.clients.len(), settings.iops, settings.bandwidth), (2, 500, 3 << 20));
-        options(&["read-only=no", "client=any", "iops=none", "requests=7"]).unwrap().apply(&mut settings);
+        options(&["read-only=no", "client=any", "iops=none", "requests=7", "floor=1M"]).unwrap().apply(&mut settings);
+        assert_eq!((settings.floor, settings.ceiling), (1 << 20, 0));
         assert_eq!((settings.read_only, settings.clients.len(), settings.iops, settings.requests), (false, 0, 0, 7));
         assert_eq!(settings.bandwidth, 3 << 20, "what is not said stays");
     }
@@ -188,6 +204,8 @@ mod tests {
             ("iops=-1", "number or none"),
             ("bandwidth=20000000T", "bytes per second"),
             ("bandwidth=3X", "bytes per second"),
+            ("floor=0", "bytes such as"),
+            ("ceiling", "bytes such as"),
         ] {
             let error = options(&[text]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

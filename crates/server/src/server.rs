@@ -11,6 +11,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nigh_backend::{Driver, Handle};
+use nigh_control::Directive;
 use nigh_engine::ConfigError;
 use nigh_policy::Spec;
 use rustls::ServerConfig;
@@ -20,6 +21,7 @@ use crate::cache::{Cache, Work};
 use crate::connection::{self, Refused};
 use crate::control::{self, Reload};
 use crate::disk::{DISKS_MAX, Disk, Opening};
+use crate::hints::FileExtent;
 use crate::http;
 use crate::listen::{Listen, ListenError, Listener};
 use crate::metrics::{Statistics, statistics};
@@ -271,6 +273,57 @@ impl Server {
         self.common.set(name, |settings| options.apply(settings))
     }
 
+    /// Says something on behalf of an export's clients: which of its blocks they need less, and what they will read.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use nigh_nbd::client::Client;
+    /// use nigh_server::{Allocation, Chunk, Directive, ExportSettings, Order, Server, Settings};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let disk = ExportSettings::new("disk", "memory:16M".parse()?);
+    /// let mut settings = Settings::new(4 << 20, "lru".parse()?, vec![disk]);
+    /// settings.allocate = Some(Allocation::LruSp);
+    /// let server = Server::start(settings)?;
+    ///
+    /// // It will be read from first to last, again and again: of what is there, the end is needed last.
+    /// server.hint("disk", &Directive::SetPolicy { priority: 0, policy: Order::Mru })?;
+    /// let all = Chunk { file: 0, bytes: None };
+    /// server.hint("disk", &Directive::Predict { accesses: vec![all; 3] })?;
+    ///
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// server.attach(theirs.try_clone()?.into(), theirs.into(), || ());
+    /// let mut client = Client::connect(ours, "disk", &[])?;
+    /// for _ in 0..3 {
+    ///     for block in 0..4096 {
+    ///         client.read(block * 4096, 4096)?;
+    ///     }
+    /// }
+    /// client.disconnect()?;
+    ///
+    /// let disk = &server.statistics().exports[0];
+    /// // LRU would have kept nothing until it is read again.
+    /// assert!(disk.misses + disk.prefetch_issued < 3 * 4096);
+    /// server.shut_down().map_err(|unwritten| unwritten[0].clone())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
+        self.common.hint(name, directive)
+    }
+
+    /// Makes `extents` the files of an export, which is one file, number 0, until then. What was said of it before is
+    /// forgotten.
+    pub fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
+        self.common.name_files(name, extents)
+    }
+
+    /// What was said on behalf of an export's clients, as far as it holds, as a sidecar of directives (docs/control.md).
+    pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
+        self.common.hints(name)
+    }
+
     /// Writes back what is dirty, of one export or of all, and flushes the devices.
     pub fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
         self.common.write_back(name)
@@ -280,9 +333,12 @@ impl Server {
     /// is told, and the rest done; where certificates cannot be read, or are missing for what exports want, nothing is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         let only = |error: ChangeError| vec![error];
-        let now = lock(&self.common.settings).tls.clone();
-        if wanted.tls.is_some() != now.is_some() {
+        let now = lock(&self.common.settings).clone();
+        if wanted.tls.is_some() != now.tls.is_some() {
             return Err(only(ChangeError::TlsOnOff));
+        }
+        if (wanted.allocate, wanted.batch) != (now.allocate, now.batch) {
+            return Err(only(ChangeError::Tenants));
         }
         let unknown = wanted.exports.iter().filter_map(|export| check_clients(export, wanted.tls.as_ref()).err());
         let unknown: Vec<_> = unknown.map(ChangeError::from).collect();

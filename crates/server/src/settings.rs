@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use nigh_backend::Target;
-use nigh_engine::{Config, Scheduler, WriteMode};
+use nigh_control::{Allocation, Config as Control, Limits};
+use nigh_engine::{Config, Files, Scheduler, Tenants, WriteMode};
 use nigh_policy::Spec;
 use nigh_prefetch::Spec as ReadAhead;
 
 use crate::cache::PIECE;
+use crate::disk::DISKS_MAX;
 
 /// Size of a block, in bytes.
 pub(crate) const BLOCK: u64 = 4096;
@@ -41,6 +43,10 @@ pub struct ExportSettings {
     pub iops: u64,
     /// Bytes read and written by all clients per second; 0 for no limit.
     pub bandwidth: u64,
+    /// With [`Settings::allocate`]: bytes of the cache that it keeps, whatever others do.
+    pub floor: u64,
+    /// With [`Settings::allocate`]: bytes of the full cache that it has at most; 0 for no limit.
+    pub ceiling: u64,
 }
 
 impl ExportSettings {
@@ -56,7 +62,16 @@ impl ExportSettings {
             requests: 0,
             iops: 0,
             bandwidth: 0,
+            floor: 0,
+            ceiling: 0,
         }
+    }
+
+    /// Floor and ceiling in blocks.
+    pub(crate) fn bounds(&self) -> (u32, u32) {
+        let blocks = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX - 1);
+        let ceiling = if self.ceiling == 0 { 0 } else { (self.ceiling / BLOCK).max(1) };
+        (blocks(self.floor.div_ceil(BLOCK)), blocks(ceiling))
     }
 }
 
@@ -80,6 +95,11 @@ pub struct Settings {
     pub memory_max: u64,
     /// Which block leaves.
     pub policy: Spec,
+    /// With this, exports are tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
+    /// shard then, and keeps its size.
+    pub allocate: Option<Allocation>,
+    /// The most blocks of predicted accesses that are fetched at a time.
+    pub batch: u32,
     /// What is fetched ahead of the reads of each client.
     pub readahead: ReadAhead,
     /// In which order operations go to a device.
@@ -102,12 +122,17 @@ impl Settings {
     /// Operations of a shard at a device unless said otherwise: those of a fast device are not held back.
     pub const DEPTH: u32 = 32;
 
+    /// Predicted blocks that are fetched at a time unless said otherwise: ACFS, 5.3.
+    pub const BATCH: u32 = 16;
+
     /// `exports` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         Settings {
             memory,
             memory_max: memory,
             policy,
+            allocate: None,
+            batch: Settings::BATCH,
             readahead: ReadAhead::None,
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
@@ -119,8 +144,16 @@ impl Settings {
         }
     }
 
+    /// What decides which block leaves, in words.
+    pub(crate) fn decides(&self) -> String {
+        self.allocate.map_or_else(|| self.policy.to_string(), |allocation| allocation.to_string())
+    }
+
     /// How many shards there will be.
     pub fn shards(&self) -> usize {
+        if self.allocate.is_some() {
+            return 1;
+        }
         self.shards.unwrap_or_else(|| {
             let processors = available_parallelism().map_or(1, |processors| processors.get());
             let most = (self.memory / BLOCK / SHARD_BLOCKS).max(1) as usize;
@@ -139,6 +172,15 @@ impl Settings {
         let capacity = self.blocks_per_shard(self.memory);
         let mut config = Config::new(capacity, self.policy.clone());
         config.block_bytes = BLOCK as u32;
+        config.tenants = self.allocate.map(|allocation| Tenants {
+            control: Control {
+                allocation,
+                batch: self.batch,
+                limits: Limits { tenants: DISKS_MAX as u32, ..Limits::default() },
+                ..Control::default()
+            },
+            files: Files::default(),
+        });
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and what it is merged with, several times over.
         config.spare = (capacity / 32).clamp(256, 4096);

@@ -21,9 +21,13 @@ pub(super) struct Controlled {
 
 impl Controlled {
     pub(super) fn start(folder: TempDir, arguments: &[&str]) -> Controlled {
+        Controlled::start_as(folder, &[&["--memory-max", "64M"], arguments].concat())
+    }
+
+    pub(super) fn start_as(folder: TempDir, arguments: &[&str]) -> Controlled {
         let (listen, control) =
             (format!("unix:{}", folder.path().join("nbd").display()), folder.path().join("control"));
-        let own = ["--listen", &listen, "--control", text(&control), "--memory-max", "64M"];
+        let own = ["--listen", &listen, "--control", text(&control)];
         let server = Server::start(&[&own, arguments].concat());
         Controlled { folder, server }
     }
@@ -53,11 +57,11 @@ impl Controlled {
     }
 
     /// A command that fails, and what it says.
-    fn refuses(&self, arguments: &[&str]) -> String {
+    pub(super) fn refuses(&self, arguments: &[&str]) -> String {
         refused(&self.ctl(arguments))
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         serde_json::from_str(&self.does(&["status", "--json"])).unwrap()
     }
 }
@@ -274,7 +278,7 @@ fn the_socket_answers_every_line() {
     assert!(ask("{\"command\":\"set\",\"memory\":4000}\n")["error"].as_str().unwrap().contains("4096"));
     assert!(ask("{\"command\":\"set-export\",\"name\":\"disk\",\"options\":{\"iops\":7}}\n")["error"].is_null());
     assert_eq!(ask("{\"command\":\"status\"}\n")["status"]["exports"][0]["options"]["iops"], 7);
-    assert!(ask(&"x".repeat(70_000))["error"].as_str().unwrap().contains("64 KiB"));
+    assert!(ask(&"x".repeat(1 << 20))["error"].as_str().unwrap().contains("1 MiB"));
     // Whoever connects and says nothing is in nobody's way.
     let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(nigh.path("control")).unwrap()).collect();
     drop(silent);

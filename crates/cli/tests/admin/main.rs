@@ -3,6 +3,7 @@
 
 mod changes;
 mod control;
+mod tenants;
 mod tls;
 mod top;
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use nigh_control::{Config, Control, Directive, Index, Refusal};
+use nigh_control::{Chunk, Config, Control, Directive, Index, Refusal};
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
 use nigh_testkit::Outcome;
 use rand::{RngExt, SeedableRng};
@@ -74,6 +74,12 @@ impl Host {
 
     pub(crate) fn apply(&mut self, tenant: u32, directive: Directive) -> Result<(), Refusal> {
         let done = self.control.apply(Tenant(tenant), &directive, &self.blocks);
+        self.check();
+        done
+    }
+
+    pub(crate) fn extend(&mut self, tenant: u32, chunk: Chunk) -> Result<(), Refusal> {
+        let done = self.control.extend(Tenant(tenant), &chunk, &self.blocks);
         self.check();
         done
     }

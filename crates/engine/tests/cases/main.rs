@@ -3,3 +3,4 @@
 mod behaviour;
 mod host;
 mod replay;
+mod tenants;

@@ -1,0 +1,153 @@
+//! `nigh serve --allocate` and `nigh ctl hint`.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::control::Controlled;
+use super::{MIB, nigh, refused, text};
+
+const BLOCK: u64 = 4096;
+
+fn start(arguments: &[&str]) -> Controlled {
+    let own = ["loop=memory:32M", "other=memory:32M", "--allocate", "lru-sp", "--batch", "8"];
+    Controlled::start_as(tempfile::tempdir().unwrap(), &[&own, arguments].concat())
+}
+
+fn export(nigh: &Controlled, at: usize) -> Value {
+    nigh.status()["exports"][at].clone()
+}
+
+#[test]
+fn hints_are_heard_and_told_again() {
+    let nigh = start(&["--readahead", "linux"]);
+    let sidecar = nigh.path("hints.toml");
+    // Twice as much as fits, twice.
+    std::fs::write(
+        &sidecar,
+        "[[at]]\nset_policy = [{ priority = 0, policy = \"mru\" }]\npredict = [{ file = 0 }, { file = 0 }]\n",
+    )
+    .unwrap();
+    nigh.does(&["hint", "loop", text(&sidecar)]);
+    let said = nigh.does(&["hint", "loop"]);
+    assert!(
+        said.contains("policy = \"mru\"") && said.contains("predict = [{ file = 0, offset = 0, length ="),
+        "{said}"
+    );
+    assert_eq!(nigh.does(&["hint", "other"]), "");
+    let mut client = nigh.connect("loop");
+    for at in (0..32 * MIB).step_by(64 << 10).cycle().take(2 * 512) {
+        client.read(at, 64 << 10).unwrap();
+    }
+    let of = export(&nigh, 0);
+    assert_eq!(of["tenant"]["predicted"], 2 * 8192);
+    let number = |name: &str| of[name].as_u64().unwrap();
+    assert!(number("prefetch_used") > 0 && number("prefetch_late") <= number("prefetch_used"), "{of}");
+    assert_eq!(number("prefetch_issued"), number("prefetch_used") + number("prefetch_wasted"), "all were referenced");
+    assert!(number("misses") + number("prefetch_issued") < 2 * 8192, "nothing was still there in the second round");
+
+    // What it told can be said again, by standard input.
+    let control = nigh.path("control");
+    let mut hint = super::nigh(&["ctl", "--control", text(&control), "hint", "other", "-"]);
+    let mut hint = hint.stdin(Stdio::piped()).spawn().unwrap();
+    hint.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
+    assert!(hint.wait().unwrap().success());
+    assert_eq!(nigh.does(&["hint", "other"]), said);
+    client.disconnect().unwrap();
+    nigh.server.end();
+}
+
+#[test]
+fn what_cannot_be_said_is_one_line() {
+    let nigh = start(&[]);
+    let sidecar = nigh.path("hints.toml");
+    for (said, why) in [
+        ("[[at]]\npredict = [{ file = 3 }]", "export loop: there is no file 3"),
+        ("[[at]]\nset_policy = [{ priority = 0, policy = \"lirs\" }]", "cannot manage a priority level"),
+        ("[[at]]\nrequest = 5\npredict = []", "from now on"),
+        ("[[at]]\ntenant = 1\npredict = []", "from now on"),
+        ("[[at]]\nbounds = { floor = 9, ceiling = 5 }", "a floor is at most the ceiling"),
+        ("[[at]]\nprdict = []", "hints.toml: line 2: unknown field"),
+    ] {
+        std::fs::write(&sidecar, said).unwrap();
+        let told = nigh.refuses(&["hint", "loop", text(&sidecar)]);
+        assert!(told.contains(why), "{told}");
+    }
+    assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
+    assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
+    assert!(nigh.refuses(&["set", "policy", "lru"]).contains("a cache with tenants"));
+    assert!(nigh.refuses(&["set", "memory", "8M"]).contains("a cache with tenants"));
+    nigh.server.end();
+    let without = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
+    assert!(without.refuses(&["hint", "disk"]).contains("without an allocation"));
+    assert!(without.refuses(&["set", "export", "disk", "floor=100K"]).contains("takes an allocation"));
+    without.server.end();
+}
+
+#[test]
+fn ranges_of_an_export_are_files_by_a_list_of_extents() {
+    let nigh = start(&[]);
+    let (extents, sidecar) = (nigh.path("extents.csv"), nigh.path("hints.toml"));
+    std::fs::write(&extents, "file,offset,disk,length\n7,0,0,409600\n8,0,1048576,32505856\n").unwrap();
+    std::fs::write(&sidecar, "[[at]]\nset_priority = [{ file = 7, priority = 1 }]\n").unwrap();
+    nigh.does(&["hint", "loop", text(&sidecar), "--extents", text(&extents)]);
+    let mut client = nigh.connect("loop");
+    let read = |client: &mut nigh_nbd::client::Client<_>, blocks: std::ops::Range<u64>| {
+        blocks.for_each(|block| drop(client.read(block * BLOCK, BLOCK as usize).unwrap()));
+    };
+    read(&mut client, 0..100);
+    read(&mut client, 256..8192);
+    let before = export(&nigh, 0)["misses"].clone();
+    read(&mut client, 0..100);
+    assert_eq!(export(&nigh, 0)["misses"], before, "the file of higher priority was given up");
+    assert!(nigh.refuses(&["hint", "loop", "--extents", "/nowhere/list"]).contains("/nowhere/list"));
+    client.disconnect().unwrap();
+    nigh.server.end();
+}
+
+#[test]
+fn floors_and_ceilings_come_by_file_signal_and_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("nigh.toml");
+    let write = |floor: &str, more: &str| {
+        let export = format!("[[export]]\nname = \"disk\"\ntarget = \"memory:4M\"\nfloor = \"{floor}\"\n");
+        std::fs::write(&config, format!("allocate = \"static\"\nbatch = 4\n{more}{export}")).unwrap();
+    };
+    write("1M", "");
+    let path = text(&config).to_owned();
+    let nigh = Controlled::start_as(folder, &["--config", &path]);
+    let floor = || export(&nigh, 0)["options"]["floor"].clone();
+    assert_eq!((nigh.status()["policy"].clone(), floor()), ("static".into(), MIB.into()));
+    nigh.does(&["set", "export", "disk", "floor=2M,ceiling=3M"]);
+    assert_eq!(floor(), 2 * MIB);
+    let sidecar = nigh.path("bounds.toml");
+    std::fs::write(&sidecar, "[[at]]\nbounds = { floor = 3, ceiling = 4 }\n").unwrap();
+    nigh.does(&["hint", "disk", text(&sidecar)]);
+    assert_eq!(floor(), 3 * BLOCK);
+    assert!(nigh.does(&["hint", "disk"]).contains("bounds = { floor = 3, ceiling = 4 }"));
+    write("3M", "");
+    nigh.does(&["reload"]);
+    assert_eq!(floor(), 3 * MIB);
+    write("3M", "policy = \"lru\"\n");
+    assert!(nigh.refuses(&["reload"]).contains("policy does not go with allocate"));
+    write("17M", "");
+    assert!(nigh.refuses(&["reload"]).contains("export disk: a floor is at most"));
+    assert_eq!(floor(), 3 * MIB);
+    nigh.server.end();
+}
+
+#[test]
+fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
+    for more in [["--policy", "lru"], ["--shards", "2"], ["--memory-max", "64M"], ["--batch", "0"]] {
+        let output = nigh(&["serve", "disk=memory:1M", "--allocate", "lru-sp"]).args(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let check = |arguments: &[&str]| nigh(&["serve", "disk=memory:1M", "--check"]).args(arguments).output().unwrap();
+    let explained = check(&["--allocate", "global", "--set", "disk:floor=1M,ceiling=5M"]);
+    let explained = String::from_utf8(explained.stdout).unwrap();
+    assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
+    assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
+    let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
+    assert!(refused(&floor).contains("export disk: a floor or ceiling takes an allocation"));
+}

@@ -1,0 +1,88 @@
+//! Tenants and what they say, in the engine.
+
+use nigh_control::{Chunk, Directive, Statistics};
+use nigh_engine::{Config, Export, Op, Outcome, Piece, Tenants, WriteMode};
+use nigh_policy::Tenant;
+
+use crate::host::{BLOCK, Host, config};
+
+const ONE: Tenant = Tenant(0);
+
+/// A cache of `capacity` blocks, and disks of 64 blocks, each with a tenant of its number.
+fn host(capacity: u32, disks: usize) -> Host {
+    let config = Config { tenants: Some(Tenants::default()), ..config(capacity, "lru") };
+    Host::new(config, &vec![(64 * BLOCK, WriteMode::Back); disks])
+}
+
+fn chunk(file: u32, first: usize, blocks: usize) -> Chunk {
+    Chunk { file, bytes: Some(((first * BLOCK) as u64, (blocks * BLOCK) as u64)) }
+}
+
+fn statistics(host: &mut Host, tenant: Tenant) -> Statistics {
+    host.engine.statistics(tenant).expect("a cache with tenants")
+}
+
+#[test]
+fn what_comes_too_late_for_its_tenant_is_counted() {
+    let mut host = host(16, 1);
+    host.engine.direct(ONE, &Directive::Predict { accesses: vec![chunk(0, 0, 3)] }).unwrap();
+    let fetched = host.operations();
+    assert_eq!(fetched.iter().map(|operation| operation.length).sum::<u64>(), 3 * BLOCK as u64);
+    // Twice by two requests, but it is late once.
+    for _ in 0..2 {
+        assert!(host.submit(host.request(0, Op::Read, 0, BLOCK), 0).is_none());
+    }
+    fetched.into_iter().for_each(|operation| host.perform(operation));
+    for _ in 0..2 {
+        assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    }
+    host.read(0, BLOCK, 2 * BLOCK);
+    let Statistics { prefetched, used, late, wasted, .. } = statistics(&mut host, ONE);
+    assert_eq!((prefetched, used, late, wasted), (3, 3, 1, 0));
+    assert_eq!(host.counters(0).prefetch_late, 1);
+}
+
+#[test]
+fn a_list_is_extended_by_ranges_of_the_disk_and_the_rest_of_it_is_told() {
+    let mut host = host(16, 2);
+    host.engine.extend(Tenant(1), Export(1), 0..3 * BLOCK as u64).unwrap();
+    host.engine.extend(Tenant(1), Export(1), 40 * BLOCK as u64 + 7..41 * BLOCK as u64 + 1).unwrap();
+    host.run();
+    host.read(1, 0, BLOCK);
+    let rest = Directive::Predict { accesses: vec![chunk(1, 1, 2), chunk(1, 40, 2)] };
+    assert_eq!(host.engine.said(Tenant(1)), [rest]);
+    host.run();
+    host.read(1, BLOCK, 2 * BLOCK);
+    host.read(1, 40 * BLOCK, 2 * BLOCK);
+    assert_eq!((host.engine.said(Tenant(1)), host.engine.is_predicted(Tenant(1))), (vec![], false));
+    let counters = host.counters(1);
+    assert_eq!((counters.prefetch_issued, counters.prefetch_used, counters.misses), (5, 5, 0));
+}
+
+#[test]
+fn files_can_be_named_anew_and_what_was_said_is_forgotten_then() {
+    let mut host = host(8, 1);
+    let piece = |disk, file, offset, blocks| Piece { export: Export(0), disk, file, offset, blocks };
+    host.engine.set_bounds(ONE, 2, 6).unwrap();
+    host.engine.direct(ONE, &Directive::SetPriority { file: 0, priority: 1 }).unwrap();
+    host.engine.name_files(ONE, Export(0), vec![piece(10, 5, 0, 4), piece(0, 5, 4, 2), piece(20, 6, 0, 30)]).unwrap();
+    assert!(host.engine.name_files(ONE, Export(0), vec![piece(0, 5, 0, 4), piece(3, 6, 0, 1)]).is_err());
+    assert!(host.engine.has_file(5) && !host.engine.has_file(0));
+    assert_eq!(host.engine.said(ONE), []);
+    // The first file is kept, as far as the ceiling lets it; the second leaves.
+    host.engine.direct(ONE, &Directive::SetPriority { file: 5, priority: 1 }).unwrap();
+    for block in (10..14).chain(0..2).chain(20..40) {
+        host.read(0, block * BLOCK, BLOCK);
+    }
+    host.engine.check();
+    let before = host.counters(0).misses;
+    for block in (10..14).chain(0..1) {
+        host.read(0, block * BLOCK, BLOCK);
+    }
+    assert_eq!(host.counters(0).misses, before);
+    host.engine.extend(ONE, Export(0), 0..12 * BLOCK as u64).unwrap();
+    let list = Directive::Predict { accesses: vec![chunk(5, 4, 2), chunk(5, 0, 2)] };
+    assert_eq!(host.engine.said(ONE)[1..], [list]);
+    host.engine.close_tenant(ONE);
+    assert_eq!(host.engine.said(ONE), []);
+}
