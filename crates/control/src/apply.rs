@@ -71,11 +71,8 @@ impl Control {
 
     /// Forgets what `tenant` said. Its blocks have no owner until they are referenced; its bounds and counts stay.
     pub fn forget(&mut self, tenant: Tenant) {
-        let ((floor, ceiling), statistics) = (self.bounds(tenant), self.statistics(tenant));
-        self.close(tenant);
-        if let Some(share) = self.shares.get_mut(tenant.0 as usize) {
-            share.statistics = statistics;
-        }
+        let (floor, ceiling) = self.bounds(tenant);
+        self.let_go(tenant);
         if (floor, ceiling) != (0, 0) {
             self.set_bounds(tenant, floor, ceiling).expect("these bounds were set before");
         }

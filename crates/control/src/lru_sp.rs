@@ -658,6 +658,14 @@ impl Control {
 
     /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
     pub fn close(&mut self, tenant: Tenant) {
+        self.let_go(tenant);
+        if let Some(share) = self.shares.get_mut(tenant.0 as usize) {
+            share.statistics = Statistics::default();
+        }
+    }
+
+    /// As `close`, but its counts stay.
+    pub(crate) fn let_go(&mut self, tenant: Tenant) {
         if tenant.0 as usize >= self.shares.len() {
             return;
         }
@@ -679,7 +687,7 @@ impl Control {
         let share = &mut self.shares[owner as usize];
         let (levels, kept, outstanding) =
             (share.levels.take(), share.kept.take(), std::mem::take(&mut share.outstanding));
-        *share = Share { kept, outstanding, ..Share::default() };
+        *share = Share { kept, outstanding, statistics: share.statistics, ..Share::default() };
         if let (Some(managed), Some(levels)) = (&mut self.managed, levels) {
             levels.close(&mut managed.pools);
         }

@@ -411,8 +411,9 @@ impl<O: Orders> Policy for Lirs<O> {
         let stack = self.orders.stack();
         let queue = self.orders.queue();
         let bottom = self.orders.hand(BOTTOM);
-        let split = stack.partition_point(|&slot| self.orders.before(self.orders.place(slot), bottom));
-        let (below, inside) = stack.split_at(split);
+        let split =
+            |place| stack.split_at(stack.partition_point(|&slot| self.orders.before(self.orders.place(slot), place)));
+        let (below, inside) = split(bottom);
         let with = |status| stack.iter().copied().filter(move |&slot| self.status(slot) == status);
         assert_eq!(inside.len(), self.in_stack as usize, "entries of S");
         assert_eq!(with(LIR).count(), self.lir as usize, "LIR blocks, which are all in S");
@@ -443,10 +444,10 @@ impl<O: Orders> Policy for Lirs<O> {
         }
         assert!(below.iter().all(|&slot| self.status(slot) != LIR), "an LIR block below the bottom of S");
         for (hand, tag) in [(GHOSTS, REFERENCED), (DEMOTED_GHOSTS, DEMOTED)] {
-            let hand = self.orders.hand(hand);
-            let missed = |&slot: &Slot| self.orders.before(self.orders.place(slot), hand);
+            let (passed, _) = split(self.orders.hand(hand));
             let with_tag = |&slot: &Slot| self.orders.came(slot) == tag;
-            assert!(!with(GHOST).filter(with_tag).any(|slot| missed(&slot)), "a ghost before the hand that finds it");
+            let missed = |slot: &Slot| self.status(*slot) == GHOST && with_tag(slot);
+            assert!(!passed.iter().any(missed), "a ghost before the hand that finds it");
             let both = queue.iter().copied().filter(with_tag).filter(|&slot| self.orders.stacked(slot));
             assert!(both.eq(with(HIR).filter(with_tag)), "S and Q have their common blocks in one order");
             let mut from_resident = stack.iter().filter(|&slot| with_tag(slot) && self.status(*slot) != LIR);
