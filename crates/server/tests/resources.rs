@@ -120,7 +120,8 @@ fn memory_that_is_made_smaller_is_given_back() {
     // Some of it is dirty, and given back when it is written.
     client.write(0, &vec![1; 4 * MIB as usize]).unwrap();
     let full = status("VmRSS");
-    assert!(full > before + MEMORY / 1024 * 9 / 10, "{before} KiB, then {full} KiB");
+    // What the tests before left to the allocator is used first.
+    assert!(full > before + MEMORY / 1024 * 8 / 10, "{before} KiB, then {full} KiB");
     server.change(8 * MIB, &"lirs".parse().unwrap()).unwrap();
     let begin = Instant::now();
     let allowed = before + (8 + 16) * 1024;
