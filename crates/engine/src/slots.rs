@@ -51,7 +51,7 @@ impl Key {
 /// Slots of a bucket: as many as fit the bits of a word.
 const WAYS: usize = 32;
 /// So many slots of each hundred of the buckets are in use when all that may be are.
-const LOAD_PERCENT: u64 = 90;
+const LOAD_PERCENT: u64 = 94;
 
 /// The keys of neighbouring slots, each plus one, so that 0 is a free slot: 32 bits below, and 16 above.
 #[derive(Clone)]
@@ -84,9 +84,9 @@ impl Bucket {
 
 /// The index of all blocks that the policy knows.
 ///
-/// A block's slot lies in one of the two buckets that its key hashes to, so finding it reads no table but the keys
+/// A block's slot lies in one of the three buckets that its key hashes to, so finding it reads no table but the keys
 /// themselves, and a slot costs 9 bytes: key and frame. A slot is never moved, because the policy knows it by its number;
-/// the few blocks whose buckets are both full have slots elsewhere, which a hash table finds.
+/// the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
 pub(crate) struct Slots {
     buckets: Vec<Bucket>,
     /// Per slot: its frame plus one, or 0 for a ghost.
@@ -137,9 +137,11 @@ impl Slots {
 
     /// The buckets of `key`.
     #[inline(always)]
-    fn choices(&self, key: Key) -> [usize; 2] {
+    fn choices(&self, key: Key) -> [usize; 3] {
         let hash = self.hasher.hash_one(key.0);
-        [hash & 0xffff_ffff, hash >> 32].map(|half| ((half * u64::from(self.hashed)) >> 32) as usize)
+        let (low, high) = (hash as u32, (hash >> 32) as u32);
+        let hashes = [low, high, low ^ high.rotate_left(16)];
+        hashes.map(|hash| ((u64::from(hash) * u64::from(self.hashed)) >> 32) as usize)
     }
 
     #[inline]
@@ -161,7 +163,11 @@ impl Slots {
         assert!(self.len < self.limit, "the policy remembers more ghosts than it may");
         self.len += 1;
         let free = self.choices(key).map(|bucket| (self.buckets[bucket].matching(0), bucket));
-        let (ways, bucket) = free[usize::from(free[1].0.count_ones() > free[0].0.count_ones())];
+        let [first, second, third] = free;
+        let emptier = |one: (u32, usize), other: (u32, usize)| {
+            if other.0.count_ones() > one.0.count_ones() { other } else { one }
+        };
+        let (ways, bucket) = emptier(emptier(first, second), third);
         let slot = if ways != 0 {
             Slot(bucket as u32 * WAYS as u32 + ways.trailing_zeros())
         } else {
@@ -267,7 +273,7 @@ mod tests {
         let limit = 20_000;
         let mut slots = Slots::new(limit);
         let numbers = Slots::numbers(limit);
-        assert!(f64::from(numbers) < 1.13 * f64::from(limit), "{numbers} slots for {limit}");
+        assert!(f64::from(numbers) < 1.09 * f64::from(limit), "{numbers} slots for {limit}");
         let key = |number: u64| Key::new(Export((number % 3) as u16), number * 8);
         let mut known: Vec<(Key, Slot)> = (0..limit.into()).map(|at| (key(at), slots.find_or_add(key(at)))).collect();
         let mut most = 0;
@@ -284,6 +290,7 @@ mod tests {
         let mut used: Vec<Slot> = known.iter().map(|&(_, slot)| slot).collect();
         used.sort_unstable();
         assert_eq!(slots.used(), used, "no slot is two blocks'");
-        assert!(most > 0 && most < limit as usize / 500, "{most} of {limit} overflowed");
+        println!("{most} of {limit} overflowed at most");
+        assert!(most < limit as usize / 500, "{most} of {limit} overflowed");
     }
 }
