@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use nigh_policy::{Block, Slot};
 
@@ -135,7 +135,8 @@ impl Slots {
         }
     }
 
-    /// The buckets of `key`.
+    /// The buckets of `key`. The hash has to be a good one: with `foldhash::fast`, neighbours share buckets and ten times as
+    /// many overflow.
     #[inline(always)]
     fn choices(&self, key: Key) -> [usize; 3] {
         let hash = self.hasher.hash_one(key.0);
