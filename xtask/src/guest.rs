@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 use crate::run::{cargo, check, root};
 
 /// Seconds after which the guest is given up.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The modules that a virtio disk needs, in the order of loading.
 const MODULES: &[&str] = &[
