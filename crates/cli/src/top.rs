@@ -54,11 +54,11 @@ fn summary(interval: &Interval) -> String {
 }
 
 /// A narrow screen does without the last of them.
-const HEAD: [&str; 11] =
-    ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %"];
+const HEAD: [&str; 12] =
+    ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
 const NARROW: usize = 8;
 
-fn cells(row: &Row) -> [String; 11] {
+fn cells(row: &Row) -> [String; HEAD.len()] {
     let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share));
     [
         row.name.clone(),
@@ -72,6 +72,7 @@ fn cells(row: &Row) -> [String; 11] {
         format!("{:.0}", row.prefetch_issued_per_s),
         format!("{:.0}", row.prefetch_wasted_per_s),
         percent(row.prefetch_accuracy),
+        percent(row.prefetch_lateness),
     ]
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Row {
     pub(super) prefetch_wasted_per_s: f64,
     /// Those used of those used or wasted; none without any.
     pub(super) prefetch_accuracy: Option<f64>,
+    /// Of those used, those that were still on their way then; none without any.
+    pub(super) prefetch_lateness: Option<f64>,
 }
 
 /// Counts of an interval.
@@ -62,6 +64,7 @@ struct Counts {
     latencies: BTreeMap<u64, u64>,
     prefetch_issued: u64,
     prefetch_used: u64,
+    prefetch_late: u64,
     prefetch_wasted: u64,
 }
 
@@ -90,6 +93,7 @@ impl Counts {
             latencies,
             prefetch_issued: since(|of| of.prefetch_issued),
             prefetch_used: since(|of| of.prefetch_used),
+            prefetch_late: since(|of| of.prefetch_late),
             prefetch_wasted: since(|of| of.prefetch_wasted),
         }
     }
@@ -101,6 +105,7 @@ impl Counts {
         self.bytes += other.bytes;
         self.prefetch_issued += other.prefetch_issued;
         self.prefetch_used += other.prefetch_used;
+        self.prefetch_late += other.prefetch_late;
         self.prefetch_wasted += other.prefetch_wasted;
         for (end, count) in &other.latencies {
             *self.latencies.entry(*end).or_default() += count;
@@ -134,6 +139,7 @@ impl Counts {
             prefetch_used_per_s: rate(self.prefetch_used),
             prefetch_wasted_per_s: rate(self.prefetch_wasted),
             prefetch_accuracy: share(self.prefetch_used, self.prefetch_used + self.prefetch_wasted),
+            prefetch_lateness: share(self.prefetch_late, self.prefetch_used),
         }
     }
 }
@@ -202,8 +208,8 @@ pub(super) mod tests {
             "write_latency": latency(0, 1), "flush_latency": latency(0, 1),
         });
         zero.iter().for_each(|name| of[*name] = 0.into());
-        // Of three fetched ahead for each hit, one is used and half of one wasted.
-        let ahead = [3 * hits, hits, 0, hits / 2];
+        // Of three fetched ahead for each hit, one is used, a tenth of the time too late, and half of one wasted.
+        let ahead = [3 * hits, hits, hits / 10, hits / 2];
         prefetch.iter().zip(ahead).for_each(|(name, count)| of[format!("prefetch_{name}")] = count.into());
         device.iter().for_each(|name| of[format!("device_{name}")] = 0.into());
         of
@@ -232,6 +238,7 @@ pub(super) mod tests {
         assert_eq!((a.p50_us, a.p99_us), (Some(10), Some(5000)));
         assert_eq!((a.prefetch_issued_per_s, a.prefetch_used_per_s, a.prefetch_wasted_per_s), (135.0, 45.0, 22.5));
         assert_eq!((a.prefetch_accuracy, row("b").prefetch_accuracy), (Some(2.0 / 3.0), None));
+        assert_eq!((a.prefetch_lateness, row("b").prefetch_lateness), (Some(0.1), None));
         let b = row("b");
         assert_eq!((b.hit_ratio, b.requests_per_s, b.p50_us), (None, 0.0, None));
         assert_eq!(row("back").requests_per_s, 2.0, "it was removed and added again");

@@ -108,7 +108,7 @@ impl View {
         let share = interval.resident_bytes as f64 / interval.memory_bytes.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(share.clamp(0.0, 1.0)).label("cache"), occupancy);
         let name = interval.exports.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, 40);
-        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7, 8, 8, 6];
+        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7, 8, 8, 6, 6];
         let all = widths.iter().map(|width| width + SPACING).sum::<u16>() - SPACING;
         let columns = if middle.width < all { NARROW } else { widths.len() };
         let line = |cells: [String; HEAD.len()]| {
@@ -172,11 +172,11 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         assert!(text.find("\na ") < text.find("\nb "), "{text}");
-        // 30 of the second's blocks were fetched ahead, of which 10 were used and 5 wasted.
-        let wide = shown(&mut view, 110, 12);
+        // 30 of the second's blocks were fetched ahead, of which 10 were used, one of them late, and 5 wasted.
+        let wide = shown(&mut view, 113, 12);
         let row = wide.lines().find(|line| line.starts_with("a ")).unwrap();
-        assert!(row.split_whitespace().collect::<Vec<_>>().ends_with(&["30", "5", "66.7"]), "{wide}");
-        assert!(wide.contains("AHEAD/S  WASTED/S  USED %") && !text.contains("AHEAD"), "{wide}{text}");
+        assert!(row.split_whitespace().collect::<Vec<_>>().ends_with(&["30", "5", "66.7", "10.0"]), "{wide}");
+        assert!(wide.contains("AHEAD/S  WASTED/S  USED %  LATE %") && !text.contains("AHEAD"), "{wide}{text}");
         assert_eq!(view.on(&press('s')), Action::Redraw);
         assert_eq!(view.on(&press('s')), Action::Redraw);
         let text = shown(&mut view, 80, 12);
