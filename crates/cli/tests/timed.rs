@@ -264,8 +264,9 @@ fn what_programs_say_is_heard() {
     let row = |text: String| serde_json::from_str::<Value>(&text).unwrap()["results"][0].clone();
     let lru = row(run(&["--policy", "lru"]));
     let mut oblivious = row(run(&["--allocate", "global"]));
-    assert_eq!(oblivious["policy"], "global");
+    assert_eq!((&oblivious["policy"], &oblivious["programs"][0]["prefetch_issued"]), (&"global".into(), &0.into()));
     oblivious["policy"] = lru["policy"].clone();
+    oblivious["programs"][0].as_object_mut().unwrap().retain(|name, _| !name.starts_with("prefetch"));
     assert_eq!(oblivious, lru);
 
     let mru = control("mru.toml", "[[at]]\nset_policy = [{ priority = 0, policy = 'mru' }]");
@@ -278,6 +279,28 @@ fn what_programs_say_is_heard() {
     assert!((1800.0..1850.0).contains(&number(&smart, "misses")), "{smart}");
     assert!(number(&ahead, "misses") < 100.0, "{ahead}");
     assert!(number(&ahead, "execution_s") < number(&smart, "execution_s"), "{ahead} {smart}");
+
+    // It is alone, so that what was fetched ahead was fetched for it; and it does not compute for long.
+    let page = folder.path().join("page.html");
+    let hurry = |last: &[&str]| {
+        let loops =
+            ["sim", "--generate", "loop:blocks=1k", "--requests", "5k", "--size", "800b", "--device", "hdd-10k"];
+        let told = ["--think", "0.02ms", "--allocate", "lru-sp", "--control", &told];
+        printed(&[&loops[..], &told, last].concat())
+    };
+    let all = row(hurry(&["--json"]));
+    let program = &all["programs"][0];
+    for name in ["prefetch_issued", "prefetch_used", "prefetch_late", "prefetch_wasted", "prefetch_accuracy"] {
+        assert_eq!(program[name], all[name], "{name}");
+    }
+    let late = number(program, "prefetch_late") / number(program, "prefetch_used");
+    assert!(late > 0.0 && (number(program, "prefetch_lateness") - late).abs() < 1e-8, "{program}");
+    assert_eq!(number(program, "prefetch_waste"), 0.0);
+    let table = hurry(&["--html", page.to_str().unwrap()]);
+    let line = format!(" ahead: used 100.0 %, late {:.1} %, wasted 0.0 %", 100.0 * late);
+    assert!(table.contains(&line), "no {line:?} in\n{table}");
+    let lateness = format!("\"prefetch_lateness\":{}", program["prefetch_lateness"]);
+    assert!(std::fs::read_to_string(page).unwrap().contains(&lateness), "{lateness}");
 
     let slip = |text: &str| {
         let file = control("slip.toml", text);

@@ -560,6 +560,24 @@ function timedSection() {
     number("Hit ratio", "hit_ratio", ratio => percentOf(ratio, 2), "%"),
     number("Prefetches used", "prefetch_accuracy", percentOf, "%"),
   ], rows, 1);
+
+  const programs = rows.flatMap(({ policy, size_bytes: size, programs }) => programs.map(program => ({ policy, size_bytes: size, ...program })));
+  const ahead = programs.some(program => program.prefetch_issued > 0);
+  if (!ahead && !rows.some(row => row.programs.length > 1)) return;
+  $("timed-programs").hidden = false;
+  sortable($("timed-programs").firstChild, [
+    { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
+    number("Size", "size_bytes", bytes),
+    { head: "Program", isText: true, key: row => row.name, text: row => row.name },
+    number("Time", "execution_s", precise, "s"),
+    number("Waiting", "waited_s", precise, "s"),
+    ...ahead ? [
+      number("Prefetches", "prefetch_issued"),
+      number("Used", "prefetch_accuracy", percentOf, "%"),
+      number("Late", "prefetch_lateness", percentOf, "% of used"),
+      number("Wasted", "prefetch_waste", percentOf, "%"),
+    ] : [],
+  ], programs, 1);
 }
 
 // ---- time-space map ---------------------------------------------------------------------------------------------

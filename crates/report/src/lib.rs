@@ -134,6 +134,27 @@ pub struct TimedPoint {
     /// Lengths of sequences in blocks, ascending, and the share of the blocks read from the device in sequences that are
     /// at most so long.
     pub sequences: Vec<(u64, f64)>,
+    /// Each program.
+    pub programs: Vec<TimedProgram>,
+}
+
+/// What one program took, and what became of the blocks fetched ahead for it, where that was counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimedProgram {
+    /// Its name.
+    pub name: String,
+    /// Until it ended, in seconds.
+    pub execution_s: f64,
+    /// During which it waited for replies, in seconds.
+    pub waited_s: f64,
+    /// Blocks fetched ahead.
+    pub prefetch_issued: Option<u64>,
+    /// Of those, used, 0 to 1.
+    pub prefetch_accuracy: Option<f64>,
+    /// Of those used, still on the way then, 0 to 1.
+    pub prefetch_lateness: Option<f64>,
+    /// Of those fetched ahead, gone unused, 0 to 1.
+    pub prefetch_waste: Option<f64>,
 }
 
 /// Density of references over virtual time (x) and logical block number (y), reads and writes together.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use nigh_report::{Report, Timed, TimedCurve, TimedPoint};
+use nigh_report::{Report, Timed, TimedCurve, TimedPoint, TimedProgram};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
@@ -211,6 +211,12 @@ fn sections_without_data_disappear() {
 fn execution_times_are_drawn() {
     let Some(program) = chromium("execution_times_are_drawn") else { return };
     let browser = Browser::new(&program, "timed");
+    let program = |name: &str, prefetch_issued, prefetch_accuracy| TimedProgram {
+        name: name.into(),
+        prefetch_issued,
+        prefetch_accuracy,
+        ..TimedProgram::default()
+    };
     let point = |size_blocks: u64, execution_s: f64| TimedPoint {
         size_blocks,
         size_bytes: size_blocks * 4096,
@@ -222,6 +228,7 @@ fn execution_times_are_drawn() {
         hit_ratio: 0.7,
         prefetch_accuracy: Some(0.8),
         sequences: vec![(1, 0.2), (8, 0.5), (128, 1.0)],
+        programs: vec![program("scan", Some(1000), Some(0.75)), program("other", Some(0), None)],
     };
     let curve = |policy: &str, factor: f64| TimedCurve {
         policy: policy.into(),
@@ -245,6 +252,11 @@ fn execution_times_are_drawn() {
     assert_eq!(plots.len(), 6);
     assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies at three sizes");
     assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["2", "6"], "two policies, three lengths each");
+    let programs = found["programs"].as_array().unwrap();
+    assert_eq!(programs.len(), 2 * 3 * 2, "two policies at three sizes with two programs");
+    let cells = ["clock", "4 MiB", "other", "0.000", "0.000", "0", "–", "–", "–"];
+    assert!(programs.contains(&serde_json::json!(cells)), "{programs:?}");
+    assert!(programs.iter().any(|cells| [&cells[5], &cells[6]] == ["1,000", "75.0"]), "{programs:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ addEventListener("load", () => {
     columns: document.querySelectorAll("#matrix thead th").length,
     marked: document.querySelectorAll("#matrix td.best").length,
     figures: document.querySelectorAll("#figures tbody tr").length,
+    programs: [...document.querySelectorAll("#timed-programs tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
     sections: [...document.querySelectorAll("section")].filter(section => !section.hidden).map(section => section.id),
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     paper: getComputedStyle(document.documentElement).backgroundColor,

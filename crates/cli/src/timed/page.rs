@@ -1,9 +1,9 @@
 //! The page of a timed simulation.
 
-use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint};
+use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint, TimedProgram};
 use nigh_sim::References;
 
-use super::results::{Results, Row};
+use super::results::{ProgramRow, Results, Row};
 use crate::page::of_trace;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
@@ -54,7 +54,21 @@ fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
             hit_ratio: figures.hit_ratio,
             prefetch_accuracy: figures.prefetch_accuracy,
             sequences: sequences.collect(),
+            programs: row.programs.iter().map(program).collect(),
         }
     };
     TimedCurve { policy: policy.to_owned(), points: results.of(policy).map(point).collect() }
+}
+
+fn program(row: &ProgramRow) -> TimedProgram {
+    let ahead = row.ahead.as_ref();
+    TimedProgram {
+        name: row.name.clone(),
+        execution_s: row.execution_s,
+        waited_s: row.waited_s,
+        prefetch_issued: ahead.map(|ahead| ahead.prefetch_issued),
+        prefetch_accuracy: ahead.and_then(|ahead| ahead.prefetch_accuracy),
+        prefetch_lateness: ahead.and_then(|ahead| ahead.prefetch_lateness),
+        prefetch_waste: ahead.and_then(|ahead| ahead.prefetch_waste),
+    }
 }

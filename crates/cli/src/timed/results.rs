@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nigh_control::Statistics;
 use nigh_sim::timed::Outcome;
 use serde::Serialize;
 
@@ -38,7 +39,7 @@ pub(super) struct DeviceSummary {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
-    programs: Vec<ProgramRow>,
+    pub(super) programs: Vec<ProgramRow>,
     pub(super) sequences: Sequences,
 }
 
@@ -77,10 +78,28 @@ pub(super) struct Figures {
 
 /// One program.
 #[derive(Clone, Debug, Serialize)]
-struct ProgramRow {
-    name: String,
-    execution_s: f64,
-    waited_s: f64,
+pub(super) struct ProgramRow {
+    pub(super) name: String,
+    pub(super) execution_s: f64,
+    pub(super) waited_s: f64,
+    /// Where programs are tenants.
+    #[serde(flatten)]
+    pub(super) ahead: Option<Ahead>,
+}
+
+/// The blocks fetched ahead for one program.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Ahead {
+    pub(super) prefetch_issued: u64,
+    prefetch_used: u64,
+    prefetch_late: u64,
+    prefetch_wasted: u64,
+    /// Used by issued.
+    pub(super) prefetch_accuracy: Option<f64>,
+    /// Wasted by issued.
+    pub(super) prefetch_waste: Option<f64>,
+    /// Late by used.
+    pub(super) prefetch_lateness: Option<f64>,
 }
 
 /// Which share of the blocks read was in sequences of at most so many blocks.
@@ -88,6 +107,10 @@ struct ProgramRow {
 pub(super) struct Sequences {
     pub(super) size_blocks: Vec<u64>,
     pub(super) share: Vec<f64>,
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| rounded(part as f64 / whole as f64))
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -99,12 +122,25 @@ fn rounded(ratio: f64) -> f64 {
     (ratio * 1e8).round() / 1e8
 }
 
+impl Ahead {
+    fn new(of: &Statistics) -> Ahead {
+        Ahead {
+            prefetch_issued: of.prefetched,
+            prefetch_used: of.used,
+            prefetch_late: of.late,
+            prefetch_wasted: of.wasted,
+            prefetch_accuracy: ratio(of.used, of.prefetched),
+            prefetch_waste: ratio(of.wasted, of.prefetched),
+            prefetch_lateness: ratio(of.late, of.used),
+        }
+    }
+}
+
 impl Row {
     pub(super) fn new(policy: String, size_blocks: u32, block_bytes: u32, names: &[&str], outcome: &Outcome) -> Row {
         let (cache, device) = (&outcome.cache, &outcome.device);
         let transfers = cache.device_reads + cache.device_writes;
         let transferred = cache.device_read_bytes + cache.device_written_bytes;
-        let ratio = |part: u64, whole: u64| (whole > 0).then(|| rounded(part as f64 / whole as f64));
         let size_blocks = u64::from(size_blocks);
         let figures = Figures {
             policy,
@@ -134,10 +170,11 @@ impl Row {
             prefetch_accuracy: ratio(cache.prefetch_used, cache.prefetch_issued),
         };
         let times = outcome.ends_ns.iter().zip(&outcome.waited_ns);
-        let programs = names.iter().zip(times).map(|(name, (&end_ns, &waited_ns))| ProgramRow {
+        let programs = (0..).zip(names).zip(times).map(|((number, name), (&end_ns, &waited_ns))| ProgramRow {
             name: (*name).to_owned(),
             execution_s: seconds(end_ns),
             waited_s: seconds(waited_ns),
+            ahead: outcome.tenants.get::<usize>(number).map(Ahead::new),
         });
         let (size_blocks, share) = outcome.sequences.cumulative().map(|(size, share)| (size, rounded(share))).unzip();
         Row { figures, programs: programs.collect(), sequences: Sequences { size_blocks, share } }
@@ -205,7 +242,8 @@ impl Results {
         for row in &self.results {
             let figures = &row.figures;
             let ahead = figures.prefetch_issued as f64 / (figures.prefetch_issued + figures.misses).max(1) as f64;
-            let used = figures.prefetch_accuracy.map_or("-".to_owned(), |used| format!("{:.1}", 100.0 * used));
+            let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
+            let used = percent(figures.prefetch_accuracy);
             let mean = figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
             let median = row.sequences.share.iter().position(|&share| share >= 0.5);
             let median = median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string());
@@ -221,16 +259,25 @@ impl Results {
                 100.0 * figures.hit_ratio,
                 100.0 * ahead,
             );
-            if row.programs.len() > 1 {
-                for ProgramRow { name, execution_s, waited_s } in &row.programs {
-                    let _ = writeln!(text, "{:width$} {execution_s:>21.3} {name}, waiting {waited_s:.3}", "");
+            let fetched = |program: &ProgramRow| program.ahead.as_ref().is_some_and(|ahead| ahead.prefetch_issued > 0);
+            if row.programs.len() > 1 || row.programs.iter().any(fetched) {
+                for program in &row.programs {
+                    let ProgramRow { name, execution_s, waited_s, .. } = program;
+                    let _ = write!(text, "{:width$} {execution_s:>21.3} {name}, waiting {waited_s:.3}", "");
+                    if let Some(ahead) = program.ahead.as_ref().filter(|_| fetched(program)) {
+                        let shares = [ahead.prefetch_accuracy, ahead.prefetch_lateness, ahead.prefetch_waste];
+                        let [used, late, wasted] = shares.map(percent);
+                        let blocks = ahead.prefetch_issued;
+                        let _ = write!(text, "; {blocks} ahead: used {used} %, late {late} %, wasted {wasted} %");
+                    }
+                    text.push('\n');
                 }
             }
         }
         text.push_str(
             "hits: found in the cache or on the way; ahead: share of the blocks read that nobody waited for yet, and of \
-             these used;\nseq. mean: blocks read one behind the other on the disk; seq. 50%: half of the blocks read are in \
-             sequences of at most so many\n",
+             these used or wasted;\nlate: of those used, still on the way then; seq. mean: blocks read one behind the other \
+             on the disk;\nseq. 50%: half of the blocks read are in sequences of at most so many\n",
         );
     }
 
