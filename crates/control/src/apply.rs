@@ -108,13 +108,14 @@ impl Control {
         let underway = share.outstanding.get(device as usize).is_some_and(|&outstanding| outstanding > 0);
         let (position, block) = share.prediction.as_mut()?.prefetch.hole(device, underway, batch, index)?;
         let enough = self.free_frames() >= least || self.free_blocks(tenant.0 as u16, position) >= least;
-        let Share { prediction, outstanding, .. } = &mut self.shares[tenant.0 as usize];
+        let Share { prediction, outstanding, credit, .. } = &mut self.shares[tenant.0 as usize];
         let prefetch = &mut prediction.as_mut()?.prefetch;
-        if !enough {
+        if !enough || *credit == Some(0) {
             prefetch.end_batch(device);
             return None;
         }
         prefetch.issue(device);
+        *credit = credit.map(|credit| credit - 1);
         let device = device as usize;
         outstanding.resize(outstanding.len().max(device + 1), 0);
         outstanding[device] += 1;

@@ -54,6 +54,8 @@ pub(crate) struct Share {
     pub(crate) prediction: Option<Box<Prediction>>,
     /// By device, the prefetches that are not complete, of this list and those before: 4.3's pCount.
     pub(crate) outstanding: Vec<u32>,
+    /// How many more blocks may be fetched ahead for it, once a list of it was dropped as wrong.
+    pub(crate) credit: Option<u32>,
     pub(crate) statistics: Statistics,
 }
 
@@ -67,6 +69,7 @@ impl Default for Share {
             levels: None,
             prediction: None,
             outstanding: Vec::new(),
+            credit: None,
             statistics: Statistics::default(),
         }
     }

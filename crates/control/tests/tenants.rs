@@ -3,8 +3,9 @@
 mod host;
 
 use host::{FILE, Host, OWN, block, file_of, number};
-use nigh_control::{Allocation, Chunk, Config, Directive, Limits, Order, Refusal};
+use nigh_control::{Allocation, Chunk, Config, Directive, Limits, Order, Refusal, Statistics};
 use nigh_policy::{Block, Kind, Tenant};
+use rand::RngExt;
 
 fn whole(numbers: &[u64]) -> Directive {
     let chunk = |&number: &u64| Chunk { file: file_of(number), bytes: Some((number % FILE, 1)) };
@@ -274,6 +275,78 @@ fn a_bogus_list_is_dropped() {
     let statistics = host.control.statistics(Tenant(0));
     assert_eq!((statistics.lists_dropped, statistics.wasted), (1, 16));
     assert_eq!(prefetches(&mut host, 0, 0), []);
+}
+
+/// After a list that was wrong, others are fetched as far as they come true.
+#[test]
+fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
+    let mut host = host(200);
+    let list = |first: u64| whole(&(first..first + 100).collect::<Vec<u64>>());
+    // Batch after batch, without a reference.
+    let fetched = |host: &mut Host| {
+        let mut all = 0;
+        loop {
+            let batch = prefetches(host, 0, 0).len();
+            (0..batch).for_each(|_| host.control.prefetched(Tenant(0), 0));
+            all += batch;
+            if batch == 0 {
+                return all;
+            }
+        }
+    };
+    host.apply(0, list(0)).unwrap();
+    assert_eq!(fetched(&mut host), 100, "who was never wrong has all of it fetched");
+    read(&mut host, 0, 500..549);
+    host.apply(0, list(100)).unwrap();
+    assert_eq!(fetched(&mut host), 16);
+    // One of its blocks again, and others, do not help.
+    read(&mut host, 0, [105, 105, 600, 105]);
+    assert_eq!(fetched(&mut host), 0);
+    read(&mut host, 0, [100, 100, 101]);
+    assert_eq!(fetched(&mut host), 4);
+    assert_eq!(read(&mut host, 0, 102..120), 0, "what is true is there");
+    assert_eq!(fetched(&mut host), 36);
+    // A list in place of another one has no more credit than that.
+    host.apply(0, list(700)).unwrap();
+    assert_eq!(fetched(&mut host), 0);
+    read(&mut host, 0, 800..849);
+    assert_eq!(host.control.statistics(Tenant(0)).lists_dropped, 2);
+    host.apply(0, list(900)).unwrap();
+    assert_eq!(fetched(&mut host), 16);
+}
+
+/// Of a tenant that lies and says the truth at random, after its first list that was dropped.
+#[test]
+fn what_a_liar_has_fetched_is_bounded_by_what_came_true() {
+    const BATCH: u32 = 8;
+    let mut dropped = 0;
+    for seed in 0..40 {
+        let mut random = host::random(seed);
+        let mut host = Host::new(400, 400, Config { batch: BATCH, ..Config::default() });
+        host.checked = false;
+        let mut first: Option<Statistics> = None;
+        let mut next = 0;
+        for _ in 0..60 {
+            let reads: Vec<u64> = (next..next + random.random_range(1..120)).collect();
+            next += reads.len() as u64;
+            let truth = random.random_range(0..=reads.len());
+            let lies = (0..random.random_range(0..100)).map(|at| 100_000 + next + at);
+            let said: Vec<u64> = reads[..truth].iter().copied().chain(lies).collect();
+            host.apply(0, whole(&said)).unwrap();
+            for at in reads {
+                (0..prefetches(&mut host, 0, 0).len()).for_each(|_| host.control.prefetched(Tenant(0), 0));
+                read(&mut host, 0, [at]);
+                let now = host.control.statistics(Tenant(0));
+                if now.lists_dropped > 0 {
+                    let before = *first.get_or_insert(now);
+                    let most = u64::from(BATCH) * now.lists_dropped + 2 * (now.predicted - before.predicted);
+                    assert!(now.prefetched - before.prefetched <= most, "seed {seed}: {now:?} since {before:?}");
+                }
+            }
+        }
+        dropped += host.control.statistics(Tenant(0)).lists_dropped;
+    }
+    assert!(dropped > 200, "{dropped} lists were dropped");
 }
 
 /// A list takes the place of the one before, and the whole of a file is a chunk.

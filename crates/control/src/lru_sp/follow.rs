@@ -7,6 +7,10 @@ use crate::access_list::NEVER;
 use crate::config::Foresight;
 use crate::prefetch::Match;
 
+/// How many blocks more a tenant whose lists were wrong may have fetched ahead for an access that came as predicted: that
+/// one's, and one further ahead.
+const CREDIT: u32 = 2;
+
 impl Control {
     /// Gives `slot`, which `tenant` owns since this reference, its place, and follows the reference.
     pub(super) fn settle(&mut self, slot: Slot, tenant: u16, access: &Access, hit: bool) {
@@ -71,6 +75,7 @@ impl Control {
         match matched {
             Match::Advanced { skipped } => {
                 share.statistics.predicted += 1;
+                share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
                 share.statistics.skipped += u64::from(skipped.is_some());
                 // What was skipped is taken to have happened.
                 let slot = skipped.and_then(|position| prediction.coming.get(&position).copied());
@@ -85,8 +90,11 @@ impl Control {
         if let Some(prediction) = &self.shares[tenant as usize].prediction
             && prediction.prefetch.is_over()
         {
-            let wrong = prediction.prefetch.is_wrong();
-            self.shares[tenant as usize].statistics.lists_dropped += u64::from(wrong);
+            if prediction.prefetch.is_wrong() {
+                let share = &mut self.shares[tenant as usize];
+                share.statistics.lists_dropped += 1;
+                share.credit = Some(self.config.batch);
+            }
             self.drop_list(tenant);
         }
     }
