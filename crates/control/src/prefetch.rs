@@ -15,9 +15,9 @@
 //! * With several devices there is a nextHole, a count of outstanding prefetches and a batch for each.
 //! * "Too often wrong" is: of the last 64 references of the tenant and accesses that were skipped, less than 16 were
 //!   predicted ones.
-//! * A tenant whose list was dropped for that is believed as far as what it says comes true: of its later lists, B blocks are
-//!   fetched ahead, and two more with each access that came as predicted. In the paper each list is believed at first, so
-//!   that one who lies again and again has the device fetch what nobody uses.
+//! * A tenant whose list was dropped for that is believed as far as what it says comes true: of its later lists, two blocks
+//!   are fetched ahead for each access that came as predicted, so that it is further and further ahead. In the paper each list
+//!   is believed at first, and who lies again and again has the disk fetch what nobody uses.
 
 use nigh_policy::Block;
 

@@ -93,7 +93,7 @@ impl Control {
             if prediction.prefetch.is_wrong() {
                 let share = &mut self.shares[tenant as usize];
                 share.statistics.lists_dropped += 1;
-                share.credit = Some(self.config.batch);
+                share.credit = Some(0);
             }
             self.drop_list(tenant);
         }
