@@ -4,6 +4,8 @@
 //! Each disk is a device of its own, as slow as [`DELAY`]. Both programs of a pair go on until both are done with what is
 //! measured of them, so that neither has the cache for itself.
 
+mod shared;
+
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -70,8 +72,11 @@ struct Times {
     of_first: ExportStatistics,
 }
 
-pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
+pub(crate) fn run(rounds: usize, shared_device: bool) -> anyhow::Result<()> {
     ensure!(rounds > 0, "at least one round");
+    if shared_device {
+        return shared::run();
+    }
     println!(
         "{LOOP} blocks read {ROUNDS} times, or {LIAR_READS} reads of {HOT} hot blocks, beside {NEIGHBOUR_READS} reads of {NEIGHBOUR_HOT} \
          hot blocks and every {COLD}th of another; cache of {CACHE} blocks, lru-sp, a device of {DELAY} for each; load {}",
@@ -153,11 +158,8 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
         });
         let neighbour = scope.spawn(|| {
             let mut random = Rng::with_seed(seed);
-            let mut read = |at: usize| match at % COLD {
-                0 => NEIGHBOUR_HOT + random.u64(..50_000),
-                _ => random.u64(..NEIGHBOUR_HOT),
-            };
-            let result = drive(&mut neighbour, NEIGHBOUR_READS, Duration::ZERO, &done, |at| Ok(read(at)));
+            let read = |at| Ok(self::neighbour(at, &mut random));
+            let result = drive(&mut neighbour, NEIGHBOUR_READS, Duration::ZERO, &done, read);
             result.inspect_err(|_| done.store(2, Ordering::Relaxed))
         });
         let (first, neighbour) = (first.join(), neighbour.join());
@@ -191,6 +193,14 @@ fn first_program(
                 Ok(random.u64(..HOT))
             })
         }
+    }
+}
+
+/// Which block the neighbour reads.
+fn neighbour(at: usize, random: &mut Rng) -> u64 {
+    match at % COLD {
+        0 => NEIGHBOUR_HOT + random.u64(..50_000),
+        _ => random.u64(..NEIGHBOUR_HOT),
     }
 }
 

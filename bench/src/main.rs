@@ -36,6 +36,9 @@ enum Bench {
         /// Pairs of runs
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+        /// The liar and its neighbour on one device instead, in simulated time
+        #[arg(long, conflicts_with = "rounds")]
+        shared_device: bool,
     },
     /// `nigh sim` against libCacheSim's `cachesim`, on 20 M references to 1 M blocks by Zipf's law
     Replay {
@@ -107,7 +110,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Acfs(args) => acfs::bench(&args),
-        Bench::Control { rounds } => control::run(rounds),
+        Bench::Control { rounds, shared_device } => control::run(rounds, shared_device),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
