@@ -9,13 +9,12 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run as simulate};
 
-use super::{BLOCK, CACHE, COLD, HOT, LIES_EVERY, NEIGHBOUR_HOT, THINK, lies_of};
+use super::{BLOCK, CACHE, COLD, HOT, LIES_EVERY, NEIGHBOUR_HOT, NEIGHBOUR_READS, THINK, lies_of};
 
 /// From one arm to many requests at once.
 const DEVICES: [&str; 4] = ["hdd-7200", "ssd-sata", "ssd-nvme", "net-volume"];
 /// The first program is never done before the neighbour.
 const FIRST_READS: usize = 100_000;
-const NEIGHBOUR_READS: usize = 6_000;
 /// How long the neighbour computes between two reads.
 const NEIGHBOUR_THINK_NS: u64 = 50_000;
 /// Where the neighbour's blocks begin.
@@ -74,6 +73,7 @@ fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome
         scheduler: Scheduler::default(),
         tenants: Some(&Config::default()),
         one_processor: false,
+        processor_ns_a_block: 0,
         progress: None,
     };
     let outcome = simulate(&setup, &"lru".parse()?, CACHE as u32)?;
