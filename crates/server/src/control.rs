@@ -230,8 +230,9 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
     }
 }
 
+/// One line, although it may have words of the client in it.
 fn refused(error: String) -> Answer {
-    Answer { error: Some(error), ..done() }
+    Answer { error: Some(error.replace(char::is_control, " ")), ..done() }
 }
 
 fn done() -> Answer {

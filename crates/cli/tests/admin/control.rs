@@ -275,6 +275,11 @@ fn the_socket_answers_every_line() {
         let answer = ask(&format!("{wrong}\n"));
         assert!(answer["schema"] == 1 && answer["error"].as_str().unwrap().contains("no command"), "{wrong}: {answer}");
     }
+    // An answer about a client's words is one line.
+    for line in ["{\"command\":\"flush\",\"name\":\"a\\nb\"}\n", "{\"command\":\"st\\natus\"}\n"] {
+        let answer = ask(line);
+        assert!(!answer["error"].as_str().unwrap().contains(char::is_control), "{answer}");
+    }
     assert!(ask("{\"command\":\"set\",\"memory\":4000}\n")["error"].as_str().unwrap().contains("4096"));
     assert!(ask("{\"command\":\"set-export\",\"name\":\"disk\",\"options\":{\"iops\":7}}\n")["error"].is_null());
     assert_eq!(ask("{\"command\":\"status\"}\n")["status"]["exports"][0]["options"]["iops"], 7);
