@@ -142,7 +142,11 @@ impl ControlClient {
     pub fn ask(&mut self, command: &Control) -> Result<Answer, ControlError> {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line)?;
+        match self.stream.get_mut().write_all(&line) {
+            // It hung up before it had all of it, and may have said why.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            sent => sent?,
+        }
         line.clear();
         self.stream.read_until(b'\n', &mut line)?;
         if line.is_empty() {

@@ -74,6 +74,9 @@ fn what_cannot_be_said_is_one_line() {
         let told = nigh.refuses(&["hint", "loop", text(&sidecar)]);
         assert!(told.contains(why), "{told}");
     }
+    let long = "{ file = 0, offset = 4096, length = 4096 }, ".repeat(50_000);
+    std::fs::write(&sidecar, format!("[[at]]\npredict = [{long}]")).unwrap();
+    assert!(nigh.refuses(&["hint", "loop", text(&sidecar)]).contains("longer than 1 MiB"));
     assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
     assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
     assert!(nigh.refuses(&["set", "policy", "lru"]).contains("a cache with tenants"));
