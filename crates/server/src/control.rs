@@ -269,12 +269,7 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal
             common.add(export)?;
         }
         Control::RemoveExport { name, discard } => common.remove(&name, discard)?,
-        Control::Hint { name, files, directives } => {
-            if !files.is_empty() {
-                common.name_files(&name, &files)?;
-            }
-            common.hint_all(&name, &directives)?;
-        }
+        Control::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
         Control::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
         Control::Flush { name } => common.write_back(name.as_deref())?,
         Control::Reload {} => reload().map_err(Refusal::Reload)?,

@@ -105,6 +105,11 @@ fn ranges_of_an_export_are_files_by_a_list_of_extents() {
     read(&mut client, 0..100);
     assert_eq!(export(&nigh, 0)["misses"], before, "the file of higher priority was given up");
     assert!(nigh.refuses(&["hint", "loop", "--extents", "/nowhere/list"]).contains("/nowhere/list"));
+    // What is not understood changes no files either.
+    std::fs::write(&sidecar, "[[at]]\nrequest = 5\npredict = []\n").unwrap();
+    nigh.refuses(&["hint", "other", text(&sidecar), "--extents", text(&extents)]);
+    std::fs::write(&sidecar, "[[at]]\npredict = [{ file = 0 }]\n").unwrap();
+    nigh.does(&["hint", "other", text(&sidecar)]);
     client.disconnect().unwrap();
     nigh.server.end();
 }
