@@ -51,6 +51,9 @@ pub(crate) struct AcfsArgs {
     /// Processor times, in percent of those assumed
     #[arg(long, default_value_t = 100.0)]
     compute: f64,
+    /// What the system computes for each block read or written, in ms
+    #[arg(long, default_value_t = 1.0)]
+    io_ms: f64,
     /// Each program has a processor, instead of one for both
     #[arg(long)]
     processor_each: bool,
@@ -92,7 +95,8 @@ fn run_one(
     args: &AcfsArgs,
 ) -> anyhow::Result<Outcome> {
     let FileSystem { caching, prefetching, batch } = system;
-    let assumed = Assumed { second_at: args.second_at / 100.0, compute: args.compute / 100.0 };
+    let assumed =
+        Assumed { second_at: args.second_at / 100.0, compute: args.compute / 100.0, io_ns: (args.io_ms * 1e6) as u64 };
     let placed = Placed::new(workloads, caching, prefetching, &assumed).context("the files have their places")?;
     let tenants = Config {
         // 5.2: "the kernel uses default LRU for each application's replacement policy".
@@ -110,6 +114,7 @@ fn run_one(
         scheduler: Scheduler::FirstCome,
         tenants: Some(&tenants),
         one_processor: !args.processor_each,
+        processor_ns_a_block: assumed.io_ns,
         progress: None,
     };
     Ok(simulate(&setup, &"lru".parse()?, capacity)?)

@@ -20,18 +20,20 @@ pub(crate) enum Study {
 }
 
 /// Sizes of memory of the figures.
-const SIZES: [(&str, &str); 7] = [
+const SIZES: [(&str, &str); 8] = [
     ("viewperf", "64M,128M,256M"),
     ("tpc-h", "64M,128M,192M"),
     ("cscope", "64M,128M,192M,256M"),
     ("glimpse", "128M,320M,480M,640M"),
+    ("lxr", "128M,320M,480M,640M"),
     ("sqlite", "64M,96M,128M"),
     ("multi1", "80M,160M,240M,320M"),
     ("multi2", "160M,320M,480M,640M"),
 ];
 const DEVICE: &str = "hdd-10k";
 /// The workloads of tables 3 and 4 and their memory.
-const MEMORY: [(&str, &str); 4] = [("tpc-h", "128M"), ("glimpse", "640M"), ("multi1", "160M"), ("multi2", "320M")];
+const MEMORY: [(&str, &str); 5] =
+    [("tpc-h", "128M"), ("glimpse", "640M"), ("lxr", "320M"), ("multi1", "160M"), ("multi2", "320M")];
 const BANKS_MIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const SECTIONS_MIB: [u32; 6] = [16, 32, 48, 64, 96, 112];
 /// The paper speaks of the blocks in sequences longer than this.

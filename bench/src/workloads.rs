@@ -1,4 +1,4 @@
-//! The five workloads of DULO's simulation (FAST 2005, 4.1.1, table 2), of recorded programs and seeded ones, with their
+//! The five workloads of DULO's simulation (FAST 2005, 4.1.1, table 2) and three more, of recorded programs and seeded ones, with their
 //! files on one disk.
 //!
 //! The authors' traces are not public. What stands in their places, and why:
@@ -7,6 +7,7 @@
 //!   recorded on and several times, so that they need as much memory as those of the paper.
 //! * glimpse is a program after 4.2.3: queries of 50 keywords, each reads the index, 12 MB, and all files of the
 //!   partitions that match, of 256; a few files of each partition lie elsewhere. Its files are those of a recorded search.
+//! * lxr is the same with the queries of 25 clients at once, as in 4.2.3. The paper measures this one, and does not simulate it.
 //! * viewperf reads 289 files from first to last, several times: 99 % of its references are sequential.
 //! * tpc-h is a program of queries: each probes a few tables of 49 at random, block by block, as a join does by an index.
 //!
@@ -53,15 +54,22 @@ pub(crate) struct Character {
 
 type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
 
-const WORKLOADS: [(&str, Make); 7] = [
+const WORKLOADS: [(&str, Make); 8] = [
     ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
     ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)])),
     ("cscope", |disk, traces| Ok(vec![cscope(disk, traces)?])),
-    ("glimpse", |disk, traces| Ok(vec![glimpse(disk, traces)?])),
+    ("glimpse", |disk, traces| glimpse(disk, traces, 1)),
+    ("lxr", |disk, traces| glimpse(disk, traces, LXR_CLIENTS)),
     ("sqlite", |disk, traces| Ok(vec![recorded(disk, traces, "sqlite", 3, 2)?])),
     ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 495 * MIB)])),
-    ("multi2", |disk, traces| Ok(vec![glimpse(disk, traces)?, tpc_h(disk)])),
+    ("multi2", |disk, traces| {
+        let mut programs = glimpse(disk, traces, 1)?;
+        programs.push(tpc_h(disk));
+        Ok(programs)
+    }),
 ];
+/// Clients of the Web server of 4.2.3.
+const LXR_CLIENTS: usize = 25;
 
 /// Makes the workloads named, or all; those whose recorded programs are missing are skipped by name.
 pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
@@ -94,7 +102,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let Character { references, bytes, files, sequential } = workload.character;
         let names: Vec<_> = workload.programs.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
         print!("{:10}{references:>12}{:>8}{files:>8}{:>11.0}%", workload.name, bytes / MIB, 100.0 * sequential);
-        println!("  {}", names.join(" "));
+        println!("  {}", if names.len() > 4 { format!("{} programs", names.len()) } else { names.join(" ") });
     }
     Ok(())
 }
@@ -114,7 +122,7 @@ impl Disk {
 }
 
 struct Program {
-    name: &'static str,
+    name: String,
     requests: Vec<Request>,
 }
 
@@ -141,7 +149,7 @@ fn recorded(disk: &mut Disk, traces: &Path, name: &'static str, copies: u32, rou
             round.push(Request { volume, ..*request });
         }
     }
-    Ok(Program { name, requests: round.repeat(rounds as usize) })
+    Ok(Program { name: name.to_owned(), requests: round.repeat(rounds as usize) })
 }
 
 fn cscope(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
@@ -161,7 +169,7 @@ fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
         let file = disk.add(format!("viewperf/{number:03}"), size);
         read_file(&mut requests, file, size);
     }
-    Program { name: "viewperf", requests: requests.repeat(3) }
+    Program { name: "viewperf".to_owned(), requests: requests.repeat(3) }
 }
 
 fn tpc_h(disk: &mut Disk) -> Program {
@@ -181,10 +189,11 @@ fn tpc_h(disk: &mut Disk) -> Program {
             requests.push(Request { volume, offset, length: BLOCK_BYTES, ..Request::default() });
         }
     }
-    Program { name: "tpc-h", requests }
+    Program { name: "tpc-h".to_owned(), requests }
 }
 
-fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
+/// Queries that `clients` make in turn.
+fn glimpse(disk: &mut Disk, traces: &Path, clients: usize) -> anyhow::Result<Vec<Program>> {
     const COPIES: usize = 13;
     const PARTITIONS: usize = 256;
     const INDEX: u64 = 12 * MIB;
@@ -221,16 +230,18 @@ fn glimpse(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
             found
         })
         .collect();
-    let mut requests = Vec::new();
-    for _ in 0..QUERIES {
-        read_file(&mut requests, index, INDEX);
+    let program = |client| Program { name: format!("glimpse-{client}"), requests: Vec::new() };
+    let mut programs: Vec<Program> = (0..clients).map(program).collect();
+    for query in 0..QUERIES {
+        let requests = &mut programs[query % clients].requests;
+        read_file(requests, index, INDEX);
         for &partition in &keywords[random.usize(0..KEYWORDS)] {
             for &(file, bytes) in partitions[partition] {
-                read_file(&mut requests, file, bytes);
+                read_file(requests, file, bytes);
             }
         }
     }
-    Ok(Program { name: "glimpse", requests })
+    Ok(programs)
 }
 
 /// Reads a file from its first byte to its last.
@@ -337,7 +348,8 @@ mod tests {
             return;
         }
         let mut disk = Disk::default();
-        let made = [glimpse(&mut disk, &traces).unwrap(), recorded(&mut disk, &traces, "sqlite", 3, 2).unwrap()];
+        let glimpse = glimpse(&mut disk, &traces, 1).unwrap().remove(0);
+        let made = [glimpse, recorded(&mut disk, &traces, "sqlite", 3, 2).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
         assert_eq!(figures, [(1_057_468, 0xad5fe0c1f80fee71), (344_160, 0x318c4efb5d6a50e5)]);
     }
@@ -353,7 +365,7 @@ mod tests {
         read_file(&mut requests, first, 40_960);
         read_file(&mut requests, behind, 10_000);
         assert!(requests.iter().all(|request| request.volume != unused));
-        let programs = [Program { name: "reader", requests }];
+        let programs = [Program { name: "reader".to_owned(), requests }];
         let workload = write("small", folder.path(), &disk, &programs).unwrap();
 
         let Character { references, bytes, files, sequential } = workload.character;

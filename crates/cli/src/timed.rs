@@ -62,6 +62,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         scheduler,
         tenants: tenants.as_ref(),
         one_processor: false,
+        processor_ns_a_block: 0,
         progress: Some(&done),
     };
     check(&setup).with_context(|| format!("device {device}"))?;

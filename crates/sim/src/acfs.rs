@@ -2,7 +2,8 @@
 //!
 //! A program is a closed loop: the time between two of its requests is what it computes between them, as if reads took
 //! none. What the text of the paper does not state is assumed here, and marked so:
-//! * processor time (its figures 4 and 5 show it): so much for each block, see each workload;
+//! * processor time (its figures 4 and 5 show it): the program's so much for each block, see each workload, and the system's
+//!   so much for each I/O, [`Assumed`];
 //! * the size of `cscope.out`: half of the sources; sizes of source files and articles: exponential around 12 KB and 3 KB;
 //! * which of glimpse's 256 partitions a query finds: see [`glimpse`];
 //! * Wisconsin tuples of 208 bytes with 40 more in a page of 8 KB: 33 a page; index entries of 20 bytes in pages two thirds

@@ -145,6 +145,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             scheduler: Scheduler::FirstCome,
             tenants: Some(&tenants),
             one_processor: false,
+            processor_ns_a_block: 0,
             progress: None,
         };
         let outcome = timed::run(&setup, &"lru".parse().unwrap(), capacity).unwrap();

@@ -41,6 +41,7 @@ fn simulate(
         scheduler,
         tenants,
         one_processor: false,
+        processor_ns_a_block: 0,
         progress: None,
     };
     run(&setup, &"lru".parse().unwrap(), capacity).map_err(|error| error.to_string())

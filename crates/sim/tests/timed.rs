@@ -41,6 +41,7 @@ fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh
         scheduler: Scheduler::default(),
         tenants: None,
         one_processor: false,
+        processor_ns_a_block: 0,
         progress: None,
     }
 }
@@ -63,6 +64,17 @@ fn a_program_thinks_and_waits() {
     assert_eq!((outcome.cache.hits, outcome.cache.misses), (5, 5));
     assert_eq!((outcome.device.requests, outcome.device.busy_ns), (5, 5 * MS));
     assert_eq!(outcome.sequences.cumulative().collect::<Vec<_>>(), [(1, 1.0)]);
+}
+
+#[test]
+fn a_processor_has_work_with_every_block_of_the_device() {
+    // Two misses and three hits. What is owed for a load is paid before the next request.
+    let programs = [program([0, 10, 0, 10, 0], What::Read, 2 * MS)];
+    let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
+    let disks = disk(&profile);
+    let setup = Setup { processor_ns_a_block: 3 * MS, ..setup(&programs, &disks, &none) };
+    let outcome = run(&setup, &policy("lru"), 100).unwrap();
+    assert_eq!((outcome.ends_ns, outcome.waited_ns), (vec![(5 * 2 + 2 + 2 * 3) * MS], vec![2 * MS]));
 }
 
 #[test]

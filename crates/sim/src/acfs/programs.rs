@@ -14,11 +14,13 @@ pub struct Assumed {
     pub second_at: f64,
     /// Factor of the processor times of [`acfs`](super).
     pub compute: f64,
+    /// What the system computes for each block read or written, in ns.
+    pub io_ns: u64,
 }
 
 impl Default for Assumed {
     fn default() -> Assumed {
-        Assumed { second_at: 0.5, compute: 1.0 }
+        Assumed { second_at: 0.5, compute: 1.0, io_ns: 1_000_000 }
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Setup<'a> {
     /// Whether programs share one processor: who has it goes on until it waits or has had it for 100 ms. Otherwise each
     /// has its own.
     pub one_processor: bool,
+    /// What a processor does for each block that a device reads or writes, in ns: the program that computes next waits for
+    /// it.
+    pub processor_ns_a_block: u64,
     /// Grows with the programs' steps.
     pub progress: Option<&'a AtomicU64>,
 }

@@ -75,6 +75,8 @@ pub(super) struct World<'a> {
     processes: Vec<Process>,
     /// None where each program has one.
     processor: Option<Processor>,
+    /// What the processor has to do for operations that were begun, in ns: whoever computes next does it.
+    owed_ns: u64,
     /// Programs that have steps left.
     running: usize,
     at_device: Vec<Option<Operation>>,
@@ -105,6 +107,7 @@ impl<'a> World<'a> {
             events_made: 0,
             processes: vec![Process::default(); setup.programs.len()],
             processor: setup.one_processor.then(Processor::default),
+            owed_ns: 0,
             running: 0,
             at_device: Vec::new(),
             free: Vec::new(),
@@ -336,7 +339,7 @@ impl<'a> World<'a> {
             self.progress(self.processes[number as usize].at % STRETCH);
             return None;
         };
-        Some(next.think_ns)
+        Some(next.think_ns.saturating_add(std::mem::take(&mut self.owed_ns)))
     }
 
     fn progress(&self, steps: usize) {
@@ -430,6 +433,7 @@ impl<'a> World<'a> {
             if kind != Kind::Read {
                 self.sequences[disk].interrupt();
             }
+            self.owed_ns += self.setup.processor_ns_a_block * operation.length.div_ceil(block);
             let order = Order { kind, offset_bytes: operation.offset, bytes: operation.length };
             let done_ns = self.devices[disk].start(self.now_ns, order).expect("the disk is as long as the device");
             let number = self.free.pop().unwrap_or_else(|| {
