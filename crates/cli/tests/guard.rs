@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -245,6 +246,19 @@ fn it_has_a_man_page() {
     let text = String::from_utf8(page.stdout).unwrap();
     for part in [".TH NIGH-GUARD 1", "\\-\\-dry\\-run", "nigh\\-guard\\-restore(1)", "SIGTERM"] {
         assert!(page.status.success() && text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_guard_that_hangs_up_is_no_answer() {
+    let state = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(state.path().join("guard.sock")).unwrap();
+    // It hangs up before it is asked or after: which, nobody decides.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    for _ in 0..50 {
+        let mut ask = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        let said = complaint(ask.args(["guard", "status", "--state"]).arg(state.path()).stdin(Stdio::null()));
+        assert!(said.contains("no guard answers"), "{said}");
     }
 }
 
