@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Parses the command line, runs, and says in one line what was wrong.
 pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode>) -> ExitCode {
@@ -17,7 +18,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     };
     match run(cli) {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) && reader_is_gone() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nigh: {error:#}");
             ExitCode::from(2)
@@ -33,7 +34,15 @@ fn one_line(error: &clap::Error) -> String {
     parts.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// Whether whoever read the output has gone away, as `head` does.
+/// Whether whoever read our output has gone away, as `head` does.
+fn reader_is_gone() -> bool {
+    let stdout = std::io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Whether somebody that was written to has gone away: who reads our output, or a server.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -94,6 +95,80 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
     assert!(nobody.contains("no guard answers"), "{nobody}");
 }
 
+/// The lines that a guard says up to the first with `last` in it.
+fn lines_to(stderr: &mut impl BufRead, last: &str) -> Vec<String> {
+    let mut told = Vec::new();
+    for line in stderr.lines() {
+        told.push(line.unwrap());
+        if told[told.len() - 1].contains(last) {
+            return told;
+        }
+    }
+    panic!("it never said '{last}': {told:?}");
+}
+
+#[test]
+fn while_all_is_well_it_does_not_even_look() {
+    let machine = Machine::thrashing(Version::V2);
+    // No files of a disk ever tell of pressure.
+    for name in ["memory", "io"] {
+        std::fs::write(machine.proc().join("pressure").join(name), "").unwrap();
+    }
+    let mut process = nigh(&machine, &["--log", "debug"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(process.stderr.take().unwrap());
+    let service = Service(process);
+    lines_to(&mut stderr, "asleep until there is pressure");
+    let told = std::fs::read_to_string(machine.proc().join("pressure/memory")).unwrap();
+    assert!(told.starts_with("some "), "{told}");
+    let reads = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", service.0.id())).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
+    };
+    let Some(before) = reads() else {
+        println!("skipped: while_all_is_well_it_does_not_even_look: the kernel does not count reads");
+        return;
+    };
+    // More than two ticks.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(reads(), Some(before));
+}
+
+#[test]
+fn what_is_missing_or_refused_is_told_in_one_line_each() {
+    let mut machine = Machine::thrashing(Version::V2);
+    for group in ["box/gz", "box/vx"] {
+        // A folder in place of the file refuses every write, to root as well.
+        std::fs::remove_file(machine.memory(&format!("{group}/memory.low"))).unwrap();
+        std::fs::create_dir(machine.memory(&format!("{group}/memory.low"))).unwrap();
+    }
+    let before = machine.values();
+    let mut process = nigh(&machine, &["--mechanism", "low"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(process.stderr.take().unwrap());
+    let _service = Service(process);
+    let ready = lines_to(&mut stderr, "no pressure files");
+    assert_eq!(ready.len(), 2, "{ready:?}");
+    assert!(ready[1].contains("pressure/memory: No such file") && ready[1].contains("pressure/io"), "{ready:?}");
+    let (stop, stopped) = std::sync::mpsc::channel();
+    let thrashing = &mut machine;
+    let told = std::thread::scope(|threads| {
+        threads.spawn(move || {
+            while stopped.recv_timeout(Duration::from_millis(100)).is_err() {
+                thrashing.second(&[(10, 333), (11, 340)]);
+            }
+        });
+        let told = lines_to(&mut stderr, "fewer must run");
+        stop.send(()).unwrap();
+        told
+    });
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (line, group) in told.iter().zip(["box/vx", "box/gz"]) {
+        let file = machine.memory(&format!("{group}/memory.low"));
+        assert!(line.contains("not protected") && line.contains(&file.display().to_string()), "{line}");
+    }
+    assert_eq!(machine.values(), before);
+    assert!(!machine.journal().exists());
+}
+
 #[test]
 fn after_a_kill_restore_undoes_everything() {
     let mut machine = Machine::thrashing(Version::V2);
@@ -166,6 +241,28 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
 }
 
 #[test]
+fn it_has_a_man_page() {
+    let page = output(Command::new(env!("CARGO_BIN_EXE_nigh")).args(["man", "guard"]));
+    let text = String::from_utf8(page.stdout).unwrap();
+    for part in [".TH NIGH-GUARD 1", "\\-\\-dry\\-run", "nigh\\-guard\\-restore(1)", "SIGTERM"] {
+        assert!(page.status.success() && text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_guard_that_hangs_up_is_no_answer() {
+    let state = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(state.path().join("guard.sock")).unwrap();
+    // It hangs up before it is asked or after: which, nobody decides.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    for _ in 0..50 {
+        let mut ask = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        let said = complaint(ask.args(["guard", "status", "--state"]).arg(state.path()).stdin(Stdio::null()));
+        assert!(said.contains("no guard answers"), "{said}");
+    }
+}
+
+#[test]
 fn trouble_is_one_line() {
     let machine = Machine::thrashing(Version::V2);
     let told = |arguments: &[&str], expected: &str| {
@@ -191,7 +288,8 @@ fn trouble_is_one_line() {
     let mut as_nobody = nigh(&machine, &[]);
     match as_nobody.uid(65534).gid(65534).output() {
         Ok(output) => {
-            assert!(String::from_utf8_lossy(&output.stderr).starts_with("nigh: protection needs root"), "{output:?}")
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.starts_with("nigh: protection needs root") && said.lines().count() == 1, "{output:?}");
         }
         Err(error) => println!("skipped: trouble_is_one_line: as another user: {error}"),
     }

@@ -7,7 +7,7 @@ mod simulation;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use simulation::{Plan, run};
+use simulation::{Done, Plan, run};
 
 /// The seed that is being simulated.
 static SEED: AtomicU64 = AtomicU64::new(0);
@@ -32,32 +32,29 @@ fn main() {
         std::process::exit(1);
     }));
     let began = Instant::now();
-    let (mut requests, mut operations, mut crashes, mut failed) = (0, 0, 0, 0);
-    let (mut refused, mut adopted, mut joined) = (0, 0, 0);
-    let (mut said, mut prefetched, mut prefetch_used, mut overruled, mut mistakes, mut lists_dropped) =
-        (0, 0, 0, 0, 0, 0);
-    for seed in first..first + count {
+    let simulate = |seed| {
         SEED.store(seed, Ordering::Relaxed);
-        let done = run(Plan { seed, steps, ..Plan::default() });
-        requests += done.requests;
-        operations += done.operations;
-        crashes += done.crashes;
-        failed += done.failed;
-        refused += done.refused;
-        adopted += done.adopted;
-        joined += done.joined;
-        said += done.said;
-        prefetched += done.prefetched;
-        prefetch_used += done.prefetch_used;
-        overruled += done.overruled;
-        mistakes += done.mistakes;
-        lists_dropped += done.lists_dropped;
-    }
+        run(Plan { seed, steps, ..Plan::default() })
+    };
+    let done: Vec<Done> = (first..first + count).map(simulate).collect();
+    let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
     println!(
-        "{count} seeds in {:.1?}: {requests} requests ({failed} failed, {refused} refused, {joined} blocks joined a load, \
-         {adopted} were adopted), {operations} device operations, {crashes} crashes; tenants said {said} things, \
-         {prefetched} blocks were prefetched ({prefetch_used} used), {lists_dropped} lists dropped, {overruled} decisions \
-         overruled, {mistakes} of them wrongly",
-        began.elapsed()
+        "{count} seeds in {:.1?}: {} requests ({} failed, {} refused, {} blocks joined a load, {} were adopted), {} device \
+         operations, {} crashes; tenants said {} things, {} blocks were prefetched ({} used), {} lists dropped, {} decisions \
+         overruled, {} of them wrongly",
+        began.elapsed(),
+        sum(|done| done.requests),
+        sum(|done| done.failed),
+        sum(|done| done.refused),
+        sum(|done| done.joined),
+        sum(|done| done.adopted),
+        sum(|done| done.operations),
+        sum(|done| done.crashes),
+        sum(|done| done.said),
+        sum(|done| done.prefetched),
+        sum(|done| done.prefetch_used),
+        sum(|done| done.lists_dropped),
+        sum(|done| done.overruled),
+        sum(|done| done.mistakes),
     );
 }

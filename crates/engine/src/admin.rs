@@ -101,7 +101,9 @@ impl Engine {
             }
             self.drop_blocks(export, 0..Key::BLOCKS);
             let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
-            let ghosts: Vec<Key> = ghosts.filter(|key| key.export() == export).collect();
+            let mut ghosts: Vec<Key> = ghosts.filter(|key| key.export() == export).collect();
+            // Slots are numbered by a hash, which is another one in each run.
+            ghosts.sort_unstable();
             for key in ghosts {
                 // The policy may have forgotten it, now or because of one before.
                 self.drain_forgotten();
@@ -150,6 +152,12 @@ impl Engine {
         self.frames.set_limit(capacity + self.config.spare);
         self.pump(now);
         Ok(())
+    }
+
+    /// Whether `surplus_memory` gives any: after a change, and after anything that frees frames.
+    #[inline]
+    pub fn has_surplus(&self) -> bool {
+        self.frames.surplus() > 0
     }
 
     /// At most `most` free frames that a smaller capacity left over, for the host to give their memory back to the

@@ -168,8 +168,8 @@ impl Engine {
         })
     }
 
-    /// One slot more than blocks and ghosts: that of the incoming block, while the victim is still resident.
-    /// How many slots are in use at most: for what is resident, the ghosts and an incoming block.
+    /// How many slots are in use at most: one more than blocks and ghosts, that of the incoming block while the victim is
+    /// still resident.
     pub(crate) fn slots_most(config: &Config, capacity: u32) -> u32 {
         capacity + config.ghosts(capacity) + 1
     }

@@ -71,9 +71,15 @@ impl Frames {
         self.free.push(frame);
     }
 
-    /// Up to `most` free frames that were used and are beyond the limit, in ascending order; they count as in use.
+    /// How many free frames were used and are beyond the limit.
+    #[inline]
+    pub(crate) fn surplus(&self) -> usize {
+        self.free.len().saturating_sub(self.available() as usize)
+    }
+
+    /// Up to `most` of these, in ascending order; they count as in use.
     pub(crate) fn take_surplus(&mut self, most: usize) -> Vec<u32> {
-        let count = self.free.len().saturating_sub(self.available() as usize).min(most);
+        let count = self.surplus().min(most);
         let mut surplus = self.free.split_off(self.free.len() - count);
         self.in_use += surplus.len() as u32;
         surplus.sort_unstable();

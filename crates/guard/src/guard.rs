@@ -185,6 +185,7 @@ impl Guard {
             let sleeps = self.quiet >= QUIET_TICKS;
             if sleeps {
                 (self.walked_at, self.faults, self.quiet) = (None, None, 0);
+                self.sampler = Sampler::new();
             }
             return Ok(if sleeps { Next::Sleep } else { Next::Tick });
         }
@@ -192,9 +193,8 @@ impl Guard {
         if self.walked_at.is_none_or(|at| now.saturating_sub(at) >= WALK_EVERY) {
             self.walk(now)?;
         }
-        let watched = &self.watched;
-        let measured = |group: &Group| watched.values().any(|scope| scope.needs(group));
-        let samples = self.sampler.read(now, &self.tree, &mut self.procfs, &self.scopes, measured);
+        let measured: Vec<Group> = self.watched.values().filter_map(|it| it.detector.protected()).cloned().collect();
+        let samples = self.sampler.read(now, &self.tree, &mut self.procfs, &self.scopes, &measured);
         let samples = samples.map_err(|source| self.proc_error(source))?;
         let scopes = std::mem::take(&mut self.scopes);
         let mut done = Ok(());
@@ -270,8 +270,8 @@ impl Guard {
     /// Looks for scopes. What is protected in one that is gone is released.
     fn walk(&mut self, now: Duration) -> Result<(), GuardError> {
         self.walked_at = Some(now);
-        self.scopes = self.tree.scopes(self.memory_total);
-        self.sampler.forget_others(&self.scopes);
+        self.scopes = self.tree.scopes(self.memory_total, |group| self.sampler.known(group));
+        self.sampler.follow(&self.scopes);
         for scope in &self.scopes {
             let profile = &self.settings.profile;
             self.watched.entry(scope.group.clone()).or_insert_with(|| Watched::new(profile.clone()));
@@ -575,10 +575,6 @@ impl Watched {
 
     fn is_idle(&self) -> bool {
         self.detector.state() == State::Normal && self.fading.is_none() && self.frozen.is_none()
-    }
-
-    fn needs(&self, group: &Group) -> bool {
-        self.detector.protected() == Some(group)
     }
 }
 

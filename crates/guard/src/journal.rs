@@ -182,6 +182,7 @@ impl Journal {
         self.entries[at].ours = vec![current, new.clone()];
         self.save()?;
         self.writer.write(file, &new).map_err(refused)?;
+        tracing::debug!(file = %file.display(), value = new, instead_of = self.entries[at].ours[0], for_group = &**owner, "set");
         // Some values are told in other words than they were written in.
         let told = read(file).map_err(refused)?;
         self.entries[at].ours = if told == new { vec![new] } else { vec![new, told] };

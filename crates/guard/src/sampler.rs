@@ -3,7 +3,7 @@
 //! Groups that faulted lately are read at every tick. The others take turns where they are many, so that a thousand groups at rest
 //! cost little: see [`TURN_TICKS`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,26 +24,38 @@ pub(crate) struct Sampler {
     ticks_per_second: u64,
     at: Option<Duration>,
     machine: MachineTime,
-    groups: BTreeMap<Group, Reading>,
+    members: HashMap<Group, Member>,
+    /// Those that are read at each tick, and those at rest, the one that was read longest ago first.
+    active: Vec<Group>,
+    resting: VecDeque<Group>,
     /// Lost microseconds, by pressure file.
     full_us: HashMap<PathBuf, u64>,
 }
 
-/// What was read of a group.
-#[derive(Debug)]
-struct Reading {
-    at: Duration,
+/// A group that competes.
+#[derive(Debug, Default)]
+struct Member {
+    /// Which of the scopes it is in.
+    scope: usize,
     /// Ticks for which it is still read at each.
     watched_ticks: usize,
-    /// Its processes, by number.
+    /// When it was read; none if it never was.
+    at: Option<Duration>,
+    /// The processes it had then, by number.
     processes: Vec<(u32, Counters)>,
 }
 
 impl Sampler {
     pub(crate) fn new() -> Sampler {
-        let ticks_per_second = rustix::param::clock_ticks_per_second();
-        let (groups, full_us) = (BTreeMap::new(), HashMap::new());
-        Sampler { ticks_per_second, at: None, machine: MachineTime::default(), groups, full_us }
+        Sampler {
+            ticks_per_second: rustix::param::clock_ticks_per_second(),
+            at: None,
+            machine: MachineTime::default(),
+            members: HashMap::new(),
+            active: Vec::new(),
+            resting: VecDeque::new(),
+            full_us: HashMap::new(),
+        }
     }
 
     /// No ticks for a while: the next reading is the first of a sample, and gives none.
@@ -51,22 +63,40 @@ impl Sampler {
         self.at = None;
     }
 
-    /// Forgets groups that are no candidates of `scopes`.
-    pub(crate) fn forget_others(&mut self, scopes: &[Scope]) {
-        let candidates: HashSet<&Group> = scopes.iter().flat_map(|scope| &scope.candidates).collect();
-        self.groups.retain(|group, _| candidates.contains(group));
+    /// The group of this path, if it had processes when it was read last.
+    pub(crate) fn known(&self, group: &str) -> Option<Group> {
+        let (group, member) = self.members.get_key_value(group)?;
+        (!member.processes.is_empty()).then(|| group.clone())
     }
 
-    /// A sample of each scope, at `now` of a clock that never goes back; none from the first reading. It has the groups whose turn it
-    /// was; what was counted since they had it last is shared out evenly. Memory is measured of groups that faulted and of those in
-    /// `measured`, which always have their turn.
+    /// Reads the candidates of `scopes` from now on, and no others. Those that are new have their turn first.
+    pub(crate) fn follow(&mut self, scopes: &[Scope]) {
+        let mut before = std::mem::take(&mut self.members);
+        let mut new = Vec::new();
+        for (scope, group) in
+            scopes.iter().enumerate().flat_map(|(at, scope)| scope.candidates.iter().map(move |group| (at, group)))
+        {
+            let member = before.remove(group).unwrap_or_else(|| {
+                new.push(group.clone());
+                Member::default()
+            });
+            self.members.insert(group.clone(), Member { scope, ..member });
+        }
+        self.active.retain(|group| self.members.contains_key(group));
+        self.resting.retain(|group| self.members.contains_key(group));
+        new.into_iter().rev().for_each(|group| self.resting.push_front(group));
+    }
+
+    /// A sample of each of the `scopes` that are followed, at `now` of a clock that never goes back; none from the first reading. It has
+    /// the groups whose turn it was; what was counted since they had it last is shared out evenly. Memory is measured of groups that
+    /// faulted and of those in `measured`, which always have their turn.
     pub(crate) fn read(
         &mut self,
         now: Duration,
         tree: &Tree,
         procfs: &mut Procfs,
         scopes: &[Scope],
-        measured: impl Fn(&Group) -> bool,
+        measured: &[Group],
     ) -> io::Result<Option<Vec<Sample>>> {
         let (machine, processors) = procfs.machine_time()?;
         let elapsed_s = self.at.map(|at| now.saturating_sub(at).as_secs_f64()).filter(|elapsed| *elapsed > 0.0);
@@ -75,103 +105,56 @@ impl Sampler {
         let pressure = procfs.root().join("pressure/io");
         let machine_io_full = self.io_full(procfs, pressure, elapsed_s);
         let uptime_s = procfs.uptime_s()?;
-        let last_at_rest = self.last_at_rest(scopes);
         let mut samples = Vec::with_capacity(scopes.len());
         for scope in scopes {
             // Where scopes have no account of their own, the machine's is everybody's.
             let own = tree.file(&scope.group, "io.pressure");
             let has_own = tree.version() == Version::V2 && !scope.group.is_empty() && own.exists();
             let io_full = if has_own { self.io_full(procfs, own, elapsed_s) } else { machine_io_full };
-            let mut groups = Vec::new();
-            for group in &scope.candidates {
-                let before = self.groups.get(group);
-                let is_at_rest = before.is_none_or(|before| before.watched_ticks == 0);
-                let turn = (before.map(|before| before.at), group);
-                if is_at_rest && last_at_rest.as_ref().is_some_and(|(at, last)| turn > (*at, last)) && !measured(group)
-                {
-                    continue;
-                }
-                let (reading, faults, user_ticks) = self.group(now, uptime_s, procfs, &tree.processes(group), before);
-                // A group without processes any more does not compete.
-                if !reading.processes.is_empty() {
-                    let (mut resident, mut swapped) = (0, 0);
-                    if faults > 0 || measured(group) {
-                        for (pid, _) in &reading.processes {
-                            let memory = procfs.memory(*pid);
-                            resident = u64::saturating_add(resident, memory.resident);
-                            swapped = u64::saturating_add(swapped, memory.swapped);
-                        }
-                        // Shared pages are counted once for each process: together they are not more than the group is charged.
-                        resident = resident.min(tree.held(group).unwrap_or(u64::MAX));
-                    }
-                    let span_s = before.map_or(0.0, |before| now.saturating_sub(before.at).as_secs_f64());
-                    let share = elapsed_s.map_or(1.0, |elapsed_s| elapsed_s / span_s.max(elapsed_s));
-                    let faults = (faults as f64 * share).ceil() as u64;
-                    let user_s = user_ticks as f64 * share / self.ticks_per_second as f64;
-                    groups.push(GroupSample {
-                        group: group.clone(),
-                        faults,
-                        user_s,
-                        resident,
-                        swapped,
-                        eligible: true,
-                    });
-                }
-                self.groups.insert(group.clone(), reading);
-            }
             let elapsed_s = elapsed_s.unwrap_or(0.0);
-            samples.push(Sample { elapsed_s, machine_cpu, io_full, processors, groups });
+            samples.push(Sample { elapsed_s, machine_cpu, io_full, processors, groups: Vec::new() });
+        }
+        for group in self.turn(measured) {
+            let Some(member) = self.members.get_mut(&group) else { continue };
+            let span_s = member.at.map(|at| now.saturating_sub(at).as_secs_f64());
+            let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
+            let (faults, user_ticks) = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
+            // A group without processes any more does not compete.
+            if !member.processes.is_empty() {
+                let (mut resident, mut swapped) = (0, 0);
+                if faults > 0 || measured.contains(&group) {
+                    for (pid, _) in &member.processes {
+                        let memory = procfs.memory(*pid);
+                        resident = u64::saturating_add(resident, memory.resident);
+                        swapped = u64::saturating_add(swapped, memory.swapped);
+                    }
+                    // Shared pages are counted once for each process: together they are not more than the group is charged.
+                    resident = resident.min(tree.held(&group).unwrap_or(u64::MAX));
+                }
+                let share = elapsed_s.map_or(1.0, |elapsed_s| elapsed_s / span_s.unwrap_or(0.0).max(elapsed_s));
+                let faults = (faults as f64 * share).ceil() as u64;
+                let user_s = user_ticks as f64 * share / self.ticks_per_second as f64;
+                let group = group.clone();
+                let seen = GroupSample { group, faults, user_s, resident, swapped, eligible: true };
+                samples[member.scope].groups.push(seen);
+            }
+            if member.watched_ticks > 0 { self.active.push(group) } else { self.resting.push_back(group) }
         }
         (self.at, self.machine) = (Some(now), machine);
         Ok(elapsed_s.map(|_| samples))
     }
 
-    /// The last of the groups at rest that have their turn, with the time of its reading before: those that were never read are
-    /// first, then those read longest ago. None where all of them have it.
-    fn last_at_rest(&self, scopes: &[Scope]) -> Option<(Option<Duration>, Group)> {
-        let candidates = scopes.iter().flat_map(|scope| &scope.candidates);
-        let mut at_rest: Vec<_> = candidates
-            .map(|group| (self.groups.get(group), group))
-            .filter(|(reading, _)| reading.is_none_or(|reading| reading.watched_ticks == 0))
-            .map(|(reading, group)| (reading.map(|reading| reading.at), group))
-            .collect();
-        let most = RESTING_A_TICK.max(at_rest.len().div_ceil(TURN_TICKS));
-        if at_rest.len() <= most {
-            return None;
-        }
-        let (_, (at, group), _) = at_rest.select_nth_unstable(most - 1);
-        Some((*at, (*group).clone()))
-    }
-
-    /// A reading of a group with the processes `pids`, and the faults and user ticks since the one `before`.
-    fn group(
-        &self,
-        now: Duration,
-        uptime_s: f64,
-        procfs: &mut Procfs,
-        pids: &[u32],
-        before: Option<&Reading>,
-    ) -> (Reading, u64, u64) {
-        let mut processes: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, procfs.counters(*pid)?))).collect();
-        processes.sort_unstable_by_key(|(pid, _)| *pid);
-        processes.shrink_to_fit();
-        let (mut faults, mut user_ticks) = (0, 0);
-        if let Some(before) = before {
-            let span_s = now.saturating_sub(before.at).as_secs_f64();
-            let born_after_ticks = ((uptime_s - span_s) * self.ticks_per_second as f64) as u64;
-            for (pid, counters) in &processes {
-                let before = before.of(*pid, *counters, born_after_ticks);
-                faults = u64::saturating_add(faults, counters.major_faults.saturating_sub(before.major_faults));
-                user_ticks = u64::saturating_add(user_ticks, counters.user_ticks.saturating_sub(before.user_ticks));
+    /// The groups whose turn it is.
+    fn turn(&mut self, measured: &[Group]) -> Vec<Group> {
+        let mut turn = std::mem::take(&mut self.active);
+        for group in measured {
+            if let Some(at) = self.resting.iter().position(|resting| resting == group) {
+                turn.extend(self.resting.remove(at));
             }
         }
-        let watched_ticks = match before {
-            _ if faults > 0 => TURN_TICKS,
-            Some(before) => before.watched_ticks.saturating_sub(1),
-            // There is something to compare with at the next tick.
-            None => 1,
-        };
-        (Reading { at: now, watched_ticks, processes }, faults, user_ticks)
+        let most = RESTING_A_TICK.max(self.resting.len().div_ceil(TURN_TICKS)).min(self.resting.len());
+        turn.extend(self.resting.drain(..most));
+        turn
     }
 
     /// The share of time that everything there lost to I/O, by a pressure file; 0 without one.
@@ -182,10 +165,32 @@ impl Sampler {
     }
 }
 
-impl Reading {
-    /// What to subtract from a process's counters: those of this reading; nothing, if it was born since then; themselves, if it is
-    /// only new in the group.
-    fn of(&self, pid: u32, counters: Counters, born_after_ticks: u64) -> Counters {
+impl Member {
+    /// Reads the counters of the processes `pids`. Returns the faults and user ticks since the reading before: none, if this is the first.
+    fn read(&mut self, now: Duration, procfs: &mut Procfs, pids: &[u32], born_after_ticks: u64) -> (u64, u64) {
+        let mut processes: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, procfs.counters(*pid)?))).collect();
+        processes.sort_unstable_by_key(|(pid, _)| *pid);
+        processes.shrink_to_fit();
+        let (mut faults, mut user_ticks) = (0, 0);
+        let is_first = self.at.is_none();
+        for (pid, counters) in processes.iter().filter(|_| !is_first) {
+            let before = self.before(*pid, *counters, born_after_ticks);
+            faults = u64::saturating_add(faults, counters.major_faults.saturating_sub(before.major_faults));
+            user_ticks = u64::saturating_add(user_ticks, counters.user_ticks.saturating_sub(before.user_ticks));
+        }
+        self.watched_ticks = match self.watched_ticks {
+            _ if faults > 0 => TURN_TICKS,
+            // There is something to compare with at the next tick.
+            _ if is_first => 1,
+            ticks => ticks.saturating_sub(1),
+        };
+        (self.at, self.processes) = (Some(now), processes);
+        (faults, user_ticks)
+    }
+
+    /// What to subtract from a process's counters: those of the reading before; nothing, if it was born since then; themselves, if it
+    /// is only new in the group.
+    fn before(&self, pid: u32, counters: Counters, born_after_ticks: u64) -> Counters {
         let known = self.processes.binary_search_by_key(&pid, |(pid, _)| *pid).map(|at| self.processes[at].1);
         match known {
             Ok(before) if before.started_ticks == counters.started_ticks => before,

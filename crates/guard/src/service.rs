@@ -87,9 +87,6 @@ fn serve_until_stopped(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Res
     }
     let (local, tcp) = listen.open()?;
     let triggers = open_triggers(procfs);
-    if triggers.is_empty() {
-        tracing::warn!("no pressure files: looking once a second instead");
-    }
     let start = Instant::now();
     let mut due = Some(start);
     loop {
@@ -130,13 +127,16 @@ fn serve_until_stopped(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Res
         if due.is_some_and(|due| Instant::now() >= due) {
             let sleeps = guard.tick(start.elapsed())? == Next::Sleep && !triggers.is_empty();
             due = (!sleeps).then(|| Instant::now() + TICK);
+            if sleeps {
+                tracing::debug!("all is well: asleep until there is pressure");
+            }
         }
     }
 }
 
 /// Pressure files that become readable out of band when there is pressure; those that the kernel has.
 fn open_triggers(procfs: &Path) -> Vec<File> {
-    let mut opened = Vec::new();
+    let (mut opened, mut missing) = (Vec::new(), Vec::new());
     for (name, trigger) in TRIGGERS {
         let path = procfs.join("pressure").join(name);
         let open = || -> io::Result<File> {
@@ -147,8 +147,14 @@ fn open_triggers(procfs: &Path) -> Vec<File> {
         };
         match open() {
             Ok(file) => opened.push(file),
-            Err(error) => tracing::warn!("{}: {error}", path.display()),
+            Err(error) => missing.push(format!("{}: {error}", path.display())),
         }
+    }
+    let reason = missing.join("; ");
+    if opened.is_empty() {
+        tracing::warn!(reason, "no pressure files: looking once a second instead");
+    } else if !missing.is_empty() {
+        tracing::warn!(reason, "woken by the other pressure file only");
     }
     opened
 }

@@ -1,9 +1,13 @@
 //! The tree of memory cgroups: which groups compete with each other for whose limit.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::sample::Group;
 
@@ -22,6 +26,8 @@ pub enum Version {
 pub struct Tree {
     version: Version,
     memory: PathBuf,
+    /// The folder `memory`: what is opened often is found from here with fewer steps.
+    root: Arc<OwnedFd>,
     freezer: Option<PathBuf>,
     /// Only what lies below is looked at and changed; empty for everything.
     top: Group,
@@ -52,7 +58,7 @@ pub enum TreeError {
 /// More groups are not watched.
 const GROUPS_MOST: usize = 16_384;
 /// More processes of one group are not looked at.
-const PROCESSES_MOST: usize = 16_384;
+const PROCESSES_MOST: u64 = 16_384;
 /// Deeper groups are not watched.
 const DEPTH_MOST: usize = 64;
 
@@ -73,7 +79,9 @@ impl Tree {
             return Err(TreeError::NoGroup(memory.join(&*top)));
         }
         let freezer = Some(cgroupfs.join("freezer")).filter(|path| version == Version::V1 && path.is_dir());
-        Ok(Tree { version, memory, freezer, top })
+        let root = rustix::fs::open(&memory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let root = Arc::new(root.map_err(|_| TreeError::NoController(cgroupfs.to_owned()))?);
+        Ok(Tree { version, memory, root, freezer, top })
     }
 
     /// The interface.
@@ -121,8 +129,20 @@ impl Tree {
 
     /// The processes of a group itself; none where it is gone.
     pub fn processes(&self, group: &str) -> Vec<u32> {
-        let text = fs::read_to_string(self.file(group, "cgroup.procs")).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).take(PROCESSES_MOST).collect()
+        let mut text = String::new();
+        // What cannot be read to its end is as good as gone.
+        let read = self.listed(group).and_then(|file| file.take(PROCESSES_MOST * 16).read_to_string(&mut text));
+        let lines = read.is_ok().then(|| text.lines()).into_iter().flatten();
+        lines.filter_map(|line| line.parse().ok()).take(PROCESSES_MOST as usize).collect()
+    }
+
+    fn has_processes(&self, group: &str) -> bool {
+        self.listed(group).and_then(|mut file| file.read(&mut [0])).is_ok_and(|read| read == 1)
+    }
+
+    fn listed(&self, group: &str) -> io::Result<File> {
+        let path = Path::new(group).join("cgroup.procs");
+        Ok(rustix::fs::openat(&*self.root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
     /// The groups above `group` and below `scope`, innermost first.
@@ -132,12 +152,13 @@ impl Tree {
         above.take_while(|above| **above != scope && !above.is_empty()).collect()
     }
 
-    /// All scopes with at least two groups that can compete. `memory_total` is the machine's, in bytes.
-    pub fn scopes(&self, memory_total: u64) -> Vec<Scope> {
-        let mut walk = Walk { tree: self, scopes: Vec::new(), groups: 0 };
+    /// All scopes with at least two groups that can compete. `memory_total` is the machine's, in bytes. `known` gives groups that were
+    /// found to have processes not long ago: they are not asked again.
+    pub(crate) fn scopes(&self, memory_total: u64, known: impl Fn(&str) -> Option<Group>) -> Vec<Scope> {
+        let mut walk = Walk { tree: self, known, scopes: Vec::new(), groups: 0 };
         let limit = self.limit(&self.top, memory_total).unwrap_or(memory_total);
         walk.scopes.push(Scope { group: self.top.clone(), limit, candidates: Vec::new() });
-        walk.below(&self.file(&self.top, ""), &self.top, 0, 0);
+        walk.below(&mut self.file(&self.top, ""), &mut self.top.to_string(), 0, 0);
         if walk.groups > GROUPS_MOST {
             tracing::warn!("more than {GROUPS_MOST} groups: the others are not watched");
         }
@@ -154,39 +175,45 @@ fn parent(group: &str) -> Option<&str> {
     Some(group.rsplit_once('/').map_or("", |(above, _)| above))
 }
 
-struct Walk<'a> {
+struct Walk<'a, Known> {
     tree: &'a Tree,
+    known: Known,
     scopes: Vec<Scope>,
     groups: usize,
 }
 
-impl Walk<'_> {
-    /// Visits the groups in `folder`, which share the limit of the scope numbered `scope`. A group that vanishes meanwhile has
-    /// no processes and no groups below it.
-    fn below(&mut self, folder: &Path, group: &str, scope: usize, depth: usize) {
-        // A folder without folders has two links, in cgroupfs as on disks: most groups need not be read.
-        if depth > DEPTH_MOST || fs::metadata(folder).map_or(true, |metadata| metadata.nlink() == 2) {
-            return;
-        }
-        let Ok(entries) = fs::read_dir(folder) else { return };
+impl<Known: Fn(&str) -> Option<Group>> Walk<'_, Known> {
+    /// Visits the groups in `folder`, that of `group`; they share the limit of the scope numbered `scope`. A group that vanishes
+    /// meanwhile has no processes and no groups below it.
+    fn below(&mut self, folder: &mut PathBuf, group: &mut String, scope: usize, depth: usize) {
+        let Ok(entries) = fs::read_dir(&folder) else { return };
         for entry in entries.flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || self.groups > GROUPS_MOST {
                 continue;
             }
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let group: Group = if group.is_empty() { name.into() } else { format!("{group}/{name}").into() };
+            let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
             self.groups += 1;
-            if has_processes(&entry.path()) {
-                self.scopes[scope].candidates.push(group.clone());
+            folder.push(&name);
+            let above = group.len();
+            if above > 0 {
+                group.push('/');
             }
-            let inner = match self.tree.limit(&group, self.scopes[scope].limit) {
-                Some(limit) => {
-                    self.scopes.push(Scope { group: group.clone(), limit, candidates: Vec::new() });
-                    self.scopes.len() - 1
-                }
-                None => scope,
-            };
-            self.below(&entry.path(), &group, inner, depth + 1);
+            group.push_str(&name);
+            let found = (self.known)(group).or_else(|| self.tree.has_processes(group).then(|| group.as_str().into()));
+            self.scopes[scope].candidates.extend(found);
+            // A folder without folders has two links, in cgroupfs as on disks. Most groups are such: nobody shares their limits.
+            if metadata.nlink() != 2 && depth < DEPTH_MOST {
+                let inner = match self.tree.limit(group, self.scopes[scope].limit) {
+                    Some(limit) => {
+                        self.scopes.push(Scope { group: group.as_str().into(), limit, candidates: Vec::new() });
+                        self.scopes.len() - 1
+                    }
+                    None => scope,
+                };
+                self.below(folder, group, inner, depth + 1);
+            }
+            group.truncate(above);
+            folder.pop();
         }
     }
 }
@@ -195,13 +222,6 @@ impl Walk<'_> {
 fn number(file: &Path) -> Option<u64> {
     // One call of the kernel, and none for a length that it does not know.
     let mut text = [0; 32];
-    let length = fs::File::open(file).and_then(|mut file| io::Read::read(&mut file, &mut text)).ok()?;
+    let length = File::open(file).and_then(|mut file| file.read(&mut text)).ok()?;
     std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
-}
-
-fn has_processes(folder: &Path) -> bool {
-    let mut byte = [0];
-    fs::File::open(folder.join("cgroup.procs"))
-        .and_then(|mut file| io::Read::read(&mut file, &mut byte))
-        .is_ok_and(|read| read == 1)
 }

@@ -189,7 +189,8 @@ impl Cache {
             work.operations.push((shard, operation));
         }
         let queueing = *queueing > 0 && work.replies.len() > before;
-        let wakeup = engine.next_wakeup();
+        // The timer gives back what was freed after a change, too.
+        let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
         drop(core);
         if queueing {
             self.shards[shard as usize].room.notify_all();
@@ -418,8 +419,8 @@ impl Cache {
         while !over() {
             self.timer.due.store(u64::MAX, Ordering::Release);
             for shard in 0..self.shards() {
-                self.with(shard, &mut work, |_, _| ());
                 self.return_surplus(shard, &mut work);
+                self.with(shard, &mut work, |_, _| ());
             }
             self.settle(&mut work, None);
             let due = self.timer.due.load(Ordering::Acquire);
@@ -609,7 +610,40 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::pieces;
+    use std::os::unix::net::UnixStream;
+
+    use nigh_nbd::client::Client;
+
+    use super::*;
+    use crate::{ExportSettings, Server, Settings};
+
+    /// Dirty blocks that a smaller cache has no room for are written after the change; their frames are given back then.
+    #[test]
+    fn frames_that_are_freed_after_a_change_are_given_back() {
+        let export = ExportSettings::new("disk", "delay:200ms:memory:16M".parse().unwrap());
+        let mut settings = Settings::new(64 << 20, "lru".parse().unwrap(), vec![export]);
+        settings.shards = Some(1);
+        let server = Server::start(settings).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+        let mut client = Client::connect(ours, "disk", &[]).unwrap();
+        // More blocks than there are spare frames.
+        client.write(0, &[1; 4 << 20]).unwrap();
+        let cache = &server.common.cache;
+        cache.change(&"lru".parse().unwrap(), 1).unwrap();
+        let begin = Instant::now();
+        let waits =
+            || cache.gauges().dirty > 0 || cache.shards.iter().any(|shard| lock(&shard.core).engine.has_surplus());
+        assert!(waits(), "nothing is left to be written");
+        // It would wake for the age of what is dirty; now there is nothing it knows to wait for.
+        cache.wake_timer();
+        while waits() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "frames are kept");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        client.disconnect().unwrap();
+        server.shut_down().unwrap();
+    }
 
     #[test]
     fn pieces_cover_the_range() {

@@ -142,7 +142,11 @@ impl ControlClient {
     pub fn ask(&mut self, command: &Control) -> Result<Answer, ControlError> {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line)?;
+        match self.stream.get_mut().write_all(&line) {
+            // It hung up before it had all of it, and may have said why.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            sent => sent?,
+        }
         line.clear();
         self.stream.read_until(b'\n', &mut line)?;
         if line.is_empty() {
@@ -266,12 +270,7 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal
             common.add(export)?;
         }
         Control::RemoveExport { name, discard } => common.remove(&name, discard)?,
-        Control::Hint { name, files, directives } => {
-            if !files.is_empty() {
-                common.name_files(&name, &files)?;
-            }
-            common.hint_all(&name, &directives)?;
-        }
+        Control::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
         Control::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
         Control::Flush { name } => common.write_back(name.as_deref())?,
         Control::Reload {} => reload().map_err(Refusal::Reload)?,

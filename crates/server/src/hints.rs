@@ -148,11 +148,15 @@ impl Common {
         })
     }
 
-    /// Does what a sidecar of directives says, one after the other.
-    pub(crate) fn hint_all(&self, name: &str, text: &str) -> Result<(), ChangeError> {
+    /// Names files, if there are any, and does what a sidecar of directives says, one after the other; nothing where it is
+    /// not understood.
+    pub(crate) fn hint_all(&self, name: &str, files: &[FileExtent], text: &str) -> Result<(), ChangeError> {
         let events = sidecar::parse(text).map_err(|error| HintError::from(error).of(name))?;
         if events.iter().any(|event| (event.when, event.tenant) != (When::Request(0), Tenant(0))) {
             return Err(HintError::NotNow.of(name));
+        }
+        if !files.is_empty() {
+            self.name_files(name, files)?;
         }
         for event in events {
             match event.saying {

@@ -1,6 +1,9 @@
-//! A replay as fast as it can be: no check but the policy's own, once at the end.
+//! A replay as fast as it can be: no check but the policy's own, once at the end, and that its two variants, if it has two,
+//! do the same.
 
-use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant, build};
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant};
+
+use crate::twins::build;
 
 /// What a replay found.
 pub struct Replayed {

@@ -74,6 +74,9 @@ fn what_cannot_be_said_is_one_line() {
         let told = nigh.refuses(&["hint", "loop", text(&sidecar)]);
         assert!(told.contains(why), "{told}");
     }
+    let long = "{ file = 0, offset = 4096, length = 4096 }, ".repeat(50_000);
+    std::fs::write(&sidecar, format!("[[at]]\npredict = [{long}]")).unwrap();
+    assert!(nigh.refuses(&["hint", "loop", text(&sidecar)]).contains("longer than 1 MiB"));
     assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
     assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
     assert!(nigh.refuses(&["set", "policy", "lru"]).contains("a cache with tenants"));
@@ -102,6 +105,11 @@ fn ranges_of_an_export_are_files_by_a_list_of_extents() {
     read(&mut client, 0..100);
     assert_eq!(export(&nigh, 0)["misses"], before, "the file of higher priority was given up");
     assert!(nigh.refuses(&["hint", "loop", "--extents", "/nowhere/list"]).contains("/nowhere/list"));
+    // What is not understood changes no files either.
+    std::fs::write(&sidecar, "[[at]]\nrequest = 5\npredict = []\n").unwrap();
+    nigh.refuses(&["hint", "other", text(&sidecar), "--extents", text(&extents)]);
+    std::fs::write(&sidecar, "[[at]]\npredict = [{ file = 0 }]\n").unwrap();
+    nigh.does(&["hint", "other", text(&sidecar)]);
     client.disconnect().unwrap();
     nigh.server.end();
 }

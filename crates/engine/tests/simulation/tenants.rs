@@ -24,7 +24,9 @@ pub(crate) struct Talk {
 
 /// How tenants share a cache over disks of so many blocks.
 pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
-    let pieces = if random.random_bool(0.5) { pieces(random, disks) } else { Vec::new() };
+    let named = random.random_bool(0.5);
+    let pieces = (0..).zip(disks).filter(|_| named).flat_map(|(number, &end)| pieces(random, number, end as u64));
+    let pieces: Vec<Piece> = pieces.collect();
     let control = nigh_control::Config {
         allocation: [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static]
             [random.random_range(0..4usize)],
@@ -37,19 +39,17 @@ pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
     (Tenants { control, files }, Talk { pieces, scripts: vec![VecDeque::new(); TENANTS as usize] })
 }
 
-/// Files in pieces, with gaps between them, and some beyond the end of their disk.
-fn pieces(random: &mut Random, disks: &[usize]) -> Vec<Piece> {
+/// Files of a disk of `end` blocks in pieces, with gaps between them, and some beyond its end.
+fn pieces(random: &mut Random, number: u16, end: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    for (number, &end) in (0..).zip(disks) {
-        let mut lengths = [0; FILES as usize];
-        let mut disk = random.random_range(0..4);
-        while disk < end as u64 + 4 {
-            let (blocks, file) = (random.random_range(1..30), random.random_range(0..FILES));
-            let offset = lengths[file as usize] + random.random_range(0..3) / 2;
-            lengths[file as usize] = offset + blocks;
-            pieces.push(Piece { export: Export(number), disk, file: u32::from(number) * FILES + file, offset, blocks });
-            disk += blocks + random.random_range(0..6) / 4;
-        }
+    let mut lengths = [0; FILES as usize];
+    let mut disk = random.random_range(0..4);
+    while disk < end + 4 {
+        let (blocks, file) = (random.random_range(1..30), random.random_range(0..FILES));
+        let offset = lengths[file as usize] + random.random_range(0..3) / 2;
+        lengths[file as usize] = offset + blocks;
+        pieces.push(Piece { export: Export(number), disk, file: u32::from(number) * FILES + file, offset, blocks });
+        disk += blocks + random.random_range(0..6) / 4;
     }
     pieces
 }
@@ -183,7 +183,37 @@ impl World {
         }
     }
 
-    /// A tenant says something, gets other bounds, or is gone.
+    /// The files of a disk are others.
+    fn name_files(&mut self) {
+        let at = self.random.random_range(0..self.disks.len());
+        let end = self.blocks(at);
+        let Some(talk) = &mut self.talk else { return };
+        // Where nothing is named, each disk is a file.
+        if talk.pieces.is_empty() {
+            return;
+        }
+        let export = Export(at as u16);
+        let pieces = pieces(&mut self.random, export.0, end);
+        talk.pieces.retain(|piece| piece.export != export);
+        talk.pieces.extend(&pieces);
+        // Here all of them use every disk.
+        for tenant in (0..TENANTS).map(Tenant) {
+            self.engine.name_files(tenant, export, pieces.clone()).expect("pieces lie one behind the other");
+        }
+    }
+
+    /// A tenant's list goes on with what it is about to read, or with anything on a disk.
+    fn extend(&mut self, tenant: Tenant) -> Result<(), Refusal> {
+        let own = self.talk.as_ref().and_then(|talk| talk.scripts[tenant.0 as usize].back().copied());
+        let (at, block, blocks) = own.filter(|_| self.random.random_bool(0.5)).unwrap_or_else(|| {
+            let at = self.random.random_range(0..self.disks.len());
+            (at, self.random.random_range(0..self.blocks(at)), self.random.random_range(1..20))
+        });
+        let offset = block * self.block_bytes() + self.random.random_range(0..self.block_bytes());
+        self.engine.extend(tenant, Export(at as u16), offset..offset + blocks * self.block_bytes())
+    }
+
+    /// A tenant says something, gets other bounds, or is gone, or files are named anew.
     pub(super) fn talk(&mut self) {
         // One of them is beyond the limit.
         let tenant = Tenant(self.random.random_range(0..=TENANTS));
@@ -199,6 +229,8 @@ impl World {
                     (self.random.random_range(0..=capacity), self.random.random_range(0..2 * capacity));
                 self.engine.set_bounds(tenant, floor, ceiling)
             }
+            4 => return self.name_files(),
+            5..12 if tenant.0 < TENANTS => self.extend(tenant),
             _ => {
                 let directive = self.directive(tenant);
                 self.engine.direct(tenant, &directive)

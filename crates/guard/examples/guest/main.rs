@@ -23,7 +23,8 @@ fn main() -> ExitCode {
             match program {
                 "hold" => hold(bytes),
                 "want" => want(bytes),
-                _ => whole::thrash(bytes),
+                "thrash" => whole::thrash(bytes),
+                _ => panic!("hold, want or thrash?"),
             }
             return ExitCode::SUCCESS;
         }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::MIB;
-use crate::whole::{WANTED, low, protected, told, until};
+use crate::whole::{WANTED, is_service, low, protected, told, until};
 
 const PROGRAMS: [(&str, &str); 2] = [
     ("box.slice/box-a.slice/first.service", "box.slice/box-a.slice"),
@@ -20,6 +20,8 @@ pub(crate) fn run() -> bool {
     let begin = Instant::now();
     let seconds = || begin.elapsed().as_secs();
     say("systemctl", &["start", "nigh-guard"]);
+    let service = || say("systemctl", &["show", "--property=MainPID", "--value", "nigh-guard"]);
+    until("service", || is_service(service().parse().expect("a process")).then_some(()));
 
     let (group, above) = until("protection", || protected(&PROGRAMS));
     for group in [group, above] {
@@ -35,7 +37,6 @@ pub(crate) fn run() -> bool {
     println!("guest: released after {} s: memory.low of {group} 0, of {above} 0", seconds());
 
     let (group, _) = until("other protection", || protected(&PROGRAMS));
-    let service = || say("systemctl", &["show", "--property=MainPID", "--value", "nigh-guard"]);
     let killed = service();
     say("systemctl", &["kill", "--signal=KILL", "nigh-guard"]);
     let is_restored = || PROGRAMS.iter().all(|(group, above)| low(group) == 0 && low(above) == 0);

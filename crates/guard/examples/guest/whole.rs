@@ -15,6 +15,8 @@ const PROGRAMS: [(&str, &str); 2] = [("box/a/first", "box/a"), ("box/b/second", 
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "/run/guard.log";
+/// What `nigh guard` becomes where it is installed.
+const SERVICE: &str = "/usr/bin/nigh-guard";
 
 pub(crate) fn run() -> bool {
     groups(LIMIT);
@@ -23,6 +25,8 @@ pub(crate) fn run() -> bool {
     let seconds = || begin.elapsed().as_secs();
 
     let mut guard = guard();
+    until("service", || is_service(guard.0.id()).then_some(()));
+    println!("guest: nigh guard is {SERVICE}");
     let (group, above) = until("protection", || protected(&PROGRAMS));
     let [promised, bound] = [group, above].map(|group| low(group) / MIB);
     println!("guest: protected after {} s: memory.low of {group} {promised} MiB, of {above} {bound} MiB", seconds());
@@ -77,6 +81,10 @@ fn guard() -> Ended {
     let mut command = Command::new("/usr/bin/nigh");
     command.args(["guard", "--log", "debug"]).stderr(log);
     Ended(command.spawn().expect("nigh starts"))
+}
+
+pub(crate) fn is_service(process: u32) -> bool {
+    fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.as_os_str() == SERVICE)
 }
 
 pub(crate) fn told() -> String {

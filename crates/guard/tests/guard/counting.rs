@@ -4,7 +4,7 @@ use std::fs;
 
 use nigh_guard::Version;
 
-use crate::common::{MIB, Machine, settings};
+use crate::common::{MIB, Machine, reads, settings};
 
 /// Every group is read at least once in so many ticks.
 const TURN_TICKS: u32 = 10;
@@ -24,12 +24,6 @@ fn crowd(count: u32) -> Machine {
 fn faulting(machine: &Machine, guard: &nigh_guard::Guard) -> Vec<String> {
     let scopes = guard.status(machine.now()).scopes;
     scopes.into_iter().filter(|scope| scope.scope == "crowd").flat_map(|scope| scope.faulting).collect()
-}
-
-/// Calls of `read` that this thread has made, where the kernel counts them.
-fn reads() -> Option<u64> {
-    let text = fs::read_to_string("/proc/thread-self/io").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse().ok())
 }
 
 #[test]
@@ -97,8 +91,44 @@ fn groups_at_rest_are_not_all_read_at_every_tick() {
         machine.tick(&mut guard, &[(10, 100)]).unwrap();
     }
     let a_tick = (reads().unwrap() - before) / ticks;
-    // All of them would be 4,000: two files each, to their end. The walk every five ticks reads two more of each.
-    assert!(a_tick < 1500, "{a_tick} reads a tick");
+    // A tenth of the groups, of each two files to their end: the walks through the tree read none of them.
+    assert!(a_tick < 450, "{a_tick} reads a tick");
+}
+
+#[test]
+fn new_groups_and_new_processes_in_known_ones_are_seen() {
+    let mut machine = crowd(3);
+    machine.group("crowd/empty", None);
+    machine.write("crowd/empty/cgroup.procs", "");
+    let mut guard = machine.guard(settings());
+    for _ in 0..15 {
+        machine.tick(&mut guard, &[(10, 100)]).unwrap();
+    }
+    let groups = |machine: &Machine, guard: &nigh_guard::Guard| {
+        let scopes = guard.status(machine.now()).scopes;
+        scopes.iter().filter(|scope| scope.scope == "crowd").map(|scope| scope.groups).sum::<usize>()
+    };
+    assert_eq!(groups(&machine, &guard), 3);
+    machine.process(500, "crowd/new", 100, 20);
+    machine.process(501, "crowd/empty", 100, 20);
+    // Another process in place of the one that was known.
+    machine.process(502, "crowd/0", 100, 20);
+    for _ in 0..13 {
+        machine.tick(&mut guard, &[(10, 100), (500, 40), (501, 40), (502, 40)]).unwrap();
+    }
+    assert_eq!(faulting(&machine, &guard), ["crowd/0", "crowd/empty", "crowd/new"]);
+    // Without processes a group does not compete, and is found again when it has some.
+    machine.write("crowd/new/cgroup.procs", "");
+    for _ in 0..25 {
+        machine.tick(&mut guard, &[(10, 100), (501, 40), (502, 40)]).unwrap();
+    }
+    assert_eq!(faulting(&machine, &guard), ["crowd/0", "crowd/empty"]);
+    assert_eq!(groups(&machine, &guard), 4);
+    machine.write("crowd/new/cgroup.procs", "500\n");
+    for _ in 0..13 {
+        machine.tick(&mut guard, &[(10, 100), (500, 40), (501, 40), (502, 40)]).unwrap();
+    }
+    assert_eq!(faulting(&machine, &guard), ["crowd/0", "crowd/empty", "crowd/new"]);
 }
 
 #[test]

@@ -16,8 +16,9 @@ const STATUS_AT: u32 = 2 * LINK_BITS;
 /// S and Q with S as a linked list, where a block's place is its slot's number.
 ///
 /// Q has few blocks, a hundredth of the cache if nobody asks for more, so its places are in a table of their own and cost
-/// the others nothing; so a miss hashes the numbers of two slots, and a hit of an LIR block hashes nothing. How a block came to Q is known as long as it is there, which suffices for thresholds of at most
-/// 100 %; the extension would have to know it of ghosts.
+/// the others nothing: a miss hashes the numbers of two slots, and a hit of an LIR block hashes nothing. How a block came
+/// to Q is known as long as it is there, which suffices for thresholds of at most 100 %; the extension would have to know
+/// it of ghosts.
 pub(crate) struct Linked {
     /// Per slot, and for the head, as bits from the lowest: the next above, the next below, the status.
     nodes: Vec<[u8; 6]>,

@@ -1,0 +1,33 @@
+//! What a server takes from the processor while it has nothing to do: the only test of its process, which is measured.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nigh_nbd::client::Client;
+use nigh_server::{ExportSettings, Server, Settings};
+
+/// Processor time of the thread called `name`.
+fn cpu(name: &str) -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    let of = |path: &Path, file| std::fs::read_to_string(path.join(file)).unwrap();
+    let thread = threads.into_iter().find(|path| of(path, "comm").trim_end() == name).unwrap();
+    Duration::from_nanos(of(&thread, "schedstat").split_whitespace().next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn blocks_that_wait_to_be_written_cost_no_time() {
+    let export = ExportSettings::new("disk", "memory:64M".parse().unwrap());
+    let server = Server::start(Settings::new(16 << 20, "lirs".parse().unwrap(), vec![export])).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    server.attach(theirs.try_clone().unwrap().into(), theirs.into(), || ());
+    let mut client = Client::connect(ours, "disk", &[]).unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    let before = cpu("timer");
+    std::thread::sleep(Duration::from_secs(1));
+    let after = cpu("timer");
+    assert_eq!(server.statistics().exports[0].dirty_bytes, 4096);
+    assert!(after - before < Duration::from_millis(20), "{:?} of the timer in a second", after - before);
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
