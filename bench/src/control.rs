@@ -1,12 +1,11 @@
 //! What a tenant says, live: a program that loops over more than fits, and one that lies, each beside a neighbour that says
-//! nothing. By `nigh serve` and `nigh ctl hint`, and by the library in this process.
+//! nothing. By `nigh serve` and its control socket, as `nigh ctl hint` does, and by the library in this process.
 //!
 //! Each disk is a device of its own, as slow as [`DELAY`]. Both programs of a pair go on until both are done with what is
 //! measured of them, so that neither has the cache for itself.
 
 mod shared;
 
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -19,7 +18,7 @@ use nigh_control::sidecar::{self, Event, Saying, When};
 use nigh_control::{Chunk, Directive, Order};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
-use nigh_server::{Allocation, ControlClient, ExportSettings, ExportStatistics, Server, Settings};
+use nigh_server::{Allocation, Control, ControlClient, ExportSettings, ExportStatistics, Server, Settings};
 
 use crate::measure::{load, median, nigh};
 
@@ -295,12 +294,9 @@ impl Host {
                     tenant: Tenant(0),
                     saying: Saying::Directive(directive.clone()),
                 };
-                let text = sidecar::write(&said.iter().map(event).collect::<Vec<_>>());
-                let mut hint = nigh()?;
-                hint.arg("ctl").arg("--control").arg(folder.join("control")).args(["hint", EXPORTS[0], "-"]);
-                let mut hint = hint.stdin(Stdio::piped()).spawn()?;
-                hint.stdin.take().context("a pipe")?.write_all(text.as_bytes())?;
-                ensure!(hint.wait()?.success(), "nigh ctl hint failed");
+                let directives = sidecar::write(&said.iter().map(event).collect::<Vec<_>>());
+                let hint = Control::Hint { name: EXPORTS[0].to_owned(), files: Vec::new(), directives };
+                ControlClient::connect(&folder.join("control"))?.ask(&hint)?;
                 Ok(())
             }
             Host::Library(server) => Ok(said.iter().try_for_each(|directive| server.hint(EXPORTS[0], directive))?),
