@@ -433,7 +433,9 @@ impl<'a> World<'a> {
             if kind != Kind::Read {
                 self.sequences[disk].interrupt();
             }
-            self.owed_ns += self.setup.processor_ns_a_block * operation.length.div_ceil(block);
+            if matches!(kind, Kind::Read | Kind::Write) {
+                self.owed_ns += self.setup.processor_ns_a_block * operation.length.div_ceil(block);
+            }
             let order = Order { kind, offset_bytes: operation.offset, bytes: operation.length };
             let done_ns = self.devices[disk].start(self.now_ns, order).expect("the disk is as long as the device");
             let number = self.free.pop().unwrap_or_else(|| {
