@@ -55,6 +55,17 @@ pub struct Access {
     pub tick: u64,
 }
 
+/// What the host of a policy has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// How many blocks can be resident; at least 1.
+    pub capacity: u32,
+    /// Slots are numbered `0..slots`. Never becomes less.
+    pub slots: u32,
+    /// How many ghosts the host can hold.
+    pub ghosts: u32,
+}
+
 /// A replacement policy: a pure state machine that decides which resident block leaves.
 ///
 /// The host owns the mapping of blocks to slots and calls, for each reference:
@@ -76,6 +87,22 @@ pub trait Policy {
 
     /// `slot` (new, or a ghost) is resident from now on.
     fn insert(&mut self, slot: Slot, access: &Access);
+
+    /// The host wants fewer blocks, and nothing is incoming: names the resident slot that leaves, as `evict` would.
+    /// There is at least one. It may be asked again at once, and whether or not the cache is full.
+    /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
+    fn shed(&mut self) -> Slot {
+        panic!("this policy cannot shed")
+    }
+
+    /// From now on the host has `room`. Order and ghosts are kept; what a parameter gives as a share of the cache is a
+    /// share of the new capacity. Ghosts beyond `room.ghosts` are forgotten. Takes time in proportion to the change.
+    ///
+    /// If more blocks are resident than `room.capacity`, the host calls `shed` until they are not, with nothing but
+    /// `take_forgotten` and `resize` between.
+    fn resize(&mut self, room: Room) {
+        panic!("this policy cannot be resized: {room:?}")
+    }
 
     /// `slot` was invalidated or its load failed: it is neither resident nor a ghost from now on.
     /// The host may use the slot again at once; it is not reported as forgotten.

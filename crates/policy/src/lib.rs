@@ -32,6 +32,6 @@ pub mod spec;
 pub mod two_q;
 pub mod w_tinylfu;
 
-pub use contract::{Access, Block, Kind, Policy, Slot, Stream, Tenant};
+pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use registry::{Visit, build, registry, visit};
 pub use spec::{Info, Param, Params, Setup, Spec, SpecError};
