@@ -2,7 +2,7 @@
 //! costs but for the device and the copy to its reader.
 
 use anyhow::Context;
-use nigh_engine::{Config, Engine, Export, Op, Outcome, Request, Tenants, WriteMode};
+use nigh_engine::{Config, Engine, Op, Outcome, Request, Tenants, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 use nix::time::{ClockId, clock_gettime};
 
@@ -55,14 +55,14 @@ fn cpu_s() -> anyhow::Result<f64> {
 fn engine(capacity: u32, blocks: u32, tenants: Option<Tenants>) -> anyhow::Result<Engine> {
     let config = Config { tenants, ..Config::new(capacity, "lru".parse().context("LRU is a policy")?) };
     let mut engine = Engine::new(config)?;
-    engine.open(Export(0), u64::from(blocks) * BLOCK_BYTES, WriteMode::Back)?;
+    engine.open(Volume(0), u64::from(blocks) * BLOCK_BYTES, WriteMode::Back)?;
     Ok(engine)
 }
 
 /// Reads `block` on a device that is done at once. Whether it was there.
 fn read(engine: &mut Engine, block: u32) -> bool {
     let request = Request {
-        export: Export(0),
+        volume: Volume(0),
         tenant: Tenant(block % TENANTS),
         op: Op::Read,
         offset: u64::from(block) * BLOCK_BYTES,

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use nigh_engine::{Export, Operation};
+use nigh_engine::{Operation, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -16,9 +16,9 @@ use crate::signal::Signal;
 
 /// A change of what the driver drives.
 enum Change {
-    Attach(Export, Box<dyn Device>),
+    Attach(Volume, Box<dyn Device>),
     /// The sender goes once the device is gone.
-    Detach(Export, Sender<()>),
+    Detach(Volume, Sender<()>),
 }
 
 /// What other threads have for the driver.
@@ -59,20 +59,20 @@ impl Handle {
         }
     }
 
-    /// From now on, `device` does the operations of `export`, which has none yet.
-    pub fn attach(&self, export: Export, device: Box<dyn Device>) {
-        self.tell(|inbox| inbox.changes.push(Change::Attach(export, device)));
+    /// From now on, `device` does the operations of `volume`, which has none yet.
+    pub fn attach(&self, volume: Volume, device: Box<dyn Device>) {
+        self.tell(|inbox| inbox.changes.push(Change::Attach(volume, device)));
     }
 
-    /// Lets the device of `export` go, once all its operations are done; no more may be given. What is returned ends
+    /// Lets the device of `volume` go, once all its operations are done; no more may be given. What is returned ends
     /// when it is gone, and its file unlocked.
-    pub fn detach(&self, export: Export) -> Receiver<()> {
+    pub fn detach(&self, volume: Volume) -> Receiver<()> {
         let (sender, gone) = channel();
-        self.tell(|inbox| inbox.changes.push(Change::Detach(export, sender)));
+        self.tell(|inbox| inbox.changes.push(Change::Detach(volume, sender)));
         gone
     }
 
-    /// Has `operation` done by the device of its export. Its completion carries `sender`.
+    /// Has `operation` done by the device of its volume. Its completion carries `sender`.
     ///
     /// # Panics
     /// Where more operations wait than the driver's limit: the host has set that too low for its engines.
@@ -101,13 +101,13 @@ struct Attached {
 /// Devices driven by one thread, which waits for all of them and for the engines at once.
 pub struct Driver {
     common: Arc<Common>,
-    devices: BTreeMap<Export, Attached>,
+    devices: BTreeMap<Volume, Attached>,
     busy: usize,
 }
 
 impl Driver {
     /// A driver without devices. `limit` is how many operations the engines have at its devices at a time: per engine
-    /// and export, the engine's `Limits::depth`.
+    /// and volume, the engine's `Limits::depth`.
     pub fn new(limit: usize) -> io::Result<(Driver, Handle)> {
         let common = Arc::new(Common { inbox: Mutex::default(), signal: Signal::new()?, limit });
         Ok((Driver { common: common.clone(), devices: BTreeMap::new(), busy: 0 }, Handle(common)))
@@ -152,8 +152,8 @@ impl Driver {
             self.change(change);
         }
         for job in jobs.drain(..) {
-            let export = job.operation.export;
-            let attached = self.devices.get_mut(&export).unwrap_or_else(|| panic!("no device of export {}", export.0));
+            let volume = job.operation.volume;
+            let attached = self.devices.get_mut(&volume).unwrap_or_else(|| panic!("no device of volume {}", volume.0));
             attached.busy += 1;
             self.busy += 1;
             attached.device.submit(job);
@@ -166,12 +166,12 @@ impl Driver {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Attach(export, device) => {
-                let before = self.devices.insert(export, Attached { device, busy: 0, leaving: None });
-                assert!(before.is_none(), "export {} has a device", export.0);
+            Change::Attach(volume, device) => {
+                let before = self.devices.insert(volume, Attached { device, busy: 0, leaving: None });
+                assert!(before.is_none(), "volume {} has a device", volume.0);
             }
-            Change::Detach(export, gone) => {
-                self.devices.get_mut(&export).expect("a device that is detached").leaving = Some(gone);
+            Change::Detach(volume, gone) => {
+                self.devices.get_mut(&volume).expect("a device that is detached").leaving = Some(gone);
             }
         }
     }

@@ -9,30 +9,30 @@ use crate::counters::{Counters, Gauges};
 use crate::device::Reading;
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, PREFETCHED};
-use crate::request::{BlockState, Export, Fault, Outcome, Refusal, Reply, WriteMode};
+use crate::request::{BlockState, Fault, Outcome, Refusal, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Manager;
-use crate::volume::{Closing, Volume};
+use crate::volume::{Closing, VolumeState};
 
 impl Engine {
-    /// Begins to close `export`: new requests are refused, those in progress are finished, dirty blocks are written, and
-    /// the device is flushed. The reply has `token`; if it is `Failed`, the export stays open. With `discard` it never is:
+    /// Begins to close `volume`: new requests are refused, those in progress are finished, dirty blocks are written, and
+    /// the device is flushed. The reply has `token`; if it is `Failed`, the volume stays open. With `discard` it never is:
     /// dirty blocks are dropped, except where a request waits for them to be written, and requests that wait for room fail.
-    pub fn close(&mut self, now: u64, export: Export, discard: bool, token: u64) -> Result<(), Refusal> {
-        match self.volumes.get_mut(export.0 as usize).and_then(Option::as_mut) {
-            Some(volume) if volume.closing.is_none() => {
-                volume.closing = Some(Closing { token, discard });
-                volume.retry_at = 0;
+    pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
+        match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+            Some(state) if state.closing.is_none() => {
+                state.closing = Some(Closing { token, discard });
+                state.retry_at = 0;
             }
-            _ => return Err(Refusal::NoExport),
+            _ => return Err(Refusal::NoVolume),
         }
         self.pump(now);
         Ok(())
     }
 
-    /// The device of `export` failed: if it is being closed, it stays open. Says whether it was.
-    pub(crate) fn fail_closing(&mut self, export: Export, fault: Fault) -> bool {
-        match self.volume(export).closing.take_if(|closing| !closing.discard) {
+    /// The device of `volume` failed: if it is being closed, it stays open. Says whether it was.
+    pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
+        match self.volume(volume).closing.take_if(|closing| !closing.discard) {
             Some(closing) => {
                 self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
                 true
@@ -44,31 +44,31 @@ impl Engine {
     /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
     /// room, which may never come.
     pub(crate) fn give_up(&mut self, now: u64) {
-        for export in self.closing(|closing| closing.discard) {
-            let volume = self.volume(export);
-            let flushing = volume.flushes.back().map_or(0, |flush| flush.version);
-            for block in volume.dirty.unwanted(flushing) {
-                self.drop_blocks(export, block..block + 1);
+        for volume in self.closing(|closing| closing.discard) {
+            let state = self.volume(volume);
+            let flushing = state.flushes.back().map_or(0, |flush| flush.version);
+            for block in state.dirty.unwanted(flushing) {
+                self.drop_blocks(volume, block..block + 1);
             }
-            self.fail_queued(export, Fault::SHUT_DOWN, now);
+            self.fail_queued(volume, Fault::SHUT_DOWN, now);
         }
     }
 
-    /// The exports that are being closed as `how` says.
-    pub(crate) fn closing(&self, how: impl Fn(Closing) -> bool) -> SmallVec<[Export; 4]> {
+    /// The volumes that are being closed as `how` says.
+    pub(crate) fn closing(&self, how: impl Fn(Closing) -> bool) -> SmallVec<[Volume; 4]> {
         let closing =
-            |volume: &Option<Box<Volume>>| volume.as_ref().and_then(|volume| volume.closing).is_some_and(&how);
-        let volumes = self.volumes.iter().enumerate().filter(|(_, volume)| closing(volume));
-        volumes.map(|(at, _)| Export(at as u16)).collect()
+            |state: &Option<Box<VolumeState>>| state.as_ref().and_then(|state| state.closing).is_some_and(&how);
+        let volumes = self.volumes.iter().enumerate().filter(|(_, state)| closing(state));
+        volumes.map(|(at, _)| Volume(at as u32)).collect()
     }
 
-    /// Requests of `export` that wait for room end with `fault`.
-    pub(crate) fn fail_queued(&mut self, export: Export, fault: Fault, now: u64) {
+    /// Requests of `volume` that wait for room end with `fault`.
+    pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
         let mut failed = Vec::new();
         for queue in [&mut self.reads_waiting, &mut self.writes_waiting] {
             queue.retain(|&id| {
                 let active = self.requests[id as usize].as_mut().expect("a request in progress");
-                let fails = active.request.export == export;
+                let fails = active.request.volume == volume;
                 if fails {
                     active.fault = Some(fault);
                     failed.push(id);
@@ -80,28 +80,28 @@ impl Engine {
         failed.into_iter().for_each(|id| self.store(id, now));
     }
 
-    /// Whether requests of `export` are in progress.
-    pub(crate) fn has_requests(&self, export: Export) -> bool {
-        self.requests.iter().flatten().any(|active| active.request.export == export)
+    /// Whether requests of `volume` are in progress.
+    pub(crate) fn has_requests(&self, volume: Volume) -> bool {
+        self.requests.iter().flatten().any(|active| active.request.volume == volume)
     }
 
-    /// Does what can be done next for the exports that are being closed.
+    /// Does what can be done next for the volumes that are being closed.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
         for at in 0..self.volumes.len() {
-            let Some(volume) = &self.volumes[at] else { continue };
-            let Some(closing) = volume.closing else { continue };
-            let export = Export(at as u16);
-            if self.has_requests(export) || !volume.is_idle() || (!closing.discard && !volume.dirty.is_empty()) {
+            let Some(state) = &self.volumes[at] else { continue };
+            let Some(closing) = state.closing else { continue };
+            let volume = Volume(at as u32);
+            if self.has_requests(volume) || !state.is_idle() || (!closing.discard && !state.dirty.is_empty()) {
                 continue;
             }
-            if volume.unsynced && !closing.discard {
-                self.volume(export).syncing = true;
-                self.queue_flush(export, now);
+            if state.unsynced && !closing.discard {
+                self.volume(volume).syncing = true;
+                self.queue_flush(volume, now);
                 continue;
             }
-            self.drop_blocks(export, 0..Key::BLOCKS);
+            self.drop_blocks(volume, 0..Key::BLOCKS);
             let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
-            let mut ghosts: Vec<Key> = ghosts.filter(|key| key.export() == export).collect();
+            let mut ghosts: Vec<Key> = ghosts.filter(|key| key.volume() == volume).collect();
             // Slots are numbered by a hash, which is another one in each run.
             ghosts.sort_unstable();
             for key in ghosts {
@@ -146,7 +146,7 @@ impl Engine {
         drop(old);
         blocks.sort_unstable_by_key(|&(age, key, _)| (std::cmp::Reverse(age), key));
         for (_, key, frame) in blocks {
-            let (slot, _, _) = self.reference(key, Kind::Read, Tenant(key.export().0.into()), Stream(0));
+            let (slot, _, _) = self.reference(key, Kind::Read, Tenant(key.volume().0), Stream(0));
             self.place(slot, frame);
         }
         self.frames.set_limit(capacity + self.config.spare);
@@ -177,11 +177,11 @@ impl Engine {
         self.pump(now);
     }
 
-    /// From now on, writes of `export` that are committed reach its device as `mode` says. What is dirty already stays so
+    /// From now on, writes of `volume` that are committed reach its device as `mode` says. What is dirty already stays so
     /// until it is written back.
-    pub fn set_mode(&mut self, export: Export, mode: WriteMode) -> Result<(), Refusal> {
-        let volume = self.volumes.get_mut(export.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoExport)?;
-        volume.mode = mode;
+    pub fn set_mode(&mut self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {
+        let state = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoVolume)?;
+        state.mode = mode;
         Ok(())
     }
 
@@ -190,14 +190,14 @@ impl Engine {
         &self.config
     }
 
-    /// What `export` did, if it is open.
-    pub fn counters(&self, export: Export) -> Option<Counters> {
-        self.volumes.get(export.0 as usize)?.as_ref().map(|volume| volume.counters)
+    /// What `volume` did, if it is open.
+    pub fn counters(&self, volume: Volume) -> Option<Counters> {
+        self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.counters)
     }
 
-    /// How many blocks of `export` are dirty, if it is open.
-    pub fn dirty(&self, export: Export) -> Option<u32> {
-        self.volumes.get(export.0 as usize)?.as_ref().map(|volume| volume.dirty.len() as u32)
+    /// How many blocks of `volume` are dirty, if it is open.
+    pub fn dirty(&self, volume: Volume) -> Option<u32> {
+        self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.dirty.len() as u32)
     }
 
     /// What the engine holds.
@@ -210,7 +210,7 @@ impl Engine {
             loading: self.loads.len() as u32,
             requests: (self.requests.len() - self.free_requests.len()) as u32,
             waiting: (self.reads_waiting.len() + self.writes_waiting.len()) as u32,
-            queued: self.volumes.iter().flatten().map(|volume| volume.queue.len() as u32).sum(),
+            queued: self.volumes.iter().flatten().map(|state| state.queue.len() as u32).sum(),
         }
     }
 
@@ -219,9 +219,9 @@ impl Engine {
         self.policy.gauges(report);
     }
 
-    /// What the cache has of block number `block` of `export`.
-    pub fn state(&self, export: Export, block: u64) -> BlockState {
-        match self.current(Key::new(export, block)) {
+    /// What the cache has of block number `block` of `volume`.
+    pub fn state(&self, volume: Volume, block: u64) -> BlockState {
+        match self.current(Key::new(volume, block)) {
             Some(frame) if self.frames.has(frame, DIRTY) => BlockState::Dirty,
             Some(frame) if !self.frames.has(frame, LOADING) => BlockState::Clean,
             _ => BlockState::Absent,
@@ -250,8 +250,8 @@ impl Engine {
             if frame != NONE {
                 owners[frame as usize] += 1;
                 resident += 1;
-                let export = self.slots.key(slot).export();
-                unused[usize::from(export.0)] += u64::from(self.frames.has(frame, PREFETCHED));
+                let volume = self.slots.key(slot).volume();
+                unused[volume.0 as usize] += u64::from(self.frames.has(frame, PREFETCHED));
                 assert!(!self.outside.contains_key(&self.slots.key(slot)), "a block is resident and outside");
             }
         }
@@ -266,15 +266,15 @@ impl Engine {
             owners[frame as usize] += u32::from(key.is_none());
         }
         let mut dirty = 0;
-        for (at, volume) in self.volumes.iter().enumerate() {
-            let Some(volume) = volume else { continue };
-            let counters = &volume.counters;
+        for (at, state) in self.volumes.iter().enumerate() {
+            let Some(state) = state else { continue };
+            let counters = &state.counters;
             let over = counters.prefetch_used + counters.prefetch_wasted;
             assert_eq!(counters.prefetch_issued, over + unused[at], "each prefetched block is used, wasted or there");
-            volume.dirty.check();
-            for (block, frame) in volume.dirty.iter() {
+            state.dirty.check();
+            for (block, frame) in state.dirty.iter() {
                 dirty += 1;
-                assert_eq!(self.current(Key::new(Export(at as u16), block)), Some(frame));
+                assert_eq!(self.current(Key::new(Volume(at as u32), block)), Some(frame));
                 assert!(self.frames.has(frame, DIRTY));
             }
         }

@@ -42,7 +42,7 @@ pub struct Limits {
     pub loading: u32,
     /// Of these, blocks that nobody waits for.
     pub prefetching: u32,
-    /// Operations at one export's device at a time.
+    /// Operations at one volume's device at a time.
     pub depth: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
@@ -60,7 +60,7 @@ pub struct WriteBack {
     pub stop: u32,
     /// Or when the oldest dirty block has waited for so long.
     pub age_us: u64,
-    /// After a failed write, the export's next attempt waits for so long, unless a flush asks for it.
+    /// After a failed write, the volume's next attempt waits for so long, unless a flush asks for it.
     pub retry_us: u64,
 }
 
@@ -176,7 +176,7 @@ pub enum ConfigError {
         /// How much was asked for.
         bytes: u64,
     },
-    /// The number of the export is taken.
-    #[error("export {0} is already open")]
-    Taken(u16),
+    /// The number of the volume is taken.
+    #[error("volume {0} is already open")]
+    Taken(u32),
 }

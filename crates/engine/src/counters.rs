@@ -1,6 +1,6 @@
 //! What the engine counts.
 
-/// What one export did since it was opened. Blocks are counted once for each request that references them.
+/// What one volume did since it was opened. Blocks are counted once for each request that references them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Read requests.

@@ -1,4 +1,4 @@
-//! The dirty blocks of one export: in which order they are written, and what has reached the device.
+//! The dirty blocks of one volume: in which order they are written, and what has reached the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub(crate) struct Run {
     pub(crate) frames: Vec<u32>,
 }
 
-/// The dirty blocks of one export.
+/// The dirty blocks of one volume.
 #[derive(Default)]
 pub(crate) struct Dirty {
     blocks: BTreeMap<u64, Entry>,

@@ -12,10 +12,10 @@ use crate::arena::{Arena, Shared};
 use crate::config::{Config, ConfigError, Marks};
 use crate::device::{Reading, Record};
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
-use crate::request::{Export, Fault, Op, Outcome, Refusal, Reply, Request, WriteMode};
+use crate::request::{Fault, Op, Outcome, Refusal, Reply, Request, Volume, WriteMode};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Manager;
-use crate::volume::{Volume, overlap};
+use crate::volume::{VolumeState, overlap};
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,8 @@ pub struct Engine {
     /// May hold entries that no longer apply.
     pub(crate) lingering: Vec<(Option<Key>, u32)>,
     pub(crate) loads: HashMap<u32, Load>,
-    /// By number of the export.
-    pub(crate) volumes: Vec<Option<Box<Volume>>>,
+    /// By number of the volume.
+    pub(crate) volumes: Vec<Option<Box<VolumeState>>>,
     /// Requests in progress.
     pub(crate) requests: Vec<Option<Active>>,
     pub(crate) free_requests: Vec<u32>,
@@ -120,12 +120,12 @@ pub struct Engine {
     pub(crate) prefetching: u32,
     /// Whether write-back is on because of the number of dirty blocks.
     pub(crate) writing_back: bool,
-    /// The export whose device is asked first for the next operation.
+    /// The volume whose device is asked first for the next operation.
     pub(crate) turn: usize,
 }
 
 impl Engine {
-    /// An empty cache without exports.
+    /// An empty cache without volumes.
     pub fn new(config: Config) -> Result<Engine, ConfigError> {
         config.check()?;
         let frames_max = config.capacity_max + config.spare;
@@ -184,14 +184,14 @@ impl Engine {
     /// A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
     #[inline]
     pub fn submit(&mut self, now: u64, request: Request) -> Result<Option<Reply>, Refusal> {
-        let Some(volume) = self.volumes.get(request.export.0 as usize).and_then(Option::as_ref) else {
-            return Err(Refusal::NoExport);
+        let Some(state) = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref) else {
+            return Err(Refusal::NoVolume);
         };
-        if volume.closing.is_some() {
-            return Err(Refusal::NoExport);
+        if state.closing.is_some() {
+            return Err(Refusal::NoVolume);
         }
         if request.op != Op::Flush
-            && (request.length == 0 || request.offset >= volume.bytes || request.length > volume.bytes - request.offset)
+            && (request.length == 0 || request.offset >= state.bytes || request.length > state.bytes - request.offset)
         {
             return Err(Refusal::OutOfRange);
         }
@@ -292,8 +292,8 @@ impl Engine {
         self.requests[id as usize].as_mut().expect("a request in progress")
     }
 
-    pub(crate) fn volume(&mut self, export: Export) -> &mut Volume {
-        self.volumes[export.0 as usize].as_mut().expect("an open export")
+    pub(crate) fn volume(&mut self, volume: Volume) -> &mut VolumeState {
+        self.volumes[volume.0 as usize].as_mut().expect("an open volume")
     }
 
     /// The blocks that `bytes` touches.
@@ -321,13 +321,13 @@ impl Engine {
         self.go_on_closing(now);
     }
 
-    /// Whether a request in progress other than `id` uses any of `blocks` of `export`.
-    pub(crate) fn is_in_use(&self, export: Export, blocks: &Range<u64>, id: u32) -> bool {
+    /// Whether a request in progress other than `id` uses any of `blocks` of `volume`.
+    pub(crate) fn is_in_use(&self, volume: Volume, blocks: &Range<u64>, id: u32) -> bool {
         (0..).zip(&self.requests).any(|(other, active)| {
             active.as_ref().is_some_and(|active| {
                 let Request { offset, length, .. } = active.request;
                 other != id
-                    && active.request.export == export
+                    && active.request.volume == volume
                     && (matches!(active.step, Step::Reading | Step::Merging) || active.storing > 0)
                     && overlap(&self.blocks(&(offset..offset + length)), blocks)
             })
@@ -423,7 +423,7 @@ impl Engine {
             let frame = self.slots.frame(slot);
             if frame != NONE {
                 self.note_late(slot, frame, tenant);
-                if !self.first_use(key.export(), frame) || self.policy.follows_lists() {
+                if !self.first_use(key.volume(), frame) || self.policy.follows_lists() {
                     self.policy.hit(slot, &access);
                 }
                 return (slot, Some(frame), true);
@@ -465,12 +465,12 @@ impl Engine {
         assert_ne!(frame, NONE, "the victim is resident");
         self.slots.set_frame(victim, NONE);
         self.resident -= 1;
-        self.note_leaving(key.export(), frame);
+        self.note_leaving(key.volume(), frame);
         let dirty = self.frames.has(frame, DIRTY);
-        let volume = self.volume(key.export());
-        volume.counters.evictions += 1;
+        let state = self.volume(key.volume());
+        state.counters.evictions += 1;
         if dirty {
-            volume.dirty.hurry(key.index());
+            state.dirty.hurry(key.index());
         }
         let before = self.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");
@@ -490,16 +490,16 @@ impl Engine {
         frame
     }
 
-    /// Drops the contents of all blocks of `export` in `blocks`. None of them is being written or waited for.
-    pub(crate) fn drop_blocks(&mut self, export: Export, blocks: Range<u64>) {
-        let gone = self.volume(export).dirty.discard(blocks.clone());
+    /// Drops the contents of all blocks of `volume` in `blocks`. None of them is being written or waited for.
+    pub(crate) fn drop_blocks(&mut self, volume: Volume, blocks: Range<u64>) {
+        let gone = self.volume(volume).dirty.discard(blocks.clone());
         self.dirty -= gone.len() as u32;
         let known = self.slots.len() + self.outside.len();
         let keys: Vec<Key> = if blocks.end - blocks.start <= known as u64 {
-            blocks.map(|block| Key::new(export, block)).collect()
+            blocks.map(|block| Key::new(volume, block)).collect()
         } else {
             let slots = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
-            let inside = |key: &Key| key.export() == export && blocks.contains(&key.index());
+            let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
             let mut keys: Vec<Key> = slots.chain(self.outside.keys().copied()).filter(inside).collect();
             keys.sort_unstable();
             keys.dedup();
@@ -513,7 +513,7 @@ impl Engine {
                     None => continue,
                 },
             };
-            self.note_leaving(export, frame);
+            self.note_leaving(volume, frame);
             match self.loads.get(&frame) {
                 // The frame is free when the device is done with it.
                 Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
@@ -522,22 +522,22 @@ impl Engine {
         }
     }
 
-    /// Opens `export`, a disk of `bytes` bytes.
-    pub fn open(&mut self, export: Export, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
+    /// Opens `volume`, a disk of `bytes` bytes.
+    pub fn open(&mut self, volume: Volume, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
         if bytes.div_ceil(u64::from(self.config.block_bytes)) >= Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "an export has less than 2^36 blocks" });
+            return Err(ConfigError::Impossible { what: "a volume has less than 2^36 blocks" });
         }
-        if export.0 >= Key::EXPORTS {
-            return Err(ConfigError::Impossible { what: "exports are numbered below 4096" });
+        if volume.0 >= Key::VOLUMES {
+            return Err(ConfigError::Impossible { what: "volumes are numbered below 4096" });
         }
-        let at = export.0 as usize;
+        let at = volume.0 as usize;
         if self.volumes.len() <= at {
             self.volumes.resize_with(at + 1, || None);
         }
         if self.volumes[at].is_some() {
-            return Err(ConfigError::Taken(export.0));
+            return Err(ConfigError::Taken(volume.0));
         }
-        self.volumes[at] = Some(Box::new(Volume::new(bytes, mode, self.config.scheduler)));
+        self.volumes[at] = Some(Box::new(VolumeState::new(bytes, mode, self.config.scheduler)));
         Ok(())
     }
 }

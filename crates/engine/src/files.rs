@@ -5,14 +5,14 @@ use std::ops::Range;
 use nigh_policy::Block;
 
 use crate::config::ConfigError;
-use crate::request::Export;
+use crate::request::Volume;
 use crate::slots::Key;
 
 /// A piece of a file that lies on a disk in one piece. In blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Which disk.
-    pub export: Export,
+    pub volume: Volume,
     /// Where it begins on the disk.
     pub disk: u64,
     /// Which file; below 2^32 - 1.
@@ -24,12 +24,12 @@ pub struct Piece {
 }
 
 impl Piece {
-    fn place(&self) -> (Export, u64) {
-        (self.export, self.disk)
+    fn place(&self) -> (Volume, u64) {
+        (self.volume, self.disk)
     }
 }
 
-/// Where files lie. Without any, each export is a file.
+/// Where files lie. Without any, each volume is a file.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     by_disk: Vec<Piece>,
@@ -47,11 +47,11 @@ impl Files {
         by_disk.sort_unstable_by_key(Piece::place);
         by_file.sort_unstable_by_key(|piece| (piece.file, piece.offset));
         let on_disk = by_disk.windows(2).all(|pair| {
-            pair[0].export != pair[1].export || pair[0].disk.saturating_add(pair[0].blocks) <= pair[1].disk
+            pair[0].volume != pair[1].volume || pair[0].disk.saturating_add(pair[0].blocks) <= pair[1].disk
         });
         let in_file = by_file.windows(2).all(|pair| {
             let (one, next) = (pair[0], pair[1]);
-            one.file != next.file || (one.export == next.export && one.offset.saturating_add(one.blocks) <= next.offset)
+            one.file != next.file || (one.volume == next.volume && one.offset.saturating_add(one.blocks) <= next.offset)
         });
         if !on_disk || !in_file || by_file.last().is_some_and(|last| last.file == NO_FILE) {
             return Err(ConfigError::Impossible {
@@ -61,10 +61,10 @@ impl Files {
         Ok(Files { by_disk, by_file })
     }
 
-    /// The same files, but those of `export` made of `pieces`, which lie there.
-    pub(crate) fn with(&self, export: Export, pieces: Vec<Piece>) -> Result<Files, ConfigError> {
-        assert!(pieces.iter().all(|piece| piece.export == export), "pieces of another export");
-        let others = self.by_disk.iter().copied().filter(|piece| piece.export != export);
+    /// The same files, but those of `volume` made of `pieces`, which lie there.
+    pub(crate) fn with(&self, volume: Volume, pieces: Vec<Piece>) -> Result<Files, ConfigError> {
+        assert!(pieces.iter().all(|piece| piece.volume == volume), "pieces of another volume");
+        let others = self.by_disk.iter().copied().filter(|piece| piece.volume != volume);
         Files::new(others.chain(pieces).collect())
     }
 
@@ -77,23 +77,23 @@ impl Files {
         if self.is_empty() {
             return key.block();
         }
-        let behind = self.by_disk.partition_point(|piece| piece.place() <= (key.export(), key.index()));
+        let behind = self.by_disk.partition_point(|piece| piece.place() <= (key.volume(), key.index()));
         let piece = behind.checked_sub(1).map(|at| self.by_disk[at]);
-        match piece.filter(|piece| piece.export == key.export() && key.index() - piece.disk < piece.blocks) {
+        match piece.filter(|piece| piece.volume == key.volume() && key.index() - piece.disk < piece.blocks) {
             Some(piece) => Block { volume: piece.file, index: key.index() - piece.disk + piece.offset },
             None => Block { volume: NO_FILE, index: key.block().index },
         }
     }
 
-    /// The files that have `blocks` of `export`, and which of their blocks these are, in the order of the disk.
-    pub(crate) fn within(&self, export: Export, blocks: Range<u64>) -> Vec<(u32, Range<u64>)> {
+    /// The files that have `blocks` of `volume`, and which of their blocks these are, in the order of the disk.
+    pub(crate) fn within(&self, volume: Volume, blocks: Range<u64>) -> Vec<(u32, Range<u64>)> {
         if self.is_empty() {
-            return vec![(export.0.into(), blocks)];
+            return vec![(volume.0, blocks)];
         }
         let ends = |piece: &Piece| piece.disk.saturating_add(piece.blocks);
-        let before = self.by_disk.partition_point(|piece| (piece.export, ends(piece)) <= (export, blocks.start));
+        let before = self.by_disk.partition_point(|piece| (piece.volume, ends(piece)) <= (volume, blocks.start));
         let pieces = self.by_disk[before..].iter();
-        let pieces = pieces.take_while(|piece| piece.export == export && piece.disk < blocks.end);
+        let pieces = pieces.take_while(|piece| piece.volume == volume && piece.disk < blocks.end);
         let inside = pieces.map(|piece| {
             let (start, end) = (piece.disk.max(blocks.start), ends(piece).min(blocks.end));
             (piece.file, start - piece.disk + piece.offset..end - piece.disk + piece.offset)
@@ -104,13 +104,13 @@ impl Files {
     /// Where `block` of a file lies.
     pub(crate) fn key(&self, block: Block) -> Option<Key> {
         if self.is_empty() {
-            let export = u16::try_from(block.volume).ok().filter(|&export| export < Key::EXPORTS)?;
-            return (block.index < Key::BLOCKS - 1).then(|| Key::new(Export(export), block.index));
+            let exists = block.volume < Key::VOLUMES && block.index < Key::BLOCKS - 1;
+            return exists.then(|| Key::new(Volume(block.volume), block.index));
         }
         let behind = self.by_file.partition_point(|piece| (piece.file, piece.offset) <= (block.volume, block.index));
         let piece = self.by_file[behind.checked_sub(1)?];
         let inside = piece.file == block.volume && block.index - piece.offset < piece.blocks;
-        inside.then(|| Key::new(piece.export, piece.disk + (block.index - piece.offset)))
+        inside.then(|| Key::new(piece.volume, piece.disk + (block.index - piece.offset)))
     }
 
     /// The last piece of `file`, by its place in the file.
@@ -124,27 +124,27 @@ impl Files {
 mod tests {
     use super::*;
 
-    fn piece(export: u16, disk: u64, file: u32, offset: u64, blocks: u64) -> Piece {
-        Piece { export: Export(export), disk, file, offset, blocks }
+    fn piece(volume: u32, disk: u64, file: u32, offset: u64, blocks: u64) -> Piece {
+        Piece { volume: Volume(volume), disk, file, offset, blocks }
     }
 
     #[test]
     fn blocks_of_disks_and_of_files_are_found_by_each_other() {
         let pieces = vec![piece(1, 10, 7, 0, 4), piece(1, 30, 7, 4, 2), piece(0, 10, 3, 0, 1), piece(1, 14, 4, 0, 9)];
         let files = Files::new(pieces).unwrap();
-        for (export, disk, volume, index) in [(1, 13, 7, 3), (1, 14, 4, 0), (1, 31, 7, 5), (0, 10, 3, 0)] {
-            let (key, block) = (Key::new(Export(export), disk), Block { volume, index });
+        for (place, disk, volume, index) in [(1, 13, 7, 3), (1, 14, 4, 0), (1, 31, 7, 5), (0, 10, 3, 0)] {
+            let (key, block) = (Key::new(Volume(place), disk), Block { volume, index });
             assert_eq!((files.block(key), files.key(block)), (block, Some(key)));
         }
-        assert_eq!(files.block(Key::new(Export(0), 11)), Block { volume: NO_FILE, index: 11 });
+        assert_eq!(files.block(Key::new(Volume(0), 11)), Block { volume: NO_FILE, index: 11 });
         assert_eq!(files.key(Block { volume: 7, index: 6 }), None);
         assert_eq!(files.key(Block { volume: 5, index: 0 }), None);
         assert_eq!(files.last_piece(7), Some(piece(1, 30, 7, 4, 2)));
-        assert_eq!(files.within(Export(1), 12..31), [(7, 2..4), (4, 0..9), (7, 4..5)]);
-        assert_eq!(files.within(Export(0), 11..40), []);
-        let files = files.with(Export(1), vec![piece(1, 0, 9, 0, 20)]).unwrap();
+        assert_eq!(files.within(Volume(1), 12..31), [(7, 2..4), (4, 0..9), (7, 4..5)]);
+        assert_eq!(files.within(Volume(0), 11..40), []);
+        let files = files.with(Volume(1), vec![piece(1, 0, 9, 0, 20)]).unwrap();
         assert_eq!((files.last_piece(7), files.last_piece(3)), (None, Some(piece(0, 10, 3, 0, 1))));
-        assert_eq!(files.within(Export(1), 12..31), [(9, 12..20)]);
+        assert_eq!(files.within(Volume(1), 12..31), [(9, 12..20)]);
     }
 
     #[test]

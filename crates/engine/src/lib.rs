@@ -29,7 +29,7 @@ pub use counters::{Counters, Gauges};
 pub use engine::Engine;
 pub use files::{Files, Piece};
 pub use request::{
-    Action, BlockState, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, WriteMode,
+    Action, BlockState, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, Volume, WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
 pub use tenants::Tenants;

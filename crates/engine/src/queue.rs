@@ -1,4 +1,4 @@
-//! The queue of one export's device: which operation goes next, and which neighbours go with it.
+//! The queue of one volume's device: which operation goes next, and which neighbours go with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -9,7 +9,7 @@ use crate::arena::Shared;
 use crate::device::Reading;
 use crate::engine::{Engine, Load, LoadWaiters, Step};
 use crate::frames::{LOADING, PREFETCHED};
-use crate::request::{Export, Outcome, Request};
+use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
 
 impl Engine {
@@ -21,7 +21,7 @@ impl Engine {
         let mut slots: SmallVec<[Slot; 4]> = SmallVec::new();
         let mut held = Shared::new(&self.arena);
         for block in blocks.clone() {
-            let slot = self.slots.find(Key::new(request.export, block))?;
+            let slot = self.slots.find(Key::new(request.volume, block))?;
             let frame = self.slots.frame(slot);
             if frame == NONE || self.frames.has(frame, LOADING) {
                 return None;
@@ -30,10 +30,10 @@ impl Engine {
             slots.push(slot);
         }
         for (block, &slot) in blocks.zip(&slots) {
-            if self.first_use(request.export, self.slots.frame(slot)) && !self.policy.follows_lists() {
+            if self.first_use(request.volume, self.slots.frame(slot)) && !self.policy.follows_lists() {
                 continue;
             }
-            let access = self.access(Key::new(request.export, block), Kind::Read, request.tenant, request.stream);
+            let access = self.access(Key::new(request.volume, block), Kind::Read, request.tenant, request.stream);
             self.policy.hit(slot, &access);
         }
         self.count_read(request, slots.len());
@@ -43,7 +43,7 @@ impl Engine {
 
     #[inline]
     fn count_read(&mut self, request: &Request, hits: usize) {
-        let counters = &mut self.volume(request.export).counters;
+        let counters = &mut self.volume(request.volume).counters;
         counters.reads += 1;
         counters.read_bytes += request.length;
         counters.hits += hits as u64;
@@ -52,23 +52,23 @@ impl Engine {
     /// The block of `frame`, resident, is referenced. Says whether this is the reference for which it was prefetched: the
     /// policy was told of it when the block was loaded.
     #[inline]
-    pub(crate) fn first_use(&mut self, export: Export, frame: u32) -> bool {
+    pub(crate) fn first_use(&mut self, volume: Volume, frame: u32) -> bool {
         if !self.frames.has(frame, PREFETCHED) {
             return false;
         }
         self.frames.clear(frame, PREFETCHED);
         let late = self.frames.has(frame, LOADING);
-        let counters = &mut self.volume(export).counters;
+        let counters = &mut self.volume(volume).counters;
         counters.prefetch_used += 1;
         counters.prefetch_late += u64::from(late);
         true
     }
 
     /// The block of `frame` leaves: if it was prefetched and not referenced since, that was for nothing.
-    pub(crate) fn note_leaving(&mut self, export: Export, frame: u32) {
+    pub(crate) fn note_leaving(&mut self, volume: Volume, frame: u32) {
         if self.frames.has(frame, PREFETCHED) {
             self.frames.clear(frame, PREFETCHED);
-            self.volume(export).counters.prefetch_wasted += 1;
+            self.volume(volume).counters.prefetch_wasted += 1;
         }
     }
 
@@ -77,12 +77,12 @@ impl Engine {
         let active = self.active(id);
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
-        if self.volume(request.export).is_locked(&blocks, id) {
+        if self.volume(request.volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Parked;
             self.parked.push(id);
             return true;
         }
-        let key = |block| Key::new(request.export, block);
+        let key = |block| Key::new(request.volume, block);
         // What is there must not leave while room is made for the rest.
         let mut held = Shared::new(&self.arena);
         for block in blocks.clone() {
@@ -101,7 +101,7 @@ impl Engine {
         let mut loading = 0;
         for (at, block) in (0..).zip(blocks) {
             let (slot, frame, resident) = self.reference(key(block), Kind::Read, request.tenant, request.stream);
-            self.count(request.export, frame, resident);
+            self.count(request.volume, frame, resident);
             let frame = frame.unwrap_or_else(|| {
                 let frame = self.frames.take();
                 self.place(slot, frame);
@@ -112,13 +112,13 @@ impl Engine {
             if self.frames.has(frame, LOADING) {
                 loading += 1;
                 if missing.last() != Some(&(block, frame)) {
-                    self.join(request.export, frame, id, at);
+                    self.join(request.volume, frame, id, at);
                 }
             }
             frames.push(frame);
         }
         let first = part.start >> self.shift;
-        self.load(request.export, &missing, Reading::Demand, now, |block| {
+        self.load(request.volume, &missing, Reading::Demand, now, |block| {
             SmallVec::from_slice(&[(id, (block - first) as u32)])
         });
         let active = self.active(id);
@@ -133,9 +133,9 @@ impl Engine {
     }
 
     /// Counts a reference that found `frame`.
-    pub(crate) fn count(&mut self, export: Export, frame: Option<u32>, resident: bool) {
+    pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) {
         let loading = frame.is_some_and(|frame| self.frames.has(frame, LOADING));
-        let counters = &mut self.volume(export).counters;
+        let counters = &mut self.volume(volume).counters;
         match (resident, loading) {
             (true, false) => counters.hits += 1,
             (true, true) => counters.joined += 1,
@@ -147,20 +147,20 @@ impl Engine {
     }
 
     /// `request` waits for the load of `frame`, too.
-    pub(crate) fn join(&mut self, export: Export, frame: u32, request: u32, at: u32) {
+    pub(crate) fn join(&mut self, volume: Volume, frame: u32, request: u32, at: u32) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push((request, at));
         // A block of a sorted batch keeps its place there: who waits for it goes on with the blocks behind it.
         if load.reading == Reading::Ahead {
             let operation = load.operation;
-            self.volume(export).queue.promote(operation);
+            self.volume(volume).queue.promote(operation);
         }
     }
 
     /// Queues the loads of `missing`, blocks in ascending order with their frames; neighbours make one operation.
     pub(crate) fn load(
         &mut self,
-        export: Export,
+        volume: Volume,
         missing: &[(u64, u32)],
         reading: Reading,
         now: u64,
@@ -170,7 +170,7 @@ impl Engine {
         for neighbours in missing.chunk_by(|one, other| one.0 + 1 == other.0) {
             for run in neighbours.chunks(most) {
                 let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
-                let operation = self.queue_read(export, run[0].0, frames, reading, now);
+                let operation = self.queue_read(volume, run[0].0, frames, reading, now);
                 for &(block, frame) in run {
                     self.loads.insert(frame, Load { operation, waiters: waiters(block), reading });
                 }
@@ -209,18 +209,18 @@ impl Engine {
 
     /// Loads what is absent of the request's range, as far as the budget goes.
     pub(crate) fn prefetch(&mut self, request: &Request, now: u64) {
-        let export = request.export;
+        let volume = request.volume;
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
         let total = blocks.end - blocks.start;
         let budget = u64::from(self.config.limits.prefetching);
         let considered: Range<u64> = blocks.start..blocks.end.min(blocks.start + budget);
         let mut missing = Vec::new();
         for block in considered {
-            let key = Key::new(export, block);
+            let key = Key::new(volume, block);
             if !self.has_prefetch_budget(missing.len() as u32) {
                 break;
             }
-            if self.current(key).is_some() || self.volume(export).is_locked(&(block..block + 1), NONE) {
+            if self.current(key).is_some() || self.volume(volume).is_locked(&(block..block + 1), NONE) {
                 continue;
             }
             let (slot, _, _) = self.reference(key, Kind::Prefetch, request.tenant, request.stream);
@@ -230,9 +230,9 @@ impl Engine {
             self.prefetching += 1;
             missing.push((block, frame));
         }
-        let counters = &mut self.volume(export).counters;
+        let counters = &mut self.volume(volume).counters;
         counters.prefetch_issued += missing.len() as u64;
         counters.prefetch_dropped += total - missing.len() as u64;
-        self.load(export, &missing, Reading::Ahead, now, |_| SmallVec::new());
+        self.load(volume, &missing, Reading::Ahead, now, |_| SmallVec::new());
     }
 }

@@ -8,7 +8,7 @@ use crate::arena::{Exclusive, Shared};
 
 /// A disk that is served: a key space of its own. The host chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Export(pub u16);
+pub struct Volume(pub u32);
 
 /// When the write of an acknowledged request reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Which disk.
-    pub export: Export,
+    pub volume: Volume,
     /// Who is charged for the blocks. In a cache with tenants it is below the limit of their number.
     pub tenant: Tenant,
     /// What is asked for.
@@ -89,7 +89,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Fill {
     pub(crate) request: u32,
-    /// Where the bytes of the request go. They hold arbitrary old bytes, not necessarily of the same export, until they
+    /// Where the bytes of the request go. They hold arbitrary old bytes, not necessarily of the same volume, until they
     /// are overwritten: all of them must be.
     pub frames: Exclusive,
 }
@@ -100,7 +100,7 @@ pub struct Fill {
 pub struct Fault(pub i32);
 
 impl Fault {
-    /// ESHUTDOWN: no device failed, but the export was closed before the request could begin.
+    /// ESHUTDOWN: no device failed, but the volume was closed before the request could begin.
     pub const SHUT_DOWN: Fault = Fault(108);
 }
 
@@ -110,10 +110,10 @@ pub enum Refusal {
     /// As many requests as allowed are in progress: to be tried again after the next reply.
     #[error("too many requests in progress")]
     Busy,
-    /// No such export is open, or it is being closed.
-    #[error("no such export")]
-    NoExport,
-    /// The range is empty or passes the end of the export.
+    /// No such volume is open, or it is being closed.
+    #[error("no such volume")]
+    NoVolume,
+    /// The range is empty or passes the end of the volume.
     #[error("the range is empty or passes the end")]
     OutOfRange,
     /// The range is longer than `Limits::request_bytes`: to be split by the host.
@@ -121,12 +121,12 @@ pub enum Refusal {
     TooLong,
 }
 
-/// One operation for the device of an export, given back with `Engine::complete`.
+/// One operation for the device of a volume, given back with `Engine::complete`.
 #[must_use = "blocks stay in flight until this is completed"]
 pub struct Operation {
     pub(crate) id: u64,
     /// Whose device.
-    pub export: Export,
+    pub volume: Volume,
     /// Where it begins, in bytes; a multiple of the block size.
     pub offset: u64,
     /// How long it is, in bytes: whole blocks, except where the device ends in mid-block. 0 for a flush.
@@ -163,7 +163,7 @@ impl fmt::Debug for Operation {
             Action::Discard => "discard",
             Action::Zeroes { .. } => "zeroes",
         };
-        write!(f, "{action} #{} of export {} at {}+{}", self.id, self.export.0, self.offset, self.length)
+        write!(f, "{action} #{} of volume {} at {}+{}", self.id, self.volume.0, self.offset, self.length)
     }
 }
 

@@ -6,14 +6,14 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use nigh_policy::{Block, Slot};
 
-use crate::request::Export;
+use crate::request::Volume;
 
 /// No frame, or the end of a chain.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Frames are numbered below this.
 pub(crate) const FRAMES_MOST: u32 = (1 << 24) - 1;
 
-/// A block of an export, packed into 48 bits: the export's number above 36 bits of block index. Not all are ones.
+/// A block of a volume, packed into 48 bits: the volume's number above 36 bits of block index. Not all are ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(u64);
 
@@ -22,21 +22,21 @@ const INDEX_BITS: u32 = 36;
 impl Key {
     /// Blocks are numbered below this, and the last of these numbers is not used.
     pub(crate) const BLOCKS: u64 = 1 << INDEX_BITS;
-    /// Exports are numbered below this.
-    pub(crate) const EXPORTS: u16 = 1 << (48 - INDEX_BITS);
+    /// Volumes are numbered below this.
+    pub(crate) const VOLUMES: u32 = 1 << (48 - INDEX_BITS);
 
     #[inline(always)]
-    pub(crate) fn new(export: Export, block: u64) -> Key {
-        debug_assert!(block < Key::BLOCKS && export.0 < Key::EXPORTS);
-        Key(u64::from(export.0) << INDEX_BITS | block)
+    pub(crate) fn new(volume: Volume, block: u64) -> Key {
+        debug_assert!(block < Key::BLOCKS && volume.0 < Key::VOLUMES);
+        Key(u64::from(volume.0) << INDEX_BITS | block)
     }
 
     #[inline(always)]
-    pub(crate) fn export(self) -> Export {
-        Export((self.0 >> INDEX_BITS) as u16)
+    pub(crate) fn volume(self) -> Volume {
+        Volume((self.0 >> INDEX_BITS) as u32)
     }
 
-    /// The block's index within its export.
+    /// The block's index within its volume.
     #[inline(always)]
     pub(crate) fn index(self) -> u64 {
         self.0 & (Key::BLOCKS - 1)
@@ -44,7 +44,7 @@ impl Key {
 
     #[inline(always)]
     pub(crate) fn block(self) -> Block {
-        Block { volume: u32::from(self.export().0), index: self.index() }
+        Block { volume: self.volume().0, index: self.index() }
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
     fn slots_are_found_and_used_again() {
         let mut slots = Slots::new(3);
         let last = Key::BLOCKS - 2;
-        let keys = [Key::new(Export(0), 7), Key::new(Export(4095), 7), Key::new(Export(4095), last)];
+        let keys = [Key::new(Volume(0), 7), Key::new(Volume(4095), 7), Key::new(Volume(4095), last)];
         let [a, b, c] = keys.map(|key| slots.find_or_add(key));
         assert_eq!(slots.len(), 3);
         assert_eq!(keys.map(|key| slots.find(key)), [Some(a), Some(b), Some(c)]);
@@ -275,7 +275,7 @@ mod tests {
         let mut slots = Slots::new(limit);
         let numbers = Slots::numbers(limit);
         assert!(f64::from(numbers) < 1.09 * f64::from(limit), "{numbers} slots for {limit}");
-        let key = |number: u64| Key::new(Export((number % 3) as u16), number * 8);
+        let key = |number: u64| Key::new(Volume((number % 3) as u32), number * 8);
         let mut known: Vec<(Key, Slot)> = (0..limit.into()).map(|at| (key(at), slots.find_or_add(key(at)))).collect();
         let mut most = 0;
         let mut random = 1u64;

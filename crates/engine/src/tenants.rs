@@ -12,9 +12,9 @@ use crate::device::Reading;
 use crate::engine::Engine;
 use crate::files::{Files, Piece};
 use crate::frames::{LOADING, PREFETCHED};
-use crate::request::Export;
+use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
-use crate::volume::Volume;
+use crate::volume::VolumeState;
 
 /// How tenants share a cache, in place of a policy.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl DerefMut for Manager {
 /// What the engine knows of blocks and files.
 struct Known<'a> {
     slots: &'a Slots,
-    volumes: &'a [Option<Box<Volume>>],
+    volumes: &'a [Option<Box<VolumeState>>],
     files: &'a Files,
     shift: u32,
 }
@@ -90,7 +90,7 @@ impl Index for Known<'_> {
 
     fn file_bytes(&self, file: u32) -> Option<u64> {
         if self.files.is_empty() {
-            return self.volumes.get(file as usize)?.as_ref().map(|volume| volume.bytes);
+            return self.volumes.get(file as usize)?.as_ref().map(|state| state.bytes);
         }
         self.files.last_piece(file).map(|piece| (piece.offset + piece.blocks) << self.shift)
     }
@@ -98,7 +98,7 @@ impl Index for Known<'_> {
     fn device(&self, file: u32) -> u32 {
         match self.files.is_empty() {
             true => file,
-            false => self.files.last_piece(file).map_or(0, |piece| piece.export.0.into()),
+            false => self.files.last_piece(file).map_or(0, |piece| piece.volume.0),
         }
     }
 }
@@ -126,16 +126,16 @@ impl Engine {
         done
     }
 
-    /// `tenant` will read `bytes` of `export` after what its list says; without one, its list begins with that. What is in no
+    /// `tenant` will read `bytes` of `volume` after what its list says; without one, its list begins with that. What is in no
     /// file cannot be predicted.
     ///
     /// # Panics
     /// If the cache was set up without tenants.
-    pub fn extend(&mut self, tenant: Tenant, export: Export, bytes: Range<u64>) -> Result<(), nigh_control::Refusal> {
+    pub fn extend(&mut self, tenant: Tenant, volume: Volume, bytes: Range<u64>) -> Result<(), nigh_control::Refusal> {
         let (blocks, shift) = (self.blocks(&bytes), self.shift);
         let (control, known) = self.tenants().expect(NO_TENANTS);
         let mut done = Ok(());
-        for (file, blocks) in known.files.within(export, blocks) {
+        for (file, blocks) in known.files.within(volume, blocks) {
             let bytes = Some((blocks.start << shift, (blocks.end - blocks.start) << shift));
             done = done.and_then(|()| control.extend(tenant, &Chunk { file, bytes }, &known));
         }
@@ -161,14 +161,14 @@ impl Engine {
         }
     }
 
-    /// From now on `pieces` are the files of `export`. Whatever `tenant`, the one who uses it, said is forgotten; its bounds
+    /// From now on `pieces` are the files of `volume`. Whatever `tenant`, the one who uses it, said is forgotten; its bounds
     /// stay.
     ///
     /// # Panics
     /// If the cache was set up without tenants.
-    pub fn name_files(&mut self, tenant: Tenant, export: Export, pieces: Vec<Piece>) -> Result<(), ConfigError> {
+    pub fn name_files(&mut self, tenant: Tenant, volume: Volume, pieces: Vec<Piece>) -> Result<(), ConfigError> {
         let tenants = self.config.tenants.as_mut().expect(NO_TENANTS);
-        tenants.files = tenants.files.with(export, pieces)?;
+        tenants.files = tenants.files.with(volume, pieces)?;
         self.tenants().expect(NO_TENANTS).0.forget(tenant);
         self.drain_forgotten();
         Ok(())
@@ -244,11 +244,11 @@ impl Engine {
         }
     }
 
-    /// A prefetch from `export` that `tenant`'s list asked for is over. If it failed, the list is dropped: else it would
+    /// A prefetch from `volume` that `tenant`'s list asked for is over. If it failed, the list is dropped: else it would
     /// ask for the same block again and again.
-    pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, export: Export, failed: bool) {
+    pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool) {
         let Some((control, known)) = self.tenants() else { return };
-        control.prefetched(tenant, export.0.into());
+        control.prefetched(tenant, volume.0);
         if failed {
             let none = Directive::Predict { accesses: Vec::new() };
             control.apply(tenant, &none, &known).expect("a tenant with a list may have none");
@@ -263,28 +263,28 @@ impl Engine {
             let Some((control, _)) = self.tenants() else { return };
             let devices: SmallVec<[u32; 4]> = control.devices(tenant).into();
             for device in devices {
-                let volume = self.volumes.get(device as usize).and_then(Option::as_ref);
-                if volume.is_some_and(|volume| volume.closing.is_none()) {
-                    self.fetch_batch(tenant, Export(device as u16), now);
+                let state = self.volumes.get(device as usize).and_then(Option::as_ref);
+                if state.is_some_and(|state| state.closing.is_none()) {
+                    self.fetch_batch(tenant, Volume(device), now);
                 }
             }
         }
     }
 
-    fn fetch_batch(&mut self, tenant: Tenant, export: Export, now: u64) {
+    fn fetch_batch(&mut self, tenant: Tenant, volume: Volume, now: u64) {
         let mut missing: Vec<(u64, u32)> = Vec::new();
         while self.has_prefetch_budget(missing.len() as u32) {
             let Some((control, known)) = self.tenants() else { return };
-            let Some(block) = control.next_prefetch(tenant, export.0.into(), &known) else { break };
-            let place = known.files.key(block).filter(|key| key.export() == export);
+            let Some(block) = control.next_prefetch(tenant, volume.0, &known) else { break };
+            let place = known.files.key(block).filter(|key| key.volume() == volume);
             let Some(key) = place.filter(|key| !self.is_out_of_reach(*key)) else {
                 // It waits for what is in its way, or for the tenant to pass it.
-                self.note_fetched(tenant, export);
+                self.note_fetched(tenant, volume);
                 break;
             };
             let (slot, frame, _) = self.reference(key, Kind::Prefetch, tenant, Stream(0));
             if frame.is_some() {
-                self.note_fetched(tenant, export);
+                self.note_fetched(tenant, volume);
                 continue;
             }
             let frame = self.frames.take();
@@ -293,16 +293,16 @@ impl Engine {
             self.prefetching += 1;
             missing.push((key.index(), frame));
         }
-        self.volume(export).counters.prefetch_issued += missing.len() as u64;
+        self.volume(volume).counters.prefetch_issued += missing.len() as u64;
         missing.sort_unstable();
-        self.load(export, &missing, Reading::Predicted(tenant), now, |_| SmallVec::new());
+        self.load(volume, &missing, Reading::Predicted(tenant), now, |_| SmallVec::new());
     }
 
     /// Beyond the end of the disk, or in a range that a request has for itself.
     fn is_out_of_reach(&mut self, key: Key) -> bool {
         let block = key.index();
-        let bytes = self.volume(key.export()).bytes;
-        block << self.shift >= bytes || self.volume(key.export()).is_locked(&(block..block + 1), NONE)
+        let bytes = self.volume(key.volume()).bytes;
+        block << self.shift >= bytes || self.volume(key.volume()).is_locked(&(block..block + 1), NONE)
     }
 
     /// As [`Engine::check`], for what tenants have.
@@ -321,9 +321,9 @@ impl Engine {
         assert!(underway.is_empty(), "prefetches of nobody: {underway:?}");
     }
 
-    fn note_fetched(&mut self, tenant: Tenant, export: Export) {
+    fn note_fetched(&mut self, tenant: Tenant, volume: Volume) {
         if let Some((control, _)) = self.tenants() {
-            control.prefetched(tenant, export.0.into());
+            control.prefetched(tenant, volume.0);
         }
     }
 }

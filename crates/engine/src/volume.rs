@@ -1,4 +1,4 @@
-//! What the engine keeps for each export.
+//! What the engine keeps for each volume.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(crate) struct Flush {
     pub(crate) version: u64,
 }
 
-/// An export that is being closed.
+/// An volume that is being closed.
 #[derive(Clone, Copy)]
 pub(crate) struct Closing {
     pub(crate) token: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Closing {
     pub(crate) discard: bool,
 }
 
-/// One export.
-pub(crate) struct Volume {
+/// One volume.
+pub(crate) struct VolumeState {
     /// Size of the device.
     pub(crate) bytes: u64,
     pub(crate) mode: WriteMode,
@@ -61,9 +61,9 @@ pub(crate) struct Volume {
     pub(crate) closing: Option<Closing>,
 }
 
-impl Volume {
-    pub(crate) fn new(bytes: u64, mode: WriteMode, scheduler: Scheduler) -> Volume {
-        Volume {
+impl VolumeState {
+    pub(crate) fn new(bytes: u64, mode: WriteMode, scheduler: Scheduler) -> VolumeState {
+        VolumeState {
             bytes,
             mode,
             counters: Counters::default(),

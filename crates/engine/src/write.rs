@@ -9,7 +9,7 @@ use crate::arena::{Exclusive, Shared};
 use crate::device::Reading;
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
-use crate::request::{Export, Fill, Op, Outcome, Reply, WriteMode};
+use crate::request::{Fill, Op, Outcome, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE};
 use crate::volume::{Flush, Lock, overlap};
 
@@ -23,24 +23,24 @@ impl Engine {
     }
 
     /// What of `block` the bytes `part` cover, within the block, and how much of it there is on the device.
-    fn covered(&self, export: Export, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
+    fn covered(&self, volume: Volume, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
         let (start, size) = (block << self.shift, u64::from(self.config.block_bytes));
-        let volume = self.volumes[export.0 as usize].as_ref().expect("an open export");
-        let exists = (volume.bytes - start).min(size);
+        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let exists = (state.bytes - start).min(size);
         let from = part.start.max(start) - start;
         let to = part.end.min(start + size) - start;
         (from as usize..to as usize, exists as usize)
     }
 
-    fn is_whole(&self, export: Export, block: u64, part: &Range<u64>) -> bool {
-        let (covered, exists) = self.covered(export, block, part);
+    fn is_whole(&self, volume: Volume, block: u64, part: &Range<u64>) -> bool {
+        let (covered, exists) = self.covered(volume, block, part);
         covered == (0..exists)
     }
 
     /// How many blocks of `part` are overwritten in part.
-    fn edges(&self, export: Export, part: &Range<u64>) -> u32 {
+    fn edges(&self, volume: Volume, part: &Range<u64>) -> u32 {
         let blocks = self.blocks(part);
-        let partial = |&block: &u64| !self.is_whole(export, block, part);
+        let partial = |&block: &u64| !self.is_whole(volume, block, part);
         let last = Some(blocks.end - 1).filter(|&last| last > blocks.start);
         [Some(blocks.start), last].into_iter().flatten().filter(partial).count() as u32
     }
@@ -51,7 +51,7 @@ impl Engine {
         let (request, part) = (active.request, active.part.clone());
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
-        let edges = self.edges(request.export, &part);
+        let edges = self.edges(request.volume, &part);
         if self.dirty + self.filling + count > self.marks.most || !self.has_room(count + edges) {
             return false;
         }
@@ -92,7 +92,7 @@ impl Engine {
         let id = self.take_back(fill);
         let active = self.leave(id);
         self.filling -= active.frames.len() as u32;
-        self.reserved -= self.edges(active.request.export, &active.part);
+        self.reserved -= self.edges(active.request.volume, &active.part);
         for frame in active.frames {
             self.frames.put(frame);
         }
@@ -111,23 +111,23 @@ impl Engine {
     pub(crate) fn filled(&mut self, id: u32, now: u64) {
         let active = self.active(id);
         let (request, part, frames) = (active.request, active.part.clone(), active.frames.clone());
-        let export = request.export;
+        let volume = request.volume;
         let blocks = self.blocks(&part);
-        if self.volume(export).is_locked(&blocks, id) {
+        if self.volume(volume).is_locked(&blocks, id) {
             self.active(id).step = Step::Filled;
             self.parked.push(id);
             return;
         }
-        let counters = &mut self.volume(export).counters;
+        let counters = &mut self.volume(volume).counters;
         counters.writes += 1;
         counters.written_bytes += part.end - part.start;
         self.active(id).step = Step::Merging;
         let mut loading = 0;
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
             let (slot, current, resident) =
-                self.reference(Key::new(export, block), Kind::Write, request.tenant, request.stream);
-            self.count(export, current, resident);
-            if self.is_whole(export, block, &part) {
+                self.reference(Key::new(volume, block), Kind::Write, request.tenant, request.stream);
+            self.count(volume, current, resident);
+            if self.is_whole(volume, block, &part) {
                 if current.is_none() {
                     self.place(slot, frame);
                 }
@@ -137,7 +137,7 @@ impl Engine {
             }
             match current {
                 Some(current) if self.frames.has(current, LOADING) => {
-                    self.join(export, current, id, at);
+                    self.join(volume, current, id, at);
                     loading += 1;
                 }
                 Some(_) => self.merge(id, at, now),
@@ -146,12 +146,12 @@ impl Engine {
                     self.place(slot, base);
                     self.frames.set(base, LOADING);
                     let waiters = |_| SmallVec::from_slice(&[(id, at)]);
-                    self.load(export, &[(block, base)], Reading::Demand, now, waiters);
+                    self.load(volume, &[(block, base)], Reading::Demand, now, waiters);
                     loading += 1;
                 }
             }
         }
-        self.reserved -= self.edges(export, &part);
+        self.reserved -= self.edges(volume, &part);
         self.active(id).loading = loading;
         if loading == 0 {
             self.merged(id, now);
@@ -161,12 +161,12 @@ impl Engine {
     /// Completes block number `at` of the request's part, which it overwrites in part, with the block's contents.
     pub(crate) fn merge(&mut self, id: u32, at: u32, now: u64) {
         let active = self.active(id);
-        let (export, part) = (active.request.export, active.part.clone());
+        let (volume, part) = (active.request.volume, active.part.clone());
         let frame = std::mem::replace(&mut active.frames[at as usize], NONE);
         let block = (part.start >> self.shift) + u64::from(at);
-        let current = self.current(Key::new(export, block)).expect("the contents are there");
+        let current = self.current(Key::new(volume, block)).expect("the contents are there");
         assert!(frame != NONE && !self.frames.has(current, LOADING));
-        let (covered, exists) = self.covered(export, block, &part);
+        let (covered, exists) = self.covered(volume, block, &part);
         let base = Shared::of(&self.arena, &[current], 0, exists);
         let mut target = Exclusive::of(&self.arena, &[frame], 0, exists);
         for (to, from) in target.slices_mut().zip(base.slices()) {
@@ -180,8 +180,8 @@ impl Engine {
     /// `frame` becomes the contents of `block`, which is in the policy or outside.
     fn install(&mut self, id: u32, block: u64, frame: u32, now: u64) {
         let request = self.active(id).request;
-        let export = request.export;
-        let key = Key::new(export, block);
+        let volume = request.volume;
+        let key = Key::new(volume, block);
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
         let old = match resident {
             Some(slot) => {
@@ -206,14 +206,14 @@ impl Engine {
         self.dirty += u32::from(!was_dirty);
         self.version += 1;
         let version = self.version;
-        let volume = self.volume(export);
-        volume.dirty.write(block, frame, version, now);
+        let state = self.volume(volume);
+        state.dirty.write(block, frame, version, now);
         if resident.is_none() {
-            volume.dirty.hurry(block);
+            state.dirty.hurry(block);
         }
-        if request.fua || volume.mode == WriteMode::Through {
-            volume.dirty.wait(block, id);
-            volume.retry_at = 0;
+        if request.fua || state.mode == WriteMode::Through {
+            state.dirty.wait(block, id);
+            state.retry_at = 0;
             self.active(id).storing += 1;
         }
         self.wake(woken, frame, now);
@@ -273,13 +273,13 @@ impl Engine {
         if active.storing > 0 {
             return;
         }
-        let (export, fua) = (active.request.export, active.request.fua);
+        let (volume, fua) = (active.request.volume, active.request.fua);
         if let Some(fault) = active.fault {
             self.finish(id, Outcome::Failed(fault));
         } else if fua {
             active.step = Step::Syncing;
-            self.volume(export).syncs.push(id);
-            self.sync(export, now);
+            self.volume(volume).syncs.push(id);
+            self.sync(volume, now);
         } else {
             self.finish(id, Outcome::Done);
         }
@@ -290,7 +290,7 @@ impl Engine {
         let active = self.active(id);
         let (request, part) = (active.request, active.part.clone());
         if request.op != Op::Trim {
-            let inner = self.inner(request.export, &part);
+            let inner = self.inner(request.volume, &part);
             let mut edges: SmallVec<[Range<u64>; 2]> = SmallVec::new();
             if inner.is_empty() && inner.start << self.shift > part.end {
                 edges.push(part);
@@ -306,8 +306,8 @@ impl Engine {
     }
 
     /// The blocks that `part` covers whole.
-    fn inner(&self, export: Export, part: &Range<u64>) -> Range<u64> {
-        let bytes = self.volumes[export.0 as usize].as_ref().expect("an open export").bytes;
+    fn inner(&self, volume: Volume, part: &Range<u64>) -> Range<u64> {
+        let bytes = self.volumes[volume.0 as usize].as_ref().expect("an open volume").bytes;
         let start = part.start.div_ceil(u64::from(self.config.block_bytes));
         let end = if part.end == bytes { self.blocks(part).end } else { part.end >> self.shift };
         start..end.max(start)
@@ -316,43 +316,43 @@ impl Engine {
     /// Does the next edge of a zeroes, and after these the blocks between them.
     fn go_on_zeroing(&mut self, id: u32, now: u64) {
         let active = self.active(id);
-        let export = active.request.export;
+        let volume = active.request.volume;
         if let Some(edge) = active.edges.pop() {
             active.part = edge;
             return self.begin_write(id, now);
         }
         let (offset, length) = (active.request.offset, active.request.length);
-        let blocks = self.inner(export, &(offset..offset + length));
+        let blocks = self.inner(volume, &(offset..offset + length));
         if blocks.is_empty() {
             return self.store(id, now);
         }
         self.active(id).step = Step::Locked;
-        self.volume(export).locks.push(Lock { request: id, blocks, started: false });
+        self.volume(volume).locks.push(Lock { request: id, blocks, started: false });
         self.start_ranges(now);
     }
 
     /// Queues the discards and zeroes whose ranges nobody uses any more.
     pub(crate) fn start_ranges(&mut self, now: u64) {
         for at in 0..self.volumes.len() {
-            let export = Export(at as u16);
-            let count = self.volumes[at].as_ref().map_or(0, |volume| volume.locks.len());
+            let volume = Volume(at as u32);
+            let count = self.volumes[at].as_ref().map_or(0, |state| state.locks.len());
             for lock in 0..count {
-                let volume = self.volume(export);
-                let (id, blocks) = (volume.locks[lock].request, volume.locks[lock].blocks.clone());
-                let free = !volume.locks[lock].started
-                    && !volume.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
-                    && !volume.dirty.is_writing(blocks.clone());
-                if free && !self.is_in_use(export, &blocks, id) {
-                    self.volume(export).locks[lock].started = true;
-                    self.queue_range(export, id, blocks, now);
+                let state = self.volume(volume);
+                let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
+                let free = !state.locks[lock].started
+                    && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
+                    && !state.dirty.is_writing(blocks.clone());
+                if free && !self.is_in_use(volume, &blocks, id) {
+                    self.volume(volume).locks[lock].started = true;
+                    self.queue_range(volume, id, blocks, now);
                 }
             }
         }
     }
 
     /// The request's range is free again.
-    pub(crate) fn unlock(&mut self, export: Export, id: u32, now: u64) {
-        self.volume(export).locks.retain(|lock| lock.request != id);
+    pub(crate) fn unlock(&mut self, volume: Volume, id: u32, now: u64) {
+        self.volume(volume).locks.retain(|lock| lock.request != id);
         for parked in std::mem::take(&mut self.parked) {
             let active = self.active(parked);
             if active.step == Step::Filled {
@@ -366,45 +366,45 @@ impl Engine {
 
     /// Starts a flush.
     pub(crate) fn flush(&mut self, id: u32, now: u64) {
-        let export = self.active(id).request.export;
-        if let Some(fault) = self.volume(export).fault.take() {
+        let volume = self.active(id).request.volume;
+        if let Some(fault) = self.volume(volume).fault.take() {
             return self.finish(id, Outcome::Failed(fault));
         }
         self.active(id).step = Step::Draining;
         let version = self.version;
-        let volume = self.volume(export);
-        volume.retry_at = 0;
-        volume.flushes.push_back(Flush { request: id, version });
-        self.drained(export, now);
+        let state = self.volume(volume);
+        state.retry_at = 0;
+        state.flushes.push_back(Flush { request: id, version });
+        self.drained(volume, now);
     }
 
-    /// Goes on with the flushes of `export` whose blocks have been written.
-    pub(crate) fn drained(&mut self, export: Export, now: u64) {
+    /// Goes on with the flushes of `volume` whose blocks have been written.
+    pub(crate) fn drained(&mut self, volume: Volume, now: u64) {
         loop {
-            let volume = self.volume(export);
-            let oldest = volume.dirty.oldest().map_or(u64::MAX, |(first, _)| first);
-            let Some(&Flush { request, version }) = volume.flushes.front() else { break };
+            let state = self.volume(volume);
+            let oldest = state.dirty.oldest().map_or(u64::MAX, |(first, _)| first);
+            let Some(&Flush { request, version }) = state.flushes.front() else { break };
             if version >= oldest {
                 break;
             }
-            volume.flushes.pop_front();
-            volume.syncs.push(request);
+            state.flushes.pop_front();
+            state.syncs.push(request);
             self.active(request).step = Step::Syncing;
         }
-        self.sync(export, now);
+        self.sync(volume, now);
     }
 
     /// Has the device flush if anybody waits for it and there is something to flush.
-    pub(crate) fn sync(&mut self, export: Export, now: u64) {
-        let volume = self.volume(export);
-        if volume.syncing || volume.syncs.is_empty() {
+    pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
+        let state = self.volume(volume);
+        if state.syncing || state.syncs.is_empty() {
             return;
         }
-        if volume.unsynced {
-            volume.syncing = true;
-            self.queue_flush(export, now);
+        if state.unsynced {
+            state.syncing = true;
+            self.queue_flush(volume, now);
         } else {
-            for id in std::mem::take(&mut volume.syncs) {
+            for id in std::mem::take(&mut state.syncs) {
                 self.finish(id, Outcome::Done);
             }
         }

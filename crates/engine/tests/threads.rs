@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use nigh_engine::{Action, Config, Engine, Export, Limits, Op, Outcome, Request, Scheduler, WriteBack, WriteMode};
+use nigh_engine::{Action, Config, Engine, Limits, Op, Outcome, Request, Scheduler, Volume, WriteBack, WriteMode};
 use nigh_policy::{Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -57,7 +57,7 @@ impl Server {
     fn submit(&self, op: Op, block: u64, blocks: u64, token: u64) -> Outcome {
         let (offset, length) = (block * BLOCK as u64, blocks * BLOCK as u64);
         let request =
-            Request { export: Export(0), tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
+            Request { volume: Volume(0), tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
         let reply = self.engine.lock().expect("no thread failed").0.submit(0, request).expect("never too many");
         reply.map_or_else(|| self.wait(token), |reply| reply.outcome)
     }
@@ -120,7 +120,7 @@ fn several_threads_share_an_engine() {
         write_back: WriteBack { start: 6, stop: 3, age_us: u64::MAX, retry_us: 0 },
     };
     let mut engine = Engine::new(config).expect("a possible set-up");
-    engine.open(Export(0), BLOCKS * BLOCK as u64, WriteMode::Back).expect("not open yet");
+    engine.open(Volume(0), BLOCKS * BLOCK as u64, WriteMode::Back).expect("not open yet");
     let server = Server {
         engine: Mutex::new((engine, HashMap::new())),
         arrived: Condvar::new(),

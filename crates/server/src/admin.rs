@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::{Device, OpenError, Options};
 use nigh_control::Refusal;
-use nigh_engine::{ConfigError, Export, Fault};
+use nigh_engine::{ConfigError, Fault, Volume};
 use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
 
@@ -82,7 +82,7 @@ pub enum ChangeError {
     OpenedReadOnly(String),
     /// An export cannot be served.
     #[error(transparent)]
-    Export(#[from] ExportError),
+    Volume(#[from] ExportError),
     /// There is less memory in the machine.
     #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
     Memory {
@@ -227,7 +227,7 @@ impl Common {
                 let settings = disk.settings();
                 disk.throttle.set(settings.iops, settings.bandwidth);
                 // Some shards may have closed it.
-                self.cache.open(disk.export, disk.size(), settings.write_mode)?;
+                self.cache.open(disk.volume, disk.size(), settings.write_mode)?;
             }
             disk.set_opening(if closed.is_ok() { Opening::Closed } else { Opening::Open });
             closed
@@ -244,7 +244,7 @@ impl Common {
     pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), Unwritten> {
         let mut result = Ok(());
         for _ in 0..CLOSING_TRIES {
-            result = self.cache.close(disk.export, discard);
+            result = self.cache.close(disk.volume, discard);
             if result.is_ok() {
                 break;
             }
@@ -255,9 +255,9 @@ impl Common {
     /// A disk that no engine has any more.
     fn drop_disk(&self, disk: &Disk) {
         // An error says the same: the device is gone.
-        let _ = self.handle.detach(disk.export).recv();
+        let _ = self.handle.detach(disk.volume).recv();
         disk.forget_device();
-        self.cache.disks.remove(disk.export);
+        self.cache.disks.remove(disk.volume);
     }
 
     /// Changes the settings of an export while its clients work.
@@ -277,12 +277,12 @@ impl Common {
         let changing = lock(&disk.changing);
         self.check_bounds(&settings)?;
         if self.cache.has_tenants {
-            let set = self.cache.set_bounds(disk.export, settings.bounds());
+            let set = self.cache.set_bounds(disk.volume, settings.bounds());
             set.map_err(|source| ExportError::Bounds { name: settings.name.clone(), source })?;
         }
-        match self.cache.set_mode(disk.export, settings.write_mode) {
+        match self.cache.set_mode(disk.volume, settings.write_mode) {
             // It is closed for good only when it is removed.
-            Ok(()) | Err(nigh_engine::Refusal::NoExport) => {}
+            Ok(()) | Err(nigh_engine::Refusal::NoVolume) => {}
             Err(refusal) => unreachable!("{refusal:?}"),
         }
         disk.set(settings);
@@ -303,7 +303,7 @@ impl Common {
         let mut result = Ok(());
         for disk in disks {
             let written = loop {
-                match self.cache.write_back(disk.export) {
+                match self.cache.write_back(disk.volume) {
                     Ok(written) => break written,
                     Err(_) if disk.wait_for_opening() => {}
                     Err(_) => return Err(ChangeError::NoExport(disk.name.clone())),
@@ -383,7 +383,7 @@ impl Common {
 
     fn resize(&self, disk: &Disk, size: u64) {
         disk.set_opening(Opening::Changing);
-        let closed = self.cache.close(disk.export, false);
+        let closed = self.cache.close(disk.volume, false);
         let size = match closed {
             Ok(()) => size,
             Err(fault) => {
@@ -391,11 +391,11 @@ impl Common {
                 disk.size()
             }
         };
-        match self.cache.open(disk.export, size, disk.settings().write_mode) {
+        match self.cache.open(disk.volume, size, disk.settings().write_mode) {
             Ok(()) => {
                 if closed.is_ok()
                     && self.cache.has_tenants
-                    && let Err(error) = self.cache.admit(disk.export, size, disk.settings().bounds())
+                    && let Err(error) = self.cache.admit(disk.volume, size, disk.settings().bounds())
                 {
                     // Others were given floors meanwhile.
                     tracing::error!(disk = disk.name, %error, "it has no floor and no ceiling any more");
@@ -438,7 +438,7 @@ pub(crate) fn check_clients(export: &ExportSettings, tls: Option<&TlsSettings>) 
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
 
-fn open(number: Export, export: ExportSettings) -> Result<(Disk, Box<dyn Device>), ExportError> {
+fn open(number: Volume, export: ExportSettings) -> Result<(Disk, Box<dyn Device>), ExportError> {
     let name = export.name.clone();
     let options = Options { read_only: export.read_only, block_bytes: BLOCK as u32, ..Options::default() };
     let device = export.target.open(&options).map_err(|source| ExportError::Open { name: name.clone(), source })?;
@@ -480,7 +480,7 @@ mod tests {
             // Nothing can be opened while a shard is held.
             scope.spawn(move || {
                 let old = cache.disks.named("old").unwrap();
-                cache.states(old.export, 0..BLOCK, |_, _| {
+                cache.states(old.volume, 0..BLOCK, |_, _| {
                     held.send(()).unwrap();
                     // Fails when it is to go on.
                     let _ = wait.recv();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Handle};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Counters, Engine, Export, Fault, Fill, Gauges, Op, Operation, Outcome,
-    Refusal, Request, Shared, WriteMode,
+    Action, BlockState, Config, ConfigError, Counters, Engine, Fault, Fill, Gauges, Op, Operation, Outcome, Refusal,
+    Request, Shared, Volume, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
@@ -153,8 +153,8 @@ impl Cache {
 
     /// The shard of the extent of `offset`. Extents are scattered, so that no stride of a client meets one shard only.
     #[inline]
-    fn shard_of(&self, export: Export, offset: u64) -> u32 {
-        let extent = (offset / EXTENT) ^ u64::from(export.0).rotate_right(16);
+    fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
+        let extent = (offset / EXTENT) ^ u64::from(volume.0).rotate_right(16);
         let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((scattered * self.shards.len() as u64) >> 32) as u32
     }
@@ -238,7 +238,7 @@ impl Cache {
     fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
-            self.disks.of(flush.1.export).sync(flush);
+            self.disks.of(flush.1.volume).sync(flush);
             self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in operations.drain(..) {
@@ -258,7 +258,7 @@ impl Cache {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
-            over.extend(self.disks.of(over[0].1.export).synced());
+            over.extend(self.disks.of(over[0].1.volume).synced());
             // Others may have come to wait meanwhile.
             self.flush_wanted.store(true, Ordering::Release);
         }
@@ -272,22 +272,22 @@ impl Cache {
     #[inline]
     pub(crate) fn submit(
         &self,
-        export: Export,
+        volume: Volume,
         op: Op,
         range: Range<u64>,
         fua: bool,
         work: &mut Work,
         waiter: impl FnOnce() -> Waiter,
     ) -> Result<Submitted, Refusal> {
-        let shard = self.shard_of(export, range.start);
-        self.submit_to(shard, export, op, range, fua, work, waiter)
+        let shard = self.shard_of(volume, range.start);
+        self.submit_to(shard, volume, op, range, fua, work, waiter)
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are a request's")]
     fn submit_to(
         &self,
         shard: u32,
-        export: Export,
+        volume: Volume,
         op: Op,
         range: Range<u64>,
         fua: bool,
@@ -298,8 +298,8 @@ impl Cache {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let (offset, length) = (range.start, range.end - range.start);
-            let tenant = Tenant(export.0.into());
-            let request = Request { export, tenant, op, offset, length, fua, stream: Stream(0), token: token as u64 };
+            let tenant = Tenant(volume.0);
+            let request = Request { volume, tenant, op, offset, length, fua, stream: Stream(0), token: token as u64 };
             let outcome = core.engine.submit(now, request)?.map(|reply| reply.outcome);
             if matches!(outcome, None | Some(Outcome::Fill(_))) {
                 entry.insert(waiter());
@@ -318,16 +318,16 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Waiter,
     ) -> Result<Submitted, Refusal> {
-        let (export, size) = (disk.export, disk.size());
-        let shard = self.shard_of(export, range.start);
+        let (volume, size) = (disk.volume, disk.size());
+        let shard = self.shard_of(volume, range.start);
         let request = |op, range: &Range<u64>, token: usize| {
             let (offset, length) = (range.start, range.end - range.start);
-            let tenant = Tenant(export.0.into());
-            Request { export, tenant, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
+            let tenant = Tenant(volume.0);
+            Request { volume, tenant, op, offset, length, fua: false, stream: Stream(0), token: token as u64 }
         };
         let mut elsewhere = None;
         let submitted = self.with(shard, work, |core, now| {
-            let misses = |engine: &Engine| engine.counters(export).map(|counters| counters.misses);
+            let misses = |engine: &Engine| engine.counters(volume).map(|counters| counters.misses);
             let before = misses(&core.engine);
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
@@ -339,10 +339,10 @@ impl Cache {
             let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
             let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
             // Nobody has to guess what was said.
-            let ahead = ahead.filter(|_| !core.engine.is_predicted(Tenant(export.0.into())));
+            let ahead = ahead.filter(|_| !core.engine.is_predicted(Tenant(volume.0)));
             if let Some(ahead) = ahead {
                 let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
-                for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(export, piece.start) == shard) {
+                for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(volume, piece.start) == shard) {
                     // A hint may be refused.
                     let _ = core.engine.submit(now, request(Op::Prefetch, &piece, 0));
                 }
@@ -351,7 +351,7 @@ impl Cache {
             Ok(Submitted { shard, token, outcome })
         })?;
         for piece in elsewhere.into_iter().flat_map(|ahead| self.extents(ahead)) {
-            let other = self.shard_of(export, piece.start);
+            let other = self.shard_of(volume, piece.start);
             if other != shard {
                 self.with(other, work, |core, now| _ = core.engine.submit(now, request(Op::Prefetch, &piece, 0)));
             }
@@ -359,15 +359,15 @@ impl Cache {
         Ok(submitted)
     }
 
-    /// Flushes one shard of an export.
+    /// Flushes one shard of a volume.
     pub(crate) fn flush(
         &self,
         shard: u32,
-        export: Export,
+        volume: Volume,
         work: &mut Work,
         waiter: impl FnOnce() -> Waiter,
     ) -> Result<Submitted, Refusal> {
-        self.submit_to(shard, export, Op::Flush, 0..0, false, work, waiter)
+        self.submit_to(shard, volume, Op::Flush, 0..0, false, work, waiter)
     }
 
     /// The frames of a write are filled.
@@ -389,8 +389,8 @@ impl Cache {
     }
 
     /// Waits until the shard of `offset` may take a request that it refused as busy, or for a moment.
-    pub(crate) fn wait_for_room(&self, export: Export, offset: u64) {
-        self.wait_for_room_in(self.shard_of(export, offset));
+    pub(crate) fn wait_for_room(&self, volume: Volume, offset: u64) {
+        self.wait_for_room_in(self.shard_of(volume, offset));
     }
 
     /// As `wait_for_room`.
@@ -404,11 +404,11 @@ impl Cache {
 
     /// What the cache has of the blocks of `range`, which is within one extent: `report` is told for each block, by
     /// where it ends.
-    pub(crate) fn states(&self, export: Export, range: Range<u64>, mut report: impl FnMut(u64, BlockState)) {
-        let core = lock(&self.shards[self.shard_of(export, range.start) as usize].core);
+    pub(crate) fn states(&self, volume: Volume, range: Range<u64>, mut report: impl FnMut(u64, BlockState)) {
+        let core = lock(&self.shards[self.shard_of(volume, range.start) as usize].core);
         let size = u64::from(core.engine.config().block_bytes);
         for block in range.start / size..range.end.div_ceil(size) {
-            report((block + 1) * size, core.engine.state(export, block));
+            report((block + 1) * size, core.engine.state(volume, block));
         }
     }
 
@@ -436,9 +436,9 @@ impl Cache {
         }
     }
 
-    /// Writes back what is dirty of `export`, or drops it if `discard`, flushes its device and forgets its blocks. On an
+    /// Writes back what is dirty of `volume`, or drops it if `discard`, flushes its device and forgets its blocks. On an
     /// error it stays open in the shards that had it.
-    pub(crate) fn close(&self, export: Export, discard: bool) -> Result<(), Fault> {
+    pub(crate) fn close(&self, volume: Volume, discard: bool) -> Result<(), Fault> {
         let (told, results) = channel();
         let mut work = Work::default();
         let mut closing = 0;
@@ -446,7 +446,7 @@ impl Cache {
             let told = told.clone();
             let begun = self.with(shard, &mut work, |core, now| {
                 let token = core.waiters.insert(Waiter::Told(told));
-                let begun = core.engine.close(now, export, discard, token as u64);
+                let begun = core.engine.close(now, volume, discard, token as u64);
                 if begun.is_err() {
                     core.waiters.remove(token);
                 }
@@ -460,20 +460,20 @@ impl Cache {
             result = result.and(results.recv().expect("a closing is replied to"));
         }
         if self.has_tenants && result.is_ok() {
-            self.tenants(|engine| engine.close_tenant(Tenant(export.0.into())));
+            self.tenants(|engine| engine.close_tenant(Tenant(volume.0)));
         }
         result
     }
 
-    /// Writes back what is dirty of `export` and flushes its device. Says no where an engine does not have it.
-    pub(crate) fn write_back(&self, export: Export) -> Result<Result<(), Fault>, Refusal> {
+    /// Writes back what is dirty of `volume` and flushes its device. Says no where an engine does not have it.
+    pub(crate) fn write_back(&self, volume: Volume) -> Result<Result<(), Fault>, Refusal> {
         let (told, results) = channel();
         let mut work = Work::default();
         let mut result = Ok(());
         let mut waiting = 0;
         for shard in 0..self.shards() {
             let submitted = loop {
-                match self.flush(shard, export, &mut work, || Waiter::Told(told.clone())) {
+                match self.flush(shard, volume, &mut work, || Waiter::Told(told.clone())) {
                     Err(Refusal::Busy) => {
                         self.settle(&mut work, None);
                         self.wait_for_room_in(shard);
@@ -494,11 +494,11 @@ impl Cache {
         Ok(result)
     }
 
-    /// Writes of `export` reach its device as `mode` says from now on.
-    pub(crate) fn set_mode(&self, export: Export, mode: WriteMode) -> Result<(), Refusal> {
+    /// Writes of `volume` reach its device as `mode` says from now on.
+    pub(crate) fn set_mode(&self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {
         let mut work = Work::default();
         (0..self.shards())
-            .try_for_each(|shard| self.with(shard, &mut work, |core, _| core.engine.set_mode(export, mode)))
+            .try_for_each(|shard| self.with(shard, &mut work, |core, _| core.engine.set_mode(volume, mode)))
     }
 
     /// Gives the memory of frames that a smaller cache left over back to the system.
@@ -509,11 +509,11 @@ impl Cache {
         }
     }
 
-    /// Opens `export` again where it is closed, with its present size.
-    pub(crate) fn open(&self, export: Export, size: u64, mode: WriteMode) -> Result<(), ConfigError> {
+    /// Opens `volume` again where it is closed, with its present size.
+    pub(crate) fn open(&self, volume: Volume, size: u64, mode: WriteMode) -> Result<(), ConfigError> {
         let mut work = Work::default();
         for shard in 0..self.shards() {
-            match self.with(shard, &mut work, |core, _| core.engine.open(export, size, mode)) {
+            match self.with(shard, &mut work, |core, _| core.engine.open(volume, size, mode)) {
                 Ok(()) | Err(ConfigError::Taken(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -547,10 +547,10 @@ impl Cache {
         result
     }
 
-    /// The clients of `export` will read `range`.
-    pub(crate) fn foresee(&self, export: Export, range: Range<u64>, work: &mut Work) {
+    /// The clients of `volume` will read `range`.
+    pub(crate) fn foresee(&self, volume: Volume, range: Range<u64>, work: &mut Work) {
         // A hint may be refused.
-        let _ = self.with(0, work, |core, _| core.engine.extend(Tenant(export.0.into()), export, range));
+        let _ = self.with(0, work, |core, _| core.engine.extend(Tenant(volume.0), volume, range));
     }
 
     /// What the shards hold, in sum.
@@ -570,14 +570,14 @@ impl Cache {
         sum
     }
 
-    /// What `export` did, and how many of its blocks are dirty, in sum.
-    pub(crate) fn counters(&self, export: Export) -> (Counters, u64) {
+    /// What `volume` did, and how many of its blocks are dirty, in sum.
+    pub(crate) fn counters(&self, volume: Volume) -> (Counters, u64) {
         let mut sum = Counters::default();
         let mut dirty = 0;
         for shard in &self.shards {
             let core = lock(&shard.core);
-            let Some(of) = core.engine.counters(export) else { continue };
-            dirty += u64::from(core.engine.dirty(export).unwrap_or(0));
+            let Some(of) = core.engine.counters(volume) else { continue };
+            dirty += u64::from(core.engine.dirty(volume).unwrap_or(0));
             sum.reads += of.reads;
             sum.writes += of.writes;
             sum.read_bytes += of.read_bytes;

@@ -277,21 +277,21 @@ impl Session {
         waiter: impl Fn() -> Waiter,
     ) -> Result<Submitted, Errno> {
         loop {
-            let export = self.link.disk.export;
+            let volume = self.link.disk.volume;
             let prefetcher = if op == Op::Read { self.ahead.prefetcher(&self.cache.readahead) } else { None };
             let submitted = match prefetcher {
                 Some(prefetcher) => {
                     self.cache.read_ahead(&self.link.disk, range.clone(), prefetcher, &mut self.work, &waiter)
                 }
-                None => self.cache.submit(export, op, range.clone(), fua, &mut self.work, &waiter),
+                None => self.cache.submit(volume, op, range.clone(), fua, &mut self.work, &waiter),
             };
             match submitted {
                 Ok(submitted) => return Ok(submitted),
                 Err(Refusal::Busy) => {
                     self.send();
-                    self.cache.wait_for_room(export, range.start);
+                    self.cache.wait_for_room(volume, range.start);
                 }
-                Err(Refusal::NoExport) => {
+                Err(Refusal::NoVolume) => {
                     self.send();
                     if !self.link.disk.wait_for_opening() {
                         return Err(Errno::Shutdown);
@@ -437,11 +437,11 @@ impl Session {
         // All shards have it before the client's next request is looked at.
         let job = self.job(request, Kind::Plain, Measure::Flush, self.cache.shards() as usize);
         self.admit(1, 0);
-        let export = self.link.disk.export;
+        let volume = self.link.disk.volume;
         for shard in 0..self.cache.shards() {
             loop {
                 let waiter = || Waiter::Piece(job.clone(), 0..0);
-                match self.cache.flush(shard, export, &mut self.work, waiter) {
+                match self.cache.flush(shard, volume, &mut self.work, waiter) {
                     Ok(Submitted { outcome: Some(outcome), .. }) => {
                         job.deliver(shard, 0..0, outcome, &mut self.work);
                     }
@@ -477,15 +477,15 @@ impl Session {
     }
 
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
-        let export = self.link.disk.export;
+        let volume = self.link.disk.volume;
         for piece in self.cache.extents(range) {
             if self.cache.has_tenants {
-                self.cache.foresee(export, piece, &mut self.work);
+                self.cache.foresee(volume, piece, &mut self.work);
                 continue;
             }
             let refused = || unreachable!("a prefetch is answered at once");
             // A hint may be refused.
-            let _ = self.cache.submit(export, Op::Prefetch, piece, false, &mut self.work, refused);
+            let _ = self.cache.submit(volume, Op::Prefetch, piece, false, &mut self.work, refused);
         }
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });

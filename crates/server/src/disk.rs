@@ -1,4 +1,4 @@
-//! A disk that is served: one export of the engines, and its device.
+//! A disk that is served: one volume of the engines, and its device.
 
 use std::io;
 use std::mem;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 
 use nigh_backend::{Extent, Geometry};
-use nigh_engine::{Export, Operation};
+use nigh_engine::{Operation, Volume};
 use nigh_nbd::{BlockSizes, Features};
 
 use crate::latency::Histogram;
@@ -24,7 +24,7 @@ pub(crate) const DISKS_MAX: usize = 4096;
 /// One disk.
 pub(crate) struct Disk {
     /// Its number in the engines, and its place in the list of disks.
-    pub(crate) export: Export,
+    pub(crate) volume: Volume,
     pub(crate) name: String,
     /// As they are now.
     settings: Mutex<ExportSettings>,
@@ -76,9 +76,9 @@ pub(crate) enum Opening {
 }
 
 impl Disk {
-    pub(crate) fn new(export: Export, settings: ExportSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
+    pub(crate) fn new(volume: Volume, settings: ExportSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
         Disk {
-            export,
+            volume,
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
             requests_max: AtomicUsize::new(requests_max(&settings)),
@@ -255,30 +255,30 @@ impl Disks {
     }
 
     /// The disk of an operation.
-    pub(crate) fn of(&self, export: Export) -> Arc<Disk> {
-        let disk = self.places.read().expect(UNBROKEN)[usize::from(export.0)].disk.clone();
+    pub(crate) fn of(&self, volume: Volume) -> Arc<Disk> {
+        let disk = self.places.read().expect(UNBROKEN)[volume.0 as usize].disk.clone();
         disk.expect("a disk has no operations when it is removed")
     }
 
     /// A number that nobody has; none if there are enough.
-    pub(crate) fn free_number(&self) -> Option<Export> {
+    pub(crate) fn free_number(&self) -> Option<Volume> {
         let places = self.places.read().expect(UNBROKEN);
         let free = places.iter().position(|place| place.last.strong_count() == 0).unwrap_or(places.len());
-        (free < DISKS_MAX).then_some(Export(free as u16))
+        (free < DISKS_MAX).then_some(Volume(free as u32))
     }
 
     /// Adds a disk whose number is free.
     pub(crate) fn add(&self, disk: Arc<Disk>) {
         let mut places = self.places.write().expect(UNBROKEN);
-        let at = usize::from(disk.export.0);
+        let at = disk.volume.0 as usize;
         if places.len() <= at {
             places.resize_with(at + 1, Place::default);
         }
         places[at] = Place { last: Arc::downgrade(&disk), disk: Some(disk) };
     }
 
-    pub(crate) fn remove(&self, export: Export) {
-        self.places.write().expect(UNBROKEN)[usize::from(export.0)].disk = None;
+    pub(crate) fn remove(&self, volume: Volume) {
+        self.places.write().expect(UNBROKEN)[volume.0 as usize].disk = None;
     }
 }
 

@@ -4,7 +4,7 @@
 
 use nigh_control::sidecar::{self, Event, Saying, SidecarError, When};
 use nigh_control::{Directive, Refusal};
-use nigh_engine::{ConfigError, Export, Piece};
+use nigh_engine::{ConfigError, Piece, Volume};
 use nigh_policy::Tenant;
 use serde::{Deserialize, Serialize};
 
@@ -66,21 +66,21 @@ impl HintError {
 
 impl Cache {
     /// An export comes, as one file, with the least and the most blocks that it has.
-    pub(crate) fn admit(&self, export: Export, size: u64, bounds: (u32, u32)) -> Result<(), Refusal> {
+    pub(crate) fn admit(&self, volume: Volume, size: u64, bounds: (u32, u32)) -> Result<(), Refusal> {
         let blocks = size.div_ceil(BLOCK);
-        let whole = Piece { export, disk: 0, file: file(export, 0), offset: 0, blocks };
+        let whole = Piece { volume, disk: 0, file: file(volume, 0), offset: 0, blocks };
         self.tenants(|engine| {
-            engine.name_files(tenant(export), export, vec![whole]).expect("a file from first to last fits a disk");
-            engine.set_bounds(tenant(export), bounds.0, bounds.1)
+            engine.name_files(tenant(volume), volume, vec![whole]).expect("a file from first to last fits a disk");
+            engine.set_bounds(tenant(volume), bounds.0, bounds.1)
         })
     }
 
     /// What the clients of an export are counted for, where they are a tenant.
-    pub(crate) fn tenant(&self, export: Export) -> Option<TenantStatistics> {
+    pub(crate) fn tenant(&self, volume: Volume) -> Option<TenantStatistics> {
         if !self.has_tenants {
             return None;
         }
-        let told = self.tenants(|engine| (engine.statistics(tenant(export)), engine.owned(tenant(export))));
+        let told = self.tenants(|engine| (engine.statistics(tenant(volume)), engine.owned(tenant(volume))));
         let (Some(of), Some(owned)) = told else { return None };
         Some(TenantStatistics {
             resident_bytes: u64::from(owned) * BLOCK,
@@ -94,18 +94,18 @@ impl Cache {
     }
 
     /// Changes the least and the most blocks that an export has.
-    pub(crate) fn set_bounds(&self, export: Export, bounds: (u32, u32)) -> Result<(), Refusal> {
-        self.tenants(|engine| engine.set_bounds(tenant(export), bounds.0, bounds.1))
+    pub(crate) fn set_bounds(&self, volume: Volume, bounds: (u32, u32)) -> Result<(), Refusal> {
+        self.tenants(|engine| engine.set_bounds(tenant(volume), bounds.0, bounds.1))
     }
 }
 
-fn tenant(export: Export) -> Tenant {
-    Tenant(export.0.into())
+fn tenant(volume: Volume) -> Tenant {
+    Tenant(volume.0)
 }
 
 /// The engine's number of a user's.
-fn file(export: Export, number: u32) -> u32 {
-    u32::from(export.0) << 16 | number
+fn file(volume: Volume, number: u32) -> u32 {
+    volume.0 << 16 | number
 }
 
 /// `directive` with other numbers of files.
@@ -136,14 +136,14 @@ impl Common {
     /// Does what is said on behalf of an export's clients.
     pub(crate) fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.hear(name, |disk| {
-            let Disk { export, .. } = *disk;
+            let Disk { volume, .. } = *disk;
             self.cache.tenants(|engine| {
-                let number = |number| match number < FILES_MAX && engine.has_file(file(export, number)) {
-                    true => Ok(file(export, number)),
+                let number = |number| match number < FILES_MAX && engine.has_file(file(volume, number)) {
+                    true => Ok(file(volume, number)),
                     false => Err(HintError::NoFile(number)),
                 };
                 let directive = renumbered(directive, number)?;
-                Ok(engine.direct(tenant(export), &directive)?)
+                Ok(engine.direct(tenant(volume), &directive)?)
             })
         })
     }
@@ -182,16 +182,16 @@ impl Common {
             if let Some(bad) = extents.iter().find(|extent| !is_good(extent)) {
                 return Err(HintError::BadExtent(*bad));
             }
-            let Disk { export, .. } = *disk;
+            let Disk { volume, .. } = *disk;
             let piece = |extent: &FileExtent| Piece {
-                export,
+                volume,
                 disk: extent.disk / BLOCK,
-                file: file(export, extent.file),
+                file: file(volume, extent.file),
                 offset: extent.offset / BLOCK,
                 blocks: extent.length.div_ceil(BLOCK),
             };
             let pieces = extents.iter().map(piece).collect();
-            let named = self.cache.tenants(|engine| engine.name_files(tenant(export), export, pieces));
+            let named = self.cache.tenants(|engine| engine.name_files(tenant(volume), volume, pieces));
             named.map_err(|_: ConfigError| HintError::Overlap)
         })
     }
@@ -201,7 +201,7 @@ impl Common {
         let mut text = String::new();
         self.hear(name, |disk| {
             let (floor, ceiling) = disk.settings().bounds();
-            let said = self.cache.tenants(|engine| engine.said(tenant(disk.export)));
+            let said = self.cache.tenants(|engine| engine.said(tenant(disk.volume)));
             let user = |directive: &Directive| renumbered(directive, |number| Ok(number % FILES_MAX));
             let said = said.iter().map(user).collect::<Result<Vec<_>, _>>()?;
             let bounds = ((floor, ceiling) != (0, 0)).then_some(Saying::Bounds { floor, ceiling });

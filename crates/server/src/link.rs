@@ -463,7 +463,7 @@ mod tests {
         let mut read = || {
             let (told, done) = channel();
             let waiter = || Waiter::Told(told);
-            let submitted = cache.submit(disk.export, Op::Read, 0..BLOCK, false, &mut work, waiter).unwrap();
+            let submitted = cache.submit(disk.volume, Op::Read, 0..BLOCK, false, &mut work, waiter).unwrap();
             cache.settle(&mut work, None);
             match submitted.outcome {
                 Some(Outcome::Data(data)) => Some(Data::Frames(submitted.shard, data)),
@@ -517,7 +517,7 @@ mod tests {
         assert!(state.queue.is_empty() && !state.writing, "{} replies wait for nobody", state.queue.len());
         assert_eq!((state.requests, cache.heap.left()), (0, heap));
         drop(state);
-        cache.close(disk.export, true).unwrap();
+        cache.close(disk.volume, true).unwrap();
         assert_eq!(cache.gauges().frames, 0);
         server.shut_down().unwrap();
     }

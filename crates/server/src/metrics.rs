@@ -174,7 +174,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let (connections, of_each) = common.connections(&disks);
     let exports = disks.iter().zip(of_each).map(|(disk, connections)| {
         let settings = disk.settings();
-        let (counters, dirty) = cache.counters(disk.export);
+        let (counters, dirty) = cache.counters(disk.volume);
         let Counters { reads, writes, read_bytes, written_bytes, hits, misses, joined, evictions, .. } = counters;
         ExportStatistics {
             name: disk.name.clone(),
@@ -202,7 +202,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
             device_written_bytes: counters.device_written_bytes,
             device_flushes: counters.device_flushes,
             device_faults: counters.device_faults,
-            tenant: cache.tenant(disk.export),
+            tenant: cache.tenant(disk.volume),
             hit_latency: disk.hits.read().into(),
             miss_latency: disk.misses.read().into(),
             write_latency: disk.writes.read().into(),

@@ -377,7 +377,7 @@ impl Server {
         cache.wake_timer();
         if unwritten.is_empty() {
             for disk in &disks {
-                let _ = handle.detach(disk.export).recv();
+                let _ = handle.detach(disk.volume).recv();
             }
             handle.stop();
             for thread in self.threads.into_iter().chain([self.driver, self.timer]) {

@@ -44,7 +44,7 @@ fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Vec<Extent> {
     let mut at = range.start;
     for piece in cache.extents(range) {
         let end = piece.end;
-        cache.states(disk.export, piece, |block_end, state| {
+        cache.states(disk.volume, piece, |block_end, state| {
             let flags = match state {
                 BlockState::Absent => 0,
                 BlockState::Clean => cache_state::CACHED,

@@ -4,42 +4,42 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::host::{EXPORT, Host, config, driver, folders, open, sparse};
+use crate::host::{Host, VOLUME, config, driver, folders, open, sparse};
 use nigh_backend::{Completion, Device, Handle, Options};
-use nigh_engine::{Engine, Export, Op, Outcome, Request, WriteMode};
+use nigh_engine::{Engine, Op, Outcome, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 
 /// One engine of several: writes blocks of its own and reads them back, some at a time.
-fn shard(number: u32, shards: u32, exports: u16, handle: &Handle, completions: &Receiver<Completion>) {
+fn shard(number: u32, shards: u32, volumes: u32, handle: &Handle, completions: &Receiver<Completion>) {
     let mut engine = Engine::new(config(BLOCK as u32)).expect("a cache");
-    for export in 0..exports {
-        engine.open(Export(export), BLOCKS * BLOCK, WriteMode::Through).expect("an export");
+    for volume in 0..volumes {
+        engine.open(Volume(volume), BLOCKS * BLOCK, WriteMode::Through).expect("a volume");
     }
     let mut random = fastrand::Rng::with_seed(number.into());
-    let mut model = vec![vec![0u8; BLOCKS as usize]; exports.into()];
+    let mut model = vec![vec![0u8; BLOCKS as usize]; volumes as usize];
     for round in 0..200u64 {
         let mut wanted = 0;
         let mut expected = Vec::new();
         let mut used = Vec::new();
         for token in 0..16u64 {
-            let export = random.u16(0..exports);
+            let volume = random.u32(0..volumes);
             let block = random.u64(0..BLOCKS / u64::from(shards)) * u64::from(shards) + u64::from(number);
-            if used.contains(&(export, block)) {
+            if used.contains(&(volume, block)) {
                 continue;
             }
-            used.push((export, block));
+            used.push((volume, block));
             let op = if random.bool() { Op::Write } else { Op::Read };
-            let value = &mut model[export as usize][block as usize];
+            let value = &mut model[volume as usize][block as usize];
             if op == Op::Write {
                 *value = random.u8(1..);
             }
             expected.push((token, *value));
-            let (offset, export) = (block * BLOCK, Export(export));
+            let (offset, volume) = (block * BLOCK, Volume(volume));
             let request =
-                Request { export, tenant: Tenant(0), op, offset, length: BLOCK, fua: false, stream: Stream(0), token };
+                Request { volume, tenant: Tenant(0), op, offset, length: BLOCK, fua: false, stream: Stream(0), token };
             let mut reply = engine.submit(round, request).expect("accepted");
             wanted += 1;
             if let Some(Outcome::Fill(mut fill)) = reply.take_if(|_| op == Op::Write).map(|reply| reply.outcome) {
@@ -87,7 +87,7 @@ fn engines_share_devices() {
         open("memory:2M", &Options::default()),
         open("delay:200us,jitter=1ms:memory:2M", &Options::default()),
     ];
-    let exports = devices.len() as u16;
+    let volumes = devices.len() as u32;
     let (senders, receivers): (Vec<Sender<Completion>>, Vec<Receiver<Completion>>) =
         (0..SHARDS).map(|_| channel()).unzip();
     let (handle, thread) = driver(SHARDS as usize * 32 * devices.len(), move |done: &mut Vec<Completion>| {
@@ -95,17 +95,17 @@ fn engines_share_devices() {
             senders[completion.sender as usize].send(completion).expect("the shards wait");
         }
     });
-    for (export, device) in (0..).zip(devices) {
-        handle.attach(Export(export), device);
+    for (volume, device) in (0..).zip(devices) {
+        handle.attach(Volume(volume), device);
     }
     std::thread::scope(|scope| {
         for (number, completions) in (0..SHARDS).zip(receivers) {
             let handle = handle.clone();
-            scope.spawn(move || shard(number, SHARDS, exports, &handle, &completions));
+            scope.spawn(move || shard(number, SHARDS, volumes, &handle, &completions));
         }
     });
     // A device that left has unlocked its file.
-    let gone = handle.detach(Export(0));
+    let gone = handle.detach(Volume(0));
     assert!(
         gone.recv_timeout(Duration::from_secs(10))
             .is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected)
@@ -146,12 +146,12 @@ fn stopping_waits_for_operations() {
     let (handle, thread) = driver(16, move |done: &mut Vec<Completion>| {
         done.drain(..).for_each(|completion| sender.send(completion).expect("the test waits"));
     });
-    handle.attach(EXPORT, open("delay:50ms:memory:1M", &Options::default()));
+    handle.attach(VOLUME, open("delay:50ms:memory:1M", &Options::default()));
     let mut engine = Engine::new(config(BLOCK as u32)).expect("a cache");
-    engine.open(EXPORT, 1 << 20, WriteMode::Back).expect("an export");
+    engine.open(VOLUME, 1 << 20, WriteMode::Back).expect("a volume");
     let start = Instant::now();
     let request = Request {
-        export: EXPORT,
+        volume: VOLUME,
         tenant: Tenant(0),
         op: Op::Read,
         offset: 0,

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nigh_backend::{Completion, Device, Driver, Handle, Options, Target};
-use nigh_engine::{Config, Engine, Export, Fault, Op, Outcome, Reply, Request, WriteMode};
+use nigh_engine::{Config, Engine, Fault, Op, Outcome, Reply, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 
-/// The export of all tests with one device.
-pub(crate) const EXPORT: Export = Export(0);
+/// The volume of all tests with one device.
+pub(crate) const VOLUME: Volume = Volume(0);
 
 /// Folders to test in: one on a disk, one in memory, where there is such a thing.
 pub(crate) fn folders() -> Vec<PathBuf> {
@@ -62,7 +62,7 @@ impl Host {
     pub(crate) fn new(device: Box<dyn Device>, config: Config) -> Host {
         let mut engine = Engine::new(config).expect("a cache");
         let size = device.geometry().size().expect("a size");
-        engine.open(EXPORT, size, WriteMode::Through).expect("an export");
+        engine.open(VOLUME, size, WriteMode::Through).expect("a volume");
         Host {
             engine,
             device,
@@ -83,7 +83,7 @@ impl Host {
         self.tokens += 1;
         let token = self.tokens;
         let request =
-            Request { export: EXPORT, tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
+            Request { volume: VOLUME, tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
         self.asked.insert(token, (request, data.to_vec()));
         let reply = self.engine.submit(self.now(), request).expect("accepted");
         reply.into_iter().for_each(|reply| self.reply(reply));

@@ -2,8 +2,8 @@
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Engine, Export, Fault, Fill, Op, Operation, Outcome, Refusal, Reply,
-    Request, WriteMode,
+    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request,
+    Volume, WriteMode,
 };
 
 use nigh_policy::Spec;
@@ -128,7 +128,7 @@ fn an_evicted_dirty_block_is_taken_back_without_the_device() {
     let mut host = one_disk(1);
     host.write(0, 0, BLOCK, 0xaa);
     assert!(host.submit(host.request(0, Op::Read, BLOCK, BLOCK), 0).is_none());
-    assert_eq!(host.engine.state(Export(0), 0), BlockState::Dirty);
+    assert_eq!(host.engine.state(Volume(0), 0), BlockState::Dirty);
     let Some(Outcome::Data(data)) = host.submit(host.request(0, Op::Read, 0, BLOCK), 0) else { panic!("taken back") };
     assert_eq!(data.slices().next().map(|slice| slice[0]), Some(0xaa));
     let counters = host.counters(0);
@@ -295,7 +295,7 @@ fn a_bad_block_read_ahead_does_not_fail_the_read() {
     assert!(host.reply().is_none(), "the bad block may be one that was fetched ahead");
     let again = host.operations();
     assert_eq!(blocks(&again), [(3, 2)]);
-    let states = [2, 5].map(|block| host.engine.state(Export(0), block));
+    let states = [2, 5].map(|block| host.engine.state(Volume(0), block));
     assert_eq!((states, host.engine.gauges().resident), ([BlockState::Absent; 2], 2));
     again.into_iter().for_each(|read| host.perform(read));
     assert!(matches!(host.reply(), Some(Outcome::Data(_))));
@@ -383,7 +383,7 @@ fn a_failed_trim_changes_nothing_in_the_cache() {
     host.fail(trim);
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     assert_eq!(host.read(0, 0, 1), [0xaa]);
-    assert_eq!(host.engine.dirty(Export(0)), Some(1));
+    assert_eq!(host.engine.dirty(Volume(0)), Some(1));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_prefetch_and_its_first_use_are_one_reference() {
     host.read(0, 0, 1);
     host.read(0, 2 * BLOCK, 1);
     host.read(0, 3 * BLOCK, 1);
-    let states = [0, 1, 2, 3].map(|block| host.engine.state(Export(0), block));
+    let states = [0, 1, 2, 3].map(|block| host.engine.state(Volume(0), block));
     assert_eq!(states, [BlockState::Absent, BlockState::Clean, BlockState::Clean, BlockState::Clean]);
     // Its second use is a reference, whether it waits for others or not.
     for length in [BLOCK, 2 * BLOCK] {
@@ -430,7 +430,7 @@ fn a_prefetch_and_its_first_use_are_one_reference() {
         for block in (3..).take(if length == BLOCK { 2 } else { 1 }) {
             host.read(0, block * BLOCK, 1);
         }
-        let states = [0, 2].map(|block| host.engine.state(Export(0), block));
+        let states = [0, 2].map(|block| host.engine.state(Volume(0), block));
         assert_eq!(states, [BlockState::Clean, BlockState::Absent]);
         let counters = host.counters(0);
         assert_eq!((counters.prefetch_issued, counters.prefetch_used, counters.prefetch_late), (1, 1, 0));
@@ -461,10 +461,10 @@ fn background_write_back_starts_and_stops_at_its_marks() {
         host.write(0, 2 * block * BLOCK, BLOCK, 0xaa);
     }
     host.run();
-    assert_eq!(host.engine.dirty(Export(0)), Some(6));
+    assert_eq!(host.engine.dirty(Volume(0)), Some(6));
     host.write(0, 40 * BLOCK, BLOCK, 0xaa);
     host.run();
-    assert!(host.engine.dirty(Export(0)) <= Some(2));
+    assert!(host.engine.dirty(Volume(0)) <= Some(2));
 }
 
 #[test]
@@ -549,10 +549,10 @@ fn the_dirty_limit_follows_the_capacity() {
     host.run();
     assert!(host.engine.gauges().dirty <= 1);
     for (capacity, most) in [(4, 4), (1, 2), (16, 16), (32, 32)] {
-        host.engine.close(0, Export(0), true, 99).expect("open");
+        host.engine.close(0, Volume(0), true, 99).expect("open");
         host.run();
         while host.engine.next_reply().is_some() {}
-        host.engine.open(Export(0), DISK as u64, WriteMode::Back).expect("closed");
+        host.engine.open(Volume(0), DISK as u64, WriteMode::Back).expect("closed");
         host.engine.change(0, &lru(), capacity).expect("possible");
         assert_eq!(fill(&mut host, 40), most, "blocks are dirty at a capacity of {capacity}");
         host.engine.check();
@@ -616,7 +616,7 @@ fn capacity_and_policy_change_without_losing_anything() {
     host.engine.check();
     host.run();
     // The last inserted stayed.
-    let resident: Vec<u64> = (0..16).filter(|&b| host.engine.state(Export(0), b) != BlockState::Absent).collect();
+    let resident: Vec<u64> = (0..16).filter(|&b| host.engine.state(Volume(0), b) != BlockState::Absent).collect();
     assert_eq!(resident, [12, 13, 14, 15]);
     let mut returned = 0;
     while let Some(surplus) = host.engine.surplus_memory(5) {
@@ -644,7 +644,7 @@ fn policy_and_capacity_change_together_or_not_at_all() {
     // Still LRU: the first block stays because it is used.
     host.read(0, 0, 1);
     host.read(0, 20 * BLOCK, 1);
-    assert_eq!([0, 1].map(|block| host.engine.state(Export(0), block)), [BlockState::Clean, BlockState::Absent]);
+    assert_eq!([0, 1].map(|block| host.engine.state(Volume(0), block)), [BlockState::Clean, BlockState::Absent]);
     host.engine.change(0, &fifo, 4).expect("possible");
     assert_eq!((host.engine.gauges().resident, &host.engine.config().policy), (4, &fifo));
 }
@@ -708,16 +708,16 @@ fn who_waits_for_frames_that_are_being_given_back_goes_on() {
 fn the_write_mode_changes_while_blocks_are_dirty() {
     let mut host = one_disk(16);
     host.write(0, 0, BLOCK, 0xaa);
-    host.engine.set_mode(Export(0), WriteMode::Through).expect("it is open");
+    host.engine.set_mode(Volume(0), WriteMode::Through).expect("it is open");
     assert!(host.submit(host.request(0, Op::Write, 5 * BLOCK, BLOCK), 0xbb).is_none(), "it waits for the device");
     host.run();
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     assert_eq!(host.disks[0][5 * BLOCK], 0xbb);
-    assert_eq!(host.engine.dirty(Export(0)), Some(1), "what was dirty stays so");
-    host.engine.set_mode(Export(0), WriteMode::Back).expect("it is open");
+    assert_eq!(host.engine.dirty(Volume(0)), Some(1), "what was dirty stays so");
+    host.engine.set_mode(Volume(0), WriteMode::Back).expect("it is open");
     host.write(0, 6 * BLOCK, BLOCK, 0xcc);
     assert_ne!(host.disks[0][6 * BLOCK], 0xcc);
-    assert_eq!(host.engine.set_mode(Export(1), WriteMode::Back), Err(Refusal::NoExport));
+    assert_eq!(host.engine.set_mode(Volume(1), WriteMode::Back), Err(Refusal::NoVolume));
 }
 
 #[test]
@@ -725,14 +725,14 @@ fn closing_writes_back_and_forgets() {
     let mut host = Host::new(config(8, "lru"), &[(DISK, WriteMode::Back), (DISK, WriteMode::Back)]);
     host.write(0, 0, BLOCK, 0xaa);
     host.read(1, 0, 1);
-    host.engine.close(0, Export(0), false, 99).expect("open");
+    host.engine.close(0, Volume(0), false, 99).expect("open");
     let request = host.request(0, Op::Read, 0, 1);
-    assert_eq!(host.engine.submit(0, request).err(), Some(Refusal::NoExport));
+    assert_eq!(host.engine.submit(0, request).err(), Some(Refusal::NoVolume));
     host.run();
     assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
     assert_eq!(host.disks[0][0], 0xaa);
     assert_eq!(host.engine.gauges().resident, 1);
-    host.engine.open(Export(0), DISK as u64, WriteMode::Back).expect("closed");
+    host.engine.open(Volume(0), DISK as u64, WriteMode::Back).expect("closed");
     host.disks[0][0] = 0xbb;
     assert_eq!(host.read(0, 0, 1), [0xbb]);
 }
@@ -741,12 +741,12 @@ fn closing_writes_back_and_forgets() {
 fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
     let mut host = one_disk(8);
     host.write(0, 0, BLOCK, 0xaa);
-    host.engine.close(0, Export(0), false, 99).expect("open");
+    host.engine.close(0, Volume(0), false, 99).expect("open");
     let write = host.operations().remove(0);
     host.fail(write);
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     assert_eq!(host.read(0, 0, 1), [0xaa]);
-    host.engine.close(0, Export(0), true, 99).expect("open");
+    host.engine.close(0, Volume(0), true, 99).expect("open");
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.check();
     assert_eq!(host.engine.gauges().frames, 0);
@@ -771,12 +771,12 @@ fn giving_up_a_dead_device_ends_and_replies_to_everybody() {
     ask(&mut host, 5, Op::Write, 22 * BLOCK, 3 * BLOCK, true);
     ask(&mut host, 6, Op::Write, 26 * BLOCK, BLOCK, false);
     ask(&mut host, 7, Op::Trim, 10 * BLOCK, 2 * BLOCK, false);
-    // Another export waits for room, too.
+    // Another volume waits for room, too.
     let other = Request { token: 8, ..host.request(1, Op::Write, 0, BLOCK) };
     assert!(host.engine.submit(0, other).expect("taken").is_none());
     let mut flight = host.operations();
     assert!(!flight.is_empty());
-    host.engine.close(0, Export(0), true, 99).expect("open");
+    host.engine.close(0, Volume(0), true, 99).expect("open");
     let mut replies = std::collections::BTreeMap::new();
     for round in 0.. {
         assert!(round < 100, "no end; replies so far: {replies:?}");
@@ -812,8 +812,8 @@ fn giving_up_keeps_what_requests_wait_for() {
     host.write(0, BLOCK, BLOCK, 0xbb);
     let fua = Request { fua: true, ..host.request(0, Op::Write, 2 * BLOCK, BLOCK) };
     assert!(host.submit(fua, 0xcc).is_none());
-    host.engine.close(0, Export(0), true, 99).expect("open");
-    assert_eq!(host.engine.dirty(Export(0)), Some(2));
+    host.engine.close(0, Volume(0), true, 99).expect("open");
+    assert_eq!(host.engine.dirty(Volume(0)), Some(2));
     host.run();
     for _ in 0..3 {
         assert!(matches!(host.reply(), Some(Outcome::Done)));
@@ -829,9 +829,9 @@ fn closing_does_not_wait_for_room_that_a_dead_device_holds() {
         host.write(1, block * BLOCK, BLOCK, 0xbb);
     }
     assert!(host.submit(host.request(0, Op::Write, BLOCK, 2 * BLOCK), 0xaa).is_none());
-    host.engine.close(0, Export(0), false, 99).expect("open");
+    host.engine.close(0, Volume(0), false, 99).expect("open");
     for operation in host.operations() {
-        if operation.export == Export(0) { host.perform(operation) } else { host.fail(operation) }
+        if operation.volume == Volume(0) { host.perform(operation) } else { host.fail(operation) }
     }
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     host.run();

@@ -1,7 +1,7 @@
 //! An engine with disks in memory, for tests that go step by step.
 
 use nigh_engine::{
-    Action, Config, Counters, Engine, Export, Fault, Limits, Op, Operation, Outcome, Request, Scheduler, WriteBack,
+    Action, Config, Counters, Engine, Fault, Limits, Op, Operation, Outcome, Request, Scheduler, Volume, WriteBack,
     WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
@@ -44,17 +44,17 @@ impl Host {
         let mut engine = Engine::new(config).expect("a possible set-up");
         let mut contents = Vec::new();
         for (at, &(bytes, mode)) in disks.iter().enumerate() {
-            engine.open(Export(at as u16), bytes as u64, mode).expect("not open yet");
+            engine.open(Volume(at as u32), bytes as u64, mode).expect("not open yet");
             contents.push((0..bytes).map(|byte| (at * 64 + byte / BLOCK % 64) as u8).collect());
         }
         Host { engine, disks: contents, now: 0 }
     }
 
-    pub(crate) fn request(&self, export: u16, op: Op, offset: usize, length: usize) -> Request {
+    pub(crate) fn request(&self, volume: u32, op: Op, offset: usize, length: usize) -> Request {
         let (offset, length) = (offset as u64, length as u64);
         Request {
-            export: Export(export),
-            tenant: Tenant(export.into()),
+            volume: Volume(volume),
+            tenant: Tenant(volume),
             op,
             offset,
             length,
@@ -71,7 +71,7 @@ impl Host {
 
     /// Does `operation` and completes it.
     pub(crate) fn perform(&mut self, mut operation: Operation) {
-        let disk = &mut self.disks[operation.export.0 as usize];
+        let disk = &mut self.disks[operation.volume.0 as usize];
         let range = operation.offset as usize..(operation.offset + operation.length) as usize;
         match &mut operation.action {
             Action::Read(frames) => frames.copy_from(&disk[range]),
@@ -127,8 +127,8 @@ impl Host {
         outcome.expect("the loop's end")
     }
 
-    pub(crate) fn read(&mut self, export: u16, offset: usize, length: usize) -> Vec<u8> {
-        match self.finish(self.request(export, Op::Read, offset, length), 0) {
+    pub(crate) fn read(&mut self, volume: u32, offset: usize, length: usize) -> Vec<u8> {
+        match self.finish(self.request(volume, Op::Read, offset, length), 0) {
             Outcome::Data(data) => {
                 let mut bytes = vec![0; length];
                 data.copy_to(&mut bytes);
@@ -138,12 +138,12 @@ impl Host {
         }
     }
 
-    pub(crate) fn write(&mut self, export: u16, offset: usize, length: usize, byte: u8) {
-        let outcome = self.finish(self.request(export, Op::Write, offset, length), byte);
+    pub(crate) fn write(&mut self, volume: u32, offset: usize, length: usize, byte: u8) {
+        let outcome = self.finish(self.request(volume, Op::Write, offset, length), byte);
         assert!(matches!(outcome, Outcome::Done), "a write got {outcome:?}");
     }
 
-    pub(crate) fn counters(&self, export: u16) -> Counters {
-        self.engine.counters(Export(export)).expect("an open export")
+    pub(crate) fn counters(&self, volume: u32) -> Counters {
+        self.engine.counters(Volume(volume)).expect("an open volume")
     }
 }

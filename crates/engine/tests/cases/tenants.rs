@@ -1,7 +1,7 @@
 //! Tenants and what they say, in the engine.
 
 use nigh_control::{Chunk, Directive, Statistics};
-use nigh_engine::{Config, Export, Op, Outcome, Piece, Tenants, WriteMode};
+use nigh_engine::{Config, Op, Outcome, Piece, Tenants, Volume, WriteMode};
 use nigh_policy::Tenant;
 
 use crate::host::{BLOCK, Host, config};
@@ -45,8 +45,8 @@ fn what_comes_too_late_for_its_tenant_is_counted() {
 #[test]
 fn a_list_is_extended_by_ranges_of_the_disk_and_the_rest_of_it_is_told() {
     let mut host = host(16, 2);
-    host.engine.extend(Tenant(1), Export(1), 0..3 * BLOCK as u64).unwrap();
-    host.engine.extend(Tenant(1), Export(1), 40 * BLOCK as u64 + 7..41 * BLOCK as u64 + 1).unwrap();
+    host.engine.extend(Tenant(1), Volume(1), 0..3 * BLOCK as u64).unwrap();
+    host.engine.extend(Tenant(1), Volume(1), 40 * BLOCK as u64 + 7..41 * BLOCK as u64 + 1).unwrap();
     host.run();
     host.read(1, 0, BLOCK);
     let rest = Directive::Predict { accesses: vec![chunk(1, 1, 2), chunk(1, 40, 2)] };
@@ -62,11 +62,11 @@ fn a_list_is_extended_by_ranges_of_the_disk_and_the_rest_of_it_is_told() {
 #[test]
 fn files_can_be_named_anew_and_what_was_said_is_forgotten_then() {
     let mut host = host(8, 1);
-    let piece = |disk, file, offset, blocks| Piece { export: Export(0), disk, file, offset, blocks };
+    let piece = |disk, file, offset, blocks| Piece { volume: Volume(0), disk, file, offset, blocks };
     host.engine.set_bounds(ONE, 2, 6).unwrap();
     host.engine.direct(ONE, &Directive::SetPriority { file: 0, priority: 1 }).unwrap();
-    host.engine.name_files(ONE, Export(0), vec![piece(10, 5, 0, 4), piece(0, 5, 4, 2), piece(20, 6, 0, 30)]).unwrap();
-    assert!(host.engine.name_files(ONE, Export(0), vec![piece(0, 5, 0, 4), piece(3, 6, 0, 1)]).is_err());
+    host.engine.name_files(ONE, Volume(0), vec![piece(10, 5, 0, 4), piece(0, 5, 4, 2), piece(20, 6, 0, 30)]).unwrap();
+    assert!(host.engine.name_files(ONE, Volume(0), vec![piece(0, 5, 0, 4), piece(3, 6, 0, 1)]).is_err());
     assert!(host.engine.has_file(5) && !host.engine.has_file(0));
     assert_eq!(host.engine.said(ONE), []);
     // The first file is kept, as far as the ceiling lets it; the second leaves.
@@ -80,7 +80,7 @@ fn files_can_be_named_anew_and_what_was_said_is_forgotten_then() {
         host.read(0, block * BLOCK, BLOCK);
     }
     assert_eq!(host.counters(0).misses, before);
-    host.engine.extend(ONE, Export(0), 0..12 * BLOCK as u64).unwrap();
+    host.engine.extend(ONE, Volume(0), 0..12 * BLOCK as u64).unwrap();
     let list = Directive::Predict { accesses: vec![chunk(5, 4, 2), chunk(5, 0, 2)] };
     assert_eq!(host.engine.said(ONE)[1..], [list]);
     host.engine.close_tenant(ONE);

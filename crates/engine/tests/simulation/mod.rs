@@ -11,8 +11,8 @@ use std::ops::Range;
 use disk::{Disk, SECTOR};
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
-    Action, Config, Deadline, Engine, Export, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request,
-    Scheduler, Shared, WriteBack, WriteMode,
+    Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request, Scheduler,
+    Shared, Volume, WriteBack, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Steps at random.
     pub(crate) steps: u32,
-    /// Whether operations fail at random, and exports crash.
+    /// Whether operations fail at random, and volumes crash.
     pub(crate) calm: bool,
     /// The operation that fails, counted from 0.
     pub(crate) fail_at: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct World {
     disks: Vec<Disk>,
     models: Vec<Model>,
     closed: Vec<bool>,
-    /// Of those closed, exports that drop what is dirty.
+    /// Of those closed, volumes that drop what is dirty.
     discarding: Vec<bool>,
     /// Disks that fail everything from `Plan::dead_from` on.
     dying: Vec<bool>,
@@ -209,7 +209,7 @@ impl World {
     fn open_all(&mut self) {
         for at in 0..self.disks.len() {
             let bytes = self.disks[at].bytes().len() as u64;
-            self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is not open");
+            self.engine.open(Volume(at as u32), bytes, self.modes[at]).expect("the volume is not open");
             self.closed[at] = false;
             self.discarding[at] = false;
         }
@@ -230,7 +230,7 @@ impl World {
             return World::atoms(request);
         }
         let block_bytes = self.block_bytes();
-        let bytes = self.disks[request.export.0 as usize].bytes().len() as u64;
+        let bytes = self.disks[request.volume.0 as usize].bytes().len() as u64;
         let start = request.offset.next_multiple_of(block_bytes).min(bytes);
         let end = request.offset + request.length;
         let end = if end == bytes { end } else { end / block_bytes * block_bytes };
@@ -292,7 +292,7 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let fua = self.random.random_bool(0.1);
-        let request = Request { export: Export(at as u16), tenant, op, offset, length, fua, stream: Stream(0), token };
+        let request = Request { volume: Volume(at as u32), tenant, op, offset, length, fua, stream: Stream(0), token };
         let began = self.tick();
         let value = match op {
             Op::Write => Some(token),
@@ -316,7 +316,7 @@ impl World {
                 self.done.refused += 1;
                 assert_eq!(self.engine.gauges().requests, self.engine.config().limits.requests);
             }
-            Err(Refusal::NoExport) => assert!(self.closed[at]),
+            Err(Refusal::NoVolume) => assert!(self.closed[at]),
             Err(other) => panic!("{request:?}: {other}"),
         }
     }
@@ -327,14 +327,14 @@ impl World {
             let at = (reply.token - CLOSE) as usize;
             match reply.outcome {
                 Outcome::Done => {
-                    let pending = self.pending.values().filter(|pending| pending.request.export.0 as usize == at);
-                    assert_eq!(pending.count(), 0, "requests of a closed export are in progress");
+                    let pending = self.pending.values().filter(|pending| pending.request.volume.0 as usize == at);
+                    assert_eq!(pending.count(), 0, "requests of a closed volume are in progress");
                     match self.discarding[at] {
                         true => self.models[at].lower(Safety::GivenUp, Safety::Failed),
                         false => self.models[at].flushed(now),
                     }
                     let bytes = self.disks[at].bytes().len() as u64;
-                    self.engine.open(Export(at as u16), bytes, self.modes[at]).expect("the export is closed");
+                    self.engine.open(Volume(at as u32), bytes, self.modes[at]).expect("the volume is closed");
                 }
                 Outcome::Failed(_) => assert!(!self.discarding[at], "giving up cannot fail"),
                 other => panic!("a close got {other:?}"),
@@ -349,7 +349,7 @@ impl World {
             return;
         }
         let Pending { request, began } = self.pending.remove(&reply.token).expect("a request in progress");
-        let at = request.export.0 as usize;
+        let at = request.volume.0 as usize;
         let changed = self.changed(&request);
         match (request.op, reply.outcome) {
             (Op::Read, Outcome::Data(data)) => {
@@ -377,7 +377,7 @@ impl World {
             (op, Outcome::Failed(fault)) => {
                 self.done.failed += 1;
                 match fault {
-                    Fault::SHUT_DOWN => assert!(self.discarding[at], "{request:?} of an open export"),
+                    Fault::SHUT_DOWN => assert!(self.discarding[at], "{request:?} of an open volume"),
                     _ => assert!(self.may_fail(&request), "{request:?} fails with its neighbours"),
                 }
                 if matches!(op, Op::Write | Op::Trim | Op::Zeroes { .. }) {
@@ -393,7 +393,7 @@ impl World {
         if self.fault_rate > 0.0 || self.plan.fail_at.is_some() || self.plan.dead_from.is_some() {
             return true;
         }
-        let disk = &self.disks[request.export.0 as usize];
+        let disk = &self.disks[request.volume.0 as usize];
         let size = self.block_bytes();
         let block = |byte: u64| byte / size * size..(byte / size + 1) * size;
         let (first, last) = (block(request.offset), block(request.offset + request.length.max(1) - 1));
@@ -413,10 +413,10 @@ impl World {
     /// Gives the devices what the engine has for them.
     fn operations(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now) {
-            let at = operation.export.0 as usize;
+            let at = operation.volume.0 as usize;
             let range = operation.offset..operation.offset + operation.length;
             let changes = |action: &Action| !matches!(action, Action::Read(_) | Action::Flush);
-            let others = self.in_flight.iter().filter(|other| other.operation.export == operation.export);
+            let others = self.in_flight.iter().filter(|other| other.operation.volume == operation.volume);
             assert!(others.clone().count() < self.engine.config().limits.depth as usize, "more than the depth");
             for other in others {
                 let begin = other.operation.offset;
@@ -444,7 +444,7 @@ impl World {
     /// What the device does for an operation: all of it, or any part.
     fn apply(&mut self, flight: &mut InFlight, whole: bool) {
         let World { random, disks, .. } = self;
-        let disk = &mut disks[flight.operation.export.0 as usize];
+        let disk = &mut disks[flight.operation.volume.0 as usize];
         let start = flight.operation.offset as usize;
         let range = start..start + flight.operation.length as usize;
         let torn = random.random_bool(0.5);
@@ -506,11 +506,11 @@ impl World {
             self.engine.abort(self.now, fill);
             self.pending.remove(&token);
             let now = self.tick();
-            self.models[request.export.0 as usize].end(now, atoms, token, None);
+            self.models[request.volume.0 as usize].end(now, atoms, token, None);
         } else {
             let mut data = vec![0; request.length as usize];
             for (at, atom) in atoms.zip(data.chunks_exact_mut(ATOM)) {
-                encode(token, u64::from(request.export.0) + 1, at, atom);
+                encode(token, u64::from(request.volume.0) + 1, at, atom);
             }
             fill.frames.copy_from(&data);
             self.engine.commit(self.now, fill);
@@ -559,7 +559,7 @@ impl World {
 
     fn count(&mut self) {
         for at in 0..self.disks.len() {
-            if let Some(counters) = self.engine.counters(Export(at as u16)) {
+            if let Some(counters) = self.engine.counters(Volume(at as u32)) {
                 self.done.adopted += counters.adopted;
                 self.done.joined += counters.joined;
             }
@@ -600,7 +600,7 @@ impl World {
         if discard {
             self.models[at].lower(Safety::Seen, Safety::GivenUp);
         }
-        self.engine.close(self.now, Export(at as u16), discard, CLOSE + at as u64).expect("an open export");
+        self.engine.close(self.now, Volume(at as u32), discard, CLOSE + at as u64).expect("an open volume");
     }
 
     fn step(&mut self) {
@@ -675,7 +675,7 @@ impl World {
             }
         }
         if self.plan.dead_from.is_some() {
-            // Requests may wait for ever, but each export can be closed, whatever the others do.
+            // Requests may wait for ever, but each volume can be closed, whatever the others do.
             for at in 0..self.disks.len() {
                 self.settle(|world| !world.closed[at]);
                 let discard = self.dying[at] || self.random.random_bool(0.3);

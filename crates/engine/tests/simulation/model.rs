@@ -20,7 +20,7 @@ pub(crate) const DISCARDED: u64 = 1;
 pub(crate) enum Safety {
     /// It may take effect or not.
     Failed,
-    /// As `Seen`, but its export is being closed and does not keep what is dirty.
+    /// As `Seen`, but its volume is being closed and does not keep what is dirty.
     GivenUp,
     /// Reads see it.
     Seen,

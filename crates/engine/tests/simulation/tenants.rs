@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use nigh_control::{Allocation, Chunk, Directive, Foresight, Limits, Order, Refusal};
-use nigh_engine::{Export, Files, Piece, Tenants};
+use nigh_engine::{Files, Piece, Tenants, Volume};
 use nigh_policy::Tenant;
 use rand::RngExt;
 
@@ -40,7 +40,7 @@ pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
 }
 
 /// Files of a disk of `end` blocks in pieces, with gaps between them, and some beyond its end.
-fn pieces(random: &mut Random, number: u16, end: u64) -> Vec<Piece> {
+fn pieces(random: &mut Random, number: u32, end: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut lengths = [0; FILES as usize];
     let mut disk = random.random_range(0..4);
@@ -48,7 +48,7 @@ fn pieces(random: &mut Random, number: u16, end: u64) -> Vec<Piece> {
         let (blocks, file) = (random.random_range(1..30), random.random_range(0..FILES));
         let offset = lengths[file as usize] + random.random_range(0..3) / 2;
         lengths[file as usize] = offset + blocks;
-        pieces.push(Piece { export: Export(number), disk, file: u32::from(number) * FILES + file, offset, blocks });
+        pieces.push(Piece { volume: Volume(number), disk, file: number * FILES + file, offset, blocks });
         disk += blocks + random.random_range(0..6) / 4;
     }
     pieces
@@ -60,9 +60,8 @@ impl Talk {
         if self.pieces.is_empty() {
             return Some((at as u32, block));
         }
-        let has = |piece: &&Piece| {
-            usize::from(piece.export.0) == at && (piece.disk..piece.disk + piece.blocks).contains(&block)
-        };
+        let has =
+            |piece: &&Piece| piece.volume.0 as usize == at && (piece.disk..piece.disk + piece.blocks).contains(&block);
         self.pieces.iter().find(has).map(|piece| (piece.file, piece.offset + block - piece.disk))
     }
 
@@ -192,13 +191,13 @@ impl World {
         if talk.pieces.is_empty() {
             return;
         }
-        let export = Export(at as u16);
-        let pieces = pieces(&mut self.random, export.0, end);
-        talk.pieces.retain(|piece| piece.export != export);
+        let volume = Volume(at as u32);
+        let pieces = pieces(&mut self.random, volume.0, end);
+        talk.pieces.retain(|piece| piece.volume != volume);
         talk.pieces.extend(&pieces);
         // Here all of them use every disk.
         for tenant in (0..TENANTS).map(Tenant) {
-            self.engine.name_files(tenant, export, pieces.clone()).expect("pieces lie one behind the other");
+            self.engine.name_files(tenant, volume, pieces.clone()).expect("pieces lie one behind the other");
         }
     }
 
@@ -210,7 +209,7 @@ impl World {
             (at, self.random.random_range(0..self.blocks(at)), self.random.random_range(1..20))
         });
         let offset = block * self.block_bytes() + self.random.random_range(0..self.block_bytes());
-        self.engine.extend(tenant, Export(at as u16), offset..offset + blocks * self.block_bytes())
+        self.engine.extend(tenant, Volume(at as u32), offset..offset + blocks * self.block_bytes())
     }
 
     /// A tenant says something, gets other bounds, or is gone, or files are named anew.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use nigh_control::{Refusal, Statistics};
 use nigh_device::{BeyondEnd, Device, Profile};
-use nigh_engine::{Config, ConfigError, Counters, Export, Files, Piece, Scheduler, Tenants};
+use nigh_engine::{Config, ConfigError, Counters, Files, Piece, Scheduler, Tenants, Volume};
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
 
@@ -204,7 +204,7 @@ fn files(setup: &Setup) -> Result<Files, TimedError> {
                 return Err(TimedError::Misaligned { extent, block_bytes });
             }
             pieces.push(Piece {
-                export: Export(number),
+                volume: Volume(number),
                 disk: extent.disk / block,
                 file: extent.file,
                 offset: extent.offset / block,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use nigh_control::sidecar::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
-    Action, Config, Counters, Engine, Export, Op, Operation, Outcome as Reply, Request, Shared, WriteMode,
+    Action, Config, Counters, Engine, Op, Operation, Outcome as Reply, Request, Shared, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
@@ -94,7 +94,7 @@ impl<'a> World<'a> {
         let devices: Vec<Device> = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed)).collect();
         let mut engine = Engine::new(config)?;
         for (number, device) in (0..).zip(&devices) {
-            engine.open(Export(number), device.bytes(), WriteMode::Back)?;
+            engine.open(Volume(number), device.bytes(), WriteMode::Back)?;
         }
         Ok(World {
             setup,
@@ -155,7 +155,7 @@ impl<'a> World<'a> {
 
     fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        let counters = |number| self.engine.counters(Export(number)).expect("every disk is open");
+        let counters = |number| self.engine.counters(Volume(number)).expect("every disk is open");
         (0..).take(self.devices.len()).for_each(|number| sum += counters(number));
         sum
     }
@@ -260,7 +260,7 @@ impl<'a> World<'a> {
         };
         let predicted = self.engine.is_predicted(Tenant(number));
         let reads_ahead = op == Op::Read && !self.prefetcher.is_none() && !predicted;
-        let disk = Export(self.disk(number) as u16);
+        let disk = Volume(self.disk(number) as u32);
         let misses = |engine: &Engine| engine.counters(disk).expect("every disk is open").misses;
         let before = if reads_ahead { misses(&self.engine) } else { 0 };
         let outcome = self.request(op, offset, length, number);
@@ -290,9 +290,9 @@ impl<'a> World<'a> {
     }
 
     fn request(&mut self, op: Op, offset: u64, length: u64, number: u32) -> Option<Reply> {
-        let export = Export(self.disk(number) as u16);
+        let volume = Volume(self.disk(number) as u32);
         let (tenant, stream, token) = (Tenant(number), Stream(0), u64::from(number));
-        let request = Request { export, tenant, op, offset, length, fua: false, stream, token };
+        let request = Request { volume, tenant, op, offset, length, fua: false, stream, token };
         let reply = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
         reply.map(|reply| reply.outcome)
     }
@@ -420,7 +420,7 @@ impl<'a> World<'a> {
     fn launch(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
             let block = u64::from(self.setup.block_bytes);
-            let disk = usize::from(operation.export.0);
+            let disk = operation.volume.0 as usize;
             let kind = match operation.action {
                 Action::Read(_) => {
                     self.sequences[disk].read(operation.offset / block, operation.length.div_ceil(block));
