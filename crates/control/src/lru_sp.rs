@@ -722,7 +722,7 @@ impl Policy for Control {
     }
 
     #[inline]
-    fn evict(&mut self, incoming: Slot, access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         if self.plain && self.links.own_mut(incoming).flags == 0 {
             let end = self.lru.back(&self.links).expect("a full cache holds a block");
             let known = self.links.own_mut(end);
@@ -732,10 +732,10 @@ impl Policy for Control {
                 self.lru.unlink(&mut self.links, end);
                 self.shrink(owner, false);
                 self.forgotten.push(end);
-                return end;
+                return Some(end);
             }
         }
-        self.evict_slowly(incoming, access)
+        Some(self.evict_slowly(incoming, access))
     }
 
     #[inline]

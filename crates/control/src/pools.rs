@@ -209,7 +209,7 @@ impl Pools {
             self.of[slot.index()] = NONE;
             return (slot, false);
         };
-        let slot = policy.evict(incoming, access);
+        let slot = policy.evict(incoming, access).expect("a policy of the registry keeps what comes in");
         list.unlink(&mut self.links, slot);
         self.asked = Some(pool);
         self.drain(pool);

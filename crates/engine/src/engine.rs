@@ -432,7 +432,7 @@ impl Engine {
         self.drain_forgotten();
         let slot = self.slots.find_or_add(key);
         if self.resident == self.capacity {
-            let victim = self.policy.evict(slot, &access);
+            let victim = self.policy.evict(slot, &access).expect("what serves an engine keeps what comes in");
             assert_ne!(victim, slot, "the incoming block is not resident and cannot leave");
             self.depart(victim);
             self.drain_forgotten();

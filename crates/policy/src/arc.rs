@@ -52,20 +52,20 @@ impl Policy for Arc {
     }
 
     #[inline(always)]
-    fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, _access: &Access) -> Option<Slot> {
         // Cases II and III.
         if let Some(list) = self.directory.recall(incoming) {
             self.recalled = Some(incoming);
-            return self.replace(list == B2);
+            return Some(self.replace(list == B2));
         }
         if self.directory.len(T1) == self.directory.capacity() {
             // Case IV(A) with B1 empty: "delete the LRU page in T1 (also remove it from the cache)".
             let victim = self.directory.pop(T1).expect("T1 fills the cache");
             self.directory.forget(victim);
-            return victim;
+            return Some(victim);
         }
         self.directory.make_room();
-        self.replace(false)
+        Some(self.replace(false))
     }
 
     #[inline(always)]

@@ -41,14 +41,14 @@ impl Policy for Car {
 
     /// replace().
     #[inline(always)]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         loop {
             let from_t1 = f64::from(self.directory.len(T1)) >= self.directory.p().max(1.0);
             let (clock, ghosts) = if from_t1 { (T1, B1) } else { (T2, B2) };
             let slot = self.directory.pop(clock).expect("a full cache holds a page");
             if !std::mem::take(&mut self.referenced[slot.index()]) {
                 self.directory.push(slot, ghosts);
-                return slot;
+                return Some(slot);
             }
             // "Set the page reference bit of head page in T1 to 0, and make it the tail page in T2", and alike in T2.
             self.directory.push(slot, T2);

@@ -63,7 +63,7 @@ impl Policy for Clock {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = loop {
             let slot = self.circle.pop(&mut self.places).expect("a full cache holds a block");
             if self.circle.tag(&self.places, slot) != REFERENCED {
@@ -72,7 +72,7 @@ impl Policy for Clock {
             self.circle.push(&mut self.places, slot, 0);
         };
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -272,7 +272,7 @@ impl Policy for ClockPro {
 
     /// Runs HAND_cold (3.3.3).
     #[inline(always)]
-    fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, _access: &Access) -> Option<Slot> {
         self.full = true;
         loop {
             let slot = self.at_hand(HAND_COLD);
@@ -292,7 +292,7 @@ impl Policy for ClockPro {
                 } else {
                     self.drop_page(slot, incoming);
                 }
-                return slot;
+                return Some(slot);
             }
         }
     }

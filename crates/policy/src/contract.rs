@@ -71,19 +71,23 @@ pub struct Room {
 /// The host owns the mapping of blocks to slots and calls, for each reference:
 ///
 /// * resident: [`hit`](Policy::hit);
-/// * otherwise, when every frame is taken: [`evict`](Policy::evict), then [`insert`](Policy::insert);
+/// * otherwise, when every frame is taken: [`evict`](Policy::evict), then [`insert`](Policy::insert) unless that rejects
+///   the block;
 /// * otherwise: `insert`.
 ///
 /// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these, at the latest before its next
-/// `evict` or `insert`, because until then a forgotten slot must not be used again. `evict` is followed by the
-/// `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
+/// `evict` or `insert`, because until then a forgotten slot must not be used again. An `evict` that names a victim is
+/// followed by the `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
 pub trait Policy {
     /// `slot` is resident and was referenced.
     fn hit(&mut self, slot: Slot, access: &Access);
 
     /// The cache is full and `incoming` (new, or a ghost) needs room: names the resident slot that leaves.
     /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
-    fn evict(&mut self, incoming: Slot, access: &Access) -> Slot;
+    ///
+    /// `None` rejects `incoming`: no block leaves, no `insert` follows, and `incoming` stays what it was, a ghost or
+    /// unknown.
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot>;
 
     /// `slot` (new, or a ghost) is resident from now on.
     fn insert(&mut self, slot: Slot, access: &Access);

@@ -177,7 +177,7 @@ impl Policy for Dulo {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         // "If it is a young block, it is moved to the stack top and its 'young block' status is revoked. Otherwise, the
         // block is replaced."
         while let slot = self.sections.bottom(&self.links)
@@ -188,7 +188,7 @@ impl Policy for Dulo {
         }
         let victim = self.sections.evict(&mut self.links);
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

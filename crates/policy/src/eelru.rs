@@ -283,7 +283,7 @@ impl Policy for Eelru {
     }
 
     #[inline]
-    fn evict(&mut self, incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, _access: &Access) -> Option<Slot> {
         if self.is_ghost(incoming) {
             self.count(incoming);
         }
@@ -304,7 +304,7 @@ impl Policy for Eelru {
             self.history.push_back(&mut self.residency, victim);
             self.region[victim.index()] |= GHOST;
         }
-        victim
+        Some(victim)
     }
 
     #[inline]

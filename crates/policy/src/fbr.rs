@@ -190,7 +190,7 @@ impl Policy for Fbr {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = match self.chained {
             0 => self.sections[OLD].back(&self.stack),
             chained => self.chains[chained.trailing_zeros() as usize].back(&self.chain),
@@ -199,7 +199,7 @@ impl Policy for Fbr {
         self.unlink(victim);
         self.sum -= u64::from(self.count[victim.index()]);
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -35,10 +35,10 @@ impl Policy for Fifo {
     fn hit(&mut self, _slot: Slot, _access: &Access) {}
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = self.queue.pop_back(&mut self.links).expect("a full cache holds a block");
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

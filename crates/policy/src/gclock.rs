@@ -69,7 +69,7 @@ impl Policy for GClock {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = loop {
             let slot = self.circle.pop_front(&mut self.links).expect("a full cache holds a block");
             match &mut self.count[slot.index()] {
@@ -79,7 +79,7 @@ impl Policy for GClock {
             self.circle.push_back(&mut self.links, slot);
         };
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -123,11 +123,11 @@ impl Policy for Lfu {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = self.order.back(&self.links).expect("a full cache holds a block");
         self.unlink(victim);
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -346,7 +346,7 @@ impl<O: Orders> Policy for Lirs<O> {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
         let victim = self.orders.pop_queue().expect("the LIR blocks do not fill a cache");
         if self.orders.stacked(victim) {
@@ -356,7 +356,7 @@ impl<O: Orders> Policy for Lirs<O> {
             self.orders.set_status(victim, UNKNOWN);
             self.forgotten.push(victim);
         }
-        victim
+        Some(victim)
     }
 
     #[inline]
@@ -494,7 +494,7 @@ mod tests {
             if matches!(self.status(slot), LIR | HIR) {
                 self.hit(slot, &access());
             } else {
-                victim = (self.lir + self.orders.queue_len() == 3).then(|| self.evict(slot, &access()));
+                victim = (self.lir + self.orders.queue_len() == 3).then(|| self.evict(slot, &access())).flatten();
                 self.insert(slot, &access());
             }
             self.check();

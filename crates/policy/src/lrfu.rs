@@ -150,11 +150,11 @@ impl Policy for Lrfu {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = Slot(self.heap.first().expect("a full cache holds a block").slot);
         self.take(0);
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

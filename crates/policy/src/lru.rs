@@ -37,10 +37,10 @@ impl Policy for Lru {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = self.stack.pop_back(&mut self.links).expect("a full cache holds a block");
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -171,7 +171,7 @@ impl Policy for Lru2 {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, access: &Access) -> Option<Slot> {
         let once = self.once.back(&self.links);
         let victim = once
             .filter(|&slot| self.eligible(slot, access.tick))
@@ -182,7 +182,7 @@ impl Policy for Lru2 {
         self.unlink(victim);
         self.state[victim.index()] = State::Ghost;
         self.ghosts.push_front(&mut self.links, victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -134,13 +134,13 @@ impl Policy for Mq {
 
     /// `EvictBlock()`: the head of the lowest queue that is not empty goes to Qout.
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let queue = self.queues.iter().position(|queue| !queue.is_empty()).expect("a full cache holds a block");
         let victim = self.queues[queue].pop_front(&mut self.links).expect("the queue is not empty");
         self.see_head(queue);
         self.queue[victim.index()] = OUT;
         self.out.push_back(&mut self.links, victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -100,13 +100,13 @@ impl Policy for Opt {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let victim = match self.never.pop_back(&mut self.links) {
             Some(victim) => victim,
             None => self.farthest(),
         };
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

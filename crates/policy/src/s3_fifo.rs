@@ -140,9 +140,9 @@ impl Policy for S3Fifo {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
-        from_small.or_else(|| self.evict_main()).expect("a full cache holds a block")
+        Some(from_small.or_else(|| self.evict_main()).expect("a full cache holds a block"))
     }
 
     #[inline]

@@ -61,7 +61,7 @@ impl Policy for Sieve {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let mut at = self.hand;
         let victim = loop {
             let slot = at.or_else(|| self.queue.back(&self.links)).expect("a full cache holds a block");
@@ -72,7 +72,7 @@ impl Policy for Sieve {
         };
         self.unlink(victim);
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -87,19 +87,19 @@ impl Policy for TwoQ {
     }
 
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         if self.a1in.len() > self.kin {
             // Its identifier goes to the head of A1out; `insert` removes the tail where that is now too long.
             let victim = self.a1in.pop_back(&mut self.links).expect("A1in is longer than Kin");
             self.a1out.push_front(&mut self.links, victim);
             self.queue[victim.index()] = Queue::A1out;
-            return victim;
+            return Some(victim);
         }
         // "Do not put it on A1out; it hasn't been accessed for a while."
         let victim = self.am.pop_back(&mut self.links).expect("a full cache with a short A1in has blocks in Am");
         self.queue[victim.index()] = Queue::None;
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

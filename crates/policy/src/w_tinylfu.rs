@@ -193,7 +193,7 @@ impl Policy for WTinyLfu {
     /// The window's victim is the candidate: it is let into the main cache if it is more frequent than the main cache's
     /// victim, which leaves instead.
     #[inline]
-    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Slot {
+    fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
         let candidate = self.lists[WINDOW].pop_back(&mut self.links).expect("a full cache has a full window");
         let victim = match self.lists[PROBATION].back(&self.links) {
             Some(victim) if self.frequency(candidate) > self.frequency(victim) => {
@@ -204,7 +204,7 @@ impl Policy for WTinyLfu {
             _ => candidate,
         };
         self.forgotten = Some(victim);
-        victim
+        Some(victim)
     }
 
     #[inline]

@@ -62,7 +62,8 @@ fn hits(spec: &str, references: &[u64], blocks: u32, future: &Arc<[u32]>, capaci
             hits += 1;
         } else {
             if frames == capacity {
-                resident[policy.evict(slot, &access).index()] = false;
+                let victim = policy.evict(slot, &access).expect("a policy of the registry keeps what comes in");
+                resident[victim.index()] = false;
             } else {
                 frames += 1;
             }

@@ -56,7 +56,7 @@ fn hit_ratio(spec: &str, capacity: u32, references: &[u32], slots: u32) -> f64 {
             policy.hit(slot, &access);
         } else {
             if used == capacity {
-                let victim = policy.evict(slot, &access);
+                let victim = policy.evict(slot, &access).expect("a policy of the registry keeps what comes in");
                 resident[victim.index()] = false;
                 while policy.take_forgotten().is_some() {}
             } else {

@@ -202,10 +202,13 @@ impl<'a> Cache<'a> {
 
     #[inline(always)]
     fn miss<P: Policy>(&mut self, policy: &mut P, slot: Slot, access: &Access) {
+        if let Some(misses) = self.misses_of.get_mut(slot.index()) {
+            *misses += 1;
+        }
         // Here a slot belongs to its block for ever, so nothing is done with those that are forgotten.
         while policy.take_forgotten().is_some() {}
         if self.free == 0 {
-            let victim = policy.evict(slot, access);
+            let Some(victim) = policy.evict(slot, access) else { return };
             self.counts.evictions += 1;
             self.resident[victim.index() / 64] &= !(1 << (victim.0 % 64));
             while policy.take_forgotten().is_some() {}
@@ -214,8 +217,5 @@ impl<'a> Cache<'a> {
         }
         policy.insert(slot, access);
         self.resident[slot.index() / 64] |= 1 << (slot.0 % 64);
-        if let Some(misses) = self.misses_of.get_mut(slot.index()) {
-            *misses += 1;
-        }
     }
 }

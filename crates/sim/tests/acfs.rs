@@ -57,7 +57,7 @@ fn misses(workload: &Workload, capacity: u32, events: &[sidecar::Event]) -> usiz
         }
         misses += 1;
         if blocks.resident.len() == capacity as usize {
-            let victim = control.evict(slot, &access);
+            let victim = control.evict(slot, &access).expect("it keeps what comes in");
             blocks.resident.remove(&blocks.block[&victim]);
         }
         control.insert(slot, &access);

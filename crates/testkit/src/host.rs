@@ -146,16 +146,27 @@ impl Host {
                 slot
             }
         };
-        let evicted = (self.resident.len() == self.capacity).then(|| {
+        let mut evicted = None;
+        if self.resident.len() == self.capacity {
+            let ghost = self.ghosts.contains(&block);
             let victim = self.policy.evict(slot, access);
-            assert_ne!(victim, slot, "the incoming block is not resident yet and cannot leave");
-            let evicted = *self.block_of.get(&victim).expect("the victim has a block");
-            assert!(self.resident.remove(&evicted), "the victim was not resident");
-            self.ghosts.insert(evicted);
+            assert_ne!(victim, Some(slot), "the incoming block is not resident yet and cannot leave");
+            evicted = victim.map(|victim| {
+                let evicted = *self.block_of.get(&victim).expect("the victim has a block");
+                assert!(self.resident.remove(&evicted), "the victim was not resident");
+                self.ghosts.insert(evicted);
+                evicted
+            });
             self.drain();
-            assert!(self.slot_of.contains_key(&block), "the incoming block was forgotten before it was inserted");
-            evicted
-        });
+            let known = self.slot_of.contains_key(&block) && self.ghosts.contains(&block) == ghost;
+            assert!(known, "the incoming block was forgotten before it was inserted or rejected");
+            if victim.is_none() {
+                if !ghost {
+                    self.release(slot);
+                }
+                return None;
+            }
+        }
         self.policy.insert(slot, access);
         self.ghosts.remove(&block);
         self.resident.insert(block);

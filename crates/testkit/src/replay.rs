@@ -30,13 +30,16 @@ pub fn replay(spec: &str, setup: &Setup, references: impl IntoIterator<Item = u3
             hits += 1;
             policy.hit(slot, &access);
         } else {
-            match free {
-                0 => resident[policy.evict(slot, &access).index()] = false,
-                _ => free -= 1,
-            }
+            let victim = if free == 0 { policy.evict(slot, &access) } else { None };
             while policy.take_forgotten().is_some() {}
-            policy.insert(slot, &access);
-            resident[slot.index()] = true;
+            if victim.is_some() || free > 0 {
+                match victim {
+                    Some(victim) => resident[victim.index()] = false,
+                    None => free -= 1,
+                }
+                policy.insert(slot, &access);
+                resident[slot.index()] = true;
+            }
         }
         while policy.take_forgotten().is_some() {}
     }

@@ -36,7 +36,7 @@ impl Policy for Twins {
         self.small.hit(slot, access);
     }
 
-    fn evict(&mut self, incoming: Slot, access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         let victim = self.fast.evict(incoming, access);
         assert_eq!(self.small.evict(incoming, access), victim, "the small variant evicts another block");
         victim

@@ -111,7 +111,7 @@ impl Host {
             }
         };
         let evicted = (self.blocks.resident.len() == self.capacity).then(|| {
-            let victim = self.control.evict(slot, &access);
+            let victim = self.control.evict(slot, &access).expect("it keeps what comes in");
             assert_ne!(victim, slot);
             let evicted = self.blocks.blocks[&victim];
             assert!(self.blocks.resident.remove(&evicted).is_some(), "the victim was not resident");

@@ -68,7 +68,7 @@ impl<P: Configured> Nominated<P> {
     #[inline]
     fn nominate(&mut self, incoming: Slot, access: &Access) {
         if self.resident == self.resident_most {
-            let nominee = self.base.evict(incoming, access);
+            let nominee = self.base.evict(incoming, access).expect("a base keeps what comes in");
             self.states[nominee.index()] = GHOST;
             self.resident -= 1;
             self.sections.enter(&mut self.links, nominee);
@@ -110,13 +110,13 @@ impl<P: Configured> Policy for Nominated<P> {
     }
 
     #[inline]
-    fn evict(&mut self, incoming: Slot, access: &Access) -> Slot {
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         self.nominate(incoming, access);
         let victim = self.sections.evict(&mut self.links);
         if self.states[victim.index()] == UNKNOWN {
             self.forgotten.push(victim);
         }
-        victim
+        Some(victim)
     }
 
     #[inline]
