@@ -11,6 +11,7 @@ mod fault;
 mod file;
 mod kernel;
 mod latency;
+mod magic;
 mod memory;
 mod modelled;
 mod open;

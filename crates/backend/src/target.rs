@@ -1,7 +1,7 @@
 //! What an export is served from, as a user writes it.
 //!
 //! ```text
-//! TARGET = PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
+//! TARGET = PATH | raw:PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
 //! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME | disk=PROFILE[,speed=N]
 //! ```
 
@@ -19,12 +19,13 @@ use crate::error::{OpenError, OpenErrorKind, TargetError, nearest};
 use crate::fault::{FaultKind, Faulty, Planned};
 use crate::file::FileDevice;
 use crate::latency::{Latency, Paced};
+use crate::magic::refuse_formats;
 use crate::memory::Memory;
 use crate::modelled::{Clocked, LoadError, Modelled};
 use crate::open::Options;
 use crate::units::{rate, show_size, show_time, size, time};
 
-const KINDS: [&str; 3] = ["memory", "delay", "fault"];
+const KINDS: [&str; 4] = ["raw", "memory", "delay", "fault"];
 const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET, delay:seek=0.5ms..12ms,rotation=3ms:TARGET or delay:disk=hdd-10k:TARGET";
 const DELAY_OPTIONS: [&str; 5] = ["jitter", "seek", "rotation", "disk", "speed"];
 const DELAY_TAKES: &str =
@@ -35,8 +36,10 @@ const FAULT_TAKES: &str = "read, write, flush, discard, zeroes, short-read, shor
 /// What an export is served from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A regular file or block device.
+    /// A regular file or block device with the bytes of a disk. An image of another format is refused.
     File(PathBuf),
+    /// The same, served as it is whatever its bytes look like.
+    Raw(PathBuf),
     /// Memory of so many bytes, zeros at first.
     Memory(u64),
     /// Another target, as slow as that.
@@ -51,7 +54,11 @@ impl Target {
     /// Opens it.
     pub fn open(&self, options: &Options) -> Result<Box<dyn Device>, OpenError> {
         Ok(match self {
-            Target::File(path) => Box::new(FileDevice::open(path, options)?),
+            Target::File(path) => {
+                refuse_formats(path)?;
+                Box::new(FileDevice::open(path, options)?)
+            }
+            Target::Raw(path) => Box::new(FileDevice::open(path, options)?),
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Delay(latency, inner) => {
                 let inner = inner.open(options)?;
@@ -113,6 +120,8 @@ impl FromStr for Target {
             split.ok_or(TargetError::Form { kind, form })
         };
         match kind {
+            "raw" if rest.is_empty() => Err(TargetError::Form { kind: "raw", form: "raw:PATH" }),
+            "raw" => Ok(Target::Raw(rest.into())),
             "memory" => Ok(Target::Memory(size(rest)?)),
             "delay" => {
                 let (options, inner) = wrapped("delay", DELAY_FORM)?;
@@ -202,6 +211,7 @@ impl fmt::Display for Target {
                 path if matches!(path.parse(), Ok(Target::File(_))) => f.write_str(&path),
                 path => write!(f, "./{path}"),
             },
+            Target::Raw(path) => write!(f, "raw:{}", path.display()),
             Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
             Target::Delay(latency, inner) => {
                 let Latency { fixed, jitter, seek, rotation, rate } = latency;
@@ -243,6 +253,7 @@ mod tests {
             "disk.img",
             "/srv/vm/a:b.img",
             "./memory:1G",
+            "raw:disk.qcow2",
             "memory:1G",
             "delay:5ms:memory:64M",
             "delay:5ms,jitter=1ms,100M/s:/dev/sdb",
@@ -273,6 +284,7 @@ mod tests {
         assert_eq!(wrong("rbd:x"), "`rbd` is no kind of target; a file of that name is written `./rbd:…`");
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
         assert_eq!(wrong("delay:5ms"), format!("`delay:` lacks a part: it is written `{DELAY_FORM}`"));
+        assert_eq!(wrong("raw:"), "`raw:` lacks a part: it is written `raw:PATH`");
         assert_eq!(wrong("delay:5:x"), "`5` is not a time, such as `5ms` or `80us`");
         assert_eq!(wrong("delay:100M/m:x"), "`100M/m` is not a rate, such as `100M/s`");
         assert_eq!(wrong("delay:seek=5ms..1ms:x"), "`5ms..1ms` is not two times, such as `0.5ms..12ms`");

@@ -361,6 +361,31 @@ fn what_cannot_be_served_is_one_line() {
     assert!(Path::new(&image).exists());
 }
 
+/// Served as raw, the header of an image would be its guest's first sector.
+#[test]
+fn an_image_of_another_format_is_not_served_as_raw() {
+    let test = "an_image_of_another_format_is_not_served_as_raw";
+    if !installed(test, "qemu-img") {
+        return;
+    }
+    let folder = Folder::new();
+    let socket = format!("unix:{}", folder.text("other"));
+    for format in ["qcow2", "vmdk", "vhdx", "vdi", "qed", "vpc", "parallels", "luks"] {
+        let image = folder.text(format);
+        let mut create = vec!["create", "-q", "-f", format, &image, "1M"];
+        if format == "luks" {
+            create.splice(1..1, ["--object", "secret,id=key,data=secret"]);
+            create.extend(["-o", "key-secret=key,iter-time=10"]);
+        }
+        run("qemu-img", &create);
+        let disk = format!("disk={image}");
+        let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["serve", &disk, "--listen", &socket]).output();
+        let said = refused(&output.unwrap());
+        assert!(said.contains("not a raw disk") && said.contains("raw:PATH"), "{format}: {said}");
+        folder.serve(&[&format!("disk=raw:{image}")]).end();
+    }
+}
+
 #[test]
 fn check_explains_and_serves_nothing() {
     let folder = Folder::new();

@@ -56,7 +56,10 @@ impl Folder {
 
 pub(crate) fn nigh(first: &[&str], more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    command.arg("serve").args(["--memory", "16M"]).args(first).args(more).stdin(Stdio::null());
+    command.arg("serve").args(first).args(more).stdin(Stdio::null());
+    if !more.contains(&"--memory") {
+        command.args(["--memory", "16M"]);
+    }
     command
 }
 
