@@ -107,7 +107,7 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<ExitCode> {
         None => serve(args, &state).map(|()| ExitCode::SUCCESS),
         Some(GuardCommand::Run(run)) => run_command(args, run),
         Some(GuardCommand::Status { json }) => status(&state, *json).map(|()| ExitCode::SUCCESS),
-        Some(GuardCommand::Restore) => restore(&state).map(|()| ExitCode::SUCCESS),
+        Some(GuardCommand::Restore) => restore(&state, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -131,7 +131,7 @@ fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
     plain_group(below)?;
     start_log(&args.log)?;
     let tree = Tree::open(&args.cgroupfs, below)?;
-    let journal = Journal::open(&state.join(JOURNAL), Writer::of_system())?;
+    let journal = Journal::open(&state.join(JOURNAL), Writer::of_system(&args.cgroupfs))?;
     let (profile, controller) = (settings.profile.name, tree.version());
     let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), journal)?;
     tracing::info!(profile, ?controller, dry_run = args.dry_run, "watching");
@@ -237,14 +237,14 @@ fn render(status: &serde_json::Value) -> String {
     text
 }
 
-fn restore(state: &Path) -> anyhow::Result<()> {
+fn restore(state: &Path, cgroupfs: &Path) -> anyhow::Result<()> {
     let path = state.join(JOURNAL);
     if !path.exists() {
         return output::print(b"nothing to restore\n");
     }
     let mut text = String::new();
     let mut refused = 0;
-    for restored in Journal::open(&path, Writer::of_system())?.restore_all()? {
+    for restored in Journal::open(&path, Writer::of_system(cgroupfs))?.restore_all()? {
         let file = restored.file.display();
         let _ = match restored.outcome {
             Outcome::Original => writeln!(text, "{file} = {}", restored.original),

@@ -166,6 +166,7 @@ impl Guard {
     }
 
     fn try_tick(&mut self, now: Duration) -> Result<Next, GuardError> {
+        tell(&self.journal.restore_due()?, "could not be restored before");
         let total = self.procfs.machine_faults().map_err(|source| self.proc_error(source))?;
         let before = self.faults.replace((now, total));
         let are_few = |count: fn(MachineFaults) -> Option<u64>| {
@@ -182,7 +183,7 @@ impl Guard {
         if is_calm && self.watched.values().all(Watched::is_idle) {
             self.sampler.pause();
             self.quiet += 1;
-            let sleeps = self.quiet >= QUIET_TICKS;
+            let sleeps = self.quiet >= QUIET_TICKS && !self.journal.has_due();
             if sleeps {
                 (self.walked_at, self.faults, self.quiet) = (None, None, 0);
                 self.sampler = Sampler::new();
@@ -301,8 +302,13 @@ impl Guard {
         (self.settings.allow.is_empty() || below(&self.settings.allow)) && !below(&self.settings.deny)
     }
 
-    fn may_hinder(&self, group: &str) -> bool {
-        !self.settings.deny.iter().any(|above| is_below(group, above))
+    /// Whether `group`, with all below it, may be bounded or frozen for the sake of `protected`. A group with the guard itself or with
+    /// the first process may not: nobody could undo it then.
+    fn may_hinder(&self, group: &str, protected: Option<&Group>) -> bool {
+        let is_denied = self.settings.deny.iter().any(|denied| is_below(group, denied) || is_below(denied, group));
+        let is_above = protected.is_some_and(|protected| is_below(protected, group));
+        let vital = [std::process::id(), 1];
+        !is_denied && !is_above && matches!(self.tree.holds(group, &vital), Ok(false))
     }
 
     /// One tick of one scope.
@@ -392,7 +398,7 @@ impl Guard {
                 files = files.join(" "),
                 "{}: it lacks the least of {} groups that fault much",
                 if dry_run { "would be protected" } else { "protected" },
-                others.len() + 1
+                watched.detector.faulting().count()
             );
             let prefetch = (self.settings.prefetch && !dry_run)
                 .then(|| Prefetch::start(self.procfs.root(), self.tree.file(group, "cgroup.procs")))
@@ -552,7 +558,7 @@ impl Guard {
     fn others(&self, watched: &Watched, sample: &Sample, group: Option<&Group>) -> Vec<GroupSample> {
         let faulting = |seen: &&GroupSample| watched.detector.faulting().any(|other| *other == seen.group);
         let others = sample.groups.iter().filter(faulting).filter(|seen| Some(&seen.group) != group);
-        others.filter(|seen| self.may_hinder(&seen.group)).cloned().collect()
+        others.filter(|seen| self.may_hinder(&seen.group, group)).cloned().collect()
     }
 }
 
@@ -580,7 +586,7 @@ impl Watched {
 
 /// Whether `group` is `above`, or below it.
 fn is_below(group: &str, above: &str) -> bool {
-    let above = above.trim_matches('/');
+    let (group, above) = (group.trim_matches('/'), above.trim_matches('/'));
     group.strip_prefix(above).is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -33,6 +33,9 @@ struct Entry {
     /// What it may hold if nobody else changed it: what was written last, as written and as the kernel tells it, and before a
     /// change also what is about to be.
     ours: Vec<String>,
+    /// Whether it was to be restored and could not be: it is tried again.
+    #[serde(skip)]
+    is_due: bool,
 }
 
 /// Why the journal cannot be used.
@@ -103,7 +106,7 @@ pub enum Outcome {
     Foreign(String),
     /// The group is gone, and the value with it.
     Gone,
-    /// The kernel refused; the entry stays in the journal.
+    /// The file cannot be read, or the kernel or systemd refused the value; the entry stays in the journal.
     Refused(io::Error),
 }
 
@@ -156,17 +159,20 @@ impl Journal {
         let known = self.entries.iter().position(|entry| entry.file == *file);
         let at = match known {
             Some(at) => {
-                let entry = &self.entries[at];
+                let entry = &mut self.entries[at];
                 if !entry.ours.contains(&current) {
                     self.entries.remove(at);
                     self.save()?;
                     return Err(ApplyError::Foreign { file: file.clone(), value: current });
                 }
+                if std::mem::take(&mut entry.is_due) {
+                    entry.owner = owner.clone();
+                }
                 at
             }
             None => {
-                let entry =
-                    Entry { owner: owner.clone(), file: file.clone(), original: current.clone(), ours: Vec::new() };
+                let (owner, file, original) = (owner.clone(), file.clone(), current.clone());
+                let entry = Entry { owner, file, original, ours: Vec::new(), is_due: false };
                 self.entries.push(entry);
                 self.entries.len() - 1
             }
@@ -210,27 +216,49 @@ impl Journal {
         self.restore_where(|_| true)
     }
 
+    /// Whether a value could not be restored yet.
+    pub fn has_due(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_due)
+    }
+
+    /// Tries again to restore what could not be restored. What is still refused is not reported again.
+    pub fn restore_due(&mut self) -> Result<Vec<Restored>, JournalError> {
+        if !self.has_due() {
+            return Ok(Vec::new());
+        }
+        let mut restored = self.restore_where(|entry| entry.is_due)?;
+        restored.retain(|one| !matches!(one.outcome, Outcome::Refused(_)));
+        Ok(restored)
+    }
+
     fn restore_where(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Result<Vec<Restored>, JournalError> {
-        let mut all = Vec::new();
+        let (mut all, mut is_changed) = (Vec::new(), false);
         for at in (0..self.entries.len()).rev() {
             if !is_meant(&self.entries[at]) {
                 continue;
             }
-            let entry = &self.entries[at];
-            let outcome = self.undo(entry);
+            let outcome = self.undo(&self.entries[at]);
+            let entry = &mut self.entries[at];
+            entry.is_due = matches!(outcome, Outcome::Refused(_));
             all.push(Restored { file: entry.file.clone(), original: entry.original.clone(), outcome });
-            if !matches!(all.last(), Some(Restored { outcome: Outcome::Refused(_), .. })) {
+            if !self.entries[at].is_due {
                 self.entries.remove(at);
+                is_changed = true;
             }
         }
-        if !all.is_empty() {
+        if is_changed {
             self.save()?;
         }
         Ok(all)
     }
 
     fn undo(&self, entry: &Entry) -> Outcome {
-        let Ok(current) = read(&entry.file) else { return Outcome::Gone };
+        let current = match read(&entry.file) {
+            Ok(current) => current,
+            // Only this means that the group is gone. Any other error may pass, and the value is still changed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Outcome::Gone,
+            Err(error) => return Outcome::Refused(error),
+        };
         if current == entry.original {
             return Outcome::Original;
         }
@@ -239,7 +267,8 @@ impl Journal {
         }
         match self.writer.write(&entry.file, &entry.original) {
             Ok(()) => Outcome::Original,
-            Err(_) if !entry.file.exists() => Outcome::Gone,
+            // systemd's refusal does not tell whether the unit is gone.
+            Err(_) if matches!(entry.file.try_exists(), Ok(false)) => Outcome::Gone,
             Err(error) => Outcome::Refused(error),
         }
     }
@@ -262,5 +291,8 @@ impl Journal {
 }
 
 fn read(file: &Path) -> io::Result<String> {
-    Ok(fs::read_to_string(file)?.trim().to_owned())
+    let text = fs::read_to_string(file)?;
+    // While processes enter a frozen group of cgroup v1, it is being frozen again.
+    let value = if text.trim() == "FREEZING" { "FROZEN" } else { text.trim() };
+    Ok(value.to_owned())
 }

@@ -136,6 +136,20 @@ impl Tree {
         lines.filter_map(|line| line.parse().ok()).take(PROCESSES_MOST as usize).collect()
     }
 
+    /// Whether one of `processes` is in `group` or below it, where the memory controller or the freezer could stop it.
+    ///
+    /// # Errors
+    /// Where a list of processes cannot be read. A group that is gone has none.
+    pub(crate) fn holds(&self, group: &str, processes: &[u32]) -> io::Result<bool> {
+        let freezer = self.freezer.as_ref().map(|freezer| freezer.join(group));
+        for folder in [Some(self.memory.join(group)), freezer].into_iter().flatten() {
+            if folder_holds(&folder, processes, 0)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn has_processes(&self, group: &str) -> bool {
         self.listed(group).and_then(|mut file| file.read(&mut [0])).is_ok_and(|read| read == 1)
     }
@@ -164,6 +178,32 @@ impl Tree {
         }
         walk.scopes.retain(|scope| scope.candidates.len() >= 2);
         walk.scopes
+    }
+}
+
+fn folder_holds(folder: &Path, processes: &[u32], depth: usize) -> io::Result<bool> {
+    let Some(listed) = unless_gone(fs::read_to_string(folder.join("cgroup.procs")))? else { return Ok(false) };
+    if listed.lines().any(|line| line.parse().is_ok_and(|process| processes.contains(&process))) {
+        return Ok(true);
+    }
+    let Some(entries) = unless_gone(fs::read_dir(folder))? else { return Ok(false) };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        // What lies too deep to be looked at might hold them.
+        if depth == DEPTH_MOST || folder_holds(&entry.path(), processes, depth + 1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }
 

@@ -164,7 +164,8 @@ fn units_get_their_values_from_systemd_other_groups_from_files() {
     );
     fs::write(&systemctl, script).unwrap();
     fs::set_permissions(&systemctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut journal = nigh_guard::Journal::open(&machine.journal(), Writer::Systemd(systemctl)).unwrap();
+    let writer = Writer::Systemd { systemctl, cgroupfs: machine.cgroups() };
+    let mut journal = nigh_guard::Journal::open(&machine.journal(), writer).unwrap();
     let setting = |group: &str, name: &str, change| Setting { file: machine.memory(group).join(name), change };
     let settings = [
         setting("system.slice", "memory.low", Change::Plus(8192)),
@@ -185,6 +186,38 @@ fn units_get_their_values_from_systemd_other_groups_from_files() {
         .apply(&Group::from("y"), &[setting("system.slice/db.service", "memory.low", Change::AtLeast(4096))])
         .unwrap_err();
     assert!(error.to_string().ends_with("no such unit"), "{error}");
+}
+
+#[test]
+fn a_nested_unit_is_not_taken_for_one_of_the_host() {
+    let machine = Machine::new(Version::V2);
+    let nested = [
+        "machine.slice/machine-web.scope/system.slice/cron.service",
+        "machine.slice/machine-web.scope/system.slice",
+        "docker/0123/system.slice/cron.service",
+        "user.slice/user-1.slice/user@1.service/app.slice/app.scope",
+        // Not where systemd would place them.
+        "user.slice/system.slice/cron.service",
+        "user-1.slice/cron.service",
+    ];
+    let of_host = ["system.slice/cron.service", "user.slice/user-1.slice/session-2.scope", "user.slice/user-1.slice"];
+    let escaped = "system.slice/_memory.service";
+    nested.iter().chain(&of_host).chain([&escaped]).for_each(|group| machine.group(group, None));
+    let (notes, systemctl) = (machine.proc().join("notes"), machine.proc().join("systemctl"));
+    fs::write(&systemctl, format!("#!/bin/sh\necho $4 >>{}\n", notes.display())).unwrap();
+    fs::set_permissions(&systemctl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let writer = Writer::Systemd { systemctl, cgroupfs: machine.cgroups() };
+    let mut journal = nigh_guard::Journal::open(&machine.journal(), writer).unwrap();
+    let setting =
+        |group: &&str| Setting { file: machine.memory(group).join("memory.low"), change: Change::AtLeast(4096) };
+    journal.apply(&Group::from("x"), &nested.iter().map(setting).collect::<Vec<_>>()).unwrap();
+    assert!(!notes.exists(), "{}", fs::read_to_string(&notes).unwrap());
+    for group in nested {
+        assert_eq!(machine.read(&format!("{group}/memory.low")), "4096", "{group}");
+    }
+    journal.apply(&Group::from("y"), &of_host.iter().chain([&escaped]).map(setting).collect::<Vec<_>>()).unwrap();
+    let noted = fs::read_to_string(&notes).unwrap();
+    assert_eq!(noted, "cron.service\nsession-2.scope\nuser-1.slice\nmemory.service\n");
 }
 
 fn wanting(mechanism: MechanismName) -> Settings {

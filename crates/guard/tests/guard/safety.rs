@@ -1,9 +1,11 @@
 //! What must hold whatever happens: nothing stays changed, nobody's values are taken away, and each trouble is one clear line.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use nigh_guard::{Guard, Journal, JournalError, Next, Outcome, Procfs, Settings, Tree, TreeError, Version, Writer};
+use nigh_guard::{
+    Guard, Journal, JournalError, MechanismName, Next, Outcome, Procfs, Settings, Tree, TreeError, Version, Writer,
+};
 
 use crate::common::{MIB, Machine, reads, settings};
 
@@ -285,6 +287,101 @@ fn a_refused_restore_stays_in_the_journal() {
     let restored = journal.restore_all().unwrap();
     assert!(matches!(restored[..], [ref one] if matches!(one.outcome, Outcome::Refused(_))), "{restored:?}");
     assert!(!journal.is_empty() && machine.journal().exists());
+}
+
+#[test]
+fn only_a_missing_file_means_that_its_group_is_gone() {
+    let (mut machine, mut guard, before) = protecting(Version::V2);
+    // Reading fails, and not because the file is missing.
+    let (file, aside) = (machine.memory("box/vx/memory.low"), machine.proc().join("aside"));
+    fs::rename(&file, &aside).unwrap();
+    fs::create_dir(&file).unwrap();
+    guard.release_all("the test says so").unwrap();
+    let journal = fs::read_to_string(machine.journal()).unwrap();
+    assert!(journal.contains("box/vx/memory.low"), "{journal}");
+    // The trouble passes: it is restored at the next second, though nothing thrashes.
+    fs::remove_dir(&file).unwrap();
+    fs::rename(&aside, &file).unwrap();
+    assert_ne!(machine.values(), before);
+    machine.tick(&mut guard, &[]).unwrap();
+    assert_eq!(machine.values(), before);
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn the_guard_stays_awake_until_everything_is_restored() {
+    let (mut machine, mut guard, _) = protecting(Version::V2);
+    let file = machine.memory("box/vx/memory.low");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    guard.release_all("the test says so").unwrap();
+    for _ in 0..20 {
+        assert_eq!(machine.tick(&mut guard, &[]).unwrap(), Next::Tick);
+    }
+    fs::remove_dir(&file).unwrap();
+    let nexts: Vec<_> = (0..10).map(|_| machine.tick(&mut guard, &[]).unwrap()).collect();
+    assert!(nexts.contains(&Next::Sleep) && !machine.journal().exists(), "{nexts:?}");
+}
+
+#[test]
+fn a_group_that_is_being_frozen_again_is_thawed() {
+    let freeze = std::time::Duration::from_secs(3);
+    let mut machine = Machine::thrashing(Version::V1);
+    let mut guard = machine.guard(Settings { freeze, ..settings() });
+    machine.thrash(&mut guard, 3);
+    let state = machine.cgroups().join("freezer/box/gz/freezer.state");
+    assert_eq!(fs::read_to_string(&state).unwrap(), "FROZEN");
+    fs::write(&state, "FREEZING\n").unwrap();
+    machine.thrash(&mut guard, 4);
+    assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
+}
+
+#[test]
+fn the_guard_freezes_neither_itself_nor_the_first_process() {
+    let freeze = std::time::Duration::from_secs(3);
+    let own = std::process::id();
+    for (version, process, below) in
+        [(Version::V1, own, ""), (Version::V2, own, "/deep/er"), (Version::V1, 1, "/deep"), (Version::V2, 1, "")]
+    {
+        let mut machine = Machine::thrashing(version);
+        let group = format!("box/gz{below}");
+        for group in ["box/gz/deep", "box/gz/deep/er"].into_iter().filter(|deep| group.starts_with(deep)) {
+            machine.group(group, None);
+        }
+        let listed = machine.memory(&group).join("cgroup.procs");
+        fs::write(&listed, format!("10\n{process}\n")).unwrap();
+        let of_group = |(file, _): &(PathBuf, String)| file.display().to_string().contains("box/gz");
+        let before: Vec<_> = machine.values().into_iter().filter(of_group).collect();
+        let mut guard = machine.guard(Settings { freeze, mechanism: Some(MechanismName::Squeeze), ..settings() });
+        for _ in 0..6 {
+            machine.thrash(&mut guard, 1);
+            let now: Vec<_> = machine.values().into_iter().filter(of_group).collect();
+            assert_eq!(now, before, "{version:?} {group}: neither frozen nor bounded");
+        }
+    }
+
+    // The freezer of v1 has a hierarchy of its own: another process may be there.
+    let mut machine = Machine::thrashing(Version::V1);
+    fs::write(machine.cgroups().join("freezer/box/gz/cgroup.procs"), "1\n").unwrap();
+    let mut guard = machine.guard(Settings { freeze, ..settings() });
+    machine.thrash(&mut guard, 3);
+    assert_eq!(machine.protected(&guard).as_deref(), Some("box/vx"));
+    assert_eq!(fs::read_to_string(machine.cgroups().join("freezer/box/gz/freezer.state")).unwrap(), "THAWED\n");
+}
+
+#[test]
+fn freezing_a_group_freezes_neither_the_protected_nor_a_denied_one_below_it() {
+    let freeze = std::time::Duration::from_secs(3);
+    for (below, deny) in [("box/gz/vx", vec![]), ("box/vx", vec!["box/gz/denied".to_owned()])] {
+        let mut machine = Machine::new(Version::V1);
+        machine.group("box", Some(256 * MIB));
+        machine.process(10, "box/gz", 149, 61);
+        machine.process(11, below, 96, 20);
+        let mut guard = machine.guard(Settings { freeze, deny, ..settings() });
+        machine.thrash(&mut guard, 3);
+        assert_eq!(machine.protected(&guard).as_deref(), Some(below));
+        assert_eq!(fs::read_to_string(machine.cgroups().join("freezer/box/gz/freezer.state")).unwrap(), "THAWED\n");
+    }
 }
 
 #[test]
