@@ -53,10 +53,8 @@ fn summary(interval: &Interval) -> String {
     format!("{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}")
 }
 
-/// A narrow screen does without the last of them.
 const HEAD: [&str; 12] =
     ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
-const NARROW: usize = 8;
 
 fn cells(row: &Row) -> [String; HEAD.len()] {
     let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share));

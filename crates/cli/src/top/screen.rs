@@ -11,15 +11,43 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Gauge, Row, Table};
 
 use super::interval::{Interval, Look};
-use super::{HEAD, NARROW, cells, look, summary};
+use super::{HEAD, cells, look, summary};
 use crate::args::SortArg;
 
 /// In the order in which `s` goes through them.
 const SORTS: [SortArg; 6] =
     [SortArg::Requests, SortArg::Bytes, SortArg::Hits, SortArg::Latency, SortArg::Dirty, SortArg::Name];
 
-/// Between columns.
-const SPACING: u16 = 2;
+/// Between columns, and between the parts of the summary.
+const SPACING: usize = 2;
+/// Longer names are shortened.
+const NAME_MOST: usize = 40;
+
+/// The least widths of the columns: most figures fit, so columns seldom move.
+const WIDTHS: [usize; HEAD.len()] = [8, 6, 9, 8, 8, 8, 9, 7, 8, 8, 6, 6];
+
+/// How many columns of these widths fit, the first of them in any case.
+fn columns(widths: &[usize], width: usize) -> usize {
+    let ends = widths.iter().scan(0, |end, width| {
+        *end += width + SPACING;
+        Some(*end - SPACING)
+    });
+    ends.take_while(|end| *end <= width).count().max(1)
+}
+
+/// The parts of `text` that fit into `width`, none of them cut.
+fn whole_parts(text: &str, width: usize) -> String {
+    let separator = " ".repeat(SPACING);
+    let parts: Vec<&str> = text.split(&separator).collect();
+    let widths: Vec<usize> = parts.iter().map(|part| part.chars().count()).collect();
+    parts[..columns(&widths, width)].join(&separator)
+}
+
+fn shorten(name: &mut String, most: usize) {
+    if name.chars().count() > most {
+        *name = name.chars().take(most - 1).chain(['…']).collect();
+    }
+}
 
 /// What is shown, and how.
 struct View {
@@ -104,26 +132,28 @@ impl View {
             return;
         };
         interval.sort(self.sort);
-        frame.render_widget(Line::raw(summary(interval)), top);
+        frame.render_widget(Line::raw(whole_parts(&summary(interval), top.width.into())), top);
         let share = interval.resident_bytes as f64 / interval.memory_bytes.max(1) as f64;
         frame.render_widget(Gauge::default().ratio(share.clamp(0.0, 1.0)).label("cache"), occupancy);
-        let name = interval.exports.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, 40);
-        let widths = [name as u16, 6, 9, 8, 8, 8, 9, 7, 8, 8, 6, 6];
-        let all = widths.iter().map(|width| width + SPACING).sum::<u16>() - SPACING;
-        let columns = if middle.width < all { NARROW } else { widths.len() };
-        let line = |cells: [String; HEAD.len()]| {
+        let exports = interval.exports.iter().map(cells);
+        let mut rows = vec![HEAD.map(str::to_owned), cells(&interval.total)];
+        rows.extend(exports);
+        rows.iter_mut().for_each(|row| shorten(&mut row[0], NAME_MOST));
+        let widths: [usize; HEAD.len()] =
+            std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).fold(WIDTHS[at], usize::max));
+        let columns = columns(&widths, middle.width.into());
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let mut lines = rows.into_iter().enumerate().map(|(number, cells)| {
             let cells = cells.into_iter().take(columns).enumerate().map(|(at, text)| {
                 let side = if at == 0 { Alignment::Left } else { Alignment::Right };
                 Cell::new(Text::raw(text).alignment(side))
             });
-            Row::new(cells)
-        };
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let exports = interval.exports.iter().map(|row| line(cells(row)));
-        let all = std::iter::once(line(cells(&interval.total)).style(bold)).chain(exports);
-        let table = Table::new(all, widths[..columns].iter().map(|width| Constraint::Length(*width)));
-        let table = table.header(line(HEAD.map(str::to_owned)).style(bold)).column_spacing(SPACING);
-        frame.render_widget(table, middle);
+            // The head and the total.
+            Row::new(cells).style(if number < 2 { bold } else { Style::new() })
+        });
+        let head = lines.next().unwrap_or_default();
+        let table = Table::new(lines, widths[..columns].iter().map(|width| Constraint::Length(*width as u16)));
+        frame.render_widget(table.header(head).column_spacing(SPACING as u16), middle);
         let paused = if self.paused { "  paused" } else { "" };
         let sort = format!("{:?}", self.sort).to_lowercase();
         let keys = format!("q quit  s sort by: {sort}  p pause{paused}");
@@ -141,6 +171,37 @@ mod tests {
 
     fn press(key: char) -> Event {
         Event::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE))
+    }
+
+    /// A narrow terminal shows fewer columns, and each number that it shows is whole.
+    #[test]
+    fn narrow_terminals_drop_columns_and_never_digits() {
+        let begin = Instant::now();
+        let first = look(begin, &[("database", 0, 0), ("files", 0, 0)]);
+        let second = look(begin + Duration::from_secs(1), &[("database", 123_456_789, 0), ("files", 10, 5)]);
+        let mut view = View { interval: Some(Interval::between(&first, &second)), sort: SortArg::Name, paused: false };
+        let shown = |view: &mut View, width: u16| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 9)).unwrap();
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+            let buffer = terminal.backend().buffer().clone();
+            let rows = buffer.content.chunks(usize::from(width));
+            rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>()).collect::<Vec<_>>()
+        };
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let whole = shown(&mut view, 300);
+        assert!(whole[3].contains("LATE %"), "{whole:#?}");
+        let mut fewest = usize::MAX;
+        for width in (40..=200).rev() {
+            let rows = shown(&mut view, width);
+            for at in [0, 3, 4, 5, 6] {
+                let (cut, all) = (words(&rows[at]), words(&whole[at]));
+                assert!(all.starts_with(&cut), "at {width}: {:?} of {:?}", rows[at], whole[at]);
+            }
+            let columns = words(&rows[3]).len();
+            assert!(columns <= fewest && columns > 2, "at {width}: {:?}", rows[3]);
+            fewest = columns;
+        }
+        assert!(fewest < words(&whole[3]).len());
     }
 
     #[test]
