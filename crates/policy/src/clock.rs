@@ -2,7 +2,7 @@
 //! round.
 //!
 //! The circle is an order that begins under the hand; the hand advances by moving the slot there to the end. A new block
-//! takes the place just behind the hand, which is the frame of the victim it replaces.
+//! takes the place just behind the hand, which is the frame of the victim it replaces, or a frame added there.
 //!
 //! Choice: the reference bit of a block just loaded starts at 0, so that only a hit earns a second chance; this gives
 //! the hit ratios of libCacheSim's CLOCK. In a paging machine the reference that loads a page also sets its bit:
@@ -10,7 +10,7 @@
 
 use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// The tag of a slot whose reference bit is set.
 const REFERENCED: u32 = 1;
@@ -22,7 +22,6 @@ pub struct Clock {
     circle: Order<0, 0>,
     /// The reference bit of a block just loaded.
     first: u32,
-    capacity: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
@@ -50,9 +49,24 @@ impl Configured for Clock {
             places: Places::new(setup.slots),
             circle: Order::new(false),
             first: params.number("first", 0, 1)?,
-            capacity: setup.capacity,
             forgotten: None,
         })
+    }
+}
+
+impl Clock {
+    /// Advances the hand to a block without its reference bit, and takes that out.
+    #[inline]
+    fn sweep(&mut self) -> Slot {
+        let victim = loop {
+            let slot = self.circle.pop(&mut self.places).expect("a block is resident");
+            if self.circle.tag(&self.places, slot) != REFERENCED {
+                break slot;
+            }
+            self.circle.push(&mut self.places, slot, 0);
+        };
+        self.forgotten = Some(victim);
+        victim
     }
 }
 
@@ -64,20 +78,24 @@ impl Policy for Clock {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = loop {
-            let slot = self.circle.pop(&mut self.places).expect("a full cache holds a block");
-            if self.circle.tag(&self.places, slot) != REFERENCED {
-                break slot;
-            }
-            self.circle.push(&mut self.places, slot, 0);
-        };
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.sweep())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.circle.push(&mut self.places, slot, self.first);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.sweep()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.places.grow(room.slots);
+    }
+
+    fn slots_most(&self) -> u32 {
+        SLOTS_MOST
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -96,7 +114,6 @@ impl Policy for Clock {
 
     fn check(&self) {
         self.circle.checked(&self.places);
-        assert!(self.circle.len() <= self.capacity, "more blocks on the circle than frames");
         let bits = self.places.slots().filter(|&slot| self.circle.tag(&self.places, slot) == REFERENCED);
         let mut outside = bits.filter(|&slot| !self.circle.contains(&self.places, slot));
         assert_eq!(outside.next(), None, "a block that is not resident has its reference bit set");

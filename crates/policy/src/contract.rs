@@ -75,9 +75,12 @@ pub struct Room {
 ///   the block;
 /// * otherwise: `insert`.
 ///
-/// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these, at the latest before its next
-/// `evict` or `insert`, because until then a forgotten slot must not be used again. An `evict` that names a victim is
-/// followed by the `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
+/// Its cache becomes smaller or larger by [`resize`](Policy::resize), and loses a block without another one coming by
+/// [`shed`](Policy::shed).
+///
+/// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these, at the latest before its next call of
+/// any but `hit`, because until then a forgotten slot must not be used again. An `evict` that names a victim is followed
+/// by the `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
 pub trait Policy {
     /// `slot` is resident and was referenced.
     fn hit(&mut self, slot: Slot, access: &Access);
@@ -95,17 +98,25 @@ pub trait Policy {
     /// The host wants fewer blocks, and nothing is incoming: names the resident slot that leaves, as `evict` would.
     /// There is at least one. It may be asked again at once, and whether or not the cache is full.
     /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
+    /// This is no reference: what a paper adapts at one stays as it is.
     fn shed(&mut self) -> Slot {
         panic!("this policy cannot shed")
     }
 
     /// From now on the host has `room`. Order and ghosts are kept; what a parameter gives as a share of the cache is a
-    /// share of the new capacity. Ghosts beyond `room.ghosts` are forgotten. Takes time in proportion to the change.
+    /// share of the new capacity, and a count is lowered where it does not fit. Ghosts beyond `room.ghosts` are
+    /// forgotten, the oldest first. Takes time in proportion to the change, amortized: a host may call it for every block
+    /// that comes or goes.
     ///
     /// If more blocks are resident than `room.capacity`, the host calls `shed` until they are not, with nothing but
     /// `take_forgotten` and `resize` between.
     fn resize(&mut self, room: Room) {
         panic!("this policy cannot be resized: {room:?}")
+    }
+
+    /// The most that `room.slots` may be in a `resize`.
+    fn slots_most(&self) -> u32 {
+        u32::MAX
     }
 
     /// `slot` was invalidated or its load failed: it is neither resident nor a ghost from now on.

@@ -2,7 +2,8 @@
 //!
 //! A hit adds one to the block's counter; the hand takes one from each counter it passes and evicts at the first zero.
 //! The circle is a list whose first slot stands under the hand; the hand advances by moving that slot to the back.
-//! A new block takes the place just behind the hand, which is the frame of the victim it replaces.
+//! A new block takes the place just behind the hand, which is the frame of the victim it replaces, or a frame added
+//! there.
 //!
 //! Deviation: Smith's CLOCK(i) sets the counter to i at each reference. Here a hit adds one, as Jiang's dissertation
 //! (2004, chapter 3) describes GCLOCK. Choices: the reference that loads a block counts as its first. A maximum keeps
@@ -11,7 +12,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// Generalized CLOCK.
 pub struct GClock {
@@ -23,7 +24,6 @@ pub struct GClock {
     /// The counter of a block just loaded.
     first: u8,
     most: u8,
-    capacity: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
@@ -53,9 +53,25 @@ impl Configured for GClock {
             count: vec![0; setup.slots as usize],
             first: params.number("first", 0, most)?,
             most,
-            capacity: setup.capacity,
             forgotten: None,
         })
+    }
+}
+
+impl GClock {
+    /// Advances the hand to a block whose counter is 0, and takes that out.
+    #[inline]
+    fn sweep(&mut self) -> Slot {
+        let victim = loop {
+            let slot = self.circle.pop_front(&mut self.links).expect("a block is resident");
+            match &mut self.count[slot.index()] {
+                0 => break slot,
+                count => *count -= 1,
+            }
+            self.circle.push_back(&mut self.links, slot);
+        };
+        self.forgotten = Some(victim);
+        victim
     }
 }
 
@@ -70,22 +86,22 @@ impl Policy for GClock {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = loop {
-            let slot = self.circle.pop_front(&mut self.links).expect("a full cache holds a block");
-            match &mut self.count[slot.index()] {
-                0 => break slot,
-                count => *count -= 1,
-            }
-            self.circle.push_back(&mut self.links, slot);
-        };
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.sweep())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.count[slot.index()] = self.first;
         self.circle.push_back(&mut self.links, slot);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.sweep()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.circle]);
+        self.count.resize(room.slots as usize, 0);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -105,7 +121,6 @@ impl Policy for GClock {
 
     fn check(&self) {
         let resident = self.circle.checked(&self.links);
-        assert!(self.circle.len() <= self.capacity, "more blocks on the circle than frames");
         assert!(self.count.iter().all(|&count| count <= self.most), "a counter is above its maximum");
         let counting = resident.iter().filter(|slot| self.count[slot.index()] > 0).count();
         let all = self.count.iter().filter(|&&count| count > 0).count();

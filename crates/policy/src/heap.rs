@@ -24,6 +24,11 @@ impl Heap {
         }
     }
 
+    /// Makes room for slots `0..slots`, at least as many as before.
+    pub fn grow(&mut self, slots: u32) {
+        self.places.resize(slots as usize, 0);
+    }
+
     /// Slots in the heap.
     #[inline]
     pub fn len(&self) -> u32 {

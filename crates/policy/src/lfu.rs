@@ -6,7 +6,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// The blocks with the same number of references: neighbours in the list.
 #[derive(Clone, Copy)]
@@ -26,12 +26,20 @@ pub struct Lfu {
     groups: Vec<Group>,
     /// Unused entries of `groups`.
     free: Vec<u32>,
-    capacity: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
 
 impl Lfu {
+    /// Takes the block out that leaves next.
+    #[inline]
+    fn pop(&mut self) -> Slot {
+        let victim = self.order.back(&self.links).expect("a block is resident");
+        self.unlink(victim);
+        self.forgotten = Some(victim);
+        victim
+    }
+
     /// The slot behind `slot` where it belongs to the same group.
     #[inline(always)]
     fn older(&self, slot: Slot) -> Option<Slot> {
@@ -71,9 +79,17 @@ impl Lfu {
     /// Begins a group with `slot`, which stands in its place in the list.
     #[inline(always)]
     fn begin(&mut self, slot: Slot, references: u64) {
-        let id = self.free.pop().expect("there are no more groups than resident blocks");
-        self.groups[id as usize] = Group { references, newest: slot };
-        self.group[slot.index()] = id;
+        let group = Group { references, newest: slot };
+        self.group[slot.index()] = match self.free.pop() {
+            Some(id) => {
+                self.groups[id as usize] = group;
+                id
+            }
+            None => {
+                self.groups.push(group);
+                self.groups.len() as u32 - 1
+            }
+        };
     }
 }
 
@@ -96,9 +112,8 @@ impl Configured for Lfu {
             links,
             order,
             group: vec![0; setup.slots as usize],
-            groups: vec![Group { references: 0, newest: Slot(0) }; setup.capacity as usize],
-            free: (0..setup.capacity).rev().collect(),
-            capacity: setup.capacity,
+            groups: Vec::with_capacity(setup.capacity.min(setup.slots) as usize),
+            free: Vec::new(),
             forgotten: None,
         })
     }
@@ -124,10 +139,7 @@ impl Policy for Lfu {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = self.order.back(&self.links).expect("a full cache holds a block");
-        self.unlink(victim);
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.pop())
     }
 
     #[inline]
@@ -139,6 +151,15 @@ impl Policy for Lfu {
                 self.begin(slot, 1);
             }
         }
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.pop()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.order]);
+        self.group.resize(room.slots as usize, 0);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -163,7 +184,6 @@ impl Policy for Lfu {
 
     fn check(&self) {
         let resident = self.order.checked(&self.links);
-        assert!(self.order.len() <= self.capacity, "more resident blocks than frames");
         let mut used = Vec::new();
         for members in resident.chunk_by(|a, b| self.group[a.index()] == self.group[b.index()]) {
             let id = self.group[members[0].index()];
@@ -175,6 +195,6 @@ impl Policy for Lfu {
         assert!(references.iter().all(|&references| references > 0), "a resident block was never referenced");
         used.extend(&self.free);
         used.sort_unstable();
-        assert!(used.into_iter().eq(0..self.capacity), "a group is neither in use nor free, or both");
+        assert!(used.into_iter().eq(0..self.groups.len() as u32), "a group is neither in use nor free, or both");
     }
 }

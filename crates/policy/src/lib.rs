@@ -34,4 +34,4 @@ pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use registry::{Visit, build, registry, visit};
-pub use spec::{Info, Param, Params, Setup, Spec, SpecError};
+pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};

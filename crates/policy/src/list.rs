@@ -39,6 +39,30 @@ impl<T: Copy + Default> Links<T> {
         (Links { links, slots }, lists)
     }
 
+    /// Makes room for slots `0..slots`, at least as many as before. `lists` are all lists of the family.
+    ///
+    /// # Panics
+    /// If a list is missing.
+    pub fn grow<'a>(&mut self, slots: u32, lists: impl IntoIterator<Item = &'a mut List>) {
+        if slots == self.slots {
+            return;
+        }
+        let sentinels: Vec<Link<T>> = self.links.drain(self.slots as usize..).collect();
+        let mut left = sentinels.len();
+        self.links.resize(slots as usize + left, Link { next: 0, prev: 0, own: T::default() });
+        for list in lists {
+            let number = list.sentinel - self.slots;
+            let Link { next, prev, .. } = sentinels[number as usize];
+            list.sentinel = slots + number;
+            let (front, back) = if list.is_empty() { (list.sentinel, list.sentinel) } else { (next, prev) };
+            self.join(list.sentinel, front);
+            self.join(back, list.sentinel);
+            left -= 1;
+        }
+        assert_eq!(left, 0, "lists of the family that are missing");
+        self.slots = slots;
+    }
+
     /// One more list of the family, empty.
     pub fn list(&mut self) -> List {
         let sentinel = self.links.len() as u32;

@@ -10,7 +10,7 @@
 
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// Least recently/frequently used.
 pub struct Lrfu {
@@ -35,6 +35,15 @@ struct Entry {
 }
 
 impl Lrfu {
+    /// Takes the block out that weighs least.
+    #[inline]
+    fn pop(&mut self) -> Slot {
+        let victim = Slot(self.heap.first().expect("a block is resident").slot);
+        self.take(0);
+        self.forgotten = Some(victim);
+        victim
+    }
+
     /// The weight in logarithm of a reference at `tick` and what weighs `older`.
     fn weight(&self, tick: u64, older: f64) -> f64 {
         let own = self.lambda * tick as f64;
@@ -151,10 +160,7 @@ impl Policy for Lrfu {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = Slot(self.heap.first().expect("a full cache holds a block").slot);
-        self.take(0);
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.pop())
     }
 
     #[inline]
@@ -164,6 +170,16 @@ impl Policy for Lrfu {
         let entry = Entry { weight: self.weight(access.tick, f64::NEG_INFINITY), slot: slot.0 };
         self.heap.push(entry);
         self.rise(self.heap.len() - 1, entry);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.pop()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.older.resize(room.slots as usize, f64::NEG_INFINITY);
+        self.last.resize(room.slots as usize, 0);
+        self.position.resize(room.slots as usize, 0);
     }
 
     fn remove(&mut self, slot: Slot) {

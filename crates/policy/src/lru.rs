@@ -2,7 +2,7 @@
 
 use crate::list::{Links, List};
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// Least recently used.
 pub struct Lru {
@@ -30,6 +30,16 @@ impl Configured for Lru {
     }
 }
 
+impl Lru {
+    /// Takes the block out that leaves next.
+    #[inline]
+    fn pop(&mut self) -> Slot {
+        let victim = self.stack.pop_back(&mut self.links).expect("a block is resident");
+        self.forgotten = Some(victim);
+        victim
+    }
+}
+
 impl Policy for Lru {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
@@ -38,14 +48,20 @@ impl Policy for Lru {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = self.stack.pop_back(&mut self.links).expect("a full cache holds a block");
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.pop())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.stack.push_front(&mut self.links, slot);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.pop()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.stack]);
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -7,6 +7,7 @@
 //!   resident, which is also what ARC remembers.
 //! * The paper names no victim where every block is within its Correlated Reference Period. Here the periods are then
 //!   disregarded.
+//! * A cache that becomes smaller chooses what leaves as at its last reference.
 //!
 //! Resident blocks with two known references stand in a heap. A hit on one does not touch the heap: the time of its
 //! second-to-last reference only ever grows, so the key in the heap is a lower bound, and is brought up to date when it
@@ -15,8 +16,8 @@
 use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 /// What is known of a slot, and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +56,12 @@ pub struct Lru2 {
     aside: Vec<Slot>,
     /// The Correlated Reference Period.
     correlated: u64,
+    history: Portion,
     ghosts_most: u32,
-    capacity: u32,
-    /// The slot that `insert` forgot, until the host takes it back.
-    forgotten: Option<Slot>,
+    /// The tick of the last reference.
+    now: u64,
+    /// Slots to be handed back.
+    forgotten: Vec<Slot>,
 }
 
 impl Lru2 {
@@ -88,6 +91,32 @@ impl Lru2 {
             self.twice.push(slot, self.times[slot.index()].second);
         }
         found
+    }
+
+    /// The block that leaves at time `now` becomes a ghost.
+    #[inline]
+    fn retire(&mut self, now: u64) -> Slot {
+        let once = self.once.back(&self.links);
+        let victim = once
+            .filter(|&slot| self.eligible(slot, now))
+            .or_else(|| self.farthest_eligible(now))
+            .or(once)
+            .or_else(|| Some(self.twice.least()?.1))
+            .expect("a block is resident");
+        self.unlink(victim);
+        self.state[victim.index()] = State::Ghost;
+        self.ghosts.push_front(&mut self.links, victim);
+        victim
+    }
+
+    /// Forgets the blocks evicted longest ago where there are too many ghosts.
+    #[inline]
+    fn limit_ghosts(&mut self) {
+        while self.ghosts.len() > self.ghosts_most {
+            let oldest = self.ghosts.pop_back(&mut self.links).expect("there are ghosts");
+            self.state[oldest.index()] = State::Unknown;
+            self.forgotten.push(oldest);
+        }
     }
 
     #[inline]
@@ -127,6 +156,7 @@ impl Configured for Lru2 {
     fn new(setup: &Setup, params: &Params) -> Result<Lru2, SpecError> {
         let (links, [once, ghosts]) = Links::new(setup.slots);
         let slots = setup.slots as usize;
+        let history = params.portion("history", 0, u32::MAX)?;
         Ok(Lru2 {
             links,
             state: vec![State::Unknown; slots],
@@ -137,9 +167,10 @@ impl Configured for Lru2 {
             ghosts,
             aside: Vec::with_capacity(setup.capacity as usize),
             correlated: params.number("correlated", 0, u32::MAX)?.into(),
-            ghosts_most: params.blocks("history", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
-            capacity: setup.capacity,
-            forgotten: None,
+            history,
+            ghosts_most: history.of(setup.capacity, 0, setup.ghosts),
+            now: 0,
+            forgotten: Vec::new(),
         })
     }
 }
@@ -168,21 +199,12 @@ impl Policy for Lru2 {
             }
         }
         times.last = access.tick;
+        self.now = access.tick;
     }
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, access: &Access) -> Option<Slot> {
-        let once = self.once.back(&self.links);
-        let victim = once
-            .filter(|&slot| self.eligible(slot, access.tick))
-            .or_else(|| self.farthest_eligible(access.tick))
-            .or(once)
-            .or_else(|| Some(self.twice.least()?.1))
-            .expect("a full cache holds a block");
-        self.unlink(victim);
-        self.state[victim.index()] = State::Ghost;
-        self.ghosts.push_front(&mut self.links, victim);
-        Some(victim)
+        Some(self.retire(access.tick))
     }
 
     #[inline]
@@ -199,13 +221,26 @@ impl Policy for Lru2 {
             self.state[slot.index()] = State::Once;
         }
         times.last = access.tick;
+        self.now = access.tick;
         self.span[slot.index()] = 0;
-        if self.ghosts.len() > self.ghosts_most {
-            self.forgotten = self.ghosts.pop_back(&mut self.links);
-            if let Some(oldest) = self.forgotten {
-                self.state[oldest.index()] = State::Unknown;
-            }
-        }
+        self.limit_ghosts();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.retire(self.now);
+        self.limit_ghosts();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        let slots = room.slots as usize;
+        self.links.grow(room.slots, [&mut self.once, &mut self.ghosts]);
+        self.state.resize(slots, State::Unknown);
+        self.times.resize(slots, Times { last: 0, second: 0 });
+        self.span.resize(slots, 0);
+        self.twice.grow(room.slots);
+        self.ghosts_most = self.history.of(room.capacity, 0, room.ghosts);
+        self.limit_ghosts();
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -214,7 +249,7 @@ impl Policy for Lru2 {
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.take()
+        self.forgotten.pop()
     }
 
     #[inline(always)]
@@ -239,7 +274,8 @@ impl Policy for Lru2 {
             let all = self.state.iter().filter(|&&other| other == state).count();
             assert_eq!(members.len(), all, "a slot says {state:?} and is not there");
         }
-        assert!(self.once.len() + self.twice.len() <= self.capacity, "more resident blocks than frames");
+        let unknown = |slot: &Slot| self.state[slot.index()] == State::Unknown;
+        assert!(self.forgotten.iter().all(unknown), "a known block is forgotten");
         assert!(self.ghosts.len() <= self.ghosts_most, "too many ghosts");
         assert!(self.aside.is_empty(), "a slot was set aside and not put back");
     }

@@ -6,18 +6,19 @@
 //!   long Qout remembers a block when every reference misses.
 //! * A block found in Qout leaves it before the victim enters, so that a full Qout cannot drop the very block whose
 //!   reference count is asked for.
+//! * Where the cache becomes smaller or larger, the new `life` also holds for the blocks that are resident.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 const QUEUES_MOST: usize = 16;
 /// In `Mq::queue`: in Qout.
 const OUT: u8 = 254;
 /// In `Mq::queue`: unknown.
 const NONE: u8 = 255;
-/// In `Mq::due`: the queue is empty.
+/// In `Mq::oldest`: the queue is empty.
 const NEVER: u64 = u64::MAX;
 
 /// Multi-queue.
@@ -33,14 +34,16 @@ pub struct Mq {
     queue: Vec<u8>,
     /// By slot, the references counted, resident or in Qout.
     references: Vec<u32>,
-    /// By slot, the time after which it is demoted.
-    expires: Vec<u64>,
-    /// By queue, the expiration of its head.
-    due: [u64; QUEUES_MOST],
+    /// By slot, the time at which it came to its queue, a `life` before its expireTime.
+    since: Vec<u64>,
+    /// By queue, the time at which its head came.
+    oldest: [u64; QUEUES_MOST],
     /// The paper's currentTime: references so far.
     now: u64,
     life: u64,
     out_most: u32,
+    /// What `life` and Qout are of the cache.
+    portions: [Portion; 2],
 }
 
 impl Mq {
@@ -51,14 +54,34 @@ impl Mq {
     }
 
     fn see_head(&mut self, queue: usize) {
-        self.due[queue] = self.queues[queue].front(&self.links).map_or(NEVER, |head| self.expires[head.index()]);
+        self.oldest[queue] = self.queues[queue].front(&self.links).map_or(NEVER, |head| self.since[head.index()]);
     }
 
     fn append(&mut self, queue: usize, slot: Slot) {
         self.queue[slot.index()] = queue as u8;
-        self.expires[slot.index()] = self.now + self.life;
+        self.since[slot.index()] = self.now;
         self.queues[queue].push_back(&mut self.links, slot);
         self.see_head(queue);
+    }
+
+    /// `EvictBlock()`: the head of the lowest queue that is not empty goes to Qout.
+    #[inline]
+    fn retire(&mut self) -> Slot {
+        let queue = self.queues.iter().position(|queue| !queue.is_empty()).expect("a block is resident");
+        let victim = self.queues[queue].pop_front(&mut self.links).expect("the queue is not empty");
+        self.see_head(queue);
+        self.queue[victim.index()] = OUT;
+        self.out.push_back(&mut self.links, victim);
+        victim
+    }
+
+    #[inline]
+    fn limit_out(&mut self) {
+        while self.out.len() > self.out_most {
+            let oldest = self.out.pop_front(&mut self.links).expect("Qout is not empty");
+            self.queue[oldest.index()] = NONE;
+            self.forgotten.push_back(&mut self.links, oldest);
+        }
     }
 
     /// Counts the reference, appends `slot` to the queue QueueNum(reference) = log2(reference), and does `Adjust()`.
@@ -68,8 +91,10 @@ impl Mq {
         let queue = (references.ilog2() as usize).min(self.queues.len() - 1);
         self.append(queue, slot);
         self.now += 1;
+        // expireTime < currentTime.
+        let expired = self.now.saturating_sub(self.life);
         for queue in 1..self.queues.len() {
-            if self.due[queue] < self.now {
+            if self.oldest[queue] < expired {
                 let head = self.queues[queue].pop_front(&mut self.links).expect("what is due is in the queue");
                 self.see_head(queue);
                 self.append(queue - 1, head);
@@ -103,26 +128,31 @@ impl Configured for Mq {
 
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {
         let count = params.number("queues", 1, QUEUES_MOST)?;
-        let (links, lists) = Links::new::<{ QUEUES_MOST + 2 }>(setup.slots);
-        let mut lists = Vec::from(lists);
+        let (mut links, [out, forgotten]) = Links::new(setup.slots);
         let slots = setup.slots as usize;
-        let forgotten = lists.pop().expect("two lists beside the queues");
-        let out = lists.pop().expect("two lists beside the queues");
-        lists.truncate(count);
+        let portions = [params.portion("life", 1, u32::MAX)?, params.portion("out", 0, u32::MAX)?];
+        let (life, out_most) = lengths(portions, setup.capacity, setup.ghosts);
+        let queues = (0..count).map(|_| links.list()).collect();
         Ok(Mq {
             links,
-            queues: lists,
+            queues,
             out,
             forgotten,
             queue: vec![NONE; slots],
             references: vec![0; slots],
-            expires: vec![0; slots],
-            due: [NEVER; QUEUES_MOST],
+            since: vec![0; slots],
+            oldest: [NEVER; QUEUES_MOST],
             now: 0,
-            life: u64::from(params.blocks("life", setup.capacity, 1, u32::MAX)?),
-            out_most: params.blocks("out", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
+            life,
+            out_most,
+            portions,
         })
     }
+}
+
+/// `life`, and the length of Qout.
+fn lengths([life, out]: [Portion; 2], capacity: u32, ghosts: u32) -> (u64, u32) {
+    (life.of(capacity, 1, u32::MAX).into(), out.of(capacity, 0, ghosts))
 }
 
 impl Policy for Mq {
@@ -132,15 +162,9 @@ impl Policy for Mq {
         self.refer(slot);
     }
 
-    /// `EvictBlock()`: the head of the lowest queue that is not empty goes to Qout.
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let queue = self.queues.iter().position(|queue| !queue.is_empty()).expect("a full cache holds a block");
-        let victim = self.queues[queue].pop_front(&mut self.links).expect("the queue is not empty");
-        self.see_head(queue);
-        self.queue[victim.index()] = OUT;
-        self.out.push_back(&mut self.links, victim);
-        Some(victim)
+        Some(self.retire())
     }
 
     #[inline]
@@ -151,11 +175,23 @@ impl Policy for Mq {
             self.references[slot.index()] = 0;
         }
         self.refer(slot);
-        while self.out.len() > self.out_most {
-            let oldest = self.out.pop_front(&mut self.links).expect("Qout is not empty");
-            self.queue[oldest.index()] = NONE;
-            self.forgotten.push_back(&mut self.links, oldest);
-        }
+        self.limit_out();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.retire();
+        self.limit_out();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        let slots = room.slots as usize;
+        self.links.grow(room.slots, self.queues.iter_mut().chain([&mut self.out, &mut self.forgotten]));
+        self.queue.resize(slots, NONE);
+        self.references.resize(slots, 0);
+        self.since.resize(slots, 0);
+        (self.life, self.out_most) = lengths(self.portions, room.capacity, room.ghosts);
+        self.limit_out();
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -177,7 +213,7 @@ impl Policy for Mq {
         self.links.warm(slot);
         prefetch(&self.queue, slot.index());
         prefetch(&self.references, slot.index());
-        prefetch(&self.expires, slot.index());
+        prefetch(&self.since, slot.index());
     }
 
     #[inline(always)]
@@ -190,13 +226,9 @@ impl Policy for Mq {
         for (number, queue) in self.queues.iter().enumerate() {
             let slots = queue.checked(&self.links);
             known += slots.len();
-            let expirations: Vec<u64> = slots.iter().map(|slot| self.expires[slot.index()]).collect();
-            assert!(expirations.is_sorted(), "Q{number} is not in the order of expiration");
-            assert_eq!(
-                self.due[number],
-                expirations.first().copied().unwrap_or(NEVER),
-                "Q{number} is due at another time"
-            );
+            let since: Vec<u64> = slots.iter().map(|slot| self.since[slot.index()]).collect();
+            assert!(since.is_sorted(), "Q{number} is not in the order of expiration");
+            assert_eq!(self.oldest[number], since.first().copied().unwrap_or(NEVER), "the head of Q{number}");
             for slot in slots {
                 assert_eq!(self.queue[slot.index()] as usize, number, "{slot:?} is in another queue");
                 assert!(self.references[slot.index()] >> number > 0, "{slot:?} is referenced too rarely for Q{number}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// In `Setup::future` and `Opt::next`: never.
 const NEVER: u32 = u32::MAX;
@@ -32,6 +32,17 @@ pub struct Opt {
 }
 
 impl Opt {
+    /// Takes the block out that is referenced farthest in the future.
+    #[inline]
+    fn pop(&mut self) -> Slot {
+        let victim = match self.never.pop_back(&mut self.links) {
+            Some(victim) => victim,
+            None => self.farthest(),
+        };
+        self.forgotten = Some(victim);
+        victim
+    }
+
     fn enter(&mut self, slot: Slot, access: &Access) {
         let next = self.future[access.tick as usize];
         self.next[slot.index()] = next;
@@ -39,9 +50,8 @@ impl Opt {
             self.never.push_front(&mut self.links, slot);
             return;
         }
-        if self.upcoming.len() == self.entries_most {
-            let valid = &self.next;
-            self.upcoming.retain(|&(next, slot)| valid[slot as usize] == next);
+        if self.upcoming.len() >= self.entries_most {
+            self.sweep();
         }
         self.upcoming.push((next, slot.0));
     }
@@ -53,9 +63,15 @@ impl Opt {
         self.next[slot.index()] = NEVER;
     }
 
+    /// Removes the stale entries.
+    fn sweep(&mut self) {
+        let valid = &self.next;
+        self.upcoming.retain(|&(next, slot)| valid[slot as usize] == next);
+    }
+
     fn farthest(&mut self) -> Slot {
         loop {
-            let (next, slot) = self.upcoming.pop().expect("a full cache holds a block");
+            let (next, slot) = self.upcoming.pop().expect("a block is resident");
             if self.next[slot as usize] == next {
                 self.next[slot as usize] = NEVER;
                 return Slot(slot);
@@ -101,17 +117,25 @@ impl Policy for Opt {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = match self.never.pop_back(&mut self.links) {
-            Some(victim) => victim,
-            None => self.farthest(),
-        };
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.pop())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, access: &Access) {
         self.enter(slot, access);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.pop()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.never]);
+        self.next.resize(room.slots as usize, NEVER);
+        self.entries_most = 2 * room.capacity.min(room.slots) as usize;
+        if self.upcoming.len() > self.entries_most {
+            self.sweep();
+        }
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -140,7 +164,6 @@ impl Policy for Opt {
         assert_eq!(valid.len(), entries, "a slot has two valid entries");
         let referenced_again = self.next.iter().filter(|&&next| next != NEVER).count();
         assert_eq!(entries, referenced_again, "a slot that is referenced again has no entry");
-        assert!(self.upcoming.len() <= self.entries_most);
-        assert!(entries + self.never.len() as usize <= self.entries_most / 2, "more resident slots than frames");
+        assert!(self.upcoming.len() <= self.entries_most.max(entries), "stale entries were not swept");
     }
 }

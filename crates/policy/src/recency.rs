@@ -42,6 +42,15 @@ impl<const N: usize> Places<N> {
         Places { words: vec![[NOWHERE << TAG_BITS; N]; slots as usize] }
     }
 
+    /// Makes room for slots `0..slots`, at least as many as before.
+    ///
+    /// # Panics
+    /// If they are more than [`SLOTS_MOST`].
+    pub fn grow(&mut self, slots: u32) {
+        assert!(slots <= SLOTS_MOST, "{slots} slots are more than {SLOTS_MOST}");
+        self.words.resize(slots as usize, [NOWHERE << TAG_BITS; N]);
+    }
+
     /// All slots, in an order or not.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
         (0..self.words.len() as u32).map(Slot)

@@ -6,11 +6,13 @@
 //!   victim comes from M.
 //! * M is full when it holds what S leaves of the cache; room is made in it before the block from S enters.
 //! * A block referenced while it is a ghost leaves the ghost queue before the victim enters it.
+//! * A cache that becomes smaller or larger divides itself anew; no block changes its queue for that. Where a block
+//!   leaves a cache that is not full, S gives it if M is empty, as short as it may be.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +48,10 @@ pub struct S3Fifo {
     /// With this many slots, `main` is full.
     main_share: u32,
     ghosts_most: u32,
-    capacity: u32,
-    /// The slot that the last call forgot, until the host takes it back.
-    forgotten: Option<Slot>,
+    /// What S and G are of the cache.
+    portions: [Portion; 2],
+    /// Slots to be handed back.
+    forgotten: Vec<Slot>,
 }
 
 impl S3Fifo {
@@ -73,6 +76,31 @@ impl S3Fifo {
         None
     }
 
+    /// What leaves next: from S, if that has its share, else from M.
+    #[inline]
+    fn pop(&mut self) -> Slot {
+        let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
+        let victim = from_small.or_else(|| self.evict_main()).or_else(|| self.evict_small());
+        victim.or_else(|| self.evict_main()).expect("a block is resident")
+    }
+
+    /// Sets the shares of S, M and G.
+    fn divide(&mut self, capacity: u32, ghosts: u32) {
+        let [small, ghost] = self.portions;
+        self.small_share = small.of(capacity, 1, capacity);
+        self.main_share = capacity - self.small_share;
+        self.ghosts_most = ghost.of(capacity, 0, ghosts);
+    }
+
+    #[inline]
+    fn limit_ghosts(&mut self) {
+        while self.ghost.len() > self.ghosts_most {
+            let oldest = self.ghost.pop_back(&mut self.links).expect("G is not empty");
+            self.state[oldest.index()].queue = Queue::None;
+            self.forgotten.push(oldest);
+        }
+    }
+
     /// EVICTM: reinserts blocks with hits, one hit less, until there is one without.
     #[inline]
     fn evict_main(&mut self) -> Option<Slot> {
@@ -80,7 +108,7 @@ impl S3Fifo {
             let state = &mut self.state[slot.index()];
             if state.freq == 0 {
                 state.queue = Queue::None;
-                self.forgotten = Some(slot);
+                self.forgotten.push(slot);
                 return Some(slot);
             }
             state.freq -= 1;
@@ -114,19 +142,21 @@ impl Configured for S3Fifo {
 
     fn new(setup: &Setup, params: &Params) -> Result<S3Fifo, SpecError> {
         let (links, [small, main, ghost]) = Links::new(setup.slots);
-        let small_share = params.blocks("small", setup.capacity, 1, setup.capacity)?;
-        Ok(S3Fifo {
+        let portions = [params.portion("small", 1, setup.capacity)?, params.portion("ghost", 0, u32::MAX)?];
+        let mut policy = S3Fifo {
             links,
             state: vec![State { queue: Queue::None, freq: 0 }; setup.slots as usize],
             small,
             main,
             ghost,
-            small_share,
-            main_share: setup.capacity - small_share,
-            ghosts_most: params.blocks("ghost", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
-            capacity: setup.capacity,
-            forgotten: None,
-        })
+            small_share: 0,
+            main_share: 0,
+            ghosts_most: 0,
+            portions,
+            forgotten: Vec::new(),
+        };
+        policy.divide(setup.capacity, setup.ghosts);
+        Ok(policy)
     }
 }
 
@@ -141,8 +171,7 @@ impl Policy for S3Fifo {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
-        Some(from_small.or_else(|| self.evict_main()).expect("a full cache holds a block"))
+        Some(self.pop())
     }
 
     #[inline]
@@ -156,12 +185,20 @@ impl Policy for S3Fifo {
             *state = State { queue: Queue::Small, freq: 0 };
             self.small.push_front(&mut self.links, slot);
         }
-        if self.ghost.len() > self.ghosts_most {
-            self.forgotten = self.ghost.pop_back(&mut self.links);
-            if let Some(oldest) = self.forgotten {
-                self.state[oldest.index()].queue = Queue::None;
-            }
-        }
+        self.limit_ghosts();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.pop();
+        self.limit_ghosts();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.small, &mut self.main, &mut self.ghost]);
+        self.state.resize(room.slots as usize, State { queue: Queue::None, freq: 0 });
+        self.divide(room.capacity, room.ghosts);
+        self.limit_ghosts();
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -175,7 +212,7 @@ impl Policy for S3Fifo {
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.take()
+        self.forgotten.pop()
     }
 
     #[inline(always)]
@@ -191,7 +228,8 @@ impl Policy for S3Fifo {
             let all = self.state.iter().filter(|state| state.queue == queue).count();
             assert_eq!(members.len(), all, "a slot says {queue:?} and is not there");
         }
-        assert!(self.small.len() + self.main.len() <= self.capacity, "more resident blocks than frames");
+        let unknown = |slot: &Slot| self.state[slot.index()].queue == Queue::None;
+        assert!(self.forgotten.iter().all(unknown), "a known block is forgotten");
         assert!(self.ghost.len() <= self.ghosts_most, "too many ghosts");
         assert!(self.state.iter().all(|state| state.freq <= FREQ_MOST), "a counter is above its cap");
     }

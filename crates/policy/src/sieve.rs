@@ -4,7 +4,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// SIEVE.
 pub struct Sieve {
@@ -15,12 +15,27 @@ pub struct Sieve {
     hand: Option<Slot>,
     /// Whether a slot was hit since the hand passed it; clear where the slot is not resident.
     visited: Vec<bool>,
-    capacity: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
 
 impl Sieve {
+    /// Moves the hand to a block that was not visited, and takes that out.
+    #[inline]
+    fn sweep(&mut self) -> Slot {
+        let mut at = self.hand;
+        let victim = loop {
+            let slot = at.or_else(|| self.queue.back(&self.links)).expect("a block is resident");
+            if !std::mem::take(&mut self.visited[slot.index()]) {
+                break slot;
+            }
+            at = self.queue.before(&self.links, slot);
+        };
+        self.unlink(victim);
+        self.forgotten = Some(victim);
+        victim
+    }
+
     /// Takes `slot` out, and the hand off it: "p ← o.prev".
     #[inline]
     fn unlink(&mut self, slot: Slot) {
@@ -43,14 +58,7 @@ impl Configured for Sieve {
 
     fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {
         let (links, [queue]) = Links::new(setup.slots);
-        Ok(Sieve {
-            links,
-            queue,
-            hand: None,
-            visited: vec![false; setup.slots as usize],
-            capacity: setup.capacity,
-            forgotten: None,
-        })
+        Ok(Sieve { links, queue, hand: None, visited: vec![false; setup.slots as usize], forgotten: None })
     }
 }
 
@@ -62,22 +70,21 @@ impl Policy for Sieve {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let mut at = self.hand;
-        let victim = loop {
-            let slot = at.or_else(|| self.queue.back(&self.links)).expect("a full cache holds a block");
-            if !std::mem::take(&mut self.visited[slot.index()]) {
-                break slot;
-            }
-            at = self.queue.before(&self.links, slot);
-        };
-        self.unlink(victim);
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.sweep())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.queue.push_front(&mut self.links, slot);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.sweep()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.queue]);
+        self.visited.resize(room.slots as usize, false);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -101,7 +108,6 @@ impl Policy for Sieve {
 
     fn check(&self) {
         let resident = self.queue.checked(&self.links);
-        assert!(self.queue.len() <= self.capacity, "more blocks in the queue than frames");
         assert!(self.hand.is_none_or(|hand| resident.contains(&hand)), "the hand points at no resident block");
         let set = resident.iter().filter(|slot| self.visited[slot.index()]).count();
         let all = self.visited.iter().filter(|&&bit| bit).count();

@@ -163,35 +163,21 @@ impl Params {
     /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`.
     /// It must lie in `least..=most`; a share is raised or lowered to fit.
     pub fn blocks(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
-        self.rounded_blocks(key, whole, least, most, f64::round)
+        Ok(self.portion(key, least, most)?.of(whole, least, most))
     }
 
-    /// As [`blocks`](Params::blocks), but a share is rounded down: a length is above the share exactly if it is above
-    /// this.
-    pub fn blocks_within(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
-        self.rounded_blocks(key, whole, least, most, f64::floor)
-    }
-
-    fn rounded_blocks(
-        &self,
-        key: &str,
-        whole: u32,
-        least: u32,
-        most: u32,
-        round: fn(f64) -> f64,
-    ) -> Result<u32, SpecError> {
+    /// A share such as `1%`, or a count of blocks in `least..=most` such as `32`.
+    pub fn portion(&self, key: &str, least: u32, most: u32) -> Result<Portion, SpecError> {
         let text = self.text(key);
-        let expected = || self.bad(key, format!("a share such as 25%, or a count of blocks from {least} to {most}"));
-        if let Some(share) = text.strip_suffix('%') {
-            let share: f64 = share.trim().parse().map_err(|_| expected())?;
-            if !share.is_finite() || share < 0.0 {
-                return Err(expected());
+        let portion = match text.strip_suffix('%') {
+            Some(share) => {
+                let share = share.trim().parse::<f64>().ok().filter(|&share| share.is_finite() && share >= 0.0);
+                share.map(Portion::Share)
             }
-            let blocks = round(f64::from(whole) * share / 100.0);
-            return Ok(blocks.clamp(f64::from(least), f64::from(most)) as u32);
-        }
-        let blocks = text.parse::<u32>().map_err(|_| expected())?;
-        if (least..=most).contains(&blocks) { Ok(blocks) } else { Err(expected()) }
+            None => text.parse::<u32>().ok().filter(|count| (least..=most).contains(count)).map(Portion::Count),
+        };
+        portion
+            .ok_or_else(|| self.bad(key, format!("a share such as 25%, or a count of blocks from {least} to {most}")))
     }
 
     /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as `32`,
@@ -274,6 +260,34 @@ impl Params {
             "yes" => Ok(true),
             "no" => Ok(false),
             _ => Err(self.bad(key, "yes or no")),
+        }
+    }
+}
+
+/// A number of blocks as a parameter gives it, for caches whose size changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Portion {
+    /// A share in percent.
+    Share(f64),
+    /// A count.
+    Count(u32),
+}
+
+impl Portion {
+    /// Blocks of `whole`, a share rounded to the nearest, raised or lowered to lie in `least..=most`.
+    pub fn of(self, whole: u32, least: u32, most: u32) -> u32 {
+        self.rounded(whole, f64::round).clamp(least, most)
+    }
+
+    /// As [`of`](Portion::of), but a share is rounded down: a length is above the share exactly if it is above this.
+    pub fn within(self, whole: u32, least: u32, most: u32) -> u32 {
+        self.rounded(whole, f64::floor).clamp(least, most)
+    }
+
+    fn rounded(self, whole: u32, round: fn(f64) -> f64) -> u32 {
+        match self {
+            Portion::Share(share) => round(f64::from(whole) * share / 100.0) as u32,
+            Portion::Count(count) => count,
         }
     }
 }

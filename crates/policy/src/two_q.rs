@@ -3,11 +3,14 @@
 //!
 //! Choice: a block of A1out that is referenced leaves A1out before its length is compared with Kout; the paper does
 //! not say when it leaves. The paper compares lengths with shares of the cache, so the shares are rounded down here.
+//!
+//! A cache that becomes smaller or larger has another Kin and Kout; no block changes its queue for that. Where a block
+//! leaves a cache that is not full, A1in gives it if Am is empty, as short as it may be.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +35,10 @@ pub struct TwoQ {
     kin: u32,
     /// At most so many slots are in `a1out`: Kout.
     kout: u32,
-    capacity: u32,
-    /// The slot that the last call forgot, until the host takes it back.
-    forgotten: Option<Slot>,
+    /// What Kin and Kout are of the cache.
+    portions: [Portion; 2],
+    /// Slots to be handed back.
+    forgotten: Vec<Slot>,
 }
 
 impl Configured for TwoQ {
@@ -62,18 +66,53 @@ impl Configured for TwoQ {
 
     fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {
         let (links, [a1in, a1out, am]) = Links::new(setup.slots);
+        let portions = [params.portion("in", 0, setup.capacity - 1)?, params.portion("out", 0, u32::MAX)?];
+        let (kin, kout) = thresholds(portions, setup.capacity, setup.ghosts);
         Ok(TwoQ {
             links,
             queue: vec![Queue::None; setup.slots as usize],
             a1in,
             a1out,
             am,
-            // A full cache with as few slots in A1in as this always has one in Am.
-            kin: params.blocks_within("in", setup.capacity, 0, setup.capacity - 1)?,
-            kout: params.blocks_within("out", setup.capacity, 0, u32::MAX)?.min(setup.ghosts),
-            capacity: setup.capacity,
-            forgotten: None,
+            kin,
+            kout,
+            portions,
+            forgotten: Vec::new(),
         })
+    }
+}
+
+/// Kin and Kout.
+fn thresholds([kin, kout]: [Portion; 2], capacity: u32, ghosts: u32) -> (u32, u32) {
+    // A full cache with as few slots in A1in as this always has one in Am.
+    (kin.within(capacity, 0, capacity - 1), kout.within(capacity, 0, ghosts))
+}
+
+impl TwoQ {
+    /// The part of `reclaimfor` that pages something out.
+    #[inline]
+    fn page_out(&mut self) -> Slot {
+        if self.a1in.len() > self.kin || self.am.is_empty() {
+            // Its identifier goes to the head of A1out; `limit_out` removes the tail where that is now too long.
+            let victim = self.a1in.pop_back(&mut self.links).expect("a block is resident");
+            self.a1out.push_front(&mut self.links, victim);
+            self.queue[victim.index()] = Queue::A1out;
+            return victim;
+        }
+        // "Do not put it on A1out; it hasn't been accessed for a while."
+        let victim = self.am.pop_back(&mut self.links).expect("Am is not empty");
+        self.queue[victim.index()] = Queue::None;
+        self.forgotten.push(victim);
+        victim
+    }
+
+    #[inline]
+    fn limit_out(&mut self) {
+        while self.a1out.len() > self.kout {
+            let oldest = self.a1out.pop_back(&mut self.links).expect("A1out is not empty");
+            self.queue[oldest.index()] = Queue::None;
+            self.forgotten.push(oldest);
+        }
     }
 }
 
@@ -88,18 +127,7 @@ impl Policy for TwoQ {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        if self.a1in.len() > self.kin {
-            // Its identifier goes to the head of A1out; `insert` removes the tail where that is now too long.
-            let victim = self.a1in.pop_back(&mut self.links).expect("A1in is longer than Kin");
-            self.a1out.push_front(&mut self.links, victim);
-            self.queue[victim.index()] = Queue::A1out;
-            return Some(victim);
-        }
-        // "Do not put it on A1out; it hasn't been accessed for a while."
-        let victim = self.am.pop_back(&mut self.links).expect("a full cache with a short A1in has blocks in Am");
-        self.queue[victim.index()] = Queue::None;
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.page_out())
     }
 
     #[inline]
@@ -112,12 +140,20 @@ impl Policy for TwoQ {
             self.a1in.push_front(&mut self.links, slot);
             self.queue[slot.index()] = Queue::A1in;
         }
-        if self.a1out.len() > self.kout {
-            self.forgotten = self.a1out.pop_back(&mut self.links);
-            if let Some(oldest) = self.forgotten {
-                self.queue[oldest.index()] = Queue::None;
-            }
-        }
+        self.limit_out();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.page_out();
+        self.limit_out();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, [&mut self.a1in, &mut self.a1out, &mut self.am]);
+        self.queue.resize(room.slots as usize, Queue::None);
+        (self.kin, self.kout) = thresholds(self.portions, room.capacity, room.ghosts);
+        self.limit_out();
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -131,7 +167,7 @@ impl Policy for TwoQ {
 
     #[inline]
     fn take_forgotten(&mut self) -> Option<Slot> {
-        self.forgotten.take()
+        self.forgotten.pop()
     }
 
     #[inline(always)]
@@ -152,7 +188,8 @@ impl Policy for TwoQ {
             let all = self.queue.iter().filter(|&&other| other == queue).count();
             assert_eq!(members.len(), all, "a slot says {queue:?} and is not there");
         }
-        assert!(self.a1in.len() + self.am.len() <= self.capacity, "more resident blocks than frames");
+        let unknown = |slot: &Slot| self.queue[slot.index()] == Queue::None;
+        assert!(self.forgotten.iter().all(unknown), "a known block is forgotten");
         assert!(self.a1out.len() <= self.kout, "A1out is longer than Kout");
     }
 

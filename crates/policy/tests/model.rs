@@ -2,7 +2,8 @@
 
 use nigh_policy::{Spec, registry};
 use nigh_testkit::host::{Host, Slots, future};
-use nigh_testkit::{naive, workload};
+use nigh_testkit::naive;
+use nigh_testkit::workload::{self, Step};
 
 /// Settings to be compared beside every policy's defaults.
 const VARIANTS: &[&str] = &[
@@ -53,6 +54,9 @@ const VARIANTS: &[&str] = &[
 
 const SEEDS: u64 = 200;
 
+/// Those that cannot be resized yet.
+const OF_ONE_SIZE: &[&str] = &["arc", "car", "w-tinylfu", "fbr", "eelru", "lirs", "dulo", "clock-pro"];
+
 #[test]
 fn evicts_what_the_model_evicts() {
     let defaults = registry().iter().map(|info| info.name);
@@ -70,6 +74,49 @@ fn evicts_what_the_model_evicts() {
             for (at, &block) in references.iter().enumerate() {
                 let place = format!("{spec}, seed {seed}, capacity {capacity}, reference {at} to block {block}");
                 assert_eq!(host.access(block), model.access(block), "{place}");
+                assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
+            }
+        }
+    }
+}
+
+/// Victims and ghosts are those of the model while the cache becomes smaller and larger.
+#[test]
+fn sheds_and_resizes_as_the_model_does() {
+    let defaults = registry().iter().map(|info| info.name);
+    let all = defaults.chain(VARIANTS.iter().copied());
+    for spec in all.filter(|spec| !OF_ONE_SIZE.iter().any(|name| spec.split(':').next() == Some(name))) {
+        for seed in 0..SEEDS {
+            let blocks = 8 + seed % 60;
+            let capacity = 1 + (seed * 13 % blocks) as u32;
+            let steps = workload::resized(seed, blocks, 600, capacity);
+            let references: Vec<u64> = steps
+                .iter()
+                .filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None })
+                .collect();
+            let name = spec.parse::<Spec>().expect("a known policy").name().to_owned();
+            let offline = registry().iter().any(|info| info.name == name && info.offline);
+            let known_future = offline.then(|| future(&references));
+            let mut host = Host::new(spec, capacity, blocks as u32, Slots::Forever, known_future);
+            let mut model = naive::model(spec, capacity as usize, &references).expect("a model");
+            let mut size = capacity as usize;
+            for (at, &step) in steps.iter().enumerate() {
+                let place = format!("{spec}, seed {seed}, from capacity {capacity}, step {at}: {step:?}");
+                match step {
+                    Step::Access(block) => assert_eq!(host.access(block), model.access(block), "{place}"),
+                    Step::Shed if host.resident().is_empty() => {}
+                    Step::Shed => assert_eq!(host.shed(), model.shed(), "{place}"),
+                    Step::Resize { capacity, ghosts } => {
+                        size = capacity as usize;
+                        host.resize(capacity, ghosts);
+                        model.resize(size, ghosts as usize);
+                        assert_eq!(*host.ghosts(), model.ghosts(), "ghosts before sheds: {place}");
+                    }
+                }
+                while host.resident().len() > size {
+                    assert_eq!(host.shed(), model.shed(), "{place}");
+                    assert_eq!(*host.ghosts(), model.ghosts(), "ghosts between sheds: {place}");
+                }
                 assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant};
+use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Stream, Tenant};
 
 use crate::Outcome;
 use crate::twins::build;
@@ -25,6 +25,8 @@ pub struct Host {
     policy: Box<dyn Policy + Send>,
     capacity: usize,
     ghosts_most: usize,
+    /// How many slots there are.
+    slots: u32,
     /// Slots that hold no block.
     free: Vec<Slot>,
     slot_of: HashMap<u64, Slot>,
@@ -64,6 +66,7 @@ impl Host {
             policy: build(&spec, &setup).unwrap_or_else(|error| panic!("{error}")),
             capacity: capacity as usize,
             ghosts_most: ghosts as usize,
+            slots: count,
             free: (0..count).rev().map(Slot).collect(),
             slot_of: HashMap::new(),
             block_of: HashMap::new(),
@@ -116,13 +119,46 @@ impl Host {
             Outcome { hit: false, evicted: self.load(block, &access) }
         };
         self.drain();
+        self.check_ghosts();
+        outcome
+    }
+
+    fn check_ghosts(&self) {
         assert!(
             self.ghosts.len() <= self.ghosts_most,
             "the policy remembers {} ghosts, the host has room for {}",
             self.ghosts.len(),
             self.ghosts_most
         );
-        outcome
+    }
+
+    /// Lets a block leave without another one coming, and checks every invariant.
+    pub fn shed(&mut self) -> u64 {
+        let victim = self.policy.shed();
+        let block = *self.block_of.get(&victim).expect("the victim has a block");
+        assert!(self.resident.remove(&block), "the victim was not resident");
+        self.ghosts.insert(block);
+        self.drain();
+        self.check_ghosts();
+        self.policy.check();
+        block
+    }
+
+    /// Has room for `capacity` blocks and, where slots are used again, for `ghosts` ghosts; checks every invariant. Until
+    /// no more blocks are resident than that, only [`shed`](Host::shed) and `resize` can follow.
+    pub fn resize(&mut self, capacity: u32, ghosts: u32) {
+        if self.recycle && self.slots < capacity + ghosts + 1 {
+            let more = self.slots..capacity + ghosts + 1;
+            self.slots = more.end;
+            self.free.splice(0..0, more.rev().map(Slot));
+        }
+        (self.capacity, self.ghosts_most) = (capacity as usize, ghosts as usize);
+        let resident = self.resident.clone();
+        self.policy.resize(Room { capacity, slots: self.slots, ghosts });
+        self.drain();
+        assert_eq!(self.resident, resident, "no block leaves before the host asks for it");
+        self.check_ghosts();
+        self.policy.check();
     }
 
     /// Invalidates `block`, resident or ghost; does nothing where it is neither.

@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 
-use nigh_policy::{Access, Policy, Setup, Slot, Spec, SpecError, Visit, visit};
+use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, Visit, visit};
 
 type Boxed = Box<dyn Policy + Send>;
 
@@ -45,6 +45,21 @@ impl Policy for Twins {
     fn insert(&mut self, slot: Slot, access: &Access) {
         self.fast.insert(slot, access);
         self.small.insert(slot, access);
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.fast.shed();
+        assert_eq!(self.small.shed(), victim, "the small variant sheds another block");
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.fast.resize(room);
+        self.small.resize(room);
+    }
+
+    fn slots_most(&self) -> u32 {
+        self.fast.slots_most().min(self.small.slots_most())
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -27,3 +27,46 @@ pub fn mixed(seed: u64, blocks: u64, length: usize) -> Vec<u64> {
     references.truncate(length);
     references
 }
+
+/// What a host does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// References a block.
+    Access(u64),
+    /// Lets a block leave, if there is one.
+    Shed,
+    /// Has room for so many blocks and ghosts.
+    Resize {
+        /// Blocks.
+        capacity: u32,
+        /// Ghosts.
+        ghosts: u32,
+    },
+}
+
+/// The references of [`mixed`], with changes of size from `capacity` on among them: by one, by much, of the room for
+/// ghosts too.
+pub fn resized(seed: u64, blocks: u64, length: usize, mut capacity: u32) -> Vec<Step> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let mut ghosts = blocks as u32;
+    let mut steps = Vec::new();
+    for block in mixed(seed, blocks, length) {
+        match random.random_range(0..24) {
+            0 => steps.extend(std::iter::repeat_n(Step::Shed, random.random_range(1..4))),
+            1 => capacity += 1,
+            2 => capacity -= 1,
+            3 => capacity = random.random_range(1..=blocks as u32 + 2),
+            4 => ghosts = random.random_range(0..=blocks as u32),
+            5 => ghosts = blocks as u32,
+            6 => capacity += random.random_range(0..capacity),
+            _ => {}
+        }
+        capacity = capacity.clamp(1, 2 * blocks as u32);
+        let room = Step::Resize { capacity, ghosts };
+        if steps.iter().rfind(|step| matches!(step, Step::Resize { .. })) != Some(&room) {
+            steps.push(room);
+        }
+        steps.push(Step::Access(block));
+    }
+    steps
+}

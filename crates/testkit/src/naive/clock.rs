@@ -28,16 +28,24 @@ impl Model for Clock {
             return Outcome { hit: true, evicted: None };
         }
         let loaded = Frame { block, referenced: self.first };
-        if self.frames.len() < self.capacity {
-            self.frames.push(loaded);
-            return Outcome { hit: false, evicted: None };
-        }
+        let evicted = (self.frames.len() == self.capacity).then(|| self.shed());
+        // Just behind the hand.
+        self.frames.insert(self.hand, loaded);
+        self.hand = (self.hand + 1) % self.frames.len();
+        Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
         while self.frames[self.hand].referenced {
             self.frames[self.hand].referenced = false;
-            self.hand = (self.hand + 1) % self.capacity;
+            self.hand = (self.hand + 1) % self.frames.len();
         }
-        let evicted = std::mem::replace(&mut self.frames[self.hand], loaded).block;
-        self.hand = (self.hand + 1) % self.capacity;
-        Outcome { hit: false, evicted: Some(evicted) }
+        let evicted = self.frames.remove(self.hand).block;
+        self.hand %= self.frames.len().max(1);
+        evicted
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
     }
 }

@@ -23,4 +23,12 @@ impl Model for Fifo {
         self.queue.push(block);
         Outcome { hit: false, evicted }
     }
+
+    fn shed(&mut self) -> u64 {
+        self.queue.remove(0)
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
+    }
 }

@@ -25,19 +25,26 @@ impl Model for GClock {
             self.counts[frame] = self.most.min(self.counts[frame] + 1);
             return Outcome { hit: true, evicted: None };
         }
-        if self.blocks.len() < self.capacity {
-            self.blocks.push(block);
-            self.counts.push(self.first);
-            return Outcome { hit: false, evicted: None };
-        }
+        let evicted = (self.blocks.len() == self.capacity).then(|| self.shed());
+        // Just behind the hand.
+        self.blocks.insert(self.hand, block);
+        self.counts.insert(self.hand, self.first);
+        self.hand = (self.hand + 1) % self.blocks.len();
+        Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
         while self.counts[self.hand] > 0 {
             self.counts[self.hand] -= 1;
-            self.hand = (self.hand + 1) % self.capacity;
+            self.hand = (self.hand + 1) % self.blocks.len();
         }
-        let evicted = self.blocks[self.hand];
-        self.blocks[self.hand] = block;
-        self.counts[self.hand] = self.first;
-        self.hand = (self.hand + 1) % self.capacity;
-        Outcome { hit: false, evicted: Some(evicted) }
+        self.counts.remove(self.hand);
+        let evicted = self.blocks.remove(self.hand);
+        self.hand %= self.blocks.len().max(1);
+        evicted
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
     }
 }

@@ -31,11 +31,19 @@ impl Model for Lfu {
         }
         let mut evicted = None;
         if self.cache.len() == self.capacity {
-            let value = |at: &usize| (self.cache[*at].references, self.cache[*at].last);
-            let least = (0..self.capacity).min_by_key(value).expect("a full cache");
-            evicted = Some(self.cache.remove(least).block);
+            evicted = Some(self.shed());
         }
         self.cache.push(Resident { block, references: 1, last: self.now });
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let value = |at: &usize| (self.cache[*at].references, self.cache[*at].last);
+        let least = (0..self.cache.len()).min_by_key(value).expect("a block");
+        self.cache.remove(least).block
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
     }
 }

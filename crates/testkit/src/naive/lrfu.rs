@@ -32,16 +32,23 @@ impl Model for Lrfu {
         let hit = self.references.contains_key(&block);
         let mut evicted = None;
         if !hit && self.references.len() == self.capacity {
-            let value =
-                |references: &Vec<u64>| (self.crf(references), *references.last().expect("referenced when loaded"));
-            let values = self.references.iter().map(|(&block, references)| (value(references), block));
-            let least = values.min_by(|a, b| a.0.0.total_cmp(&b.0.0).then(a.0.1.cmp(&b.0.1)));
-            let victim = least.expect("a full cache").1;
-            self.references.remove(&victim);
-            evicted = Some(victim);
+            evicted = Some(self.shed());
         }
         self.references.entry(block).or_default().push(self.now);
         self.now += 1;
         Outcome { hit, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let value = |references: &Vec<u64>| (self.crf(references), *references.last().expect("referenced when loaded"));
+        let values = self.references.iter().map(|(&block, references)| (value(references), block));
+        let least = values.min_by(|a, b| a.0.0.total_cmp(&b.0.0).then(a.0.1.cmp(&b.0.1)));
+        let victim = least.expect("a block").1;
+        self.references.remove(&victim);
+        victim
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
     }
 }

@@ -28,4 +28,12 @@ impl Model for Lru {
         self.stack.insert(0, block);
         Outcome { hit: found.is_some(), evicted }
     }
+
+    fn shed(&mut self) -> u64 {
+        self.stack.pop().expect("a block")
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
-use crate::naive::{Model, Settings};
+use crate::naive::{Model, Portion, Settings};
 
 /// A history control block; times begin at 1, and 0 is "none known".
 #[derive(Clone, Copy, Default)]
@@ -16,7 +16,9 @@ struct History {
 pub(crate) struct Lru2 {
     capacity: usize,
     correlated: u64,
-    history: usize,
+    history: Portion,
+    /// How many blocks are retained at most.
+    retained_most: usize,
     buffer: Vec<u64>,
     control: BTreeMap<u64, History>,
     /// Blocks with history that are not in the buffer, the one evicted first in front.
@@ -26,14 +28,30 @@ pub(crate) struct Lru2 {
 
 impl Lru2 {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Lru2 {
+        let history = settings.portion("history", "100%");
         Lru2 {
             capacity,
             correlated: settings.number("correlated", "0"),
-            history: settings.share("history", "100%", capacity).round() as usize,
+            history,
+            retained_most: history.of(capacity),
             buffer: Vec::new(),
             control: BTreeMap::new(),
             retained: Vec::new(),
             t: 0,
+        }
+    }
+
+    fn retire(&mut self) -> u64 {
+        let victim = self.victim();
+        self.buffer.retain(|&q| q != victim);
+        self.retained.push(victim);
+        victim
+    }
+
+    fn purge(&mut self) {
+        while self.retained.len() > self.retained_most {
+            let purged = self.retained.remove(0);
+            self.control.remove(&purged);
         }
     }
 
@@ -69,19 +87,25 @@ impl Model for Lru2 {
         self.retained.retain(|&q| q != p);
         let mut evicted = None;
         if self.buffer.len() == self.capacity {
-            let victim = self.victim();
-            self.buffer.retain(|&q| q != victim);
-            self.retained.push(victim);
-            evicted = Some(victim);
+            evicted = Some(self.retire());
         }
-        if self.retained.len() > self.history {
-            let purged = self.retained.remove(0);
-            self.control.remove(&purged);
-        }
+        self.purge();
         let before = if known { self.control[&p] } else { History::default() };
         self.control.insert(p, History { hist: [t, before.hist[0]], last: t });
         self.buffer.push(p);
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let victim = self.retire();
+        self.purge();
+        victim
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        self.capacity = capacity;
+        self.retained_most = self.history.of(capacity).min(ghosts);
+        self.purge();
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

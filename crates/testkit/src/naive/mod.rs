@@ -33,6 +33,16 @@ pub trait Model {
     /// References `block`.
     fn access(&mut self, block: u64) -> Outcome;
 
+    /// Takes the block out that leaves where none comes.
+    fn shed(&mut self) -> u64 {
+        panic!("this model cannot shed")
+    }
+
+    /// Has room for `capacity` blocks and `ghosts` ghosts from now on. Where more are resident, sheds follow.
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        panic!("this model cannot be resized to {capacity} and {ghosts}")
+    }
+
     /// The blocks remembered without their contents.
     fn ghosts(&self) -> BTreeSet<u64> {
         BTreeSet::new()
@@ -68,7 +78,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
             Box::new(eelru::Eelru::new(capacity, early, late, reach, settings.blocks("age", "100%", capacity)))
         }
         "mq" => {
-            let (life, out) = (settings.blocks("life", "400%", capacity), settings.blocks("out", "400%", capacity));
+            let (life, out) = (settings.portion("life", "400%"), settings.portion("out", "400%"));
             Box::new(mq::Mq::new(capacity, settings.number("queues", "8") as usize, life, out))
         }
         "w-tinylfu" => {
@@ -106,6 +116,12 @@ impl Settings<'_> {
         self.get(key, default).parse().expect("a number")
     }
 
+    /// A share such as `25%`, or a count.
+    fn portion(&self, key: &str, default: &str) -> Portion {
+        let share = self.get(key, default).ends_with('%');
+        if share { Portion::Share(self.share(key, default, 100)) } else { Portion::Count(self.number(key, default)) }
+    }
+
     /// A share of `whole` rounded to the nearest, or a count.
     fn blocks(&self, key: &str, default: &str, whole: usize) -> usize {
         if self.get(key, default).ends_with('%') {
@@ -127,6 +143,23 @@ impl Settings<'_> {
             _ if value == "none" => None,
             Some(share) => Some(share.parse::<f64>().expect("a share") / 100.0),
             None => Some(value.parse().expect("a factor")),
+        }
+    }
+}
+
+/// A share of a cache in percent, or a count of blocks.
+#[derive(Clone, Copy)]
+enum Portion {
+    Share(f64),
+    Count(u64),
+}
+
+impl Portion {
+    /// Blocks of a cache, rounded to the nearest.
+    fn of(self, capacity: usize) -> usize {
+        match self {
+            Portion::Share(percent) => (capacity as f64 * percent / 100.0).round() as usize,
+            Portion::Count(count) => count as usize,
         }
     }
 }

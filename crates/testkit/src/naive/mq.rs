@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
-use crate::naive::Model;
+use crate::naive::{Model, Portion};
 
 pub(crate) struct Mq {
     capacity: usize,
+    life: Portion,
+    out_share: Portion,
     life_time: u64,
     out_most: usize,
     current_time: u64,
@@ -14,21 +16,26 @@ pub(crate) struct Mq {
     queues: Vec<Vec<u64>>,
     out: Vec<u64>,
     reference: BTreeMap<u64, u64>,
-    expire_time: BTreeMap<u64, u64>,
+    /// When a block came to its queue; it expires a `life_time` later.
+    since: BTreeMap<u64, u64>,
 }
 
 impl Mq {
-    pub(crate) fn new(capacity: usize, queues: usize, life_time: usize, out_most: usize) -> Mq {
-        Mq {
+    pub(crate) fn new(capacity: usize, queues: usize, life: Portion, out: Portion) -> Mq {
+        let mut model = Mq {
             capacity,
-            life_time: life_time as u64,
-            out_most,
+            life,
+            out_share: out,
+            life_time: 0,
+            out_most: 0,
             current_time: 0,
             queues: vec![Vec::new(); queues],
             out: Vec::new(),
             reference: BTreeMap::new(),
-            expire_time: BTreeMap::new(),
-        }
+            since: BTreeMap::new(),
+        };
+        model.resize(capacity, usize::MAX);
+        model
     }
 
     fn evict_block(&mut self) -> u64 {
@@ -38,7 +45,11 @@ impl Mq {
 
     fn add_to_out(&mut self, victim: u64) {
         self.out.push(victim);
-        if self.out.len() > self.out_most {
+        self.limit_out();
+    }
+
+    fn limit_out(&mut self) {
+        while self.out.len() > self.out_most {
             let dropped = self.out.remove(0);
             self.reference.remove(&dropped);
         }
@@ -48,10 +59,10 @@ impl Mq {
         self.current_time += 1;
         for k in 1..self.queues.len() {
             let Some(&head) = self.queues[k].first() else { continue };
-            if self.expire_time[&head] < self.current_time {
+            if self.since[&head] + self.life_time < self.current_time {
                 self.queues[k].remove(0);
                 self.queues[k - 1].push(head);
-                self.expire_time.insert(head, self.current_time + self.life_time);
+                self.since.insert(head, self.current_time);
             }
         }
     }
@@ -65,17 +76,28 @@ impl Model for Mq {
         self.queues.iter_mut().for_each(|queue| queue.retain(|&other| other != block));
         self.out.retain(|&other| other != block);
         if !hit && resident == self.capacity {
-            let victim = self.evict_block();
-            self.add_to_out(victim);
-            evicted = Some(victim);
+            evicted = Some(self.shed());
         }
         let reference = self.reference.entry(block).or_insert(0);
         *reference += 1;
         let queue_num = (0..self.queues.len()).rev().find(|&k| *reference >= 1 << k).expect("referenced at least once");
         self.queues[queue_num].push(block);
-        self.expire_time.insert(block, self.current_time + self.life_time);
+        self.since.insert(block, self.current_time);
         self.adjust();
         Outcome { hit, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let victim = self.evict_block();
+        self.add_to_out(victim);
+        victim
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        self.capacity = capacity;
+        self.life_time = self.life.of(capacity).max(1) as u64;
+        self.out_most = self.out_share.of(capacity).min(ghosts);
+        self.limit_out();
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

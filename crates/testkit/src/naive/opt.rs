@@ -16,8 +16,16 @@ impl Opt {
         Opt { capacity, references: references.to_vec(), now: 0, resident: Vec::new() }
     }
 
-    fn next(&self, block: u64) -> usize {
-        let later = &self.references[self.now + 1..];
+    /// The block referenced farthest in the future, which begins at `from`, leaves.
+    fn farthest(&mut self, from: usize) -> u64 {
+        let next: Vec<usize> = self.resident.iter().map(|&other| self.next(other, from)).collect();
+        let farthest = *next.iter().max().expect("a block");
+        let first = next.iter().position(|&next| next == farthest).expect("the maximum is in there");
+        self.resident.remove(first)
+    }
+
+    fn next(&self, block: u64, from: usize) -> usize {
+        let later = &self.references[from..];
         later.iter().position(|&other| other == block).unwrap_or(usize::MAX)
     }
 }
@@ -32,15 +40,20 @@ impl Model for Opt {
                 self.resident.remove(at);
             }
             None if self.resident.len() == self.capacity => {
-                let next: Vec<usize> = self.resident.iter().map(|&other| self.next(other)).collect();
-                let farthest = *next.iter().max().expect("a full cache");
-                let first = next.iter().position(|&next| next == farthest).expect("the maximum is in there");
-                evicted = Some(self.resident.remove(first));
+                evicted = Some(self.farthest(self.now + 1));
             }
             None => {}
         }
         self.resident.push(block);
         self.now += 1;
         Outcome { hit: found.is_some(), evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        self.farthest(self.now)
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
-use crate::naive::{Model, Settings};
+use crate::naive::{Model, Portion, Settings};
 
 pub(crate) struct S3Fifo {
     capacity: usize,
     small_share: usize,
     ghost_share: usize,
+    portions: [Portion; 2],
     s: Vec<u64>,
     m: Vec<u64>,
     g: Vec<u64>,
@@ -17,14 +18,18 @@ pub(crate) struct S3Fifo {
 
 impl S3Fifo {
     pub(crate) fn new(capacity: usize, settings: Settings) -> S3Fifo {
-        let small_share = (settings.share("small", "10%", capacity).round() as usize).max(1);
-        let ghost_share = settings.share("ghost", "90%", capacity).round() as usize;
-        S3Fifo { capacity, small_share, ghost_share, s: vec![], m: vec![], g: vec![], freq: BTreeMap::new() }
+        let portions = [settings.portion("small", "10%"), settings.portion("ghost", "90%")];
+        let (s, m, g) = (vec![], vec![], vec![]);
+        let mut model = S3Fifo { capacity, small_share: 0, ghost_share: 0, portions, s, m, g, freq: BTreeMap::new() };
+        model.resize(capacity, usize::MAX);
+        model
     }
 
     fn evict(&mut self) -> u64 {
-        if self.s.len() < self.small_share {
-            return self.evict_m().expect("M is not empty");
+        if self.s.len() < self.small_share
+            && let Some(evicted) = self.evict_m()
+        {
+            return evicted;
         }
         while !self.s.is_empty() {
             let t = self.s.remove(0);
@@ -76,6 +81,20 @@ impl Model for S3Fifo {
         }
         self.freq.insert(block, 0);
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        self.evict()
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        let [small, ghost] = self.portions;
+        self.capacity = capacity;
+        self.small_share = small.of(capacity).clamp(1, capacity);
+        self.ghost_share = ghost.of(capacity).min(ghosts);
+        while self.g.len() > self.ghost_share {
+            self.g.remove(0);
+        }
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

@@ -40,4 +40,12 @@ impl Model for Sieve {
         self.queue.push((block, false));
         Outcome { hit: false, evicted }
     }
+
+    fn shed(&mut self) -> u64 {
+        self.evict()
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        self.capacity = capacity;
+    }
 }

@@ -9,6 +9,8 @@ pub(crate) struct TwoQ {
     capacity: usize,
     kin: f64,
     kout: f64,
+    /// Shares of the cache in percent.
+    shares: [f64; 2],
     a1in: Vec<u64>,
     a1out: Vec<u64>,
     am: Vec<u64>,
@@ -16,9 +18,11 @@ pub(crate) struct TwoQ {
 
 impl TwoQ {
     pub(crate) fn new(capacity: usize, settings: Settings) -> TwoQ {
-        let kin = settings.share("in", "25%", capacity).min(capacity as f64 - 1.0);
-        let kout = settings.share("out", "50%", capacity);
-        TwoQ { capacity, kin, kout, a1in: Vec::new(), a1out: Vec::new(), am: Vec::new() }
+        let shares = [settings.share("in", "25%", 100), settings.share("out", "50%", 100)];
+        let mut model =
+            TwoQ { capacity, kin: 0.0, kout: 0.0, shares, a1in: Vec::new(), a1out: Vec::new(), am: Vec::new() };
+        model.resize(capacity, usize::MAX);
+        model
     }
 
     /// The procedure `reclaimfor`: what leaves, if there is no free page slot.
@@ -26,15 +30,7 @@ impl TwoQ {
         if self.a1in.len() + self.am.len() < self.capacity {
             return None;
         }
-        if self.a1in.len() as f64 <= self.kin {
-            return self.am.pop();
-        }
-        let y = self.a1in.pop();
-        self.a1out.splice(0..0, y);
-        if self.a1out.len() as f64 > self.kout {
-            self.a1out.pop();
-        }
-        y
+        Some(self.shed())
     }
 }
 
@@ -52,6 +48,31 @@ impl Model for TwoQ {
         let queue = if remembered.is_some() { &mut self.am } else { &mut self.a1in };
         queue.insert(0, block);
         Outcome { hit: false, evicted }
+    }
+
+    /// The part of `reclaimfor` that frees a page slot. An empty Am leaves it to A1in.
+    fn shed(&mut self) -> u64 {
+        if self.a1in.len() as f64 <= self.kin
+            && let Some(y) = self.am.pop()
+        {
+            return y;
+        }
+        let y = self.a1in.pop().expect("a block");
+        self.a1out.insert(0, y);
+        if self.a1out.len() as f64 > self.kout {
+            self.a1out.pop();
+        }
+        y
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        let [kin, kout] = self.shares.map(|share| capacity as f64 * share / 100.0);
+        self.capacity = capacity;
+        self.kin = kin.min(capacity as f64 - 1.0);
+        self.kout = kout.min(ghosts as f64);
+        while self.a1out.len() as f64 > self.kout {
+            self.a1out.pop();
+        }
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {
