@@ -1,11 +1,13 @@
 //! ARC: recency and frequency compete for the cache, and the ghosts of each tell which should grow.
 //!
 //! The cases are those of Figure 4 of the paper. A block that comes in while the cache is not full, because others were
-//! invalidated, replaces nothing; all else of its case holds.
+//! invalidated, replaces nothing; all else of its case holds. Where a block leaves and none comes, REPLACE is done with p as it
+//! is; where that finds T2 empty, T1 loses its LRU page.
 
 use crate::directory::{B1, B2, Directory, T1, T2};
+use crate::recency::SLOTS_MOST;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// Adaptive replacement cache.
 pub struct Arc {
@@ -32,14 +34,20 @@ impl Configured for Arc {
 }
 
 impl Arc {
+    /// The LRU page of T1, or of T2, becomes a ghost.
+    #[inline]
+    fn retire(&mut self, from_t1: bool) -> Slot {
+        let (list, ghosts) = if from_t1 { (T1, B1) } else { (T2, B2) };
+        let victim = self.directory.pop(list).expect("the list holds a block");
+        self.directory.push(victim, ghosts);
+        victim
+    }
+
     /// REPLACE(x, p), where `in_b2` is x ∈ B2.
     #[inline]
     fn replace(&mut self, in_b2: bool) -> Slot {
         let (t1, p) = (f64::from(self.directory.len(T1)), self.directory.p());
-        let (list, ghosts) = if t1 > 0.0 && (t1 > p || in_b2 && t1 == p) { (T1, B1) } else { (T2, B2) };
-        let victim = self.directory.pop(list).expect("a full cache holds a block");
-        self.directory.push(victim, ghosts);
-        victim
+        self.retire(t1 > 0.0 && (t1 > p || in_b2 && t1 == p))
     }
 }
 
@@ -77,6 +85,20 @@ impl Policy for Arc {
             self.directory.push(slot, T1);
         }
         self.directory.limit_ghosts();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = if self.directory.len(T2) == 0 { self.retire(true) } else { self.replace(false) };
+        self.directory.shorten();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.directory.resize(room);
+    }
+
+    fn slots_most(&self) -> u32 {
+        SLOTS_MOST
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -1,12 +1,14 @@
 //! CAR: ARC on two clocks, so that a hit sets one bit.
 //!
 //! The steps are those of Figure 2 of the paper. A page that comes in while the cache is not full, because others were
-//! invalidated, replaces nothing; all else holds.
+//! invalidated, replaces nothing; all else holds. Where a page leaves and none comes, replace() is done with p as it is, and
+//! turns to T1 while T2 is empty.
 
 use crate::directory::{B1, B2, Directory, T1, T2};
 use crate::prefetch::prefetch;
+use crate::recency::SLOTS_MOST;
 use crate::spec::{Configured, Info, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 /// Clock with adaptive replacement.
 pub struct Car {
@@ -33,26 +35,34 @@ impl Configured for Car {
     }
 }
 
+impl Car {
+    /// replace().
+    #[inline(always)]
+    fn replace(&mut self) -> Slot {
+        loop {
+            let from_t1 =
+                f64::from(self.directory.len(T1)) >= self.directory.p().max(1.0) || self.directory.len(T2) == 0;
+            let (clock, ghosts) = if from_t1 { (T1, B1) } else { (T2, B2) };
+            let slot = self.directory.pop(clock).expect("the clock holds a page");
+            if !std::mem::take(&mut self.referenced[slot.index()]) {
+                self.directory.push(slot, ghosts);
+                return slot;
+            }
+            // "Set the page reference bit of head page in T1 to 0, and make it the tail page in T2", and alike in T2.
+            self.directory.push(slot, T2);
+        }
+    }
+}
+
 impl Policy for Car {
     #[inline]
     fn hit(&mut self, slot: Slot, _access: &Access) {
         self.referenced[slot.index()] = true;
     }
 
-    /// replace().
     #[inline(always)]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        loop {
-            let from_t1 = f64::from(self.directory.len(T1)) >= self.directory.p().max(1.0);
-            let (clock, ghosts) = if from_t1 { (T1, B1) } else { (T2, B2) };
-            let slot = self.directory.pop(clock).expect("a full cache holds a page");
-            if !std::mem::take(&mut self.referenced[slot.index()]) {
-                self.directory.push(slot, ghosts);
-                return Some(slot);
-            }
-            // "Set the page reference bit of head page in T1 to 0, and make it the tail page in T2", and alike in T2.
-            self.directory.push(slot, T2);
-        }
+        Some(self.replace())
     }
 
     #[inline(always)]
@@ -64,6 +74,21 @@ impl Policy for Car {
             self.directory.push(slot, T1);
         }
         self.directory.limit_ghosts();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.replace();
+        self.directory.shorten();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.directory.resize(room);
+        self.referenced.resize(room.slots as usize, false);
+    }
+
+    fn slots_most(&self) -> u32 {
+        SLOTS_MOST
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -3,10 +3,13 @@
 //! What both papers say in the same words is here: how p adapts to a hit in B1 or B2, and what "cache directory
 //! replacement" forgets. Where the host has room for fewer ghosts than the papers' c, the longer of B1 and B2 forgets its
 //! least recently used one.
+//!
+//! A cache that becomes smaller or larger keeps p's share of it. Where the directory is then longer than c allows, B1
+//! forgets its least recently used page until |T1| + |B1| <= c, and then B2 until the directory holds 2c.
 
-use crate::Slot;
 use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Setup, SpecError};
+use crate::{Room, Slot};
 
 // The lists, by the tags of their slots.
 /// Resident, seen once recently.
@@ -123,9 +126,38 @@ impl Directory {
     pub(crate) fn make_room(&mut self) {
         if self.len(T1) + self.len(B1) >= self.capacity {
             self.forget_first(B1);
-        } else if self.lists.iter().map(Order::len).sum::<u32>() >= self.capacity.saturating_mul(2) {
+        } else if self.known() >= self.capacity.saturating_mul(2) {
             self.forget_first(B2);
         }
+    }
+
+    /// Forgets what is beyond the limits of both papers and of the host.
+    pub(crate) fn shorten(&mut self) {
+        while self.len(T1) + self.len(B1) > self.capacity && self.len(B1) > 0 {
+            self.forget_first(B1);
+        }
+        while self.known() > self.capacity.saturating_mul(2) && self.len(B2) > 0 {
+            self.forget_first(B2);
+        }
+        while self.len(B1) + self.len(B2) > self.ghosts_most {
+            self.limit_ghosts();
+        }
+    }
+
+    /// The host has `room` from now on.
+    pub(crate) fn resize(&mut self, room: Room) {
+        self.places.grow(room.slots);
+        let capacity = f64::from(room.capacity);
+        self.p = (self.p * capacity / f64::from(self.capacity)).min(capacity);
+        self.capacity = room.capacity;
+        self.ghosts_most = room.ghosts;
+        self.shorten();
+    }
+
+    /// |T1| + |T2| + |B1| + |B2|.
+    #[inline]
+    fn known(&self) -> u32 {
+        self.lists.iter().map(Order::len).sum()
     }
 
     /// Keeps to the host's room for ghosts.
@@ -154,9 +186,10 @@ impl Directory {
         let known: usize = lists.iter().map(Vec::len).sum();
         assert_eq!(self.places.slots().filter(|&slot| self.list(slot).is_some()).count(), known, "a page in no list");
         assert!(self.forgotten.iter().all(|&slot| self.list(slot).is_none()), "a known page is forgotten");
-        assert!(self.len(T1) + self.len(T2) <= self.capacity, "|T1| + |T2| <= c");
-        assert!(self.len(T1) + self.len(B1) <= self.capacity, "|T1| + |B1| <= c");
-        assert!(known as u64 <= 2 * u64::from(self.capacity), "|T1| + |T2| + |B1| + |B2| <= 2c");
+        // Until a host has taken out what a smaller cache does not hold, T1 and T2 alone can be longer than that.
+        assert!(self.len(B1) == 0 || self.len(T1) + self.len(B1) <= self.capacity, "|T1| + |B1| <= c");
+        let most = 2 * u64::from(self.capacity);
+        assert!(self.len(B2) == 0 || known as u64 <= most, "|T1| + |T2| + |B1| + |B2| <= 2c");
         assert!(self.len(B1) + self.len(B2) <= self.ghosts_most, "too many ghosts");
         assert!((0.0..=f64::from(self.capacity)).contains(&self.p), "0 <= p <= c");
         let [t1, t2, ..] = lists;

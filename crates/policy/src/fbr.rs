@@ -4,12 +4,13 @@
 //! section, which factors out locality; only a block of the old section leaves.
 //!
 //! The four parameters are found by trial for each workload; the defaults are ours.
-//! Invalidation, which the paper does not have, moves the sections' boundaries down the stack.
+//! Invalidation, which the paper does not have, moves the sections' boundaries down the stack. So does another size of the
+//! cache, down or up. Where a block leaves a cache that is not full and has no old section, it is the least recently used.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 const NEW: usize = 0;
 const MIDDLE: usize = 1;
@@ -24,6 +25,8 @@ pub struct Fbr {
     sections: [List; 3],
     /// Slots that fit into the new and the middle section.
     section_most: [u32; 2],
+    /// What the new and the old section are of the cache.
+    portions: [Portion; 2],
     /// By slot, the section it is in.
     section: Vec<u8>,
     chain: Links,
@@ -40,6 +43,13 @@ pub struct Fbr {
     /// The paper's A_max.
     average_most: u64,
     forgotten: Option<Slot>,
+}
+
+/// The sizes of the new and the middle section.
+fn divide([new, old]: [Portion; 2], capacity: u32) -> [u32; 2] {
+    let old = old.of(capacity, 1, capacity);
+    let new = new.of(capacity, 0, capacity - old);
+    [new, capacity - old - new]
 }
 
 impl Fbr {
@@ -76,13 +86,31 @@ impl Fbr {
             if self.sections[section].len() <= self.section_most[section] {
                 return;
             }
-            let passed = self.sections[section].pop_back(&mut self.stack).expect("the section is not empty");
-            self.section[passed.index()] = section as u8 + 1;
-            self.sections[section + 1].push_front(&mut self.stack, passed);
-            if section == MIDDLE {
-                self.chain(passed);
-            }
+            self.pass(section);
         }
+    }
+
+    /// Moves the last slot of `section` to the next.
+    fn pass(&mut self, section: usize) {
+        let passed = self.sections[section].pop_back(&mut self.stack).expect("the section is not empty");
+        self.section[passed.index()] = section as u8 + 1;
+        self.sections[section + 1].push_front(&mut self.stack, passed);
+        if section == MIDDLE {
+            self.chain(passed);
+        }
+    }
+
+    /// Takes the block out that leaves next.
+    fn pop(&mut self) -> Slot {
+        let victim = match self.chained {
+            0 => self.sections.iter().rev().find_map(|section| section.back(&self.stack)),
+            chained => self.chains[chained.trailing_zeros() as usize].back(&self.chain),
+        };
+        let victim = victim.expect("a block is resident");
+        self.unlink(victim);
+        self.sum -= u64::from(self.count[victim.index()]);
+        self.forgotten = Some(victim);
+        victim
     }
 
     /// When the average count exceeds A_max, every count C becomes ⌈C/2⌉. Takes time in the resident slots, and comes
@@ -156,14 +184,16 @@ impl Configured for Fbr {
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {
-        let old = params.blocks("old", setup.capacity, 1, setup.capacity)?;
-        let new = params.blocks("new", setup.capacity, 0, setup.capacity - old)?;
+        let old = params.portion("old", 1, setup.capacity)?;
+        let most = setup.capacity - old.of(setup.capacity, 1, setup.capacity);
+        let portions = [params.portion("new", 0, most)?, old];
         let (stack, sections) = Links::new(setup.slots);
         let (chain, chains) = Links::new(setup.slots);
         Ok(Fbr {
             stack,
             sections,
-            section_most: [new, setup.capacity - old - new],
+            section_most: divide(portions, setup.capacity),
+            portions,
             section: vec![0; setup.slots as usize],
             chain,
             chains,
@@ -191,15 +221,7 @@ impl Policy for Fbr {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let victim = match self.chained {
-            0 => self.sections[OLD].back(&self.stack),
-            chained => self.chains[chained.trailing_zeros() as usize].back(&self.chain),
-        };
-        let victim = victim.expect("a full cache has an old section");
-        self.unlink(victim);
-        self.sum -= u64::from(self.count[victim.index()]);
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.pop())
     }
 
     #[inline]
@@ -208,6 +230,27 @@ impl Policy for Fbr {
         self.sum += 1;
         self.push(slot);
         self.age();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.pop();
+        self.refill();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        let slots = room.slots as usize;
+        self.stack.grow(room.slots, &mut self.sections);
+        self.chain.grow(room.slots, &mut self.chains);
+        self.section.resize(slots, 0);
+        self.count.resize(slots, 0);
+        self.section_most = divide(self.portions, room.capacity);
+        for section in [NEW, MIDDLE] {
+            while self.sections[section].len() > self.section_most[section] {
+                self.pass(section);
+            }
+        }
+        self.refill();
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -20,6 +20,10 @@
 //!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
 //!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
 //!
+//! A cache that becomes smaller turns the LIR blocks beyond its new L_lirs to HIR, from the bottom of S, as a block that
+//! becomes LIR does with one. Where a block leaves a cache that is not full and Q is empty, the LIR block at the bottom
+//! turns HIR and leaves. A cache that becomes larger gives LIR status to what is referenced until it has L_lirs of them.
+//!
 //! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. At a single reference it can be
 //! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a log that is
 //! full is squeezed (see [`recency`](crate::recency)), which reads and writes all of it.
@@ -34,8 +38,8 @@ use self::linked::Linked;
 pub use self::orders::Logs;
 use self::orders::Orders;
 use crate::registry::Visit;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 use self::orders::{BOTTOM, DEMOTED, DEMOTED_GHOSTS, GHOST, GHOSTS, HIR, LIR, REFERENCED, UNKNOWN};
 
@@ -66,11 +70,11 @@ pub struct Lirs<O = Logs> {
     lir: u32,
     /// L_lirs.
     lir_most: u32,
-    /// L_hirs.
-    hir_most: u32,
     ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
+    /// L_hirs, and the limit of S in caches.
+    portions: (Portion, Option<f64>),
 }
 
 impl<O: Orders> Configured for Lirs<O> {
@@ -104,14 +108,9 @@ impl<O: Orders> Configured for Lirs<O> {
         if setup.slots > O::SLOTS_MOST {
             return Err(SpecError::TooLarge { policy: Self::INFO.name, slots: setup.slots, most: O::SLOTS_MOST });
         }
-        let capacity = setup.capacity;
-        let most = (capacity - 1).max(1);
-        let hir = params.blocks("hir", capacity, most.min(2), most);
-        let hir = hir.or_else(|_| params.blocks("hir", capacity, 1, most))?;
-        let stack_most = match params.factor("stack", 1.0, 1e6)? {
-            Some(multiple) => (f64::from(capacity) * multiple) as u32,
-            None => u32::MAX,
-        };
+        let hir = params.portion("hir", 1, (setup.capacity - 1).max(1))?;
+        let portions = (hir, params.factor("stack", 1.0, 1e6)?);
+        let (lir_most, stack_most) = limits(portions, setup.capacity);
         let threshold = match params.factor("threshold", 0.0, 1e6)? {
             Some(1.0) => Threshold::RMax,
             Some(share) if share < 1.0 => Threshold::Below(share),
@@ -125,11 +124,11 @@ impl<O: Orders> Configured for Lirs<O> {
             last: NONE,
             in_stack: 0,
             lir: 0,
-            lir_most: capacity - hir,
-            hir_most: hir,
+            lir_most,
             ghosts: 0,
             ghosts_most: setup.ghosts,
             stack_most,
+            portions,
         })
     }
 
@@ -145,6 +144,14 @@ impl<O: Orders> Configured for Lirs<O> {
             Ok(visitor.visit(Lirs::<Logs>::new(setup, params)?))
         }
     }
+}
+
+/// L_lirs, and the most entries of S.
+fn limits((hir, stack): (Portion, Option<f64>), capacity: u32) -> (u32, u32) {
+    let most = (capacity - 1).max(1);
+    let least = if matches!(hir, Portion::Share(_)) { most.min(2) } else { 1 };
+    let stack_most = stack.map_or(u32::MAX, |multiple| (f64::from(capacity) * multiple) as u32);
+    (capacity - hir.of(capacity, least, most), stack_most)
 }
 
 impl<O: Orders> Lirs<O> {
@@ -294,14 +301,43 @@ impl<O: Orders> Lirs<O> {
         self.put_on_top(slot, LIR);
         self.lir += 1;
         if self.lir > self.lir_most {
-            // "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack
-            // pruning is then conducted." (2.3.3, cases 2 and 3)
-            let bottom = self.orders.slot(self.orders.hand(BOTTOM));
-            self.lir -= 1;
-            self.orders.set_status(bottom, HIR);
-            self.orders.enqueue(bottom, DEMOTED);
-            self.prune();
+            self.demote();
+        } else if self.orders.stack_len() > self.stack_most {
+            self.forget_oldest();
         }
+    }
+
+    /// "The LIR block at the bottom of S is moved to the end of list Q with its status changed to HIR. A stack pruning is
+    /// then conducted." (2.3.3, cases 2 and 3)
+    #[inline(always)]
+    fn demote(&mut self) {
+        let bottom = self.orders.slot(self.orders.hand(BOTTOM));
+        self.lir -= 1;
+        self.orders.set_status(bottom, HIR);
+        self.orders.enqueue(bottom, DEMOTED);
+        self.prune();
+    }
+
+    /// Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
+    #[inline]
+    fn pop_hir(&mut self) -> Slot {
+        let victim = self.orders.pop_queue().expect("the LIR blocks do not fill a cache");
+        if self.orders.stacked(victim) {
+            self.orders.set_status(victim, GHOST);
+            self.ghosts += 1;
+        } else {
+            self.orders.set_status(victim, UNKNOWN);
+            self.forgotten.push(victim);
+        }
+        victim
+    }
+
+    /// Forgets the ghosts that are too many, or make S too long; R_max and with it the extension become smaller.
+    fn shorten(&mut self) {
+        while self.ghosts > self.ghosts_most || self.ghosts > 0 && self.orders.stack_len() > self.stack_most {
+            self.forget_oldest();
+        }
+        self.trim();
     }
 
     /// Puts `slot`, which is resident HIR, on top of S.
@@ -347,16 +383,7 @@ impl<O: Orders> Policy for Lirs<O> {
 
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        // Case 3: "We remove the HIR resident block at the front of list Q (it then becomes a non-resident block)."
-        let victim = self.orders.pop_queue().expect("the LIR blocks do not fill a cache");
-        if self.orders.stacked(victim) {
-            self.orders.set_status(victim, GHOST);
-            self.ghosts += 1;
-        } else {
-            self.orders.set_status(victim, UNKNOWN);
-            self.forgotten.push(victim);
-        }
-        Some(victim)
+        Some(self.pop_hir())
     }
 
     #[inline]
@@ -374,6 +401,32 @@ impl<O: Orders> Policy for Lirs<O> {
         if self.ghosts > self.ghosts_most {
             self.forget_oldest();
         }
+    }
+
+    fn shed(&mut self) -> Slot {
+        if self.orders.queue_len() == 0 {
+            self.demote();
+        }
+        let victim = self.pop_hir();
+        if victim.0 == self.last {
+            self.last = NONE;
+        }
+        self.shorten();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.orders.grow(room.slots);
+        (self.lir_most, self.stack_most) = limits(self.portions, room.capacity);
+        self.ghosts_most = room.ghosts;
+        while self.lir > self.lir_most {
+            self.demote();
+        }
+        self.shorten();
+    }
+
+    fn slots_most(&self) -> u32 {
+        O::SLOTS_MOST
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -423,8 +476,6 @@ impl<O: Orders> Policy for Lirs<O> {
         assert!(with(HIR).all(|slot| self.orders.queued(slot)), "a resident HIR block is in Q");
         assert!(self.forgotten.iter().all(|&slot| self.status(slot) == UNKNOWN), "a known block is forgotten");
         assert!(self.lir <= self.lir_most, "too many LIR blocks");
-        // Where LIR blocks were invalidated, Q has their frames until others become LIR.
-        assert!(self.lir + self.orders.queue_len() <= self.lir_most + self.hir_most, "more than L_hirs blocks in Q");
         for slot in self.orders.slots() {
             let (stacked, queued) = (self.orders.stacked(slot), self.orders.queued(slot));
             let in_order = match self.status(slot) {
@@ -437,7 +488,8 @@ impl<O: Orders> Policy for Lirs<O> {
         let resident = |slot| matches!(self.status(slot), LIR | HIR);
         assert!(self.last == NONE || resident(Slot(self.last)), "the block of the last reference is not resident");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
-        assert!(self.orders.stack_len() <= self.stack_most, "S is longer than its limit");
+        // Until a host has taken out what a smaller cache does not hold, residents alone can be more than that.
+        assert!(self.ghosts == 0 || self.orders.stack_len() <= self.stack_most, "S is longer than its limit");
         match inside.first() {
             Some(&slot) => assert_eq!((self.status(slot), self.orders.place(slot)), (LIR, bottom)),
             None => assert_eq!((self.lir, stack.len()), (0, 0), "S is empty where there is no LIR block"),

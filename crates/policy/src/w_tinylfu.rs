@@ -10,13 +10,22 @@
 //! * No doorkeeper, the Bloom filter that the paper puts before the sketch to save space.
 //! * A miss is counted when its block enters, after the contest that makes room for it, in which it does not take part.
 //!
+//! A cache that becomes smaller or larger:
+//! * What the protected segment or the window holds beyond its new size goes to the front of probation, the least
+//!   recently used first, and of the segment before that of the window.
+//! * While the window has less than its share, or is empty, no candidate leaves: the main cache gives the victim, its
+//!   protected segment where none is on probation. So the window grows by the blocks that come.
+//! * The sketch doubles when the cache outgrows it, with each counter in both halves, and is halved when a quarter of it
+//!   would do, with the greater of each two counters. Where the new sample is no larger than what was counted, all
+//!   counters are halved.
+//!
 //! This policy hashes: the sketch is keyed by the block itself and not by its slot, so that it remembers what its host
 //! has forgotten. [`mix`] is the hash.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Block, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Block, Policy, Room, Slot};
 
 /// The hash of a block, from which its counters are chosen: bits 0 to 31 choose the line, modulo the number of lines,
 /// bits 32 + 5 r to 36 + 5 r the counter in row r of the line.
@@ -41,15 +50,45 @@ struct Sketch {
     size: u64,
     /// The paper's sample size W.
     sample: u64,
+    /// W in caches.
+    samples: u64,
+    /// In how many lines a counter stands at most, since the lines doubled.
+    copies: u64,
 }
 
 impl Sketch {
     /// Counters in each row per block of the cache, at the least.
     const WIDTH: u32 = 4;
 
-    fn new(capacity: u32, sample: u64) -> Sketch {
+    fn new(capacity: u32, samples: u64) -> Sketch {
+        let lines = vec![Line([0; 8]); Sketch::lines_for(capacity)];
+        Sketch { lines, size: 0, sample: samples * u64::from(capacity), samples, copies: 1 }
+    }
+
+    fn lines_for(capacity: u32) -> usize {
         let lines = u64::from(capacity) * u64::from(Sketch::WIDTH) / 32;
-        Sketch { lines: vec![Line([0; 8]); lines.max(1).next_power_of_two() as usize], size: 0, sample }
+        lines.max(1).next_power_of_two() as usize
+    }
+
+    fn resize(&mut self, capacity: u32) {
+        let wanted = Sketch::lines_for(capacity);
+        while self.lines.len() < wanted {
+            self.lines.extend_from_within(..);
+            self.copies *= 2;
+        }
+        while self.lines.len() >= 4 * wanted {
+            let upper = self.lines.split_off(self.lines.len() / 2);
+            for (line, other) in self.lines.iter_mut().zip(upper) {
+                for (word, other) in line.0.iter_mut().zip(other.0) {
+                    *word = greater_counters(*word, other);
+                }
+            }
+            self.lines.shrink_to_fit();
+        }
+        self.sample = self.samples * u64::from(capacity);
+        while self.size >= self.sample {
+            self.halve();
+        }
     }
 
     fn line(&self, hash: u64) -> usize {
@@ -90,6 +129,11 @@ impl Sketch {
     }
 }
 
+/// The greater of each two counters.
+fn greater_counters(one: u64, other: u64) -> u64 {
+    (0..16).map(|counter| 15 << (4 * counter)).map(|mask: u64| (one & mask).max(other & mask)).sum()
+}
+
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
@@ -106,13 +150,54 @@ pub struct WTinyLfu {
     list: Vec<u8>,
     window_most: u32,
     protected_most: u32,
-    capacity: u32,
+    /// What the window is of the cache, and the protected segment of the rest.
+    portions: [Portion; 2],
     forgotten: Option<Slot>,
+}
+
+/// The sizes of window and protected segment.
+fn divide([window, protected]: [Portion; 2], capacity: u32) -> [u32; 2] {
+    let window = window.of(capacity, 1, capacity);
+    let main = capacity - window;
+    // One less than the main cache, so that a full one has a block on probation.
+    [window, protected.of(main, 0, main.saturating_sub(1))]
 }
 
 impl WTinyLfu {
     fn frequency(&self, slot: Slot) -> u64 {
         self.sketch.frequency(self.hash[slot.index()])
+    }
+
+    /// The window's victim is the candidate: it is let into the main cache if it is more frequent than the main cache's
+    /// victim, which leaves instead.
+    #[inline]
+    fn choose(&mut self) -> Slot {
+        if self.lists[WINDOW].len() < self.window_most
+            && let Some(main) = [PROBATION, PROTECTED].into_iter().find(|&list| !self.lists[list].is_empty())
+        {
+            let victim = self.lists[main].pop_back(&mut self.links).expect("the list is not empty");
+            self.forgotten = Some(victim);
+            return victim;
+        }
+        let candidate = self.lists[WINDOW].pop_back(&mut self.links).expect("a block is resident");
+        let victim = match self.lists[PROBATION].back(&self.links) {
+            Some(victim) if self.frequency(candidate) > self.frequency(victim) => {
+                self.unlink(victim);
+                self.push(PROBATION, candidate);
+                victim
+            }
+            _ => candidate,
+        };
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    /// What `list` holds beyond `most` goes to probation.
+    fn pass(&mut self, list: usize, most: u32) {
+        while self.lists[list].len() > most {
+            let passed = self.lists[list].pop_back(&mut self.links).expect("the list is not empty");
+            self.push(PROBATION, passed);
+        }
     }
 
     fn unlink(&mut self, slot: Slot) {
@@ -154,20 +239,20 @@ impl Configured for WTinyLfu {
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {
-        let window_most = params.blocks("window", setup.capacity, 1, setup.capacity)?;
-        let main = setup.capacity - window_most;
-        let sample = params.number("sample", 1, 1000)? * u64::from(setup.capacity);
+        let window = params.portion("window", 1, setup.capacity)?;
+        let main = setup.capacity - window.of(setup.capacity, 1, setup.capacity);
+        let portions = [window, params.portion("protected", 0, main.saturating_sub(1))?];
+        let [window_most, protected_most] = divide(portions, setup.capacity);
         let (links, lists) = Links::new(setup.slots);
         Ok(WTinyLfu {
-            sketch: Sketch::new(setup.capacity, sample),
+            sketch: Sketch::new(setup.capacity, params.number("sample", 1, 1000)?),
             hash: vec![0; setup.slots as usize],
             links,
             lists,
             list: vec![0; setup.slots as usize],
             window_most,
-            // One less than the main cache, so that a full one has a block on probation.
-            protected_most: params.blocks("protected", main, 0, main.saturating_sub(1))?,
-            capacity: setup.capacity,
+            protected_most,
+            portions,
             forgotten: None,
         })
     }
@@ -190,21 +275,9 @@ impl Policy for WTinyLfu {
         }
     }
 
-    /// The window's victim is the candidate: it is let into the main cache if it is more frequent than the main cache's
-    /// victim, which leaves instead.
     #[inline]
     fn evict(&mut self, _incoming: Slot, _access: &Access) -> Option<Slot> {
-        let candidate = self.lists[WINDOW].pop_back(&mut self.links).expect("a full cache has a full window");
-        let victim = match self.lists[PROBATION].back(&self.links) {
-            Some(victim) if self.frequency(candidate) > self.frequency(victim) => {
-                self.unlink(victim);
-                self.push(PROBATION, candidate);
-                victim
-            }
-            _ => candidate,
-        };
-        self.forgotten = Some(victim);
-        Some(victim)
+        Some(self.choose())
     }
 
     #[inline]
@@ -217,6 +290,21 @@ impl Policy for WTinyLfu {
             let passed = self.lists[WINDOW].pop_back(&mut self.links).expect("the window is not empty");
             self.push(PROBATION, passed);
         }
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.choose()
+    }
+
+    fn resize(&mut self, room: Room) {
+        let slots = room.slots as usize;
+        self.links.grow(room.slots, &mut self.lists);
+        self.hash.resize(slots, 0);
+        self.list.resize(slots, 0);
+        [self.window_most, self.protected_most] = divide(self.portions, room.capacity);
+        self.pass(PROTECTED, self.protected_most);
+        self.pass(WINDOW, self.window_most);
+        self.sketch.resize(room.capacity);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -247,9 +335,8 @@ impl Policy for WTinyLfu {
                 assert_eq!(self.list[slot.index()] as usize, number, "{slot:?} is in another list");
             }
         }
-        let [window, probation, protected] = self.lists.each_ref().map(List::len);
+        let [window, _, protected] = self.lists.each_ref().map(List::len);
         assert!(window <= self.window_most, "the window is too large");
-        assert!(probation + protected <= self.capacity - self.window_most, "the main cache is too large");
         assert!(protected <= self.protected_most, "the protected segment is too large");
         assert!(self.sketch.size < self.sketch.sample, "the counters were not halved");
         let words = || self.sketch.lines.iter().flat_map(|line| line.0.iter().enumerate());
@@ -257,7 +344,10 @@ impl Policy for WTinyLfu {
             let counters = words().filter(|(word, _)| word / 2 == row).map(|(_, &word)| word);
             let sum: u64 = counters.map(|word| (0..16).map(|counter| word >> (4 * counter) & 15).sum::<u64>()).sum();
             // Each reference counts at most once in a row, and halving rounds each counter down but the size only once.
-            assert!(sum <= self.sketch.size + 1, "row {row} has counted more than the references");
+            assert!(
+                sum <= self.sketch.copies * (self.sketch.size + 1),
+                "row {row} has counted more than the references"
+            );
         }
     }
 

@@ -55,7 +55,7 @@ const VARIANTS: &[&str] = &[
 const SEEDS: u64 = 200;
 
 /// Those that cannot be resized yet.
-const OF_ONE_SIZE: &[&str] = &["arc", "car", "w-tinylfu", "fbr", "eelru", "lirs", "dulo", "clock-pro"];
+const OF_ONE_SIZE: &[&str] = &["eelru", "dulo", "clock-pro"];
 
 #[test]
 fn evicts_what_the_model_evicts() {

@@ -52,6 +52,12 @@ fn is_live(numbers: &HashMap<u32, (u32, u32)>, (slot, number): (u32, u32)) -> bo
     numbers.get(&slot).is_some_and(|&(last, _)| last == number)
 }
 
+/// The node of a slot that is not in S and has status 0.
+fn nowhere() -> [u8; 6] {
+    let node = u64::from(NOWHERE).to_le_bytes();
+    std::array::from_fn(|byte| node[byte])
+}
+
 impl Linked {
     #[inline(always)]
     fn node(&self, place: u32) -> u64 {
@@ -96,12 +102,25 @@ impl Orders for Linked {
 
     fn new(slots: u32, _counting: bool) -> Linked {
         let head = u64::from(slots);
-        let nowhere = u64::from(NOWHERE).to_le_bytes();
-        let nowhere = std::array::from_fn(|byte| nowhere[byte]);
         let queue = Queue { entries: VecDeque::new(), numbers: HashMap::new(), next: 0 };
-        let mut orders = Linked { nodes: vec![nowhere; slots as usize + 1], len: 0, hands: [slots; HANDS], queue };
+        let mut orders = Linked { nodes: vec![nowhere(); slots as usize + 1], len: 0, hands: [slots; HANDS], queue };
         orders.set_node(slots, head << LINK_BITS | head);
         orders
+    }
+
+    fn grow(&mut self, slots: u32) {
+        assert!(slots <= Linked::SLOTS_MOST, "{slots} slots are more than {}", Linked::SLOTS_MOST);
+        let head = self.head();
+        if slots == head {
+            return;
+        }
+        let (top, bottom) = (self.below(head), self.above(head));
+        self.nodes.resize(slots as usize + 1, nowhere());
+        self.nodes[head as usize] = nowhere();
+        let ends = if self.len == 0 { [slots; 2] } else { [top, bottom] };
+        self.link(ends[0], slots);
+        self.link(slots, ends[1]);
+        self.move_hands(head, slots);
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> {

@@ -38,6 +38,8 @@ pub trait Orders: Send + 'static {
     /// S and Q of slots `0..slots`, empty. `counting` says that `after` will be asked for.
     fn new(slots: u32, counting: bool) -> Self;
 
+    /// Makes room for slots `0..slots`, at least as many as before and at most `SLOTS_MOST`.
+    fn grow(&mut self, slots: u32);
     /// All slots, known or not.
     fn slots(&self) -> impl Iterator<Item = Slot>;
     /// The status of `slot`.
@@ -118,6 +120,10 @@ impl Orders for Logs {
 
     fn new(slots: u32, counting: bool) -> Logs {
         Logs { places: Places::new(slots), stack: Order::new(counting), queue: Order::new(false) }
+    }
+
+    fn grow(&mut self, slots: u32) {
+        self.places.grow(slots);
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> {

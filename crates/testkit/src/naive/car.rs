@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use crate::Outcome;
+use crate::naive::arc::fit;
 use crate::naive::{Model, take};
 
 pub(crate) struct Car {
     c: usize,
+    ghosts_most: usize,
     p: f64,
     t1: Vec<u64>,
     t2: Vec<u64>,
@@ -19,12 +21,21 @@ pub(crate) struct Car {
 impl Car {
     pub(crate) fn new(c: usize) -> Car {
         let empty = Vec::new;
-        Car { c, p: 0.0, t1: empty(), t2: empty(), b1: empty(), b2: empty(), reference_bits: BTreeSet::new() }
+        Car {
+            c,
+            ghosts_most: usize::MAX,
+            p: 0.0,
+            t1: empty(),
+            t2: empty(),
+            b1: empty(),
+            b2: empty(),
+            reference_bits: BTreeSet::new(),
+        }
     }
 
     fn replace(&mut self) -> u64 {
         loop {
-            if self.t1.len() as f64 >= f64::max(1.0, self.p) {
+            if self.t1.len() as f64 >= f64::max(1.0, self.p) || self.t2.is_empty() {
                 let head = self.t1.remove(0);
                 if !self.reference_bits.remove(&head) {
                     self.b1.push(head);
@@ -40,6 +51,16 @@ impl Car {
                 self.t2.push(head);
             }
         }
+    }
+}
+
+impl Car {
+    fn fit(&mut self) {
+        self.b1.reverse();
+        self.b2.reverse();
+        fit(self.c, self.ghosts_most, [self.t1.len(), self.t2.len()], &mut self.b1, &mut self.b2);
+        self.b1.reverse();
+        self.b2.reverse();
     }
 }
 
@@ -70,7 +91,20 @@ impl Model for Car {
             self.p = f64::max(self.p - f64::max(1.0, b1 / b2), 0.0);
             self.t2.push(x);
         }
+        self.fit();
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let victim = self.replace();
+        self.fit();
+        victim
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        self.p = f64::min(self.p * capacity as f64 / self.c as f64, capacity as f64);
+        (self.c, self.ghosts_most) = (capacity, ghosts);
+        self.fit();
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

@@ -7,6 +7,8 @@ use crate::naive::Model;
 
 pub(crate) struct Fbr {
     capacity: usize,
+    /// The new and the old section, in percent of the cache.
+    shares: [f64; 2],
     /// Blocks in the new section.
     new: usize,
     /// Blocks in the old section.
@@ -21,14 +23,18 @@ pub(crate) struct Fbr {
 impl Fbr {
     /// `new` and `old` are shares of the cache in percent.
     pub(crate) fn new(capacity: usize, new: f64, old: f64, c_max: u64, a_max: u64) -> Fbr {
-        let share = |percent: f64| (capacity as f64 * percent / 100.0).round() as usize;
-        let old = share(old).clamp(1, capacity);
-        let new = share(new).min(capacity - old);
-        Fbr { capacity, new, old, c_max, a_max, stack: Vec::new(), count: BTreeMap::new() }
+        let (shares, stack, count) = ([new, old], Vec::new(), BTreeMap::new());
+        let mut model = Fbr { capacity, shares, new: 0, old: 0, c_max, a_max, stack, count };
+        model.resize(capacity, 0);
+        model
     }
 
     fn evict(&mut self) -> u64 {
-        let old = &self.stack[self.capacity - self.old..];
+        let Some(old) = self.stack.get(self.capacity - self.old..).filter(|old| !old.is_empty()) else {
+            let victim = self.stack.pop().expect("a block");
+            self.count.remove(&victim);
+            return victim;
+        };
         let least = old.iter().map(|block| self.count[block]).min().expect("an old section");
         let victim = match least <= self.c_max {
             true => *old.iter().rev().find(|block| self.count[block] == least).expect("the minimum is in there"),
@@ -61,5 +67,16 @@ impl Model for Fbr {
             self.count.values_mut().for_each(|count| *count = count.div_ceil(2));
         }
         Outcome { hit: found.is_some(), evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        self.evict()
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        let share = |percent: f64| (capacity as f64 * percent / 100.0).round() as usize;
+        self.capacity = capacity;
+        self.old = share(self.shares[1]).clamp(1, capacity);
+        self.new = share(self.shares[0]).min(capacity - self.old);
     }
 }

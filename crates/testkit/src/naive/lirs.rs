@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::Outcome;
-use crate::naive::{Model, Settings};
+use crate::naive::{Model, Portion, Settings};
 
 pub(crate) struct Lirs {
     capacity: usize,
     l_lirs: usize,
+    l_hirs: Portion,
+    ghosts_most: usize,
     stack_limit: Option<f64>,
     threshold: Option<f64>,
     /// S, the top first. A block's position is its recency: the number of other blocks referenced since.
@@ -22,12 +24,11 @@ pub(crate) struct Lirs {
 
 impl Lirs {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Lirs {
-        let asked = settings.blocks("hir", "1%", capacity);
-        let least = if settings.get("hir", "1%").ends_with('%') { 2 } else { 1 };
-        let l_hirs = asked.max(least).min(capacity - 1).max(1);
-        Lirs {
+        let mut model = Lirs {
             capacity,
-            l_lirs: capacity - l_hirs,
+            l_lirs: 0,
+            l_hirs: settings.portion("hir", "1%"),
+            ghosts_most: usize::MAX,
             stack_limit: settings.factor("stack", "none"),
             threshold: settings.factor("threshold", "100%"),
             s: Vec::new(),
@@ -35,7 +36,9 @@ impl Lirs {
             lir: BTreeSet::new(),
             non_resident: BTreeSet::new(),
             previous: None,
-        }
+        };
+        model.resize(capacity, usize::MAX);
+        model
     }
 
     /// The largest recency of the LIR blocks.
@@ -59,6 +62,33 @@ impl Lirs {
         }
     }
 
+    /// Turns the LIR block with the largest recency to HIR.
+    fn demote(&mut self) {
+        let demoted = *self.s.iter().rfind(|other| self.lir.contains(other)).expect("there are LIR blocks");
+        self.lir.remove(&demoted);
+        self.q.push(demoted);
+        if self.threshold.is_none_or(|threshold| threshold <= 1.0) {
+            self.s.retain(|&other| other != demoted);
+        }
+    }
+
+    /// Removes the resident HIR block at the front of Q.
+    fn replace(&mut self) -> u64 {
+        let victim = self.q.remove(0);
+        if self.s.contains(&victim) {
+            self.non_resident.insert(victim);
+        }
+        victim
+    }
+
+    /// Keeps to the limits of S and of ghosts, as far as there are ghosts.
+    fn shorten(&mut self) {
+        let limit = self.stack_limit.map_or(usize::MAX, |limit| (limit * self.capacity as f64) as usize);
+        while !self.non_resident.is_empty() && (self.s.len() > limit || self.non_resident.len() > self.ghosts_most) {
+            self.forget_oldest();
+        }
+    }
+
     /// Removes the non-resident HIR block closest to the bottom of S.
     fn forget_oldest(&mut self) {
         let at =
@@ -76,11 +106,7 @@ impl Model for Lirs {
             return Outcome { hit, evicted };
         }
         if !hit && self.lir.len() + self.q.len() == self.capacity {
-            let victim = self.q.remove(0);
-            evicted = Some(victim);
-            if self.s.contains(&victim) {
-                self.non_resident.insert(victim);
-            }
+            evicted = Some(self.replace());
         }
         self.non_resident.remove(&block);
 
@@ -95,22 +121,40 @@ impl Model for Lirs {
         if becomes_lir {
             self.lir.insert(block);
             if self.lir.len() > self.l_lirs {
-                // The LIR block with the largest recency.
-                let demoted = *self.s.iter().rfind(|other| self.lir.contains(other)).expect("there are LIR blocks");
-                self.lir.remove(&demoted);
-                self.q.push(demoted);
-                if self.threshold.is_none_or(|threshold| threshold <= 1.0) {
-                    self.s.retain(|&other| other != demoted);
-                }
+                self.demote();
             }
         } else {
             self.q.push(block);
         }
         self.prune();
-        while self.stack_limit.is_some_and(|limit| self.s.len() > (limit * self.capacity as f64) as usize) {
-            self.forget_oldest();
-        }
+        self.shorten();
         Outcome { hit, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        if self.q.is_empty() {
+            self.demote();
+            self.prune();
+        }
+        let victim = self.replace();
+        if self.previous == Some(victim) {
+            self.previous = None;
+        }
+        self.shorten();
+        self.prune();
+        victim
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        let least = if matches!(self.l_hirs, Portion::Share(_)) { 2 } else { 1 };
+        let l_hirs = self.l_hirs.of(capacity).max(least).min(capacity - 1).max(1);
+        (self.capacity, self.l_lirs, self.ghosts_most) = (capacity, capacity - l_hirs, ghosts);
+        while self.lir.len() > self.l_lirs {
+            self.demote();
+            self.prune();
+        }
+        self.shorten();
+        self.prune();
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

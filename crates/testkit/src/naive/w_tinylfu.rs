@@ -10,6 +10,7 @@ use crate::naive::Model;
 
 struct Sketch {
     lines: u64,
+    samples: u64,
     sample: u64,
     size: u64,
     /// By line, row and place in the row.
@@ -30,9 +31,37 @@ impl Sketch {
         }
         self.size += 1;
         if self.size == self.sample {
-            self.size /= 2;
-            self.counters.values_mut().for_each(|counter| *counter /= 2);
+            self.halve();
         }
+    }
+
+    fn resize(&mut self, capacity: u64) {
+        let mut wanted = 1;
+        while wanted < capacity * 4 / 32 {
+            wanted *= 2;
+        }
+        while self.lines < wanted {
+            for ((line, row, place), counter) in self.counters.clone() {
+                self.counters.insert((line + self.lines, row, place), counter);
+            }
+            self.lines *= 2;
+        }
+        while wanted * 4 <= self.lines {
+            self.lines /= 2;
+            for ((line, row, place), counter) in std::mem::take(&mut self.counters) {
+                let both = self.counters.entry((line % self.lines, row, place)).or_insert(0);
+                *both = counter.max(*both);
+            }
+        }
+        self.sample = self.samples * capacity;
+        while self.size >= self.sample {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.size /= 2;
+        self.counters.values_mut().for_each(|counter| *counter /= 2);
     }
 
     fn estimate(&self, block: u64) -> u64 {
@@ -43,6 +72,8 @@ impl Sketch {
 
 pub(crate) struct WTinyLfu {
     capacity: usize,
+    /// Shares in percent.
+    shares: [f64; 2],
     window_most: usize,
     protected_most: usize,
     sketch: Sketch,
@@ -55,22 +86,18 @@ pub(crate) struct WTinyLfu {
 impl WTinyLfu {
     /// `window` and `protected` are shares in percent, `sample` is in caches.
     pub(crate) fn new(capacity: usize, window: f64, protected: f64, sample: u64) -> WTinyLfu {
-        let share = |whole: usize, percent: f64| (whole as f64 * percent / 100.0).round() as usize;
-        let window_most = share(capacity, window).clamp(1, capacity);
-        let main = capacity - window_most;
-        let mut lines = 1;
-        while lines < capacity as u64 * 4 / 32 {
-            lines *= 2;
-        }
-        WTinyLfu {
+        let mut model = WTinyLfu {
             capacity,
-            window_most,
-            protected_most: share(main, protected).min(main.saturating_sub(1)),
-            sketch: Sketch { lines, sample: sample * capacity as u64, size: 0, counters: BTreeMap::new() },
+            shares: [window, protected],
+            window_most: 0,
+            protected_most: 0,
+            sketch: Sketch { lines: 1, samples: sample, sample: 0, size: 0, counters: BTreeMap::new() },
             window: Vec::new(),
             probation: Vec::new(),
             protected: Vec::new(),
-        }
+        };
+        model.resize(capacity, 0);
+        model
     }
 
     fn hit(&mut self, block: u64) -> bool {
@@ -92,7 +119,12 @@ impl WTinyLfu {
     }
 
     fn evict(&mut self) -> u64 {
-        let candidate = self.window.pop().expect("a full window");
+        if self.window.len() < self.window_most
+            && let Some(victim) = self.probation.pop().or_else(|| self.protected.pop())
+        {
+            return victim;
+        }
+        let candidate = self.window.pop().expect("a block");
         let Some(&victim) = self.probation.last() else { return candidate };
         if self.sketch.estimate(candidate) <= self.sketch.estimate(victim) {
             return candidate;
@@ -117,5 +149,24 @@ impl Model for WTinyLfu {
             self.probation.insert(0, self.window.pop().expect("too many"));
         }
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        self.evict()
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        let share = |whole: usize, percent: f64| (whole as f64 * percent / 100.0).round() as usize;
+        self.capacity = capacity;
+        self.window_most = share(capacity, self.shares[0]).clamp(1, capacity);
+        let main = capacity - self.window_most;
+        self.protected_most = share(main, self.shares[1]).min(main.saturating_sub(1));
+        while self.protected.len() > self.protected_most {
+            self.probation.insert(0, self.protected.pop().expect("too many"));
+        }
+        while self.window.len() > self.window_most {
+            self.probation.insert(0, self.window.pop().expect("too many"));
+        }
+        self.sketch.resize(capacity as u64);
     }
 }
