@@ -8,6 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// LIRS with the history of the dissertation's figures.
+const LIRS: &str = "lirs:ghosts=unlimited";
+
 const PUBLISHED: &str = include_str!("golden/published.csv");
 
 fn traces(test: &str) -> Option<PathBuf> {
@@ -105,20 +108,20 @@ fn published_figures() {
 #[test]
 fn shapes_of_the_loops() {
     let Some(folder) = traces("shapes_of_the_loops") else { return };
-    let cs = simulate(&folder.join("lirs/cs.trace.gz"), "lru,lirs,opt", "200b..1400b/200b", &[]);
-    for policy in ["lru", "lirs"] {
+    let cs = simulate(&folder.join("lirs/cs.trace.gz"), "lru,lirs:ghosts=unlimited,opt", "200b..1400b/200b", &[]);
+    for policy in ["lru", LIRS] {
         for row in rows(&cs, policy) {
             let size = row["size_blocks"].as_u64().unwrap();
             let (ratio, best) = (ratio(&row), ratio(&rows(&cs, "opt")[(size / 200 - 1) as usize]));
             match policy {
                 "lru" if size < 1_400 => assert!(ratio < 2.0, "LRU at {size}: {ratio}"),
-                "lirs" => assert!(best - ratio < 10.0, "LIRS at {size}: {ratio}, OPT {best}"),
+                LIRS => assert!(best - ratio < 10.0, "LIRS at {size}: {ratio}, OPT {best}"),
                 _ => {}
             }
         }
     }
-    let gli = simulate(&folder.join("lirs/gli.trace.gz"), "lirs,lru,opt", "500b..2500b/500b", &[]);
-    for ((lirs, lru), opt) in rows(&gli, "lirs").iter().zip(rows(&gli, "lru")).zip(rows(&gli, "opt")) {
+    let gli = simulate(&folder.join("lirs/gli.trace.gz"), "lirs:ghosts=unlimited,lru,opt", "500b..2500b/500b", &[]);
+    for ((lirs, lru), opt) in rows(&gli, LIRS).iter().zip(rows(&gli, "lru")).zip(rows(&gli, "opt")) {
         assert!(ratio(&opt) - ratio(lirs) < 12.0, "LIRS {lirs}, OPT {opt}");
         assert!(ratio(lirs) >= ratio(&lru), "LIRS {lirs}, LRU {lru}");
     }
@@ -131,20 +134,22 @@ fn shapes_of_the_loops() {
 #[test]
 fn a_large_threshold_makes_lirs_lru() {
     let Some(folder) = traces("a_large_threshold_makes_lirs_lru") else { return };
-    let policies = "lru,lirs:threshold=50%,lirs:threshold=75%,lirs,lirs:threshold=550%,lirs:threshold=none";
-    let found = simulate(&folder.join("lirs/multi1.trace.gz"), policies, "600b..2000b/200b", &[]);
+    let thresholds = ["50%", "75%", "100%", "550%", "none"];
+    let policies = thresholds.map(|threshold| format!("{LIRS}:threshold={threshold}")).join(",") + ",lru";
+    let found = simulate(&folder.join("lirs/multi1.trace.gz"), &policies, "600b..2000b/200b", &[]);
     let mean = |policy: &str| {
         let rows = rows(&found, policy);
         rows.iter().map(ratio).sum::<f64>() / rows.len() as f64
     };
+    let with = |threshold: &str| mean(&format!("{LIRS}:threshold={threshold}"));
     let means = policies.split(',').map(|policy| format!("{policy} {:.2}", mean(policy)));
     println!("mean hit ratios on multi1: {}", means.collect::<Vec<_>>().join(", "));
     let hits = |policy: &str| rows(&found, policy).iter().map(|row| row["hits"].clone()).collect::<Vec<_>>();
-    assert_eq!(hits("lirs:threshold=none"), hits("lru"));
-    let (lru, lirs) = (mean("lru"), mean("lirs"));
-    assert!(lru < mean("lirs:threshold=550%") && mean("lirs:threshold=550%") < lirs - 10.0);
-    for small in ["lirs:threshold=50%", "lirs:threshold=75%"] {
-        assert!((mean(small) - lirs).abs() < 1.0, "{small}: {}", mean(small));
+    assert_eq!(hits(&format!("{LIRS}:threshold=none")), hits("lru"));
+    let (lru, lirs) = (mean("lru"), with("100%"));
+    assert!(lru < with("550%") && with("550%") < lirs - 10.0);
+    for small in ["50%", "75%"] {
+        assert!((with(small) - lirs).abs() < 1.0, "{small}: {}", with(small));
     }
 }
 
@@ -153,8 +158,9 @@ fn a_large_threshold_makes_lirs_lru() {
 #[test]
 fn lirs_is_not_sensitive_to_its_sizes() {
     let Some(folder) = traces("lirs_is_not_sensitive_to_its_sizes") else { return };
-    let policies = "lru,lirs,lirs:hir=2,lirs:hir=10%,lirs:hir=30%,lirs:stack=1.5,lirs:stack=2,lirs:stack=3";
-    let found = simulate(&folder.join("lirs/cpp.trace.gz"), policies, "100b..900b/100b", &[]);
+    let sizes = ["hir=2", "hir=10%", "hir=30%", "stack=1.5", "stack=2", "stack=3"].map(|size| format!("{LIRS}:{size}"));
+    let policies = format!("lru,{LIRS},{}", sizes.join(","));
+    let found = simulate(&folder.join("lirs/cpp.trace.gz"), &policies, "100b..900b/100b", &[]);
     let mean = |policy: &str| {
         let rows = rows(&found, policy);
         rows.iter().map(ratio).sum::<f64>() / rows.len() as f64
@@ -162,7 +168,7 @@ fn lirs_is_not_sensitive_to_its_sizes() {
     let means = policies.split(',').map(|policy| format!("{policy} {:.2}", mean(policy)));
     println!("mean hit ratios on cpp: {}", means.collect::<Vec<_>>().join(", "));
     for policy in policies.split(',').skip(2) {
-        assert!((mean(policy) - mean("lirs")).abs() < 1.5, "{policy}");
+        assert!((mean(policy) - mean(LIRS)).abs() < 1.5, "{policy}");
         assert!(mean(policy) > mean("lru"), "{policy}");
     }
 }

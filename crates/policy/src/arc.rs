@@ -28,6 +28,11 @@ impl Configured for Arc {
         one_size: true,
     };
 
+    fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        // A full cache has c resident blocks, and |T1| + |T2| + |B1| + |B2| <= 2c.
+        Ok(capacity)
+    }
+
     fn new(setup: &Setup, _params: &Params) -> Result<Arc, SpecError> {
         Ok(Arc { directory: Directory::new(Arc::INFO.name, setup)?, recalled: None })
     }

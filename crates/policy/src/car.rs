@@ -29,6 +29,11 @@ impl Configured for Car {
         one_size: true,
     };
 
+    fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        // A full cache has c resident blocks, and |T1| + |T2| + |B1| + |B2| <= 2c.
+        Ok(capacity)
+    }
+
     fn new(setup: &Setup, _params: &Params) -> Result<Car, SpecError> {
         let directory = Directory::new(Car::INFO.name, setup)?;
         Ok(Car { directory, referenced: vec![false; setup.slots as usize] })

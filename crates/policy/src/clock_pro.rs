@@ -88,6 +88,10 @@ impl Configured for ClockPro {
         one_size: true,
     };
 
+    fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        Ok(capacity)
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<ClockPro, SpecError> {
         if setup.slots > SLOTS_MOST {
             return Err(SpecError::TooLarge { policy: ClockPro::INFO.name, slots: setup.slots, most: SLOTS_MOST });

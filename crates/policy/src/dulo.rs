@@ -24,12 +24,12 @@ mod sequences;
 mod table;
 
 use crate::clock_pro::ClockPro;
-use crate::lirs::Lirs;
+use crate::lirs::{Lirs, Logs};
 use crate::list::{Links, List};
 use crate::lru::Lru;
 use crate::prefetch::prefetch;
-use crate::registry::Visit;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::visit::Visit;
 use crate::{Access, Policy, Slot};
 use nominated::Nominated;
 use sections::{Cost, Sections};
@@ -37,6 +37,7 @@ use sequences::Sequences;
 use table::Table;
 
 const MIB: u64 = 1 << 20;
+const BASES: [&str; 4] = ["clock", "lru", "lirs", "clock-pro"];
 
 /// DULO on CLOCK.
 pub struct Dulo {
@@ -91,6 +92,15 @@ impl Configured for Dulo {
         one_size: true,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        // A base with its defaults, in less than the whole cache.
+        match params.one_of("base", &BASES)? {
+            "lirs" => Lirs::<Logs>::ghosts(&Params::defaults(&Lirs::<Logs>::INFO), capacity),
+            "clock-pro" => ClockPro::ghosts(&Params::defaults(&ClockPro::INFO), capacity),
+            _ => Ok(0),
+        }
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<Dulo, SpecError> {
         let capacity = setup.capacity;
         let blocks = |bytes: u64| u32::try_from(bytes / u64::from(setup.block_bytes)).unwrap_or(u32::MAX).max(1);
@@ -114,7 +124,7 @@ impl Configured for Dulo {
     }
 
     fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError> {
-        match params.one_of("base", &["clock", "lru", "lirs", "clock-pro"])? {
+        match params.one_of("base", &BASES)? {
             "clock" => Ok(visitor.visit(Dulo::new(setup, params)?)),
             "lru" => Ok(visitor.visit(Nominated::<Lru>::new(setup, params)?)),
             "lirs" => Ok(visitor.visit(Nominated::<Lirs>::new(setup, params)?)),

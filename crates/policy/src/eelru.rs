@@ -235,6 +235,11 @@ impl Configured for Eelru {
         one_size: true,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        // At most one resident block is beyond the last late point.
+        Ok((params.blocks("reach", capacity, capacity, u32::MAX)? - capacity).saturating_add(1))
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {
         let capacity = u64::from(setup.capacity);
         let (early, late) =
@@ -270,7 +275,7 @@ impl Configured for Eelru {
             ends: points.iter().map(|&point| point as u32).collect(),
             chosen: None,
             stale: false,
-            ghosts_most: setup.ghosts,
+            ghosts_most: Eelru::ghosts(params, setup.capacity)?.min(setup.ghosts),
         })
     }
 }

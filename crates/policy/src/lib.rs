@@ -30,8 +30,10 @@ pub mod s3_fifo;
 pub mod sieve;
 pub mod spec;
 pub mod two_q;
+mod visit;
 pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
-pub use registry::{Visit, build, registry, visit};
+pub use registry::{build, ghosts, registry, visit};
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
+pub use visit::Visit;

@@ -11,7 +11,7 @@
 //!   empty, and the single block of Q is replaced at each miss.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.
-//! * S is bounded by the host's room for ghosts, and where asked for by `stack` (2.5.2). The non-resident HIR block
+//! * S is bounded by `ghosts`, the most non-resident blocks in it, and where asked for by `stack` (2.5.2). The non-resident HIR block
 //!   closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q evicts in the
 //!   order of S. In the extension (see below) a resident one can be; it stays.
 //! * The recency of a block is the number of entries of S above it. Where blocks were removed by these bounds, R_max is
@@ -37,8 +37,8 @@ mod orders;
 use self::linked::Linked;
 pub use self::orders::Logs;
 use self::orders::Orders;
-use crate::registry::Visit;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::visit::Visit;
 use crate::{Access, Policy, Room, Slot};
 
 use self::orders::{BOTTOM, DEMOTED, DEMOTED_GHOSTS, GHOST, GHOSTS, HIR, LIR, REFERENCED, UNKNOWN};
@@ -73,8 +73,7 @@ pub struct Lirs<O = Logs> {
     ghosts: u32,
     ghosts_most: u32,
     stack_most: u32,
-    /// L_hirs, and the limit of S in caches.
-    portions: (Portion, Option<f64>),
+    portions: Portions,
 }
 
 impl<O: Orders> Configured for Lirs<O> {
@@ -87,6 +86,12 @@ impl<O: Orders> Configured for Lirs<O> {
                 key: "hir",
                 default: "1%",
                 doc: "L_hirs: share of the cache (at least 2 blocks) or count of blocks for resident HIR blocks",
+            },
+            Param {
+                key: "ghosts",
+                default: "2",
+                doc: "most non-resident blocks in stack S: a multiple of the cache size from 0, 1.5 or 150% for example, \
+                      or unlimited",
             },
             Param {
                 key: "stack",
@@ -104,13 +109,16 @@ impl<O: Orders> Configured for Lirs<O> {
         one_size: true,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        Ok(Portions::new(params, capacity)?.of(capacity).ghosts)
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<Lirs<O>, SpecError> {
         if setup.slots > O::SLOTS_MOST {
             return Err(SpecError::TooLarge { policy: Self::INFO.name, slots: setup.slots, most: O::SLOTS_MOST });
         }
-        let hir = params.portion("hir", 1, (setup.capacity - 1).max(1))?;
-        let portions = (hir, params.factor("stack", 1.0, 1e6)?);
-        let (lir_most, stack_most) = limits(portions, setup.capacity);
+        let portions = Portions::new(params, setup.capacity)?;
+        let limits = portions.of(setup.capacity);
         let threshold = match params.factor("threshold", 0.0, 1e6)? {
             Some(1.0) => Threshold::RMax,
             Some(share) if share < 1.0 => Threshold::Below(share),
@@ -124,10 +132,10 @@ impl<O: Orders> Configured for Lirs<O> {
             last: NONE,
             in_stack: 0,
             lir: 0,
-            lir_most,
+            lir_most: limits.lir,
             ghosts: 0,
-            ghosts_most: setup.ghosts,
-            stack_most,
+            ghosts_most: limits.ghosts.min(setup.ghosts),
+            stack_most: limits.stack,
             portions,
         })
     }
@@ -146,12 +154,39 @@ impl<O: Orders> Configured for Lirs<O> {
     }
 }
 
-/// L_lirs, and the most entries of S.
-fn limits((hir, stack): (Portion, Option<f64>), capacity: u32) -> (u32, u32) {
-    let most = (capacity - 1).max(1);
-    let least = if matches!(hir, Portion::Share(_)) { most.min(2) } else { 1 };
-    let stack_most = stack.map_or(u32::MAX, |multiple| (f64::from(capacity) * multiple) as u32);
-    (capacity - hir.of(capacity, least, most), stack_most)
+/// The parameters that limit the lists.
+#[derive(Clone, Copy)]
+struct Portions {
+    hir: Portion,
+    stack: Option<f64>,
+    history: Portion,
+}
+
+/// The limits of the lists.
+struct Limits {
+    /// L_lirs.
+    lir: u32,
+    /// The most entries of S.
+    stack: u32,
+    ghosts: u32,
+}
+
+impl Portions {
+    fn new(params: &Params, capacity: u32) -> Result<Portions, SpecError> {
+        let hir = params.portion("hir", 1, (capacity - 1).max(1))?;
+        Ok(Portions { hir, stack: params.factor("stack", 1.0, 1e6)?, history: params.history()? })
+    }
+
+    /// With a cache of `capacity` blocks.
+    fn of(&self, capacity: u32) -> Limits {
+        let most = (capacity - 1).max(1);
+        let least = if matches!(self.hir, Portion::Share(_)) { most.min(2) } else { 1 };
+        let lir = capacity - self.hir.of(capacity, least, most);
+        let stack = self.stack.map_or(u32::MAX, |multiple| (f64::from(capacity) * multiple) as u32);
+        // A full S has L_lirs LIR blocks.
+        let ghosts_most = if stack == u32::MAX { u32::MAX } else { stack - lir };
+        Limits { lir, stack, ghosts: self.history.of(capacity, 0, ghosts_most) }
+    }
 }
 
 impl<O: Orders> Lirs<O> {
@@ -417,8 +452,9 @@ impl<O: Orders> Policy for Lirs<O> {
 
     fn resize(&mut self, room: Room) {
         self.orders.grow(room.slots);
-        (self.lir_most, self.stack_most) = limits(self.portions, room.capacity);
-        self.ghosts_most = room.ghosts;
+        let limits = self.portions.of(room.capacity);
+        (self.lir_most, self.stack_most) = (limits.lir, limits.stack);
+        self.ghosts_most = limits.ghosts.min(room.ghosts);
         while self.lir > self.lir_most {
             self.demote();
         }

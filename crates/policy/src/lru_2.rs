@@ -143,9 +143,10 @@ impl Configured for Lru2 {
                       the same, from 0 to 4294967295",
             },
             Param {
-                key: "history",
-                default: "100%",
-                doc: "how many evicted blocks are remembered: a share of the cache or blocks, from 0",
+                key: "ghosts",
+                default: "1",
+                doc: "how many evicted blocks are remembered: a multiple of the cache size from 0, 1.5 or 150% for \
+                      example, or unlimited",
             },
         ],
         offline: false,
@@ -153,10 +154,14 @@ impl Configured for Lru2 {
         one_size: false,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        Ok(params.history()?.of(capacity, 0, u32::MAX))
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<Lru2, SpecError> {
         let (links, [once, ghosts]) = Links::new(setup.slots);
         let slots = setup.slots as usize;
-        let history = params.portion("history", 0, u32::MAX)?;
+        let history = params.history()?;
         Ok(Lru2 {
             links,
             state: vec![State::Unknown; slots],

@@ -126,6 +126,10 @@ impl Configured for Mq {
         one_size: false,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        params.blocks("out", capacity, 0, u32::MAX)
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {
         let count = params.number("queues", 1, QUEUES_MOST)?;
         let (mut links, [out, forgotten]) = Links::new(setup.slots);

@@ -1,18 +1,10 @@
 //! Every policy by name. A new policy is one file and one line here.
 
+use std::str::FromStr;
+
 use crate::Policy;
-use crate::spec::{Configured, Info, Setup, Spec, SpecError};
-
-/// What to do with a policy whose type is known only here, so that it is compiled for each policy.
-pub trait Visit {
-    /// What comes of it.
-    type Out;
-    /// Whether the policy should rather be small than fast.
-    const SMALL: bool = false;
-
-    /// Does it.
-    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out;
-}
+use crate::spec::{Configured, Info, Setup, Spec, SpecError, nearest};
+use crate::visit::Visit;
 
 macro_rules! policies {
     ($($module:ident::$policy:ident),* $(,)?) => {
@@ -25,6 +17,19 @@ macro_rules! policies {
             match info.name {
                 $(name if name == <crate::$module::$policy as Configured>::INFO.name => {
                     <crate::$module::$policy as Configured>::visit(setup, &params, visitor)
+                })*
+                _ => unreachable!("find() knows registered names only"),
+            }
+        }
+
+        /// The most ghosts that the policy `spec` remembers with a cache of `capacity` blocks: 0 if it remembers none,
+        /// `u32::MAX` if their number is not limited. With room for so many it does the same as with room for more.
+        pub fn ghosts(spec: &Spec, capacity: u32) -> Result<u32, SpecError> {
+            let info = find(spec.name())?;
+            let params = spec.params(info)?;
+            match info.name {
+                $(name if name == <crate::$module::$policy as Configured>::INFO.name => {
+                    <crate::$module::$policy as Configured>::ghosts(&params, capacity)
                 })*
                 _ => unreachable!("find() knows registered names only"),
             }
@@ -61,8 +66,21 @@ pub fn registry() -> &'static [Info] {
 }
 
 /// The description of the policy called `name`.
-pub(crate) fn find(name: &str) -> Result<&'static Info, SpecError> {
-    REGISTRY.iter().find(|info| info.name == name).ok_or_else(|| SpecError::UnknownPolicy { name: name.to_owned() })
+fn find(name: &str) -> Result<&'static Info, SpecError> {
+    REGISTRY.iter().find(|info| info.name == name).ok_or_else(|| SpecError::UnknownPolicy {
+        name: name.to_owned(),
+        near: nearest(name, REGISTRY.iter().map(|info| info.name)),
+    })
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let spec = Spec::parse(text)?;
+        spec.params(find(spec.name())?)?;
+        Ok(spec)
+    }
 }
 
 /// Makes the policy that `spec` asks for, for a host that chooses it at run time.

@@ -130,9 +130,10 @@ impl Configured for S3Fifo {
                 doc: "the length of S from which it gives the victim: a share of the cache or blocks, from 1",
             },
             Param {
-                key: "ghost",
-                default: "90%",
-                doc: "how many blocks G remembers: a share of the cache or blocks, from 0; by default what M holds",
+                key: "ghosts",
+                default: "0.9",
+                doc: "how many blocks G remembers: a multiple of the cache size from 0, 1.5 or 150% for example, or \
+                      unlimited; by default what M holds",
             },
         ],
         offline: false,
@@ -140,9 +141,13 @@ impl Configured for S3Fifo {
         one_size: true,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        Ok(params.history()?.of(capacity, 0, u32::MAX))
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<S3Fifo, SpecError> {
         let (links, [small, main, ghost]) = Links::new(setup.slots);
-        let portions = [params.portion("small", 1, setup.capacity)?, params.portion("ghost", 0, u32::MAX)?];
+        let portions = [params.portion("small", 1, setup.capacity)?, params.history()?];
         let mut policy = S3Fifo {
             links,
             state: vec![State { queue: Queue::None, freq: 0 }; setup.slots as usize],

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::Policy;
-use crate::registry::Visit;
+use crate::visit::Visit;
 
 /// What `nigh policies` says about a policy.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,12 @@ pub trait Configured: Policy + Sized {
     /// What it is.
     const INFO: Info;
 
+    /// The most ghosts that one with these parameters remembers with a cache of `capacity` blocks, `u32::MAX` if their
+    /// number is not limited.
+    fn ghosts(_params: &Params, _capacity: u32) -> Result<u32, SpecError> {
+        Ok(0)
+    }
+
     /// Makes one. `params` holds only keys of `INFO.params`.
     fn new(setup: &Setup, params: &Params) -> Result<Self, SpecError>;
 
@@ -79,6 +85,24 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// A spec of this form, whether or not there is such a policy.
+    pub(crate) fn parse(text: &str) -> Result<Spec, SpecError> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+        let mut given: Vec<(String, String)> = Vec::new();
+        for part in parts {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(SpecError::Syntax { text: text.to_owned() });
+            };
+            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            if key.is_empty() || value.is_empty() || given.iter().any(|(other, _)| *other == key) {
+                return Err(SpecError::Syntax { text: text.to_owned() });
+            }
+            given.push((key, value));
+        }
+        Ok(Spec { text: text.trim().to_owned(), name, given })
+    }
+
     /// The name of the policy.
     pub fn name(&self) -> &str {
         &self.name
@@ -98,30 +122,6 @@ impl Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
-    }
-}
-
-impl FromStr for Spec {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Spec, SpecError> {
-        let mut parts = text.split(':');
-        let name = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-        let mut given: Vec<(String, String)> = Vec::new();
-        for part in parts {
-            let Some((key, value)) = part.split_once('=') else {
-                return Err(SpecError::Syntax { text: text.to_owned() });
-            };
-            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
-            if key.is_empty() || value.is_empty() || given.iter().any(|(other, _)| *other == key) {
-                return Err(SpecError::Syntax { text: text.to_owned() });
-            }
-            given.push((key, value));
-        }
-        let spec = Spec { text: text.trim().to_owned(), name, given };
-        let info = crate::registry::find(&spec.name)?;
-        spec.params(info)?;
-        Ok(spec)
     }
 }
 
@@ -249,6 +249,23 @@ impl Params {
         if (least..=most).contains(&factor) { Ok(Some(factor)) } else { Err(expected()) }
     }
 
+    /// The history of the parameter `ghosts`: a multiple of the cache size such as `1.5` or the same as a share, `150%`,
+    /// or the word `unlimited`.
+    pub fn history(&self) -> Result<Portion, SpecError> {
+        if self.is("ghosts", "unlimited") {
+            return Ok(Portion::Share(f64::INFINITY));
+        }
+        let expected = || {
+            let multiples = format!("a multiple of the cache size from 0 to {HISTORY_MOST} such as 1.5 or 150%");
+            self.bad("ghosts", format!("{multiples}, or unlimited"))
+        };
+        let text = self.text("ghosts");
+        let (text, percent) = text.strip_suffix('%').map_or((text, 100.0), |share| (share.trim(), 1.0));
+        let share = text.parse::<f64>().map_err(|_| expected())? * percent;
+        let possible = (0.0..=100.0 * HISTORY_MOST).contains(&share);
+        possible.then_some(Portion::Share(share)).ok_or_else(expected)
+    }
+
     /// Whether the value is `word`, for parameters that take a word instead of a number.
     pub fn is(&self, key: &str, word: &str) -> bool {
         self.text(key) == word
@@ -263,6 +280,9 @@ impl Params {
         }
     }
 }
+
+/// The greatest multiple of the cache size that a history can be limited to.
+const HISTORY_MOST: f64 = 1000.0;
 
 /// A number of blocks as a parameter gives it, for caches whose size changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -314,6 +334,8 @@ pub enum SpecError {
     UnknownPolicy {
         /// The name that was asked for.
         name: String,
+        /// The name of a policy that is most like it.
+        near: Option<&'static str>,
     },
     /// The policy has no such parameter.
     UnknownParam {
@@ -355,7 +377,7 @@ pub enum SpecError {
 }
 
 /// The name among `names` that is most like `given`, if any is like it at all.
-fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::damerau_levenshtein(given, name), name)).min()?;
     let limit = given.chars().count().max(near.1.len()) / 2;
     (near.0 <= limit).then_some(near.1)
@@ -364,10 +386,9 @@ fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SpecError::UnknownPolicy { name } => {
+            SpecError::UnknownPolicy { name, near } => {
                 write!(f, "unknown policy '{name}'")?;
-                let names = crate::registry().iter().map(|info| info.name);
-                match nearest(name, names) {
+                match near {
                     Some(near) => write!(f, ", did you mean '{near}'? ('nigh policies' lists them all)"),
                     None => write!(f, " ('nigh policies' lists them all)"),
                 }

@@ -64,6 +64,10 @@ impl Configured for TwoQ {
         one_size: true,
     };
 
+    fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
+        Ok(params.portion("out", 0, u32::MAX)?.within(capacity, 0, u32::MAX))
+    }
+
     fn new(setup: &Setup, params: &Params) -> Result<TwoQ, SpecError> {
         let (links, [a1in, a1out, am]) = Links::new(setup.slots);
         let portions = [params.portion("in", 0, setup.capacity - 1)?, params.portion("out", 0, u32::MAX)?];

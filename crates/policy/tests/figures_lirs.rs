@@ -97,7 +97,7 @@ fn cpp_opt() {
 #[test]
 fn cpp_lirs() {
     let Some(cpp) = trace("cpp_lirs", "cpp") else { return };
-    compare("lirs", &cpp, &CPP, &CPP_LIRS, |_| 0.05);
+    compare("lirs:ghosts=unlimited", &cpp, &CPP, &CPP_LIRS, |_| 0.05);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn cpp_clock_pro() {
 #[test]
 fn multi1_lirs() {
     let Some(multi1) = trace("multi1_lirs", "multi1") else { return };
-    compare("lirs", &multi1, &MULTI1, &MULTI1_LIRS, |_| 0.05);
+    compare("lirs:ghosts=unlimited", &multi1, &MULTI1, &MULTI1_LIRS, |_| 0.05);
 }
 
 #[test]
@@ -139,7 +139,8 @@ fn loops() {
         let Some(references) = trace("loops", name) else { return };
         for size in (200..=1400).step_by(200) {
             let at = |spec| hit_ratio(spec, size, &references);
-            let (opt, lirs, clock_pro, lru) = (opt(size, &references), at("lirs"), at("clock-pro"), at("lru"));
+            let (opt, lirs, clock_pro, lru) =
+                (opt(size, &references), at("lirs:ghosts=unlimited"), at("clock-pro"), at("lru"));
             println!("{name} {size}: OPT {opt:.1}, LIRS {lirs:.1}, CLOCK-Pro {clock_pro:.1}, LRU {lru:.1}");
             assert!(lirs <= opt && lirs >= opt - below_opt, "LIRS on {name} at {size}");
             assert!(clock_pro <= opt && clock_pro >= lirs - 3.2, "CLOCK-Pro on {name} at {size}");
@@ -154,8 +155,9 @@ fn lirs_without_threshold_is_lru() {
     let Some(multi1) = trace("lirs_without_threshold_is_lru", "multi1") else { return };
     for size in MULTI1 {
         let at = |spec: &str| hit_ratio(spec, size, &multi1);
-        let (lru, near) = (at("lru"), at("lirs:threshold=550%"));
-        let by_threshold = ["50%", "75%", "100%", "125%", "150%"].map(|share| at(&format!("lirs:threshold={share}")));
+        let (lru, near) = (at("lru"), at("lirs:ghosts=unlimited:threshold=550%"));
+        let by_threshold =
+            ["50%", "75%", "100%", "125%", "150%"].map(|share| at(&format!("lirs:ghosts=unlimited:threshold={share}")));
         println!("{size}: 50..150%: {by_threshold:.1?}, 550%: {near:.1}, LRU {lru:.1}");
         assert_eq!(at("lirs:threshold=none"), lru);
     }

@@ -11,6 +11,7 @@ pub(crate) struct Lirs {
     l_hirs: Portion,
     ghosts_most: usize,
     stack_limit: Option<f64>,
+    history: Portion,
     threshold: Option<f64>,
     /// S, the top first. A block's position is its recency: the number of other blocks referenced since.
     s: Vec<u64>,
@@ -30,6 +31,7 @@ impl Lirs {
             l_hirs: settings.portion("hir", "1%"),
             ghosts_most: usize::MAX,
             stack_limit: settings.factor("stack", "none"),
+            history: settings.history("2"),
             threshold: settings.factor("threshold", "100%"),
             s: Vec::new(),
             q: Vec::new(),
@@ -148,7 +150,10 @@ impl Model for Lirs {
     fn resize(&mut self, capacity: usize, ghosts: usize) {
         let least = if matches!(self.l_hirs, Portion::Share(_)) { 2 } else { 1 };
         let l_hirs = self.l_hirs.of(capacity).max(least).min(capacity - 1).max(1);
-        (self.capacity, self.l_lirs, self.ghosts_most) = (capacity, capacity - l_hirs, ghosts);
+        (self.capacity, self.l_lirs) = (capacity, capacity - l_hirs);
+        // What a full S has beside LIR blocks.
+        let stack = self.stack_limit.map(|limit| (limit * capacity as f64) as usize - self.l_lirs);
+        self.ghosts_most = self.history.of(capacity).min(stack.unwrap_or(usize::MAX)).min(ghosts);
         while self.lir.len() > self.l_lirs {
             self.demote();
             self.prune();

@@ -28,7 +28,7 @@ pub(crate) struct Lru2 {
 
 impl Lru2 {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Lru2 {
-        let history = settings.portion("history", "100%");
+        let history = settings.history("1");
         Lru2 {
             capacity,
             correlated: settings.number("correlated", "0"),

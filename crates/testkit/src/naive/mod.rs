@@ -136,6 +136,14 @@ impl Settings<'_> {
         whole as f64 * percent / 100.0
     }
 
+    /// The most ghosts: a multiple of the cache size such as `1.5` or `150%`, or `unlimited`.
+    fn history(&self, default: &str) -> Portion {
+        match self.get("ghosts", default) {
+            "unlimited" => Portion::Count(u64::MAX),
+            _ => Portion::Share(100.0 * self.factor("ghosts", default).expect("a multiple")),
+        }
+    }
+
     /// A factor such as `1.5` or `150%`, or `none`.
     fn factor(&self, key: &str, default: &str) -> Option<f64> {
         let value = self.get(key, default);

@@ -18,7 +18,7 @@ pub(crate) struct S3Fifo {
 
 impl S3Fifo {
     pub(crate) fn new(capacity: usize, settings: Settings) -> S3Fifo {
-        let portions = [settings.portion("small", "10%"), settings.portion("ghost", "90%")];
+        let portions = [settings.portion("small", "10%"), settings.history("0.9")];
         let (s, m, g) = (vec![], vec![], vec![]);
         let mut model = S3Fifo { capacity, small_share: 0, ghost_share: 0, portions, s, m, g, freq: BTreeMap::new() };
         model.resize(capacity, usize::MAX);
