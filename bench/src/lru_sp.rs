@@ -2,7 +2,7 @@
 //! costs but for the device and the copy to its reader.
 
 use anyhow::Context;
-use nigh_engine::{Config, Engine, Op, Outcome, Request, Tenants, Volume, WriteMode};
+use nigh_engine::{Config, Engine, Op, Outcome, Port, PortConfig, Region, Request, Tenants, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 use nix::time::{ClockId, clock_gettime};
 
@@ -55,7 +55,8 @@ fn cpu_s() -> anyhow::Result<f64> {
 fn engine(capacity: u32, blocks: u32, tenants: Option<Tenants>) -> anyhow::Result<Engine> {
     let config = Config { tenants, ..Config::new(capacity, "lru".parse().context("LRU is a policy")?) };
     let mut engine = Engine::new(config)?;
-    engine.open(Volume(0), u64::from(blocks) * BLOCK_BYTES, WriteMode::Back)?;
+    engine.attach(Port(0), PortConfig::default())?;
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), u64::from(blocks) * BLOCK_BYTES)])?;
     Ok(engine)
 }
 
@@ -71,7 +72,7 @@ fn read(engine: &mut Engine, block: u32) -> bool {
         stream: Stream(0),
         token: 0,
     };
-    let reply = engine.submit(0, request).expect("one request at a time, of a block of the disk");
+    let reply = engine.submit(0, request).expect("one request at a time, of a block of the disk").reply;
     let hit = reply.is_some();
     while let Some(operation) = engine.next_operation(0) {
         engine.complete(0, operation, Ok(()));

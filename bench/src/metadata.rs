@@ -5,7 +5,7 @@ use std::env::current_exe;
 use std::process::Command;
 
 use anyhow::Context;
-use nigh_engine::{Config, Engine, Op, Request, Volume, WriteMode};
+use nigh_engine::{Config, Engine, Op, Port, PortConfig, Region, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant, registry};
 
 use crate::measure;
@@ -34,7 +34,8 @@ pub(crate) fn run(blocks: u32, policy: Option<&str>) -> anyhow::Result<()> {
 fn one(blocks: u32, policy: &str) -> anyhow::Result<()> {
     let before = resident_bytes()?;
     let mut engine = Engine::new(Config::new(blocks, policy.parse()?))?;
-    engine.open(Volume(0), 8 * u64::from(blocks) * BLOCK, WriteMode::Back)?;
+    engine.attach(Port(0), PortConfig::default())?;
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 8 * u64::from(blocks) * BLOCK)])?;
     // Twice in a row, for policies that remember ghosts only of blocks that were referenced again.
     for block in 0..4 * u64::from(blocks) {
         read(&mut engine, block)?;
@@ -57,7 +58,7 @@ fn read(engine: &mut Engine, block: u64) -> anyhow::Result<()> {
     let (volume, tenant, stream) = (Volume(0), Tenant(0), Stream(0));
     let request =
         Request { volume, tenant, op: Op::Read, offset: block * BLOCK, length: BLOCK, fua: false, stream, token: 0 };
-    if engine.submit(0, request).ok().context("no request is refused")?.is_none() {
+    if engine.submit(0, request).ok().context("no request is refused")?.reply.is_none() {
         let operation = engine.next_operation(0).context("a miss is read")?;
         engine.complete(0, operation, Ok(()));
         engine.next_reply().context("the read is over")?;

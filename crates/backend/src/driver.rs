@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use nigh_engine::{Operation, Volume};
+use nigh_engine::{Operation, Port};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -16,9 +16,9 @@ use crate::signal::Signal;
 
 /// A change of what the driver drives.
 enum Change {
-    Attach(Volume, Box<dyn Device>),
+    Attach(Port, Box<dyn Device>),
     /// The sender goes once the device is gone.
-    Detach(Volume, Sender<()>),
+    Detach(Port, Sender<()>),
 }
 
 /// What other threads have for the driver.
@@ -59,20 +59,20 @@ impl Handle {
         }
     }
 
-    /// From now on, `device` does the operations of `volume`, which has none yet.
-    pub fn attach(&self, volume: Volume, device: Box<dyn Device>) {
-        self.tell(|inbox| inbox.changes.push(Change::Attach(volume, device)));
+    /// From now on, `device` does the operations of `port`, which has none yet.
+    pub fn attach(&self, port: Port, device: Box<dyn Device>) {
+        self.tell(|inbox| inbox.changes.push(Change::Attach(port, device)));
     }
 
-    /// Lets the device of `volume` go, once all its operations are done; no more may be given. What is returned ends
+    /// Lets the device of `port` go, once all its operations are done; no more may be given. What is returned ends
     /// when it is gone, and its file unlocked.
-    pub fn detach(&self, volume: Volume) -> Receiver<()> {
+    pub fn detach(&self, port: Port) -> Receiver<()> {
         let (sender, gone) = channel();
-        self.tell(|inbox| inbox.changes.push(Change::Detach(volume, sender)));
+        self.tell(|inbox| inbox.changes.push(Change::Detach(port, sender)));
         gone
     }
 
-    /// Has `operation` done by the device of its volume. Its completion carries `sender`.
+    /// Has `operation` done by the device of its port. Its completion carries `sender`.
     ///
     /// # Panics
     /// Where more operations wait than the driver's limit: the host has set that too low for its engines.
@@ -101,13 +101,13 @@ struct Attached {
 /// Devices driven by one thread, which waits for all of them and for the engines at once.
 pub struct Driver {
     common: Arc<Common>,
-    devices: BTreeMap<Volume, Attached>,
+    devices: BTreeMap<Port, Attached>,
     busy: usize,
 }
 
 impl Driver {
     /// A driver without devices. `limit` is how many operations the engines have at its devices at a time: per engine
-    /// and volume, the engine's `Limits::depth`.
+    /// and port, the port's depth.
     pub fn new(limit: usize) -> io::Result<(Driver, Handle)> {
         let common = Arc::new(Common { inbox: Mutex::default(), signal: Signal::new()?, limit });
         Ok((Driver { common: common.clone(), devices: BTreeMap::new(), busy: 0 }, Handle(common)))
@@ -152,8 +152,8 @@ impl Driver {
             self.change(change);
         }
         for job in jobs.drain(..) {
-            let volume = job.operation.volume;
-            let attached = self.devices.get_mut(&volume).unwrap_or_else(|| panic!("no device of volume {}", volume.0));
+            let port = job.operation.port;
+            let attached = self.devices.get_mut(&port).unwrap_or_else(|| panic!("no device of port {}", port.0));
             attached.busy += 1;
             self.busy += 1;
             attached.device.submit(job);
@@ -166,12 +166,12 @@ impl Driver {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Attach(volume, device) => {
-                let before = self.devices.insert(volume, Attached { device, busy: 0, leaving: None });
-                assert!(before.is_none(), "volume {} has a device", volume.0);
+            Change::Attach(port, device) => {
+                let before = self.devices.insert(port, Attached { device, busy: 0, leaving: None });
+                assert!(before.is_none(), "port {} has a device", port.0);
             }
-            Change::Detach(volume, gone) => {
-                self.devices.get_mut(&volume).expect("a device that is detached").leaving = Some(gone);
+            Change::Detach(port, gone) => {
+                self.devices.get_mut(&port).expect("a device that is detached").leaving = Some(gone);
             }
         }
     }

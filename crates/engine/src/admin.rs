@@ -1,7 +1,6 @@
 //! Changes while running, and what can be seen from outside.
 
 use nigh_policy::{Kind, Spec, Stream, Tenant, build};
-use smallvec::SmallVec;
 
 use crate::arena::Exclusive;
 use crate::config::{Config, ConfigError};
@@ -12,7 +11,7 @@ use crate::frames::{DIRTY, LOADING, PREFETCHED};
 use crate::request::{BlockState, Fault, Outcome, Refusal, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Manager;
-use crate::volume::{Closing, VolumeState};
+use crate::volume::Closing;
 
 impl Engine {
     /// Begins to close `volume`: new requests are refused, those in progress are finished, dirty blocks are written, and
@@ -26,6 +25,8 @@ impl Engine {
             }
             _ => return Err(Refusal::NoVolume),
         }
+        self.closing.push(volume);
+        self.make_due(volume);
         self.pump(now);
         Ok(())
     }
@@ -34,6 +35,7 @@ impl Engine {
     pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
         match self.volume(volume).closing.take_if(|closing| !closing.discard) {
             Some(closing) => {
+                self.closing.retain(|&other| other != volume);
                 self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
                 true
             }
@@ -44,22 +46,18 @@ impl Engine {
     /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
     /// room, which may never come.
     pub(crate) fn give_up(&mut self, now: u64) {
-        for volume in self.closing(|closing| closing.discard) {
+        for at in 0..self.closing.len() {
+            let volume = self.closing[at];
             let state = self.volume(volume);
+            if !state.closing.is_some_and(|closing| closing.discard) {
+                continue;
+            }
             let flushing = state.flushes.back().map_or(0, |flush| flush.version);
             for block in state.dirty.unwanted(flushing) {
                 self.drop_blocks(volume, block..block + 1);
             }
             self.fail_queued(volume, Fault::SHUT_DOWN, now);
         }
-    }
-
-    /// The volumes that are being closed as `how` says.
-    pub(crate) fn closing(&self, how: impl Fn(Closing) -> bool) -> SmallVec<[Volume; 4]> {
-        let closing =
-            |state: &Option<Box<VolumeState>>| state.as_ref().and_then(|state| state.closing).is_some_and(&how);
-        let volumes = self.volumes.iter().enumerate().filter(|(_, state)| closing(state));
-        volumes.map(|(at, _)| Volume(at as u32)).collect()
     }
 
     /// Requests of `volume` that wait for room end with `fault`.
@@ -80,25 +78,22 @@ impl Engine {
         failed.into_iter().for_each(|id| self.store(id, now));
     }
 
-    /// Whether requests of `volume` are in progress.
-    pub(crate) fn has_requests(&self, volume: Volume) -> bool {
-        self.requests.iter().flatten().any(|active| active.request.volume == volume)
-    }
-
     /// Does what can be done next for the volumes that are being closed.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
-        for at in 0..self.volumes.len() {
-            let Some(state) = &self.volumes[at] else { continue };
-            let Some(closing) = state.closing else { continue };
-            let volume = Volume(at as u32);
-            if self.has_requests(volume) || !state.is_idle() || (!closing.discard && !state.dirty.is_empty()) {
+        let mut at = 0;
+        while let Some(&volume) = self.closing.get(at) {
+            at += 1;
+            let state = self.volume(volume);
+            let closing = state.closing.expect("it is being closed");
+            if state.requests > 0 || state.operations > 0 || (!closing.discard && !state.dirty.is_empty()) {
                 continue;
             }
-            if state.unsynced && !closing.discard {
-                self.volume(volume).syncing = true;
-                self.queue_flush(volume, now);
+            if state.is_unsynced() && !closing.discard {
+                self.flush_devices(volume, now);
                 continue;
             }
+            at -= 1;
+            self.closing.remove(at);
             self.drop_blocks(volume, 0..Key::BLOCKS);
             let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
             let mut ghosts: Vec<Key> = ghosts.filter(|key| key.volume() == volume).collect();
@@ -112,7 +107,11 @@ impl Engine {
                     assert_eq!(frame, NONE, "the blocks were dropped");
                 }
             }
-            self.volumes[at] = None;
+            self.unlist(volume);
+            let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
+            for part in &gone.parts {
+                self.port(part.port).users -= 1;
+            }
             self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
         }
     }
@@ -210,7 +209,7 @@ impl Engine {
             loading: self.loads.len() as u32,
             requests: (self.requests.len() - self.free_requests.len()) as u32,
             waiting: (self.reads_waiting.len() + self.writes_waiting.len()) as u32,
-            queued: self.volumes.iter().flatten().map(|state| state.queue.len() as u32).sum(),
+            queued: self.queued,
         }
     }
 
@@ -279,6 +278,7 @@ impl Engine {
             }
         }
         assert_eq!(dirty, self.dirty);
+        self.check_lists();
         assert!(self.dirty + self.filling <= self.dirty_most, "more dirty blocks than allowed");
         self.dirty_most = self.marks.most.max(self.dirty + self.filling);
         let mut filling = 0;

@@ -2,7 +2,6 @@
 
 use nigh_policy::{Spec, SpecError};
 
-use crate::scheduler::Scheduler;
 use crate::slots::FRAMES_MOST;
 use crate::tenants::Tenants;
 
@@ -23,8 +22,6 @@ pub struct Config {
     pub policy: Spec,
     /// How tenants share the cache, and that is who decides then instead of `policy`.
     pub tenants: Option<Tenants>,
-    /// In which order operations go to a device.
-    pub scheduler: Scheduler,
     /// What is never exceeded.
     pub limits: Limits,
     /// When dirty blocks are written without being asked for.
@@ -42,8 +39,6 @@ pub struct Limits {
     pub loading: u32,
     /// Of these, blocks that nobody waits for.
     pub prefetching: u32,
-    /// Operations at one volume's device at a time.
-    pub depth: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
     /// Dirty blocks, those about to be filled included: writes wait beyond. Where the capacity changes, this and the marks
@@ -87,13 +82,11 @@ impl Config {
             spare: (capacity / 32).clamp(1024, 16384),
             policy,
             tenants: None,
-            scheduler: Scheduler::default(),
             limits: Limits {
                 requests: 1024,
                 request_bytes: 1 << 20,
                 loading: 4096,
                 prefetching: (capacity / 8).clamp(32, 512),
-                depth: 32,
                 operation_bytes: 1 << 20,
                 dirty,
             },
@@ -117,8 +110,8 @@ impl Config {
             return wrong("capacity_max and spare make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
         }
         let limits = &self.limits;
-        if limits.requests == 0 || limits.depth == 0 {
-            return wrong("limits.requests and limits.depth are at least 1");
+        if limits.requests == 0 {
+            return wrong("limits.requests is at least 1");
         }
         if limits.operation_bytes < self.block_bytes {
             return wrong("limits.operation_bytes is at least a block");
@@ -179,4 +172,13 @@ pub enum ConfigError {
     /// The number of the volume is taken.
     #[error("volume {0} is already open")]
     Taken(u32),
+    /// The number of the port is taken.
+    #[error("port {0} is already open")]
+    PortTaken(u16),
+    /// There is no such port.
+    #[error("port {0} is not open")]
+    NoPort(u16),
+    /// Volumes have regions at the port, or it has operations.
+    #[error("port {0} is in use")]
+    PortInUse(u16),
 }

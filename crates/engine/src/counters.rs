@@ -1,92 +1,93 @@
 //! What the engine counts.
 
+/// Declares a struct of sums with `AddAssign` and `each`, so that no field can be forgotten in either.
+macro_rules! sums {
+    ($(#[$about:meta])* $name:ident: $of:ty { $($(#[$note:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$note])* pub $field: $of,)*
+        }
+
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: $name) {
+                $(self.$field += other.$field;)*
+            }
+        }
+
+        impl $name {
+            /// Reports the name and value of each.
+            pub fn each(&self, mut report: impl FnMut(&'static str, u64)) {
+                $(report(stringify!($field), u64::from(self.$field));)*
+            }
+        }
+    };
+}
+
+sums! {
 /// What one volume did since it was opened. Blocks are counted once for each request that references them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+Counters: u64 {
     /// Read requests.
-    pub reads: u64,
+    reads,
     /// Write requests.
-    pub writes: u64,
+    writes,
     /// Bytes asked for by read requests.
-    pub read_bytes: u64,
+    read_bytes,
     /// Bytes of write requests.
-    pub written_bytes: u64,
+    written_bytes,
     /// Referenced blocks that were resident.
-    pub hits: u64,
+    hits,
     /// Referenced blocks that were not resident.
-    pub misses: u64,
+    misses,
     /// Of the misses: blocks whose frame was still there, so that the device was not asked.
-    pub adopted: u64,
+    adopted,
     /// Referenced blocks that were resident but still being loaded; neither hits nor misses.
-    pub joined: u64,
+    joined,
     /// Blocks that left to make room.
-    pub evictions: u64,
+    evictions,
     /// Blocks for which a prefetch was issued.
-    pub prefetch_issued: u64,
+    prefetch_issued,
     /// Prefetched blocks that were referenced later, while they were resident.
-    pub prefetch_used: u64,
+    prefetch_used,
     /// Of these, blocks that were still being loaded then.
-    pub prefetch_late: u64,
+    prefetch_late,
     /// Prefetched blocks that left unreferenced, or whose load failed.
-    pub prefetch_wasted: u64,
+    prefetch_wasted,
     /// Blocks of prefetch requests that were there already or beyond the budget.
-    pub prefetch_dropped: u64,
+    prefetch_dropped,
     /// Read operations given to the device.
-    pub device_reads: u64,
+    device_reads,
     /// Bytes of these.
-    pub device_read_bytes: u64,
+    device_read_bytes,
     /// Write operations given to the device.
-    pub device_writes: u64,
+    device_writes,
     /// Bytes of these.
-    pub device_written_bytes: u64,
+    device_written_bytes,
     /// Flushes given to the device.
-    pub device_flushes: u64,
+    device_flushes,
     /// Operations that the device failed.
-    pub device_faults: u64,
+    device_faults,
+}
 }
 
-impl std::ops::AddAssign for Counters {
-    fn add_assign(&mut self, other: Counters) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.adopted += other.adopted;
-        self.joined += other.joined;
-        self.evictions += other.evictions;
-        self.prefetch_issued += other.prefetch_issued;
-        self.prefetch_used += other.prefetch_used;
-        self.prefetch_late += other.prefetch_late;
-        self.prefetch_wasted += other.prefetch_wasted;
-        self.prefetch_dropped += other.prefetch_dropped;
-        self.device_reads += other.device_reads;
-        self.device_read_bytes += other.device_read_bytes;
-        self.device_writes += other.device_writes;
-        self.device_written_bytes += other.device_written_bytes;
-        self.device_flushes += other.device_flushes;
-        self.device_faults += other.device_faults;
-    }
-}
-
+sums! {
 /// What an engine holds at the moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
+Gauges: u32 {
     /// Blocks that the policy keeps.
-    pub resident: u32,
+    resident,
     /// Blocks that the policy remembers.
-    pub ghosts: u32,
+    ghosts,
     /// Dirty blocks.
-    pub dirty: u32,
+    dirty,
     /// Frames in use: resident, on their way out, or being filled.
-    pub frames: u32,
+    frames,
     /// Blocks being loaded.
-    pub loading: u32,
+    loading,
     /// Requests in progress, those waiting included.
-    pub requests: u32,
+    requests,
     /// Of these, requests that wait for frames or for the dirty limit.
-    pub waiting: u32,
+    waiting,
     /// Operations waiting for a device.
-    pub queued: u32,
+    queued,
+}
 }

@@ -1,4 +1,4 @@
-//! The devices' side: operations to them, completions from them, and background write-back.
+//! The devices' side: operations to them, and completions from them.
 
 use std::ops::Range;
 
@@ -9,8 +9,9 @@ use crate::arena::{Exclusive, Shared};
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
 use crate::queue::{Class, Waiting};
-use crate::request::{Action, Fault, Op, Operation, Outcome, Volume};
+use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
+use crate::volume::{Round, Target};
 
 /// Whether somebody waits for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,95 +24,137 @@ pub(crate) enum Reading {
     Predicted(Tenant),
 }
 
-/// An operation that is queued or at the device.
+/// An operation that is queued or at its device.
 pub(crate) enum Record {
     /// Into these frames of consecutive blocks; `alone` if it must not be joined by others.
-    Read { block: u64, frames: Vec<u32>, alone: bool },
-    /// Of these frames, held until the operation has them.
-    Write { block: u64, blocks: u64, held: Option<Shared> },
-    /// For the requests that wait by the time it starts.
-    Flush { requests: Vec<u32> },
-    /// The discard or zeroes of a request.
-    Range { request: u32, blocks: Range<u64> },
+    Read { first: Key, frames: Vec<u32>, alone: bool },
+    /// Of consecutive blocks, whose frames are held until the operation has them.
+    Write { first: Key, blocks: u64, held: Option<Shared> },
+    /// For the requests that wait by the time the first of its round starts.
+    Flush { volume: Volume },
+    /// The discard or zeroes of a request, as far as it lies in one region.
+    Range { volume: Volume, request: u32, blocks: Range<u64> },
+}
+
+impl Record {
+    /// Whose it is.
+    pub(crate) fn volume(&self) -> Volume {
+        match self {
+            Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
+            Record::Flush { volume } | Record::Range { volume, .. } => *volume,
+        }
+    }
 }
 
 impl Engine {
-    fn queue_operation(&mut self, volume: Volume, class: Class, blocks: Range<u64>, record: Record, now: u64) -> u64 {
-        let id = self.operations_made;
+    /// Where `blocks` of `volume`, which lie in one region, are: the port, and the bytes of its device, as far as the volume
+    /// goes.
+    pub(crate) fn home(&self, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
+        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let part = &state.parts[state.part_of(blocks.start)];
+        debug_assert!(blocks.end <= part.blocks.end, "an operation lies in one region");
+        let length = (blocks.end << self.shift).min(state.bytes) - (blocks.start << self.shift);
+        let start = (part.place + blocks.start - part.blocks.start) << self.shift;
+        (part.port, start..start + length)
+    }
+
+    /// The pieces of `blocks` of `volume` that lie in one region each.
+    pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
+        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
+        let parts = parts.take_while(|part| part.start < blocks.end);
+        parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
+    }
+
+    fn queue_operation(&mut self, port: Port, class: Class, waiting: Waiting, record: Record) -> u64 {
+        let id = waiting.id;
         self.operations_made += 1;
-        let alone = matches!(record, Record::Read { alone: true, .. });
         self.operations.insert(id, record);
-        let waiting = Waiting { id, block: blocks.start, blocks: blocks.end - blocks.start, since: now, alone };
-        self.volume(volume).queue.push(class, waiting);
+        self.port(port).queue.push(class, waiting);
+        self.queued += 1;
+        self.make_ready(port);
         id
     }
 
-    pub(crate) fn queue_read(
+    /// Queues an operation on `blocks` of `volume`, which lie in one region, at the port of that.
+    pub(crate) fn queue_home(
         &mut self,
         volume: Volume,
-        block: u64,
-        frames: Vec<u32>,
-        reading: Reading,
+        class: Class,
+        blocks: Range<u64>,
+        record: Record,
         now: u64,
     ) -> u64 {
-        let class = match reading {
-            Reading::Demand => Class::Read,
-            Reading::Ahead | Reading::Predicted(_) => Class::Prefetch,
-        };
-        let blocks = block..block + frames.len() as u64;
-        self.queue_operation(volume, class, blocks, Record::Read { block, frames, alone: false }, now)
+        let state = self.volume(volume);
+        state.operations += 1;
+        let at = state.part_of(blocks.start);
+        let part = &state.parts[at];
+        let (port, block) = (part.port, part.place + blocks.start - part.blocks.start);
+        let region = u64::from(volume.0) << 32 | at as u64;
+        let alone = matches!(record, Record::Read { alone: true, .. });
+        let id = self.operations_made;
+        let waiting = Waiting { id, block, blocks: blocks.end - blocks.start, since: now, region, alone };
+        self.queue_operation(port, class, waiting, record)
     }
 
-    pub(crate) fn queue_range(&mut self, volume: Volume, request: u32, blocks: Range<u64>, now: u64) {
-        let record = Record::Range { request, blocks: blocks.clone() };
-        self.queue_operation(volume, Class::Control, blocks, record, now);
+    /// Somebody waits for the prefetch `id` now. If its operation has begun already, that is nothing to its device.
+    pub(crate) fn promote(&mut self, id: u64) {
+        let Some(Record::Read { first, .. }) = self.operations.get(&id) else { return };
+        let (port, _) = self.home(first.volume(), first.index()..first.index() + 1);
+        self.port(port).queue.promote(id);
     }
 
-    pub(crate) fn queue_flush(&mut self, volume: Volume, now: u64) {
-        self.queue_operation(volume, Class::Control, 0..0, Record::Flush { requests: Vec::new() }, now);
+    fn queue_flush(&mut self, volume: Volume, port: Port, now: u64) {
+        let state = self.volume(volume);
+        state.operations += 1;
+        state.target(port).flushing = true;
+        state.round.as_mut().expect("a flush belongs to a round").operations += 1;
+        let id = self.operations_made;
+        let waiting = Waiting { id, block: 0, blocks: 0, since: now, region: 0, alone: true };
+        self.queue_operation(port, Class::Control, waiting, Record::Flush { volume });
     }
 
-    /// The bytes of `blocks`, as far as the device goes.
-    fn bytes(&self, volume: Volume, blocks: Range<u64>) -> Range<u64> {
-        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
-        blocks.start << self.shift..(blocks.end << self.shift).min(state.bytes)
+    /// Begins a round of device flushes, at each port that `volume` changed something at since the last one.
+    pub(crate) fn flush_devices(&mut self, volume: Volume, now: u64) {
+        let round = self.volume(volume).round.replace(Round::default());
+        assert!(round.is_none(), "one round at a time");
+        self.join_round(volume, now);
     }
 
-    /// The next operation for a device, if there is one that its depth allows.
+    /// Has the ports that need a device flush take part in the round.
+    fn join_round(&mut self, volume: Volume, now: u64) {
+        for at in 0..self.volume(volume).targets.len() {
+            let Target { port, unsynced, flushing } = self.volume(volume).targets[at];
+            if unsynced && !flushing {
+                self.queue_flush(volume, port, now);
+            }
+        }
+    }
+
+    /// The next operation for a device, if there is one that its port's depth allows.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
-        if self.dirty > self.marks.start {
-            self.writing_back = true;
-        } else if self.dirty <= self.marks.stop {
-            self.writing_back = false;
-        }
+        self.write_back(now);
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);
-        let count = self.volumes.len();
-        for at in (self.turn..count).chain(0..self.turn.min(count)) {
-            if self.volumes[at].is_none() {
-                continue;
-            }
-            let volume = Volume(at as u32);
-            if self.volume(volume).at_device >= self.config.limits.depth {
-                continue;
-            }
-            self.write_back(volume, now);
-            let state = self.volume(volume);
+        while let Some(port) = self.next_ready() {
+            let state = self.port(port);
             if let Some(run) = state.queue.pop(most, now) {
                 state.at_device += 1;
-                self.turn = at + 1;
-                return Some(self.start(volume, &run));
+                self.queued -= run.len() as u32;
+                self.make_ready(port);
+                return Some(self.start(port, &run, now));
             }
         }
         None
     }
 
-    fn start(&mut self, volume: Volume, run: &[Waiting]) -> Operation {
+    fn start(&mut self, port: Port, run: &[Waiting], now: u64) -> Operation {
         let (first, joined) = run.split_first().expect("a run is not empty");
         for other in joined {
-            let Some(Record::Read { frames: more, .. }) = self.operations.remove(&other.id) else {
+            let Some(Record::Read { first: key, frames: more, .. }) = self.operations.remove(&other.id) else {
                 unreachable!("only reads are joined");
             };
+            self.volume(key.volume()).operations -= 1;
             for frame in &more {
                 self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = first.id;
             }
@@ -120,34 +163,34 @@ impl Engine {
             };
             frames.extend(more);
         }
-        let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
-        let (blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
-            Record::Read { block, frames, .. } => {
-                let blocks = *block..*block + frames.len() as u64;
-                let frames = frames.clone();
-                let bytes = self.bytes(volume, blocks.clone());
+        let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
+        let (volume, blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
+            Record::Read { first, frames, .. } => {
+                let (first, frames) = (*first, frames.clone());
+                let blocks = consecutive(first, frames.len());
+                let (_, bytes) = self.home(first.volume(), blocks.clone());
                 let length = (bytes.end - bytes.start) as usize;
-                (blocks, Action::Read(Exclusive::of(&self.arena, &frames, 0, length)))
+                (first.volume(), blocks, Action::Read(Exclusive::of(&self.arena, &frames, 0, length)))
             }
-            Record::Write { block, blocks, held } => {
-                (*block..*block + *blocks, Action::Write(held.take().expect("an operation starts once")))
+            Record::Write { first, blocks, held } => {
+                let held = held.take().expect("an operation starts once");
+                (first.volume(), consecutive(*first, *blocks as usize), Action::Write(held))
             }
-            Record::Flush { requests } => {
-                *requests = std::mem::take(&mut state.syncs);
-                state.unsynced = false;
-                state.counters.device_flushes += 1;
-                (0..0, Action::Flush)
+            Record::Flush { volume } => {
+                let volume = *volume;
+                self.start_flush(volume, port, now);
+                (volume, 0..0, Action::Flush)
             }
-            Record::Range { request, blocks } => {
-                let (request, blocks) = (*request, blocks.clone());
+            Record::Range { volume, request, blocks } => {
+                let (volume, request, blocks) = (*volume, *request, blocks.clone());
                 let action = match self.active(request).request.op {
                     Op::Zeroes { keep, fast } => Action::Zeroes { keep, fast },
                     _ => Action::Discard,
                 };
-                (blocks, action)
+                (volume, blocks, action)
             }
         };
-        let bytes = if blocks.is_empty() { 0..0 } else { self.bytes(volume, blocks) };
+        let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
         let length = bytes.end - bytes.start;
         let counters = &mut self.volume(volume).counters;
         match action {
@@ -159,9 +202,23 @@ impl Engine {
                 counters.device_writes += 1;
                 counters.device_written_bytes += length;
             }
-            _ => {}
+            Action::Flush => counters.device_flushes += 1,
+            Action::Discard | Action::Zeroes { .. } => {}
         }
-        Operation { id: first.id, volume, offset: bytes.start, length, action }
+        Operation { id: first.id, port, offset: bytes.start, length, action }
+    }
+
+    /// The device flush of `volume` at `port` is given to the device. It covers every operation that is complete now, so the
+    /// first of a round takes the requests that wait, and has every port flushed that they need.
+    fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
+        let state = self.volume(volume);
+        state.target(port).unsynced = false;
+        let round = state.round.as_mut().expect("a flush belongs to a round");
+        if !round.begun {
+            round.begun = true;
+            round.requests = std::mem::take(&mut state.syncs);
+            self.join_round(volume, now);
+        }
     }
 
     /// The device is done with `operation`: all of it, or it failed, whatever part of it was done.
@@ -169,51 +226,69 @@ impl Engine {
     /// # Panics
     /// If the operation came from another engine.
     pub fn complete(&mut self, now: u64, operation: Operation, result: Result<(), Fault>) {
-        let Operation { id, volume, action, .. } = operation;
+        let Operation { id, port, action, .. } = operation;
         let record = self.operations.remove(&id).expect("an operation of this engine");
         drop(action);
+        self.port(port).at_device -= 1;
+        let volume = record.volume();
         let state = self.volume(volume);
-        state.at_device -= 1;
+        state.operations -= 1;
         state.counters.device_faults += u64::from(result.is_err());
         match record {
-            Record::Read { block, frames, .. } => match result {
+            Record::Read { first, frames, .. } => match result {
                 Ok(()) => {
-                    for (block, frame) in (block..).zip(frames) {
+                    for (block, frame) in (first.index()..).zip(frames) {
                         self.complete_load(Key::new(volume, block), frame, now);
                     }
                 }
-                Err(fault) => self.fail_loads(volume, block, &frames, fault, now),
+                Err(fault) => self.fail_loads(volume, first.index(), &frames, fault, now),
             },
-            Record::Write { block, blocks, .. } => {
-                state.writes -= 1;
-                state.unsynced = true;
-                self.complete_write(volume, block..block + blocks, result, now);
+            Record::Write { first, blocks, .. } => {
+                state.target(port).unsynced = true;
+                self.port(port).writes -= 1;
+                self.complete_write(volume, first.index()..first.index() + blocks, result, now);
+                self.unblock(port);
             }
-            Record::Flush { requests } => {
-                state.syncing = false;
-                if result.is_err() {
-                    state.unsynced = true;
-                }
-                for id in requests {
-                    self.finish(id, result.map_or_else(Outcome::Failed, |()| Outcome::Done));
-                }
-                if let Err(fault) = result {
-                    self.fail_closing(volume, fault);
-                }
-                self.sync(volume, now);
-            }
-            Record::Range { request, blocks } => {
-                state.unsynced = true;
+            Record::Flush { .. } => self.complete_flush(volume, port, result, now),
+            Record::Range { request, blocks, .. } => {
+                state.target(port).unsynced = true;
                 match result {
                     Ok(()) => self.drop_blocks(volume, blocks),
                     Err(fault) => self.active(request).fault = Some(fault),
                 }
-                self.store(request, now);
-                self.unlock(volume, request, now);
-                self.drained(volume, now);
+                let mut locks = self.volume(volume).locks.iter_mut();
+                let lock = locks.find(|lock| lock.request == request).expect("its range is locked");
+                lock.operations -= 1;
+                if lock.operations == 0 {
+                    self.store(request, now);
+                    self.unlock(volume, request, now);
+                    self.drained(volume, now);
+                }
             }
         }
+        self.make_ready(port);
         self.pump(now);
+    }
+
+    fn complete_flush(&mut self, volume: Volume, port: Port, result: Result<(), Fault>, now: u64) {
+        let state = self.volume(volume);
+        let target = state.target(port);
+        target.flushing = false;
+        target.unsynced |= result.is_err();
+        let mut round = state.round.take().expect("a flush belongs to a round");
+        round.operations -= 1;
+        round.fault = round.fault.or(result.err());
+        if round.operations > 0 {
+            state.round = Some(round);
+            return;
+        }
+        for id in round.requests {
+            self.finish(id, round.fault.map_or(Outcome::Done, Outcome::Failed));
+        }
+        if let Some(fault) = round.fault {
+            self.fail_closing(volume, fault);
+        }
+        self.sync(volume, now);
     }
 
     /// The load of `frame` is over. Gives who waits for it, unless the block was overwritten or dropped meanwhile.
@@ -264,8 +339,8 @@ impl Engine {
         for run in again.chunk_by(|one, other| one.0 + 1 == other.0 && one.2 == other.2) {
             let blocks = run[0].0..run[0].0 + run.len() as u64;
             let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
-            let record = Record::Read { block: blocks.start, frames: frames.clone(), alone: true };
-            let operation = self.queue_operation(volume, Class::Read, blocks, record, now);
+            let record = Record::Read { first: Key::new(volume, blocks.start), frames: frames.clone(), alone: true };
+            let operation = self.queue_home(volume, Class::Read, blocks, record, now);
             for frame in frames {
                 self.loads.get_mut(&frame).expect("it goes on").operation = operation;
             }
@@ -325,54 +400,11 @@ impl Engine {
                 self.volume(volume).fault = Some(fault);
             }
             // Volumes that are being closed do not wait for room that a failed device may never give.
-            for closing in self.closing(|_| true) {
-                self.fail_queued(closing, fault, now);
+            for at in 0..self.closing.len() {
+                self.fail_queued(self.closing[at], fault, now);
             }
         }
+        self.make_due(volume);
         self.drained(volume, now);
-    }
-
-    /// Queues writes of dirty blocks of `volume`, as many as its depth allows, while there is a reason to.
-    fn write_back(&mut self, volume: Volume, now: u64) {
-        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let age_us = self.config.write_back.age_us;
-        let general = self.writing_back || !self.writes_waiting.is_empty();
-        let depth = self.config.limits.depth;
-        loop {
-            let state = self.volume(volume);
-            let Some((_, since)) = state.dirty.oldest() else { return };
-            if state.writes >= depth || now < state.retry_at {
-                return;
-            }
-            let sweep =
-                general || !state.flushes.is_empty() || state.closing.is_some() || now.saturating_sub(since) >= age_us;
-            if !sweep && !state.dirty.has_urgent() {
-                return;
-            }
-            let started = state.locks.iter().filter(|lock| lock.started);
-            let closed: Vec<Range<u64>> = started.map(|lock| lock.blocks.clone()).collect();
-            let Some(run) = state.dirty.next_run(!sweep, most, &closed) else { return };
-            state.writes += 1;
-            let blocks = run.block..run.block + run.frames.len() as u64;
-            let bytes = self.bytes(volume, blocks.clone());
-            let held = Shared::of(&self.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
-            let record = Record::Write { block: run.block, blocks: run.frames.len() as u64, held: Some(held) };
-            self.queue_operation(volume, Class::Write, blocks, record, now);
-        }
-    }
-
-    /// When `next_operation` should be called again although nothing happened, in µs: for dirty blocks whose age is up
-    /// or whose write is to be tried again.
-    pub fn next_wakeup(&self) -> Option<u64> {
-        // Where an operation is at the device, its completion is what comes next.
-        let idle = self.volumes.iter().flatten().filter(|state| state.at_device == 0);
-        let times = idle.filter_map(|state| {
-            let (_, since) = state.dirty.oldest()?;
-            let waited_for = state.dirty.has_urgent() || !state.flushes.is_empty();
-            let pressed = self.writing_back || waited_for || !self.writes_waiting.is_empty();
-            let due = if pressed { 0 } else { since.saturating_add(self.config.write_back.age_us) };
-            Some(due.max(state.retry_at))
-        });
-        times.min()
     }
 }

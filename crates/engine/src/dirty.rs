@@ -100,9 +100,15 @@ impl Dirty {
         Some((first, self.blocks[&block].since))
     }
 
-    /// The next run of at most `most` blocks to write, outside of `closed`; only around urgent ones if `urgent`.
-    /// The blocks count as being written until `written`.
-    pub(crate) fn next_run(&mut self, urgent: bool, most: usize, closed: &[Range<u64>]) -> Option<Run> {
+    /// The next run of at most `most` blocks to write, outside of `closed`; only around urgent ones if `urgent`. All its
+    /// blocks are within what `region` says of one of them. They count as being written until `written`.
+    pub(crate) fn next_run(
+        &mut self,
+        urgent: bool,
+        most: usize,
+        closed: &[Range<u64>],
+        region: impl Fn(u64) -> Range<u64>,
+    ) -> Option<Run> {
         let free = |block: u64, entry: &Entry| !entry.writing && !closed.iter().any(|range| range.contains(&block));
         let pressing = self.urgent.iter().copied().find(|block| free(*block, &self.blocks[block]));
         let mut block = match pressing {
@@ -113,7 +119,8 @@ impl Dirty {
                 after.filter(|&(&block, entry)| free(block, entry)).map(|(&block, _)| block).next()?
             }
         };
-        let mut before = self.blocks.range(..block).rev();
+        let region = region(block);
+        let mut before = self.blocks.range(region.start..block).rev();
         let mut most_before = most - 1;
         while let Some((&lower, entry)) = before.next()
             && most_before > 0
@@ -124,7 +131,7 @@ impl Dirty {
             most_before -= 1;
         }
         let mut frames = Vec::new();
-        for (next, (&at, entry)) in (block..).zip(self.blocks.range_mut(block..).take(most)) {
+        for (next, (&at, entry)) in (block..).zip(self.blocks.range_mut(block..region.end).take(most)) {
             if at != next || !free(at, entry) {
                 break;
             }

@@ -1,6 +1,6 @@
 //! The engine: what it holds, how requests enter it, and how they go on when something they waited for happened.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::arena::{Arena, Shared};
 use crate::config::{Config, ConfigError, Marks};
 use crate::device::{Reading, Record};
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
-use crate::request::{Fault, Op, Outcome, Refusal, Reply, Request, Volume, WriteMode};
+use crate::port::PortState;
+use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
 use crate::tenants::Manager;
 use crate::volume::{VolumeState, overlap};
@@ -97,6 +98,22 @@ pub struct Engine {
     pub(crate) loads: HashMap<u32, Load>,
     /// By number of the volume.
     pub(crate) volumes: Vec<Option<Box<VolumeState>>>,
+    /// Volumes that are being closed.
+    pub(crate) closing: Vec<Volume>,
+    /// Volumes with locks.
+    pub(crate) locked: Vec<Volume>,
+    /// Volumes whose dirty blocks there may be a reason to write.
+    pub(crate) due: VecDeque<Volume>,
+    /// Volumes with dirty blocks and no reason to write them yet, by when they are due for their age.
+    pub(crate) aging: BTreeSet<(u64, Volume)>,
+    /// Volumes whose write-back failed, by when it is tried again.
+    pub(crate) resting: BTreeSet<(u64, Volume)>,
+    /// By number of the port.
+    pub(crate) ports: Vec<Option<Box<PortState>>>,
+    /// Ports with an operation that can be given out, the next first.
+    pub(crate) ready: VecDeque<Port>,
+    /// Operations in the queues of all ports.
+    pub(crate) queued: u32,
     /// Requests in progress.
     pub(crate) requests: Vec<Option<Active>>,
     pub(crate) free_requests: Vec<u32>,
@@ -110,6 +127,8 @@ pub struct Engine {
     /// The newest version of any block's contents.
     pub(crate) version: u64,
     pub(crate) tick: u64,
+    /// Whether a reference of the request that is being submitted was a miss.
+    pub(crate) missed: bool,
     /// Frames promised to writes that may have to load what they overwrite in part.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
@@ -120,8 +139,6 @@ pub struct Engine {
     pub(crate) prefetching: u32,
     /// Whether write-back is on because of the number of dirty blocks.
     pub(crate) writing_back: bool,
-    /// The volume whose device is asked first for the next operation.
-    pub(crate) turn: usize,
 }
 
 impl Engine {
@@ -147,6 +164,14 @@ impl Engine {
             lingering: Vec::new(),
             loads: HashMap::new(),
             volumes: Vec::new(),
+            closing: Vec::new(),
+            locked: Vec::new(),
+            due: VecDeque::new(),
+            aging: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            ports: Vec::new(),
+            ready: VecDeque::new(),
+            queued: 0,
             requests: Vec::new(),
             free_requests: Vec::new(),
             reads_waiting: VecDeque::new(),
@@ -157,13 +182,13 @@ impl Engine {
             operations_made: 0,
             version: 0,
             tick: 0,
+            missed: false,
             reserved: 0,
             filling: 0,
             dirty: 0,
             dirty_most: marks.most,
             prefetching: 0,
             writing_back: false,
-            turn: 0,
             config,
         })
     }
@@ -183,7 +208,7 @@ impl Engine {
     /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
     /// A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
     #[inline]
-    pub fn submit(&mut self, now: u64, request: Request) -> Result<Option<Reply>, Refusal> {
+    pub fn submit(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let Some(state) = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref) else {
             return Err(Refusal::NoVolume);
         };
@@ -200,19 +225,23 @@ impl Engine {
                 return Err(Refusal::TooLong);
             }
             if let Some(data) = self.hit(&request) {
-                return Ok(Some(Reply { token: request.token, outcome: Outcome::Data(data) }));
+                let reply = Some(Reply { token: request.token, outcome: Outcome::Data(data) });
+                return Ok(Submitted { reply, missed: false });
             }
         }
         self.submit_slowly(now, request)
     }
 
-    fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Option<Reply>, Refusal> {
+    fn submit_slowly(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let before = self.replies.len();
+        self.missed = false;
         match request.op {
             Op::Read => {
                 let id = self.enter(request)?;
                 if !(self.reads_waiting.is_empty() && self.start_read(id, now)) {
                     self.reads_waiting.push_back(id);
+                    let mut blocks = self.blocks(&(request.offset..request.offset + request.length));
+                    self.missed = blocks.any(|block| self.current(Key::new(request.volume, block)).is_none());
                 }
             }
             Op::Write => {
@@ -232,12 +261,13 @@ impl Engine {
             }
             Op::Prefetch => {
                 self.prefetch(&request, now);
-                return Ok(Some(Reply { token: request.token, outcome: Outcome::Done }));
+                let reply = Some(Reply { token: request.token, outcome: Outcome::Done });
+                return Ok(Submitted { reply, missed: self.missed });
             }
         }
         // Nothing but this request can have been replied to.
         let reply = if self.replies.len() > before { self.replies.pop_back() } else { None };
-        Ok(reply)
+        Ok(Submitted { reply, missed: self.missed })
     }
 
     /// The next reply to a request that `submit` did not reply to, or to a `close`.
@@ -271,6 +301,7 @@ impl Engine {
             self.requests.push(None);
             self.requests.len() as u32 - 1
         });
+        self.volume(request.volume).requests += 1;
         self.requests[id as usize] = Some(active);
         Ok(id)
     }
@@ -285,6 +316,7 @@ impl Engine {
     pub(crate) fn leave(&mut self, id: u32) -> Active {
         let active = self.requests[id as usize].take().expect("a request in progress");
         self.free_requests.push(id);
+        self.volume(active.request.volume).requests -= 1;
         active
     }
 
@@ -471,6 +503,7 @@ impl Engine {
         state.counters.evictions += 1;
         if dirty {
             state.dirty.hurry(key.index());
+            self.make_due(key.volume());
         }
         let before = self.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");
@@ -520,24 +553,5 @@ impl Engine {
                 None => self.retire(frame),
             }
         }
-    }
-
-    /// Opens `volume`, a disk of `bytes` bytes.
-    pub fn open(&mut self, volume: Volume, bytes: u64, mode: WriteMode) -> Result<(), ConfigError> {
-        if bytes.div_ceil(u64::from(self.config.block_bytes)) >= Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "a volume has less than 2^36 blocks" });
-        }
-        if volume.0 >= Key::VOLUMES {
-            return Err(ConfigError::Impossible { what: "volumes are numbered below 4096" });
-        }
-        let at = volume.0 as usize;
-        if self.volumes.len() <= at {
-            self.volumes.resize_with(at + 1, || None);
-        }
-        if self.volumes[at].is_some() {
-            return Err(ConfigError::Taken(volume.0));
-        }
-        self.volumes[at] = Some(Box::new(VolumeState::new(bytes, mode, self.config.scheduler)));
-        Ok(())
     }
 }

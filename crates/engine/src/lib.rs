@@ -14,6 +14,7 @@ mod dirty;
 mod engine;
 mod files;
 mod frames;
+mod port;
 mod queue;
 mod read;
 mod request;
@@ -22,14 +23,17 @@ mod slots;
 mod tenants;
 mod volume;
 mod write;
+mod write_back;
 
 pub use arena::{Exclusive, Shared};
 pub use config::{Config, ConfigError, Limits, WriteBack};
 pub use counters::{Counters, Gauges};
 pub use engine::Engine;
 pub use files::{Files, Piece};
+pub use port::PortConfig;
 pub use request::{
-    Action, BlockState, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request, Volume, WriteMode,
+    Action, BlockState, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume,
+    WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
 pub use tenants::Tenants;

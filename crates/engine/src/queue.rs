@@ -1,4 +1,4 @@
-//! The queue of one volume's device: which operation goes next, and which neighbours go with it.
+//! The queue of one port: which operation goes next, and which neighbours go with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,6 +33,8 @@ pub(crate) struct Waiting {
     pub(crate) blocks: u64,
     /// When it arrived, in µs.
     pub(crate) since: u64,
+    /// Whose blocks they are: only operations of one region are neighbours.
+    pub(crate) region: u64,
     /// Whether its neighbours are not to join it.
     pub(crate) alone: bool,
 }
@@ -107,18 +109,19 @@ impl Lane {
     }
 
     /// Takes out the operation that begins at `block` and has at most `most` blocks.
-    fn take_behind(&mut self, block: u64, most: u64) -> Option<Waiting> {
+    fn take_behind(&mut self, block: u64, region: u64, most: u64) -> Option<Waiting> {
         let id = self.above(block)?;
         let waiting = self.by_arrival[&id];
-        let joins = waiting.block == block && waiting.blocks <= most && !waiting.alone;
+        let joins = waiting.block == block && waiting.region == region && waiting.blocks <= most && !waiting.alone;
         if joins { self.take(id) } else { None }
     }
 
     /// Takes out the operation that ends at `block` and has at most `most` blocks. The elevator has passed it.
-    fn take_before(&mut self, block: u64, most: u64) -> Option<Waiting> {
+    fn take_before(&mut self, block: u64, region: u64, most: u64) -> Option<Waiting> {
         let &(_, id) = self.by_position.range(..(block, 0)).next_back()?;
         let waiting = self.by_arrival[&id];
-        let joins = waiting.block + waiting.blocks == block && waiting.blocks <= most && !waiting.alone;
+        let ends_there = waiting.block + waiting.blocks == block && waiting.region == region;
+        let joins = ends_there && waiting.blocks <= most && !waiting.alone;
         if joins { self.remove(id) } else { None }
     }
 }
@@ -126,7 +129,7 @@ impl Lane {
 /// Operations that are given to the device as one.
 pub(crate) type Run = SmallVec<[Waiting; 4]>;
 
-/// The queue of one device.
+/// The queue of one port.
 pub(crate) struct Queue {
     scheduler: Scheduler,
     control: Lane,
@@ -183,12 +186,12 @@ impl Queue {
         // Writes were coalesced when they were made.
         if class != Class::Write && !chosen.alone {
             let mut room = most.saturating_sub(chosen.blocks);
-            while let Some(next) = self.take_neighbour(|lane| lane.take_behind(end, room)) {
+            while let Some(next) = self.take_neighbour(|lane| lane.take_behind(end, chosen.region, room)) {
                 end += next.blocks;
                 room -= next.blocks;
                 run.push(next);
             }
-            while let Some(next) = self.take_neighbour(|lane| lane.take_before(run[0].block, room)) {
+            while let Some(next) = self.take_neighbour(|lane| lane.take_before(run[0].block, chosen.region, room)) {
                 room -= next.blocks;
                 run.insert(0, next);
             }
@@ -290,7 +293,7 @@ mod tests {
 
     fn push(queue: &mut Queue, class: Class, first: u64, operations: &[(u64, u64)]) {
         for (id, &(block, blocks)) in (first..).zip(operations) {
-            queue.push(class, Waiting { id, block, blocks, since: id, alone: false });
+            queue.push(class, Waiting { id, block, blocks, since: id, region: 0, alone: false });
         }
     }
 
@@ -406,6 +409,14 @@ mod tests {
         let mut queue = queue(Scheduler::FirstCome, &[(10, 2), (40, 1)]);
         push(&mut queue, Class::Prefetch, 5, &[(8, 2), (6, 2), (12, 4), (2, 2), (34, 6)]);
         assert_eq!(order(&mut queue, 12, 0), [(6, 3), (34, 1), (2, 0)]);
+    }
+
+    #[test]
+    fn regions_that_meet_on_the_device_do_not_join() {
+        let mut queue = queue(Scheduler::FirstCome, &[(10, 2)]);
+        queue.push(Class::Read, Waiting { id: 1, block: 12, blocks: 2, since: 1, region: 1, alone: false });
+        queue.push(Class::Read, Waiting { id: 2, block: 8, blocks: 2, since: 2, region: 1, alone: false });
+        assert_eq!(order(&mut queue, 8, 0), [(10, 0), (12, 0), (8, 0)]);
     }
 
     #[test]

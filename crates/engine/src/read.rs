@@ -6,9 +6,10 @@ use nigh_policy::{Kind, Slot};
 use smallvec::SmallVec;
 
 use crate::arena::Shared;
-use crate::device::Reading;
+use crate::device::{Reading, Record};
 use crate::engine::{Engine, Load, LoadWaiters, Step};
 use crate::frames::{LOADING, PREFETCHED};
+use crate::queue::Class;
 use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
 
@@ -112,7 +113,7 @@ impl Engine {
             if self.frames.has(frame, LOADING) {
                 loading += 1;
                 if missing.last() != Some(&(block, frame)) {
-                    self.join(request.volume, frame, id, at);
+                    self.join(frame, id, at);
                 }
             }
             frames.push(frame);
@@ -135,6 +136,7 @@ impl Engine {
     /// Counts a reference that found `frame`.
     pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) {
         let loading = frame.is_some_and(|frame| self.frames.has(frame, LOADING));
+        self.missed |= !resident;
         let counters = &mut self.volume(volume).counters;
         match (resident, loading) {
             (true, false) => counters.hits += 1,
@@ -147,13 +149,13 @@ impl Engine {
     }
 
     /// `request` waits for the load of `frame`, too.
-    pub(crate) fn join(&mut self, volume: Volume, frame: u32, request: u32, at: u32) {
+    pub(crate) fn join(&mut self, frame: u32, request: u32, at: u32) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push((request, at));
         // A block of a sorted batch keeps its place there: who waits for it goes on with the blocks behind it.
         if load.reading == Reading::Ahead {
             let operation = load.operation;
-            self.volume(volume).queue.promote(operation);
+            self.promote(operation);
         }
     }
 
@@ -166,13 +168,28 @@ impl Engine {
         now: u64,
         waiters: impl Fn(u64) -> LoadWaiters,
     ) {
+        for &(block, frame) in missing {
+            self.loads.insert(frame, Load { operation: 0, waiters: waiters(block), reading });
+        }
+        let class = if reading == Reading::Demand { Class::Read } else { Class::Prefetch };
+        self.queue_loads(volume, missing, class, now);
+    }
+
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames.
+    fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        for neighbours in missing.chunk_by(|one, other| one.0 + 1 == other.0) {
-            for run in neighbours.chunks(most) {
-                let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
-                let operation = self.queue_read(volume, run[0].0, frames, reading, now);
-                for &(block, frame) in run {
-                    self.loads.insert(frame, Load { operation, waiters: waiters(block), reading });
+        for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
+            for piece in self.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {
+                let start = (piece.start - neighbours[0].0) as usize;
+                for run in neighbours[start..start + (piece.end - piece.start) as usize].chunks(most) {
+                    let frames: Vec<u32> = run.iter().map(|&(_, frame)| frame).collect();
+                    let blocks = run[0].0..run[0].0 + run.len() as u64;
+                    let first = Key::new(volume, blocks.start);
+                    let record = Record::Read { first, frames, alone: false };
+                    let operation = self.queue_home(volume, class, blocks, record, now);
+                    for (_, frame) in run {
+                        self.loads.get_mut(frame).expect("just begun").operation = operation;
+                    }
                 }
             }
         }

@@ -10,6 +10,28 @@ use crate::arena::{Exclusive, Shared};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Volume(pub u32);
 
+/// A queue to one device, or to one place on it. The host chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u16);
+
+/// Where a part of a volume lies. A volume is its regions, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The port of the device.
+    pub port: Port,
+    /// Where the region begins on the device, in bytes; a multiple of the block size.
+    pub offset: u64,
+    /// Its length in bytes; a multiple of the block size, except for a volume's last region.
+    pub bytes: u64,
+}
+
+impl Region {
+    /// The first `bytes` bytes of the device at `port`.
+    pub fn whole(port: Port, bytes: u64) -> Region {
+        Region { port, offset: 0, bytes }
+    }
+}
+
 /// When the write of an acknowledged request reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
@@ -60,6 +82,16 @@ pub struct Request {
     pub stream: Stream,
     /// Comes back with each reply.
     pub token: u64,
+}
+
+/// What became of a request that was submitted.
+#[derive(Debug)]
+pub struct Submitted {
+    /// The reply, if it came at once; else it comes from `Engine::next_reply`.
+    pub reply: Option<Reply>,
+    /// Whether a block of the range was not resident when it was referenced: a miss to the policy. Of a read that waits for
+    /// frames, whether a block is absent now. Writes reference their blocks when they are committed.
+    pub missed: bool,
 }
 
 /// What the engine says about a request.
@@ -121,15 +153,15 @@ pub enum Refusal {
     TooLong,
 }
 
-/// One operation for the device of a volume, given back with `Engine::complete`.
+/// One operation for the device of a port, given back with `Engine::complete`.
 #[must_use = "blocks stay in flight until this is completed"]
 pub struct Operation {
     pub(crate) id: u64,
-    /// Whose device.
-    pub volume: Volume,
-    /// Where it begins, in bytes; a multiple of the block size.
+    /// Where it goes.
+    pub port: Port,
+    /// Where it begins on the device, in bytes; a multiple of the block size.
     pub offset: u64,
-    /// How long it is, in bytes: whole blocks, except where the device ends in mid-block. 0 for a flush.
+    /// How long it is, in bytes: whole blocks, except where a volume ends in mid-block. 0 for a flush.
     pub length: u64,
     /// What to do.
     pub action: Action,
@@ -163,7 +195,7 @@ impl fmt::Debug for Operation {
             Action::Discard => "discard",
             Action::Zeroes { .. } => "zeroes",
         };
-        write!(f, "{action} #{} of volume {} at {}+{}", self.id, self.volume.0, self.offset, self.length)
+        write!(f, "{action} #{} at port {} at {}+{}", self.id, self.port.0, self.offset, self.length)
     }
 }
 

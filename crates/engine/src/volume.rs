@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::counters::Counters;
 use crate::dirty::Dirty;
-use crate::queue::Queue;
-use crate::request::{Fault, WriteMode};
-use crate::scheduler::Scheduler;
+use crate::request::{Fault, Port, WriteMode};
 
 /// A range of blocks that a discard or zeroes has, or is going to have, for itself.
 pub(crate) struct Lock {
     pub(crate) request: u32,
     pub(crate) blocks: Range<u64>,
-    /// Whether the operation was given to the queue.
+    /// Whether its operations were given to the queues.
     pub(crate) started: bool,
+    /// How many of them are not complete.
+    pub(crate) operations: u32,
 }
 
 /// A flush that waits for write-back.
@@ -24,7 +26,7 @@ pub(crate) struct Flush {
     pub(crate) version: u64,
 }
 
-/// An volume that is being closed.
+/// A volume that is being closed.
 #[derive(Clone, Copy)]
 pub(crate) struct Closing {
     pub(crate) token: u64,
@@ -32,64 +34,124 @@ pub(crate) struct Closing {
     pub(crate) discard: bool,
 }
 
+/// A region, in blocks.
+pub(crate) struct Part {
+    /// The blocks of the volume.
+    pub(crate) blocks: Range<u64>,
+    pub(crate) port: Port,
+    /// The block of the device where they begin.
+    pub(crate) place: u64,
+}
+
+/// A port that a volume has regions at.
+pub(crate) struct Target {
+    pub(crate) port: Port,
+    /// Whether an operation that changed the device was completed since the last device flush began.
+    pub(crate) unsynced: bool,
+    /// Whether a device flush is queued or at the device.
+    pub(crate) flushing: bool,
+}
+
+/// Device flushes at all ports that need one, for the same requests.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// How many of them are not complete.
+    pub(crate) operations: u32,
+    /// Whether one of them was given to its device, so that who comes now waits for the next round.
+    pub(crate) begun: bool,
+    pub(crate) requests: Vec<u32>,
+    pub(crate) fault: Option<Fault>,
+}
+
+/// In which list of the engine a volume with dirty blocks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// In none: nothing is dirty, or what is dirty waits for an operation or a lock that lists the volume when it is over.
+    No,
+    /// `Engine::due`.
+    Due,
+    /// `Engine::aging`, until this time.
+    Aging(u64),
+    /// `Engine::resting`, until this time.
+    Resting(u64),
+    /// `PortState::blocked`.
+    Blocked,
+}
+
 /// One volume.
 pub(crate) struct VolumeState {
-    /// Size of the device.
     pub(crate) bytes: u64,
     pub(crate) mode: WriteMode,
     pub(crate) counters: Counters,
     pub(crate) dirty: Dirty,
-    pub(crate) queue: Queue,
-    /// Operations at the device.
-    pub(crate) at_device: u32,
-    /// Write operations queued or at the device.
-    pub(crate) writes: u32,
+    /// In the order of their blocks.
+    pub(crate) parts: SmallVec<[Part; 1]>,
+    /// Each port once.
+    pub(crate) targets: SmallVec<[Target; 1]>,
+    /// Requests in progress.
+    pub(crate) requests: u32,
+    /// Operations queued or at devices.
+    pub(crate) operations: u32,
     /// In the order of their requests.
     pub(crate) locks: Vec<Lock>,
     /// In the order of their versions.
     pub(crate) flushes: VecDeque<Flush>,
-    /// Requests whose data the device has and that wait for the next device flush.
+    /// Requests whose data the devices have and that wait for the next round of device flushes.
     pub(crate) syncs: Vec<u32>,
-    /// Whether a device flush is queued or at the device.
-    pub(crate) syncing: bool,
-    /// Whether an operation that changed the device was completed since the last device flush began.
-    pub(crate) unsynced: bool,
+    pub(crate) round: Option<Round>,
     /// The error of a write that nobody was told yet.
     pub(crate) fault: Option<Fault>,
     /// Write-back is not tried before, in µs.
     pub(crate) retry_at: u64,
     pub(crate) closing: Option<Closing>,
+    pub(crate) listed: Listed,
 }
 
 impl VolumeState {
-    pub(crate) fn new(bytes: u64, mode: WriteMode, scheduler: Scheduler) -> VolumeState {
+    pub(crate) fn new(mode: WriteMode, bytes: u64, parts: SmallVec<[Part; 1]>) -> VolumeState {
+        let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
+        for part in &parts {
+            if targets.iter().all(|target| target.port != part.port) {
+                targets.push(Target { port: part.port, unsynced: true, flushing: false });
+            }
+        }
         VolumeState {
             bytes,
             mode,
             counters: Counters::default(),
             dirty: Dirty::default(),
-            queue: Queue::new(scheduler),
-            at_device: 0,
-            writes: 0,
+            parts,
+            targets,
+            requests: 0,
+            operations: 0,
             locks: Vec::new(),
             flushes: VecDeque::new(),
             syncs: Vec::new(),
-            syncing: false,
-            unsynced: true,
+            round: None,
             fault: None,
             retry_at: 0,
             closing: None,
+            listed: Listed::No,
         }
+    }
+
+    /// The number of the region that has `block`.
+    #[inline]
+    pub(crate) fn part_of(&self, block: u64) -> usize {
+        if self.parts.len() == 1 { 0 } else { self.parts.partition_point(|part| part.blocks.end <= block) }
+    }
+
+    pub(crate) fn target(&mut self, port: Port) -> &mut Target {
+        self.targets.iter_mut().find(|target| target.port == port).expect("a port that the volume has regions at")
+    }
+
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.targets.iter().any(|target| target.unsynced)
     }
 
     /// Whether another request has a lock on any of `blocks`.
     pub(crate) fn is_locked(&self, blocks: &Range<u64>, request: u32) -> bool {
         self.locks.iter().any(|lock| lock.request != request && overlap(&lock.blocks, blocks))
-    }
-
-    /// Whether the device is not needed any more.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.at_device == 0 && self.queue.len() == 0
     }
 }
 

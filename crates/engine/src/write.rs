@@ -6,12 +6,13 @@ use nigh_policy::Kind;
 use smallvec::SmallVec;
 
 use crate::arena::{Exclusive, Shared};
-use crate::device::Reading;
+use crate::device::{Reading, Record};
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
+use crate::queue::Class;
 use crate::request::{Fill, Op, Outcome, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE};
-use crate::volume::{Flush, Lock, overlap};
+use crate::volume::{Flush, Listed, Lock, overlap};
 
 impl Engine {
     /// Starts the write of the request's part, or queues it.
@@ -137,7 +138,7 @@ impl Engine {
             }
             match current {
                 Some(current) if self.frames.has(current, LOADING) => {
-                    self.join(volume, current, id, at);
+                    self.join(current, id, at);
                     loading += 1;
                 }
                 Some(_) => self.merge(id, at, now),
@@ -208,13 +209,18 @@ impl Engine {
         let version = self.version;
         let state = self.volume(volume);
         state.dirty.write(block, frame, version, now);
+        let waits = request.fua || state.mode == WriteMode::Through;
         if resident.is_none() {
             state.dirty.hurry(block);
         }
-        if request.fua || state.mode == WriteMode::Through {
+        if waits {
             state.dirty.wait(block, id);
             state.retry_at = 0;
             self.active(id).storing += 1;
+        }
+        let state = self.volume(volume);
+        if waits || resident.is_none() || state.listed == Listed::No {
+            self.make_due(volume);
         }
         self.wake(woken, frame, now);
     }
@@ -327,24 +333,32 @@ impl Engine {
             return self.store(id, now);
         }
         self.active(id).step = Step::Locked;
-        self.volume(volume).locks.push(Lock { request: id, blocks, started: false });
+        let state = self.volume(volume);
+        state.locks.push(Lock { request: id, blocks, started: false, operations: 0 });
+        if state.locks.len() == 1 {
+            self.locked.push(volume);
+        }
         self.start_ranges(now);
     }
 
     /// Queues the discards and zeroes whose ranges nobody uses any more.
     pub(crate) fn start_ranges(&mut self, now: u64) {
-        for at in 0..self.volumes.len() {
-            let volume = Volume(at as u32);
-            let count = self.volumes[at].as_ref().map_or(0, |state| state.locks.len());
-            for lock in 0..count {
+        for at in 0..self.locked.len() {
+            let volume = self.locked[at];
+            for lock in 0..self.volume(volume).locks.len() {
                 let state = self.volume(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
                 let free = !state.locks[lock].started
                     && !state.locks[..lock].iter().any(|earlier| overlap(&earlier.blocks, &blocks))
                     && !state.dirty.is_writing(blocks.clone());
                 if free && !self.is_in_use(volume, &blocks, id) {
-                    self.volume(volume).locks[lock].started = true;
-                    self.queue_range(volume, id, blocks, now);
+                    let pieces = self.pieces(volume, &blocks);
+                    let lock = &mut self.volume(volume).locks[lock];
+                    (lock.started, lock.operations) = (true, pieces.len() as u32);
+                    for blocks in pieces {
+                        let record = Record::Range { volume, request: id, blocks: blocks.clone() };
+                        self.queue_home(volume, Class::Control, blocks, record, now);
+                    }
                 }
             }
         }
@@ -352,7 +366,12 @@ impl Engine {
 
     /// The request's range is free again.
     pub(crate) fn unlock(&mut self, volume: Volume, id: u32, now: u64) {
-        self.volume(volume).locks.retain(|lock| lock.request != id);
+        let state = self.volume(volume);
+        state.locks.retain(|lock| lock.request != id);
+        if state.locks.is_empty() {
+            self.locked.retain(|&other| other != volume);
+        }
+        self.make_due(volume);
         for parked in std::mem::take(&mut self.parked) {
             let active = self.active(parked);
             if active.step == Step::Filled {
@@ -375,6 +394,7 @@ impl Engine {
         let state = self.volume(volume);
         state.retry_at = 0;
         state.flushes.push_back(Flush { request: id, version });
+        self.make_due(volume);
         self.drained(volume, now);
     }
 
@@ -397,12 +417,11 @@ impl Engine {
     /// Has the device flush if anybody waits for it and there is something to flush.
     pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
         let state = self.volume(volume);
-        if state.syncing || state.syncs.is_empty() {
+        if state.round.is_some() || state.syncs.is_empty() {
             return;
         }
-        if state.unsynced {
-            state.syncing = true;
-            self.queue_flush(volume, now);
+        if state.is_unsynced() {
+            self.flush_devices(volume, now);
         } else {
             for id in std::mem::take(&mut state.syncs) {
                 self.finish(id, Outcome::Done);

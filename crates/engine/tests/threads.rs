@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use nigh_engine::{Action, Config, Engine, Limits, Op, Outcome, Request, Scheduler, Volume, WriteBack, WriteMode};
+use nigh_engine::{
+    Action, Config, Engine, Limits, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteBack, WriteMode,
+};
 use nigh_policy::{Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -58,7 +60,7 @@ impl Server {
         let (offset, length) = (block * BLOCK as u64, blocks * BLOCK as u64);
         let request =
             Request { volume: Volume(0), tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
-        let reply = self.engine.lock().expect("no thread failed").0.submit(0, request).expect("never too many");
+        let reply = self.engine.lock().expect("no thread failed").0.submit(0, request).expect("never too many").reply;
         reply.map_or_else(|| self.wait(token), |reply| reply.outcome)
     }
 
@@ -107,20 +109,20 @@ fn several_threads_share_an_engine() {
         spare: 7,
         policy: "lru".parse().expect("registered"),
         tenants: None,
-        scheduler: Scheduler::default(),
         limits: Limits {
             requests: 16,
             request_bytes: 4 * BLOCK as u32,
             loading: 8,
             prefetching: 0,
-            depth: 4,
             operation_bytes: 4 * BLOCK as u32,
             dirty: 8,
         },
         write_back: WriteBack { start: 6, stop: 3, age_us: u64::MAX, retry_us: 0 },
     };
     let mut engine = Engine::new(config).expect("a possible set-up");
-    engine.open(Volume(0), BLOCKS * BLOCK as u64, WriteMode::Back).expect("not open yet");
+    engine.attach(Port(0), PortConfig { depth: 4, ..PortConfig::default() }).expect("not open yet");
+    let whole = Region::whole(Port(0), BLOCKS * BLOCK as u64);
+    engine.open(Volume(0), WriteMode::Back, &[whole]).expect("not open yet");
     let server = Server {
         engine: Mutex::new((engine, HashMap::new())),
         arrived: Condvar::new(),

@@ -82,7 +82,7 @@ pub enum ChangeError {
     OpenedReadOnly(String),
     /// An export cannot be served.
     #[error(transparent)]
-    Volume(#[from] ExportError),
+    Export(#[from] ExportError),
     /// There is less memory in the machine.
     #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
     Memory {
@@ -188,9 +188,9 @@ impl Common {
         let (disk, device) = open(number, export)?;
         Exports::new(vec![disk.offer()])?;
         let disk = Arc::new(disk);
-        self.handle.attach(number, device);
+        self.handle.attach(disk.port, device);
         self.cache.disks.add(disk.clone());
-        let opened = self.cache.open(number, disk.size(), mode);
+        let opened = self.cache.open(&disk, disk.size(), mode);
         let opened = opened.map_err(|source| ExportError::Config { name: name.clone(), source });
         let admitted = opened.and_then(|()| match self.cache.has_tenants {
             true => {
@@ -227,7 +227,7 @@ impl Common {
                 let settings = disk.settings();
                 disk.throttle.set(settings.iops, settings.bandwidth);
                 // Some shards may have closed it.
-                self.cache.open(disk.volume, disk.size(), settings.write_mode)?;
+                self.cache.open(&disk, disk.size(), settings.write_mode)?;
             }
             disk.set_opening(if closed.is_ok() { Opening::Closed } else { Opening::Open });
             closed
@@ -255,7 +255,8 @@ impl Common {
     /// A disk that no engine has any more.
     fn drop_disk(&self, disk: &Disk) {
         // An error says the same: the device is gone.
-        let _ = self.handle.detach(disk.volume).recv();
+        let _ = self.handle.detach(disk.port).recv();
+        self.cache.detach(disk.port);
         disk.forget_device();
         self.cache.disks.remove(disk.volume);
     }
@@ -391,7 +392,7 @@ impl Common {
                 disk.size()
             }
         };
-        match self.cache.open(disk.volume, size, disk.settings().write_mode) {
+        match self.cache.open(disk, size, disk.settings().write_mode) {
             Ok(()) => {
                 if closed.is_ok()
                     && self.cache.has_tenants

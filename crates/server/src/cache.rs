@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Handle};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Counters, Engine, Fault, Fill, Gauges, Op, Operation, Outcome, Refusal,
-    Request, Shared, Volume, WriteMode,
+    Action, BlockState, Config, ConfigError, Counters, Engine, Fault, Fill, Gauges, Op, Operation, Outcome, Port,
+    PortConfig, Refusal, Region, Request, Shared, Volume, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
@@ -97,6 +97,8 @@ struct Timer {
 /// All shards, and the way to the devices.
 pub(crate) struct Cache {
     shards: Box<[Shard]>,
+    /// How the port of each disk is set up.
+    ports: PortConfig,
     pub(crate) disks: Disks,
     /// Whether a device may be flushed for shards that wait: spares a look at all disks.
     flush_wanted: AtomicBool,
@@ -125,6 +127,7 @@ impl Cache {
     pub(crate) fn new(
         shards: usize,
         config: &Config,
+        ports: PortConfig,
         readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
@@ -136,6 +139,7 @@ impl Cache {
         let heap = Budget::new(HEAP);
         Ok(Cache {
             shards,
+            ports,
             disks: Disks::default(),
             flush_wanted: AtomicBool::new(false),
             heap,
@@ -238,7 +242,7 @@ impl Cache {
     fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
-            self.disks.of(flush.1.volume).sync(flush);
+            self.disks.of(flush.1.port).sync(flush);
             self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in operations.drain(..) {
@@ -258,7 +262,7 @@ impl Cache {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
-            over.extend(self.disks.of(over[0].1.volume).synced());
+            over.extend(self.disks.of(over[0].1.port).synced());
             // Others may have come to wait meanwhile.
             self.flush_wanted.store(true, Ordering::Release);
         }
@@ -300,7 +304,7 @@ impl Cache {
             let (offset, length) = (range.start, range.end - range.start);
             let tenant = Tenant(volume.0);
             let request = Request { volume, tenant, op, offset, length, fua, stream: Stream(0), token: token as u64 };
-            let outcome = core.engine.submit(now, request)?.map(|reply| reply.outcome);
+            let outcome = core.engine.submit(now, request)?.reply.map(|reply| reply.outcome);
             if matches!(outcome, None | Some(Outcome::Fill(_))) {
                 entry.insert(waiter());
             }
@@ -327,15 +331,13 @@ impl Cache {
         };
         let mut elsewhere = None;
         let submitted = self.with(shard, work, |core, now| {
-            let misses = |engine: &Engine| engine.counters(volume).map(|counters| counters.misses);
-            let before = misses(&core.engine);
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
-            let outcome = core.engine.submit(now, request(Op::Read, &range, token))?.map(|reply| reply.outcome);
+            let nigh_engine::Submitted { reply, missed } = core.engine.submit(now, request(Op::Read, &range, token))?;
+            let outcome = reply.map(|reply| reply.outcome);
             if outcome.is_none() {
                 entry.insert(waiter());
             }
-            let missed = before != misses(&core.engine);
             let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
             let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
             // Nobody has to guess what was said.
@@ -509,16 +511,33 @@ impl Cache {
         }
     }
 
-    /// Opens `volume` again where it is closed, with its present size.
-    pub(crate) fn open(&self, volume: Volume, size: u64, mode: WriteMode) -> Result<(), ConfigError> {
+    /// Opens the volume of `disk` again where it is closed, with its present size.
+    pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<(), ConfigError> {
+        let whole = Region::whole(disk.port, size);
         let mut work = Work::default();
         for shard in 0..self.shards() {
-            match self.with(shard, &mut work, |core, _| core.engine.open(volume, size, mode)) {
+            let opened = self.with(shard, &mut work, |core, _| {
+                match core.engine.attach(disk.port, self.ports) {
+                    Ok(()) | Err(ConfigError::PortTaken(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                core.engine.open(disk.volume, mode, &[whole])
+            });
+            match opened {
                 Ok(()) | Err(ConfigError::Taken(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Closes the port of a disk that no engine has any more.
+    pub(crate) fn detach(&self, port: Port) {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            // An error says that the shard never had it.
+            self.with(shard, &mut work, |core, _| _ = core.engine.detach(port));
+        }
     }
 
     /// Changes policy and capacity of every shard, or of none: they are set up alike, so the first one refuses for all.
@@ -557,15 +576,7 @@ impl Cache {
     pub(crate) fn gauges(&self) -> Gauges {
         let mut sum = Gauges::default();
         for shard in &self.shards {
-            let of = lock(&shard.core).engine.gauges();
-            sum.resident += of.resident;
-            sum.ghosts += of.ghosts;
-            sum.dirty += of.dirty;
-            sum.frames += of.frames;
-            sum.loading += of.loading;
-            sum.requests += of.requests;
-            sum.waiting += of.waiting;
-            sum.queued += of.queued;
+            sum += lock(&shard.core).engine.gauges();
         }
         sum
     }
@@ -578,26 +589,7 @@ impl Cache {
             let core = lock(&shard.core);
             let Some(of) = core.engine.counters(volume) else { continue };
             dirty += u64::from(core.engine.dirty(volume).unwrap_or(0));
-            sum.reads += of.reads;
-            sum.writes += of.writes;
-            sum.read_bytes += of.read_bytes;
-            sum.written_bytes += of.written_bytes;
-            sum.hits += of.hits;
-            sum.misses += of.misses;
-            sum.adopted += of.adopted;
-            sum.joined += of.joined;
-            sum.evictions += of.evictions;
-            sum.prefetch_issued += of.prefetch_issued;
-            sum.prefetch_used += of.prefetch_used;
-            sum.prefetch_late += of.prefetch_late;
-            sum.prefetch_wasted += of.prefetch_wasted;
-            sum.prefetch_dropped += of.prefetch_dropped;
-            sum.device_reads += of.device_reads;
-            sum.device_read_bytes += of.device_read_bytes;
-            sum.device_writes += of.device_writes;
-            sum.device_written_bytes += of.device_written_bytes;
-            sum.device_flushes += of.device_flushes;
-            sum.device_faults += of.device_faults;
+            sum += of;
         }
         (sum, dirty)
     }

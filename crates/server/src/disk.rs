@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 
 use nigh_backend::{Extent, Geometry};
-use nigh_engine::{Operation, Volume};
+use nigh_engine::{Operation, Port, Volume};
 use nigh_nbd::{BlockSizes, Features};
 
 use crate::latency::Histogram;
@@ -25,6 +25,8 @@ pub(crate) const DISKS_MAX: usize = 4096;
 pub(crate) struct Disk {
     /// Its number in the engines, and its place in the list of disks.
     pub(crate) volume: Volume,
+    /// The queue to its device.
+    pub(crate) port: Port,
     pub(crate) name: String,
     /// As they are now.
     settings: Mutex<ExportSettings>,
@@ -79,6 +81,7 @@ impl Disk {
     pub(crate) fn new(volume: Volume, settings: ExportSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
         Disk {
             volume,
+            port: Port(u16::try_from(volume.0).expect("there are fewer disks")),
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
             requests_max: AtomicUsize::new(requests_max(&settings)),
@@ -255,8 +258,8 @@ impl Disks {
     }
 
     /// The disk of an operation.
-    pub(crate) fn of(&self, volume: Volume) -> Arc<Disk> {
-        let disk = self.places.read().expect(UNBROKEN)[volume.0 as usize].disk.clone();
+    pub(crate) fn of(&self, port: Port) -> Arc<Disk> {
+        let disk = self.places.read().expect(UNBROKEN)[usize::from(port.0)].disk.clone();
         disk.expect("a disk has no operations when it is removed")
     }
 

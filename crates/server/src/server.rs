@@ -121,11 +121,11 @@ impl Server {
         check_memory(settings.memory)?;
         let config = settings.engine();
         let tls = settings.tls.as_ref().map(tls::configure).transpose()?;
-        let limit = settings.shards() * DISKS_MAX * config.limits.depth as usize;
+        let limit = settings.shards() * DISKS_MAX * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let (metrics, exports) = (settings.metrics, std::mem::take(&mut settings.exports));
         let readahead = std::mem::take(&mut settings.readahead);
-        let cache = Cache::new(settings.shards(), &config, readahead, handle.clone())?;
+        let cache = Cache::new(settings.shards(), &config, settings.ports(), readahead, handle.clone())?;
         let common = Arc::new(Common {
             cache: Arc::new(cache),
             handle,
@@ -377,7 +377,7 @@ impl Server {
         cache.wake_timer();
         if unwritten.is_empty() {
             for disk in &disks {
-                let _ = handle.detach(disk.volume).recv();
+                let _ = handle.detach(disk.port).recv();
             }
             handle.stop();
             for thread in self.threads.into_iter().chain([self.driver, self.timer]) {

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use nigh_backend::Target;
 use nigh_control::{Allocation, Config as Control, Limits};
-use nigh_engine::{Config, Files, Scheduler, Tenants, WriteMode};
+use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
 use nigh_policy::Spec;
 use nigh_prefetch::Spec as ReadAhead;
 
@@ -184,12 +184,15 @@ impl Settings {
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and what it is merged with, several times over.
         config.spare = (capacity / 32).clamp(256, 4096);
-        config.scheduler = self.scheduler;
-        config.limits.depth = self.depth;
         config.limits.request_bytes = PIECE as u32;
         config.limits.dirty = (capacity / 8).max(128);
         config.write_back.start = config.limits.dirty / 2;
         config.write_back.stop = config.limits.dirty / 4;
         config
+    }
+
+    /// How the engines' ports are set up.
+    pub(crate) fn ports(&self) -> PortConfig {
+        PortConfig { depth: self.depth, scheduler: self.scheduler }
     }
 }

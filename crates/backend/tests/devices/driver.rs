@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::{Host, VOLUME, config, driver, folders, open, sparse};
 use nigh_backend::{Completion, Device, Handle, Options};
-use nigh_engine::{Engine, Op, Outcome, Request, Volume, WriteMode};
+use nigh_engine::{Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 
 const BLOCK: u64 = 4096;
@@ -16,7 +16,9 @@ const BLOCKS: u64 = 512;
 fn shard(number: u32, shards: u32, volumes: u32, handle: &Handle, completions: &Receiver<Completion>) {
     let mut engine = Engine::new(config(BLOCK as u32)).expect("a cache");
     for volume in 0..volumes {
-        engine.open(Volume(volume), BLOCKS * BLOCK, WriteMode::Through).expect("a volume");
+        let port = Port(volume as u16);
+        engine.attach(port, PortConfig::default()).expect("a port");
+        engine.open(Volume(volume), WriteMode::Through, &[Region::whole(port, BLOCKS * BLOCK)]).expect("a volume");
     }
     let mut random = fastrand::Rng::with_seed(number.into());
     let mut model = vec![vec![0u8; BLOCKS as usize]; volumes as usize];
@@ -40,7 +42,7 @@ fn shard(number: u32, shards: u32, volumes: u32, handle: &Handle, completions: &
             let (offset, volume) = (block * BLOCK, Volume(volume));
             let request =
                 Request { volume, tenant: Tenant(0), op, offset, length: BLOCK, fua: false, stream: Stream(0), token };
-            let mut reply = engine.submit(round, request).expect("accepted");
+            let mut reply = engine.submit(round, request).expect("accepted").reply;
             wanted += 1;
             if let Some(Outcome::Fill(mut fill)) = reply.take_if(|_| op == Op::Write).map(|reply| reply.outcome) {
                 fill.frames.copy_from(&[*value; BLOCK as usize]);
@@ -96,7 +98,7 @@ fn engines_share_devices() {
         }
     });
     for (volume, device) in (0..).zip(devices) {
-        handle.attach(Volume(volume), device);
+        handle.attach(Port(volume), device);
     }
     std::thread::scope(|scope| {
         for (number, completions) in (0..SHARDS).zip(receivers) {
@@ -105,7 +107,7 @@ fn engines_share_devices() {
         }
     });
     // A device that left has unlocked its file.
-    let gone = handle.detach(Volume(0));
+    let gone = handle.detach(Port(0));
     assert!(
         gone.recv_timeout(Duration::from_secs(10))
             .is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected)
@@ -146,9 +148,10 @@ fn stopping_waits_for_operations() {
     let (handle, thread) = driver(16, move |done: &mut Vec<Completion>| {
         done.drain(..).for_each(|completion| sender.send(completion).expect("the test waits"));
     });
-    handle.attach(VOLUME, open("delay:50ms:memory:1M", &Options::default()));
+    handle.attach(Port(0), open("delay:50ms:memory:1M", &Options::default()));
     let mut engine = Engine::new(config(BLOCK as u32)).expect("a cache");
-    engine.open(VOLUME, 1 << 20, WriteMode::Back).expect("a volume");
+    engine.attach(Port(0), PortConfig::default()).expect("a port");
+    engine.open(VOLUME, WriteMode::Back, &[Region::whole(Port(0), 1 << 20)]).expect("a volume");
     let start = Instant::now();
     let request = Request {
         volume: VOLUME,
@@ -160,7 +163,7 @@ fn stopping_waits_for_operations() {
         stream: Stream(0),
         token: 1,
     };
-    assert!(engine.submit(0, request).expect("accepted").is_none());
+    assert!(engine.submit(0, request).expect("accepted").reply.is_none());
     handle.submit(7, engine.next_operation(0).expect("a read"));
     handle.stop();
     thread.join().expect("the driver ends");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nigh_backend::{Completion, Device, Driver, Handle, Options, Target};
-use nigh_engine::{Config, Engine, Fault, Op, Outcome, Reply, Request, Volume, WriteMode};
+use nigh_engine::{Config, Engine, Fault, Op, Outcome, Port, PortConfig, Region, Reply, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 
 /// The volume of all tests with one device.
@@ -62,7 +62,8 @@ impl Host {
     pub(crate) fn new(device: Box<dyn Device>, config: Config) -> Host {
         let mut engine = Engine::new(config).expect("a cache");
         let size = device.geometry().size().expect("a size");
-        engine.open(VOLUME, size, WriteMode::Through).expect("a volume");
+        engine.attach(Port(0), PortConfig::default()).expect("a port");
+        engine.open(VOLUME, WriteMode::Through, &[Region::whole(Port(0), size)]).expect("a volume");
         Host {
             engine,
             device,
@@ -85,7 +86,7 @@ impl Host {
         let request =
             Request { volume: VOLUME, tenant: Tenant(0), op, offset, length, fua: false, stream: Stream(0), token };
         self.asked.insert(token, (request, data.to_vec()));
-        let reply = self.engine.submit(self.now(), request).expect("accepted");
+        let reply = self.engine.submit(self.now(), request).expect("accepted").reply;
         reply.into_iter().for_each(|reply| self.reply(reply));
         self.pump();
         token

@@ -2,8 +2,8 @@
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, Refusal, Reply, Request,
-    Volume, WriteMode,
+    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply,
+    Request, Volume, WriteMode,
 };
 
 use nigh_policy::Spec;
@@ -506,7 +506,7 @@ fn writes_beyond_the_dirty_limit_wait_and_force_write_back() {
         host.write(0, 8 * at * BLOCK, 8 * BLOCK, 0xaa);
     }
     let request = host.request(0, Op::Write, 40 * BLOCK, BLOCK);
-    assert!(host.engine.submit(0, request).expect("queued").is_none());
+    assert!(host.engine.submit(0, request).expect("queued").reply.is_none());
     assert_eq!(host.engine.gauges().waiting, 1);
     let operations = host.operations();
     assert!(!operations.is_empty());
@@ -552,7 +552,7 @@ fn the_dirty_limit_follows_the_capacity() {
         host.engine.close(0, Volume(0), true, 99).expect("open");
         host.run();
         while host.engine.next_reply().is_some() {}
-        host.engine.open(Volume(0), DISK as u64, WriteMode::Back).expect("closed");
+        host.engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), DISK as u64)]).expect("closed");
         host.engine.change(0, &lru(), capacity).expect("possible");
         assert_eq!(fill(&mut host, 40), most, "blocks are dirty at a capacity of {capacity}");
         host.engine.check();
@@ -598,7 +598,7 @@ fn misses_wait_for_frames_that_are_held_and_go_on_when_they_are_released() {
 fn an_abandoned_write_leaves_nothing() {
     let mut host = one_disk(4);
     let request = host.request(0, Op::Write, 100, 3 * BLOCK);
-    let fill = fill_of(host.engine.submit(0, request).expect("taken"));
+    let fill = fill_of(host.engine.submit(0, request).expect("taken").reply);
     host.engine.abort(0, fill);
     host.engine.check();
     let gauges = host.engine.gauges();
@@ -693,7 +693,8 @@ fn who_waits_for_frames_that_are_being_given_back_goes_on() {
     // Writes whose frames nobody fills yet take what is left, until one has to wait.
     let mut fills = Vec::new();
     for block in 0..=spare {
-        match host.engine.submit(0, host.request(0, Op::Write, block * BLOCK, BLOCK)).expect("room for requests") {
+        match host.engine.submit(0, host.request(0, Op::Write, block * BLOCK, BLOCK)).expect("room for requests").reply
+        {
             Some(Reply { outcome: Outcome::Fill(fill), .. }) => fills.push(fill),
             None => break,
             other => panic!("{other:?}"),
@@ -732,7 +733,7 @@ fn closing_writes_back_and_forgets() {
     assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
     assert_eq!(host.disks[0][0], 0xaa);
     assert_eq!(host.engine.gauges().resident, 1);
-    host.engine.open(Volume(0), DISK as u64, WriteMode::Back).expect("closed");
+    host.engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), DISK as u64)]).expect("closed");
     host.disks[0][0] = 0xbb;
     assert_eq!(host.read(0, 0, 1), [0xbb]);
 }
@@ -773,7 +774,7 @@ fn giving_up_a_dead_device_ends_and_replies_to_everybody() {
     ask(&mut host, 7, Op::Trim, 10 * BLOCK, 2 * BLOCK, false);
     // Another volume waits for room, too.
     let other = Request { token: 8, ..host.request(1, Op::Write, 0, BLOCK) };
-    assert!(host.engine.submit(0, other).expect("taken").is_none());
+    assert!(host.engine.submit(0, other).expect("taken").reply.is_none());
     let mut flight = host.operations();
     assert!(!flight.is_empty());
     host.engine.close(0, Volume(0), true, 99).expect("open");
@@ -831,7 +832,7 @@ fn closing_does_not_wait_for_room_that_a_dead_device_holds() {
     assert!(host.submit(host.request(0, Op::Write, BLOCK, 2 * BLOCK), 0xaa).is_none());
     host.engine.close(0, Volume(0), false, 99).expect("open");
     for operation in host.operations() {
-        if operation.volume == Volume(0) { host.perform(operation) } else { host.fail(operation) }
+        if operation.port == Port(0) { host.perform(operation) } else { host.fail(operation) }
     }
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     host.run();
@@ -841,9 +842,7 @@ fn closing_does_not_wait_for_room_that_a_dead_device_holds() {
 
 #[test]
 fn a_flush_tries_again_after_the_pause_that_another_write_caused() {
-    let mut config = config(16, "lru");
-    config.limits.depth = 1;
-    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    let mut host = Host::with_depth(config(16, "lru"), &[(DISK, WriteMode::Back)], 1);
     host.write(0, 0, BLOCK, 0xaa);
     assert!(host.submit(host.request(0, Op::Flush, 0, 0), 0).is_none());
     let fua = Request { fua: true, ..host.request(0, Op::Write, 9 * BLOCK, BLOCK) };

@@ -1,8 +1,8 @@
 //! An engine with disks in memory, for tests that go step by step.
 
 use nigh_engine::{
-    Action, Config, Counters, Engine, Fault, Limits, Op, Operation, Outcome, Request, Scheduler, Volume, WriteBack,
-    WriteMode,
+    Action, Config, Counters, Engine, Fault, Limits, Op, Operation, Outcome, Port, PortConfig, Region, Request,
+    Scheduler, Volume, WriteBack, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 
@@ -18,13 +18,11 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         spare: 12,
         policy: policy.parse().expect("a registered policy"),
         tenants: None,
-        scheduler: Scheduler::FirstCome,
         limits: Limits {
             requests: 16,
             request_bytes: 8 * BLOCK as u32,
             loading: 16,
             prefetching: 4,
-            depth: 4,
             operation_bytes: 4 * BLOCK as u32,
             dirty: 16,
         },
@@ -41,10 +39,16 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(config: Config, disks: &[(usize, WriteMode)]) -> Host {
+        Host::with_depth(config, disks, 4)
+    }
+
+    pub(crate) fn with_depth(config: Config, disks: &[(usize, WriteMode)], depth: u32) -> Host {
         let mut engine = Engine::new(config).expect("a possible set-up");
         let mut contents = Vec::new();
         for (at, &(bytes, mode)) in disks.iter().enumerate() {
-            engine.open(Volume(at as u32), bytes as u64, mode).expect("not open yet");
+            let port = Port(at as u16);
+            engine.attach(port, PortConfig { depth, scheduler: Scheduler::FirstCome }).expect("not open yet");
+            engine.open(Volume(at as u32), mode, &[Region::whole(port, bytes as u64)]).expect("not open yet");
             contents.push((0..bytes).map(|byte| (at * 64 + byte / BLOCK % 64) as u8).collect());
         }
         Host { engine, disks: contents, now: 0 }
@@ -71,7 +75,7 @@ impl Host {
 
     /// Does `operation` and completes it.
     pub(crate) fn perform(&mut self, mut operation: Operation) {
-        let disk = &mut self.disks[operation.volume.0 as usize];
+        let disk = &mut self.disks[usize::from(operation.port.0)];
         let range = operation.offset as usize..(operation.offset + operation.length) as usize;
         match &mut operation.action {
             Action::Read(frames) => frames.copy_from(&disk[range]),
@@ -97,7 +101,7 @@ impl Host {
     /// Submits; a write is filled with `byte`.
     pub(crate) fn submit(&mut self, request: Request, byte: u8) -> Option<Outcome> {
         let reply = self.engine.submit(self.now, request).expect("the request is taken");
-        self.fill(reply.map(|reply| reply.outcome), byte)
+        self.fill(reply.reply.map(|reply| reply.outcome), byte)
     }
 
     fn fill(&mut self, outcome: Option<Outcome>, byte: u8) -> Option<Outcome> {

@@ -70,8 +70,10 @@ impl Disk {
         self.writes
     }
 
-    pub(crate) fn end_flush(&mut self, reach: u64) {
-        for (&sector, versions) in &mut self.volatile {
+    /// Of the sectors that begin in `range`, what was written up to `reach` is stable.
+    pub(crate) fn end_flush(&mut self, reach: u64, range: &Range<u64>) {
+        let sectors = (range.start / SECTOR as u64) as usize..range.end.div_ceil(SECTOR as u64) as usize;
+        for (&sector, versions) in self.volatile.range_mut(sectors) {
             if let Some((_, data)) = versions.iter().rfind(|(at, _)| *at <= reach) {
                 self.stable[sector * SECTOR..][..data.len()].copy_from_slice(data);
             }

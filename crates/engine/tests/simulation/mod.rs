@@ -11,8 +11,8 @@ use std::ops::Range;
 use disk::{Disk, SECTOR};
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
-    Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Refusal, Reply, Request, Scheduler,
-    Shared, Volume, WriteBack, WriteMode,
+    Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig, Refusal, Region,
+    Reply, Request, Scheduler, Shared, Submitted, Volume, WriteBack, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
@@ -81,6 +81,10 @@ pub(crate) struct World {
     random: Random,
     engine: Engine,
     modes: Vec<WriteMode>,
+    /// Of each disk.
+    ports: PortConfig,
+    /// Where each volume's second region begins, at another port of its disk; at the end of a volume with one region.
+    splits: Vec<u64>,
     disks: Vec<Disk>,
     models: Vec<Model>,
     closed: Vec<bool>,
@@ -124,24 +128,11 @@ fn config(random: &mut Random) -> Config {
         spare,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
         tenants: None,
-        scheduler: match random.random_range(0..5) {
-            0 => Scheduler::FirstCome,
-            1 => Scheduler::Batches { most: random.random_range(1..20) },
-            2 => Scheduler::Elevator,
-            3 => Scheduler::Look,
-            _ => Scheduler::Deadline(Deadline {
-                read_us: random.random_range(0..3000),
-                write_us: random.random_range(0..9000),
-                batch: random.random_range(1..20),
-                reads_per_write: random.random_range(0..4),
-            }),
-        },
         limits: Limits {
             requests: random.random_range(1..40),
             request_bytes: request_blocks * block_bytes,
             loading: request_blocks + 1 + random.random_range(0..60u32),
             prefetching: random.random_range(0..20),
-            depth: random.random_range(1..12),
             operation_bytes: block_bytes * random.random_range(1..10u32),
             dirty,
         },
@@ -154,10 +145,27 @@ fn config(random: &mut Random) -> Config {
     }
 }
 
+fn port_config(random: &mut Random) -> PortConfig {
+    let scheduler = match random.random_range(0..5) {
+        0 => Scheduler::FirstCome,
+        1 => Scheduler::Batches { most: random.random_range(1..20) },
+        2 => Scheduler::Elevator,
+        3 => Scheduler::Look,
+        _ => Scheduler::Deadline(Deadline {
+            read_us: random.random_range(0..3000),
+            write_us: random.random_range(0..9000),
+            batch: random.random_range(1..20),
+            reads_per_write: random.random_range(0..4),
+        }),
+    };
+    PortConfig { depth: random.random_range(1..12), scheduler }
+}
+
 impl World {
     fn new(mut plan: Plan) -> World {
         let mut random = Random::seed_from_u64(plan.seed);
         let mut config = config(&mut random);
+        let ports = port_config(&mut random);
         let count = random.random_range(1..4);
         let fault_rate = if !plan.calm && random.random_bool(0.5) { random.random_range(0.0..0.2) } else { 0.0 };
         if !plan.calm && random.random_bool(0.2) {
@@ -165,7 +173,7 @@ impl World {
         }
         let bad_sectors = if plan.calm { 0 } else { [0, 0, 1, 4][random.random_range(0..4usize)] };
         let (mut modes, mut disks, mut models) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut blocks, mut dying) = (Vec::new(), Vec::new());
+        let (mut blocks, mut dying, mut splits) = (Vec::new(), Vec::new(), Vec::new());
         for salt in 1..=count {
             blocks.push(random.random_range(4..120));
             let bytes = blocks[blocks.len() - 1] * config.block_bytes as usize;
@@ -175,6 +183,11 @@ impl World {
             disks.push(Disk::new(bytes, salt, bad));
             models.push(Model::new(bytes / ATOM, salt));
             dying.push(random.random_bool(0.5));
+            let whole = bytes as u64 / u64::from(config.block_bytes);
+            let split = random.random_bool(0.3) && whole > 1;
+            let first =
+                if split { random.random_range(1..whole) * u64::from(config.block_bytes) } else { bytes as u64 };
+            splits.push(first);
         }
         let talk = random.random_bool(0.4).then(|| {
             let (tenants, talk) = tenants::tenants(&mut random, &blocks);
@@ -188,6 +201,8 @@ impl World {
             discarding: vec![false; disks.len()],
             dying,
             modes,
+            ports,
+            splits,
             disks,
             models,
             now: 0,
@@ -208,11 +223,36 @@ impl World {
 
     fn open_all(&mut self) {
         for at in 0..self.disks.len() {
-            let bytes = self.disks[at].bytes().len() as u64;
-            self.engine.open(Volume(at as u32), bytes, self.modes[at]).expect("the volume is not open");
+            for port in World::ports(at) {
+                self.engine.attach(port, self.ports).expect("the port is not open");
+            }
+            self.open(at);
             self.closed[at] = false;
             self.discarding[at] = false;
         }
+    }
+
+    /// A disk has two ports, so that a volume can have two regions.
+    fn ports(disk: usize) -> [Port; 2] {
+        [Port(2 * disk as u16), Port(2 * disk as u16 + 1)]
+    }
+
+    fn disk_of(port: Port) -> usize {
+        usize::from(port.0 / 2)
+    }
+
+    /// The bytes of the disk that `port` serves.
+    fn range_of(&self, port: Port) -> Range<u64> {
+        let disk = World::disk_of(port);
+        if port.0.is_multiple_of(2) { 0..self.splits[disk] } else { self.splits[disk]..u64::MAX }
+    }
+
+    fn open(&mut self, at: usize) {
+        let (bytes, split) = (self.disks[at].bytes().len() as u64, self.splits[at]);
+        let [first, second] = World::ports(at);
+        let regions = [Region::whole(first, split), Region { port: second, offset: split, bytes: bytes - split }];
+        let count = if split == bytes { 1 } else { 2 };
+        self.engine.open(Volume(at as u32), self.modes[at], &regions[..count]).expect("the volume is not open");
     }
 
     fn atoms(request: &Request) -> Range<usize> {
@@ -302,7 +342,7 @@ impl World {
         };
         let changed = self.changed(&request);
         match self.engine.submit(self.now, request) {
-            Ok(reply) => {
+            Ok(Submitted { reply, .. }) => {
                 self.done.requests += 1;
                 if let Some(value) = value {
                     self.models[at].begin(began, changed, token, value);
@@ -333,8 +373,7 @@ impl World {
                         true => self.models[at].lower(Safety::GivenUp, Safety::Failed),
                         false => self.models[at].flushed(now),
                     }
-                    let bytes = self.disks[at].bytes().len() as u64;
-                    self.engine.open(Volume(at as u32), bytes, self.modes[at]).expect("the volume is closed");
+                    self.open(at);
                 }
                 Outcome::Failed(_) => assert!(!self.discarding[at], "giving up cannot fail"),
                 other => panic!("a close got {other:?}"),
@@ -413,11 +452,13 @@ impl World {
     /// Gives the devices what the engine has for them.
     fn operations(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now) {
-            let at = operation.volume.0 as usize;
+            let at = World::disk_of(operation.port);
             let range = operation.offset..operation.offset + operation.length;
             let changes = |action: &Action| !matches!(action, Action::Read(_) | Action::Flush);
-            let others = self.in_flight.iter().filter(|other| other.operation.volume == operation.volume);
-            assert!(others.clone().count() < self.engine.config().limits.depth as usize, "more than the depth");
+            let others = self.in_flight.iter().filter(|other| other.operation.port == operation.port);
+            assert!(others.clone().count() < self.ports.depth as usize, "more than the depth");
+            let own = self.range_of(operation.port);
+            assert!(range.is_empty() || own.start <= range.start && range.end <= own.end, "across the end of a region");
             for other in others {
                 let begin = other.operation.offset;
                 let overlaps = begin < range.end && range.start < begin + other.operation.length;
@@ -443,8 +484,9 @@ impl World {
 
     /// What the device does for an operation: all of it, or any part.
     fn apply(&mut self, flight: &mut InFlight, whole: bool) {
+        let served = self.range_of(flight.operation.port);
         let World { random, disks, .. } = self;
-        let disk = &mut disks[flight.operation.volume.0 as usize];
+        let disk = &mut disks[World::disk_of(flight.operation.port)];
         let start = flight.operation.offset as usize;
         let range = start..start + flight.operation.length as usize;
         let torn = random.random_bool(0.5);
@@ -475,7 +517,7 @@ impl World {
             }
             Action::Flush => {
                 if whole || keep() {
-                    disk.end_flush(flight.reach);
+                    disk.end_flush(flight.reach, &served);
                 }
             }
         }

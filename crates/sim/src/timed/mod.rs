@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use nigh_control::{Refusal, Statistics};
-use nigh_device::{BeyondEnd, Device, Profile};
+use nigh_device::{BeyondEnd, Profile};
 use nigh_engine::{Config, ConfigError, Counters, Files, Piece, Scheduler, Tenants, Volume};
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
@@ -171,11 +171,10 @@ pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<
     outcomes.into_iter().map(|cell| cell.into_inner().expect("no thread panicked").expect("every job ran")).collect()
 }
 
-/// The engine's usual set-up, with as many operations at a device as the one that does the fewest at once works on.
+/// The engine's usual set-up.
 fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedError> {
     let mut config = Config::new(capacity, policy.clone());
     config.block_bytes = setup.block_bytes;
-    config.scheduler = setup.scheduler;
     let part = (PART_BYTES / setup.block_bytes).max(1) + 1;
     config.limits.request_bytes = PART_BYTES;
     config.limits.operation_bytes = PART_BYTES;
@@ -183,8 +182,6 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedEr
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
     config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);
-    let depth = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed).parallel()).min().unwrap_or(1);
-    config.limits.depth = u32::try_from(depth).unwrap_or(u32::MAX);
     if let Some(control) = setup.tenants {
         let mut control = control.clone();
         control.limits.tenants = control.limits.tenants.max(setup.programs.len() as u32);

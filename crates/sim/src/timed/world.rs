@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use nigh_control::sidecar::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
-    Action, Config, Counters, Engine, Op, Operation, Outcome as Reply, Request, Shared, Volume, WriteMode,
+    Action, Config, Counters, Engine, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request, Shared,
+    Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
@@ -94,7 +95,9 @@ impl<'a> World<'a> {
         let devices: Vec<Device> = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed)).collect();
         let mut engine = Engine::new(config)?;
         for (number, device) in (0..).zip(&devices) {
-            engine.open(Volume(number), device.bytes(), WriteMode::Back)?;
+            let (port, depth) = (Port(number), u32::try_from(device.parallel()).unwrap_or(u32::MAX));
+            engine.attach(port, PortConfig { depth, scheduler: setup.scheduler })?;
+            engine.open(Volume(number.into()), WriteMode::Back, &[Region::whole(port, device.bytes())])?;
         }
         Ok(World {
             setup,
@@ -260,15 +263,9 @@ impl<'a> World<'a> {
         };
         let predicted = self.engine.is_predicted(Tenant(number));
         let reads_ahead = op == Op::Read && !self.prefetcher.is_none() && !predicted;
-        let disk = Volume(self.disk(number) as u32);
-        let misses = |engine: &Engine| engine.counters(disk).expect("every disk is open").misses;
-        let before = if reads_ahead { misses(&self.engine) } else { 0 };
-        let outcome = self.request(op, offset, length, number);
+        let (outcome, missed) = self.request(op, offset, length, number);
         let waits = outcome.is_none();
-        let ahead = reads_ahead && {
-            let missed = misses(&self.engine) != before;
-            self.read_ahead(number, offset, length, missed)
-        };
+        let ahead = reads_ahead && self.read_ahead(number, offset, length, missed);
         let replied = match outcome {
             Some(Reply::Fill(fill)) => {
                 self.engine.commit(self.now_us(), fill);
@@ -289,12 +286,13 @@ impl<'a> World<'a> {
         replied
     }
 
-    fn request(&mut self, op: Op, offset: u64, length: u64, number: u32) -> Option<Reply> {
+    /// The outcome, if there is one at once, and whether a block was missed.
+    fn request(&mut self, op: Op, offset: u64, length: u64, number: u32) -> (Option<Reply>, bool) {
         let volume = Volume(self.disk(number) as u32);
         let (tenant, stream, token) = (Tenant(number), Stream(0), u64::from(number));
         let request = Request { volume, tenant, op, offset, length, fua: false, stream, token };
-        let reply = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
-        reply.map(|reply| reply.outcome)
+        let submitted = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
+        (submitted.reply.map(|reply| reply.outcome), submitted.missed)
     }
 
     /// After the commit of a write of `number`, whose own reply, if there is one, is the last.
@@ -420,7 +418,7 @@ impl<'a> World<'a> {
     fn launch(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
             let block = u64::from(self.setup.block_bytes);
-            let disk = operation.volume.0 as usize;
+            let disk = usize::from(operation.port.0);
             let kind = match operation.action {
                 Action::Read(_) => {
                     self.sequences[disk].read(operation.offset / block, operation.length.div_ceil(block));

@@ -1,0 +1,139 @@
+//! Ports: queues to devices, and which of them has an operation to give out.
+
+use std::collections::VecDeque;
+
+use crate::config::ConfigError;
+use crate::engine::Engine;
+use crate::queue::Queue;
+use crate::request::{Port, Region, Volume, WriteMode};
+use crate::scheduler::Scheduler;
+use crate::slots::Key;
+use crate::volume::{Part, VolumeState};
+
+/// How a port is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Operations at its device at a time, and writes that are queued or at it.
+    pub depth: u32,
+    /// In which order operations go to it.
+    pub scheduler: Scheduler,
+}
+
+impl Default for PortConfig {
+    fn default() -> PortConfig {
+        PortConfig { depth: 32, scheduler: Scheduler::default() }
+    }
+}
+
+/// One port.
+pub(crate) struct PortState {
+    pub(crate) depth: u32,
+    pub(crate) queue: Queue,
+    /// Operations at the device.
+    pub(crate) at_device: u32,
+    /// Write operations queued or at the device.
+    pub(crate) writes: u32,
+    /// Whether it is in `Engine::ready`.
+    ready: bool,
+    /// Volumes whose write-back waits until `writes` is below the depth.
+    pub(crate) blocked: VecDeque<Volume>,
+    /// Regions of open volumes, and levels.
+    pub(crate) users: u32,
+}
+
+impl Engine {
+    /// Opens `port`.
+    pub fn attach(&mut self, port: Port, config: PortConfig) -> Result<(), ConfigError> {
+        if config.depth == 0 {
+            return Err(ConfigError::Impossible { what: "the depth of a port is at least 1" });
+        }
+        let at = usize::from(port.0);
+        if self.ports.len() <= at {
+            self.ports.resize_with(at + 1, || None);
+        }
+        if self.ports[at].is_some() {
+            return Err(ConfigError::PortTaken(port.0));
+        }
+        self.ports[at] = Some(Box::new(PortState {
+            depth: config.depth,
+            queue: Queue::new(config.scheduler),
+            at_device: 0,
+            writes: 0,
+            ready: false,
+            blocked: VecDeque::new(),
+            users: 0,
+        }));
+        Ok(())
+    }
+
+    /// Closes `port`. Volumes with regions at it are closed first.
+    pub fn detach(&mut self, port: Port) -> Result<(), ConfigError> {
+        let slot = self.ports.get_mut(usize::from(port.0)).filter(|slot| slot.is_some());
+        let slot = slot.ok_or(ConfigError::NoPort(port.0))?;
+        let state = slot.as_ref().expect("just found");
+        if state.users > 0 || state.at_device > 0 || state.queue.len() > 0 {
+            return Err(ConfigError::PortInUse(port.0));
+        }
+        *slot = None;
+        Ok(())
+    }
+
+    /// Opens `volume`, which is `regions`, one after the other.
+    pub fn open(&mut self, volume: Volume, mode: WriteMode, regions: &[Region]) -> Result<(), ConfigError> {
+        let block_bytes = u64::from(self.config.block_bytes);
+        let mut bytes = 0u64;
+        let mut parts = smallvec::SmallVec::new();
+        for (at, region) in (1..).zip(regions) {
+            if self.ports.get(usize::from(region.port.0)).is_none_or(Option::is_none) {
+                return Err(ConfigError::NoPort(region.port.0));
+            }
+            let whole = region.bytes.is_multiple_of(block_bytes) || at == regions.len();
+            if region.bytes == 0 || !whole || !region.offset.is_multiple_of(block_bytes) {
+                return Err(ConfigError::Impossible { what: "regions begin and end with blocks, and are not empty" });
+            }
+            let start = bytes >> self.shift;
+            bytes = bytes.saturating_add(region.bytes);
+            let blocks = start..bytes.div_ceil(block_bytes);
+            parts.push(Part { blocks, port: region.port, place: region.offset >> self.shift });
+        }
+        if regions.is_empty() || bytes.div_ceil(block_bytes) >= Key::BLOCKS {
+            return Err(ConfigError::Impossible { what: "a volume has from 1 to 2^36 - 1 blocks" });
+        }
+        if volume.0 >= Key::VOLUMES {
+            return Err(ConfigError::Impossible { what: "volumes are numbered below 4096" });
+        }
+        let at = volume.0 as usize;
+        if self.volumes.len() <= at {
+            self.volumes.resize_with(at + 1, || None);
+        }
+        if self.volumes[at].is_some() {
+            return Err(ConfigError::Taken(volume.0));
+        }
+        let state = VolumeState::new(mode, bytes, parts);
+        for part in &state.parts {
+            self.port(part.port).users += 1;
+        }
+        self.volumes[at] = Some(Box::new(state));
+        Ok(())
+    }
+
+    pub(crate) fn port(&mut self, port: Port) -> &mut PortState {
+        self.ports[usize::from(port.0)].as_mut().expect("an open port")
+    }
+
+    /// Lists `port` if it has an operation to give out and its depth allows it.
+    pub(crate) fn make_ready(&mut self, port: Port) {
+        let state = self.port(port);
+        if !state.ready && state.at_device < state.depth && state.queue.len() > 0 {
+            state.ready = true;
+            self.ready.push_back(port);
+        }
+    }
+
+    /// Takes the next port that is listed.
+    pub(crate) fn next_ready(&mut self) -> Option<Port> {
+        let port = self.ready.pop_front()?;
+        self.port(port).ready = false;
+        Some(port)
+    }
+}

@@ -1,0 +1,206 @@
+//! Background write-back: which volumes have a reason to write dirty blocks, and when.
+//!
+//! No call looks at all volumes. A volume with dirty blocks is in one list, by what it waits for, and each event that may be
+//! a reason to write makes it due: it is looked at once, and queues writes or goes to the list of what it waits for next.
+
+use std::ops::Range;
+
+use crate::arena::Shared;
+use crate::device::Record;
+use crate::engine::Engine;
+use crate::queue::Class;
+use crate::request::{Port, Volume};
+use crate::slots::Key;
+use crate::volume::Listed;
+
+/// So many volumes are looked at in one call because there are too many dirty blocks, beside those that are due.
+const LOOKS: usize = 16;
+
+impl Engine {
+    /// Something happened that may be a reason to write blocks of `volume`.
+    pub(crate) fn make_due(&mut self, volume: Volume) {
+        let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+        match state.listed {
+            Listed::Due | Listed::Blocked => return,
+            Listed::No if state.dirty.is_empty() => return,
+            Listed::No => {}
+            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
+        }
+        state.listed = Listed::Due;
+        self.due.push_back(volume);
+    }
+
+    /// Puts `volume`, which is in no list, where it waits next.
+    fn list(&mut self, volume: Volume, listed: Listed) {
+        match listed {
+            Listed::No => {}
+            Listed::Due => self.due.push_back(volume),
+            Listed::Aging(time) => _ = self.aging.insert((time, volume)),
+            Listed::Resting(time) => _ = self.resting.insert((time, volume)),
+            Listed::Blocked => unreachable!("its port lists it"),
+        }
+        self.volume(volume).listed = listed;
+    }
+
+    /// `volume` is closed: it is in no list that holds it to anything.
+    pub(crate) fn unlist(&mut self, volume: Volume) {
+        let listed = std::mem::replace(&mut self.volume(volume).listed, Listed::No);
+        match listed {
+            Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
+            Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
+            // An entry in the other lists counts only while `listed` says the same.
+            Listed::No | Listed::Due | Listed::Blocked => {}
+        }
+    }
+
+    /// Whether there is a reason to write any dirty block.
+    fn is_pressed(&self) -> bool {
+        self.writing_back || !self.writes_waiting.is_empty()
+    }
+
+    /// Queues the writes that are due.
+    pub(crate) fn write_back(&mut self, now: u64) {
+        if self.dirty > self.marks.start {
+            self.writing_back = true;
+        } else if self.dirty <= self.marks.stop {
+            self.writing_back = false;
+        }
+        while let Some(&(time, volume)) = self.resting.first()
+            && time <= now
+        {
+            self.make_due(volume);
+        }
+        while let Some(&(time, volume)) = self.aging.first()
+            && time <= now
+        {
+            self.make_due(volume);
+        }
+        self.look_at_due(now);
+        for _ in 0..LOOKS {
+            let Some(&(_, volume)) = self.aging.first().filter(|_| self.is_pressed()) else { break };
+            self.make_due(volume);
+            self.look_at_due(now);
+        }
+    }
+
+    fn look_at_due(&mut self, now: u64) {
+        while let Some(volume) = self.due.pop_front() {
+            let state = self.volumes[volume.0 as usize].as_mut();
+            if state.is_some_and(|state| state.listed == Listed::Due) {
+                self.look_at(volume, now);
+            }
+        }
+    }
+
+    /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to.
+    fn look_at(&mut self, volume: Volume, now: u64) {
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        let age_us = self.config.write_back.age_us;
+        let pressed = self.is_pressed();
+        let listed = loop {
+            let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+            let Some((_, since)) = state.dirty.oldest() else { break Listed::No };
+            if now < state.retry_at {
+                break Listed::Resting(state.retry_at);
+            }
+            let aged_at = since.saturating_add(age_us);
+            let sweep = pressed || !state.flushes.is_empty() || state.closing.is_some() || now >= aged_at;
+            if !sweep && !state.dirty.has_urgent() {
+                break Listed::Aging(aged_at);
+            }
+            let ports = &self.ports;
+            let full = state.targets.iter().map(|target| target.port).find(|port| {
+                let port = ports[usize::from(port.0)].as_ref().expect("an open port");
+                port.writes >= port.depth
+            });
+            if let Some(port) = full {
+                state.listed = Listed::Blocked;
+                self.port(port).blocked.push_back(volume);
+                return;
+            }
+            let started = state.locks.iter().filter(|lock| lock.started);
+            let closed: Vec<Range<u64>> = started.map(|lock| lock.blocks.clone()).collect();
+            let parts = &state.parts;
+            let region = |block: u64| parts[parts.partition_point(|part| part.blocks.end <= block)].blocks.clone();
+            let Some(run) = state.dirty.next_run(!sweep, most, &closed, region) else { break Listed::No };
+            let blocks = run.block..run.block + run.frames.len() as u64;
+            let (port, bytes) = self.home(volume, blocks.clone());
+            self.port(port).writes += 1;
+            let held = Shared::of(&self.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
+            let first = Key::new(volume, run.block);
+            let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held) };
+            self.queue_home(volume, Class::Write, blocks, record, now);
+        };
+        self.list(volume, listed);
+        // It leaves room at its ports: another volume may have it.
+        for at in 0..self.volume(volume).targets.len() {
+            let port = self.volume(volume).targets[at].port;
+            self.unblock(port);
+        }
+    }
+
+    /// A write at `port` is over, or one of the volumes that it lets write has nothing to write: the next one is due.
+    pub(crate) fn unblock(&mut self, port: Port) {
+        let state = self.port(port);
+        if state.writes >= state.depth {
+            return;
+        }
+        while let Some(volume) = self.port(port).blocked.pop_front() {
+            let state = self.volumes[volume.0 as usize].as_mut();
+            if state.is_some_and(|state| state.listed == Listed::Blocked) {
+                self.list(volume, Listed::Due);
+                break;
+            }
+        }
+    }
+
+    /// When `next_operation` should be called again although nothing happened, in µs: for dirty blocks whose age is up
+    /// or whose write is to be tried again.
+    pub fn next_wakeup(&self) -> Option<u64> {
+        let due = self.due.iter().filter_map(|volume| {
+            let state = self.volumes[volume.0 as usize].as_ref()?;
+            let (_, since) = state.dirty.oldest()?;
+            let waited_for = state.dirty.has_urgent() || !state.flushes.is_empty() || self.is_pressed();
+            let time = if waited_for { 0 } else { since.saturating_add(self.config.write_back.age_us) };
+            Some(time.max(state.retry_at))
+        });
+        let aging = self.aging.first().map(|&(time, _)| if self.is_pressed() { 0 } else { time });
+        let resting = self.resting.first().map(|&(time, _)| time);
+        due.chain(aging).chain(resting).min()
+    }
+
+    /// As [`Engine::check`], for the lists of volumes and ports.
+    pub(crate) fn check_lists(&mut self) {
+        let mut users = vec![0; self.ports.len()];
+        for (at, state) in self.volumes.iter().enumerate() {
+            let Some(state) = state else { continue };
+            let volume = Volume(at as u32);
+            state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
+            assert_eq!(self.closing.contains(&volume), state.closing.is_some());
+            assert_eq!(self.locked.contains(&volume), !state.locks.is_empty());
+            let requests = self.requests.iter().flatten().filter(|active| active.request.volume == volume);
+            assert_eq!(requests.count() as u32, state.requests);
+            match state.listed {
+                Listed::No => {
+                    let busy = self.operations.values().any(|record| record.volume() == volume);
+                    assert!(state.dirty.is_empty() || busy || !state.locks.is_empty(), "write-back is forgotten");
+                }
+                Listed::Due => assert!(self.due.contains(&volume)),
+                Listed::Aging(time) => assert!(self.aging.contains(&(time, volume))),
+                Listed::Resting(time) => assert!(self.resting.contains(&(time, volume))),
+                Listed::Blocked => assert!(self.ports.iter().flatten().any(|port| port.blocked.contains(&volume))),
+            }
+        }
+        let mut queued = 0;
+        for (at, port) in self.ports.iter().enumerate() {
+            let Some(port) = port else { continue };
+            queued += port.queue.len();
+            assert_eq!(port.users, users[at]);
+            assert!(port.at_device <= port.depth && port.writes <= port.depth);
+            let waits = port.queue.len() > 0 && port.at_device < port.depth;
+            assert!(!waits || self.ready.contains(&Port(at as u16)), "a port is forgotten");
+        }
+        assert_eq!(queued as u32, self.queued);
+    }
+}
