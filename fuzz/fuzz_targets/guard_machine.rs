@@ -72,12 +72,12 @@ fn watch(root: &Path, is_v1: bool, profile: Profile, parts: &[&[u8]]) -> Result<
         mechanism: None,
         prefetch: false,
         freeze: Duration::ZERO,
-        dry_run: false,
+        command: None,
     };
     let before = values(root);
     let tree = Tree::open(root, "").map_err(|error| error.to_string())?;
     let journal = Journal::open(&root.join("state/journal"), Writer::Files).map_err(|error| error.to_string())?;
-    let mut guard = Guard::new(settings, tree, Procfs::new(&root.join("proc")), journal).map_err(|error| error.to_string())?;
+    let mut guard = Guard::new(settings, tree, Procfs::new(&root.join("proc")), Some(journal)).map_err(|error| error.to_string())?;
     let mut done = Ok(());
     for second in 1000..1004 {
         done = done.and(guard.tick(Duration::from_secs(second)).map(drop));

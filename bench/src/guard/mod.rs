@@ -38,7 +38,7 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
         );
     }
     for part in &args.part {
-        if part == "resident" {
+        if part == "resident" && nix::unistd::geteuid().is_root() {
             upkeep::resident()?;
             continue;
         }

@@ -22,7 +22,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     println!("upkeep: share of a processor over {} s, and resident memory; load {}", SPAN.as_secs(), load());
     let rig = Rig::new(64)?;
     {
-        let guard = Guard::start(rig.outside(&nigh()?), &["--dry-run"])?;
+        let guard = Guard::start(rig.outside(&nigh()?), &[])?;
         // It looks a few times, finds nothing, and sleeps.
         rig.pause(Duration::from_secs(10))?;
         report(&rig, "asleep", &guard.0)?;
@@ -35,15 +35,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     for number in 0..GROUPS {
         crowd.add(number)?;
     }
-    let guard = Guard::start(rig.outside(&nigh()?), &["--dry-run"])?;
+    let guard = Guard::start(rig.outside(&nigh()?), &[])?;
     rig.pause(Duration::from_secs(10))?;
     report(&rig, "1,000 groups", &guard.0)
 }
 
-/// What is resident of a guard that has slept for some minutes and told its status, by what it is mapped from. Needs no root.
+/// What is resident of a guard that has slept for some minutes and told its status, by what it is mapped from.
 pub(crate) fn resident() -> anyhow::Result<()> {
     println!("resident: KiB after {} s; load {}", IDLE.as_secs(), load());
-    let mut guard = Guard::start(nigh()?, &["--dry-run"])?;
+    let mut guard = Guard::start(nigh()?, &[])?;
     std::thread::sleep(IDLE);
     ensure!(guard.0.try_wait()?.is_none(), "the guard has ended; its reason is in guard.log");
     guard.ask()?;

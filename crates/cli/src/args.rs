@@ -35,7 +35,7 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Watch a running 'nigh serve' by its --control socket
     Top(TopArgs),
-    /// Protect working sets against thrashing, on this machine's own kernel
+    /// Protect programs against thrashing, one working set at a time
     #[command(after_long_help = guard::HELP)]
     Guard(GuardArgs),
     /// List the replacement policies, their parameters and their papers

@@ -20,7 +20,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) && reader_is_gone() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nigh: {error:#}");
+            eprintln!("nigh: {}", causes(&error));
             ExitCode::from(2)
         }
     }
@@ -32,6 +32,15 @@ fn one_line(error: &clap::Error) -> String {
     let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let parts: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
     parts.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+/// An error and its causes in one line. Some errors name their cause themselves: it is not repeated.
+fn causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| match line {
+        line if line.is_empty() => cause,
+        line if line.ends_with(&cause) => line,
+        line => format!("{line}: {cause}"),
+    })
 }
 
 /// Whether whoever read our output has gone away, as `head` does.

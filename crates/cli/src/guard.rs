@@ -1,29 +1,41 @@
 //! `nigh guard`: protection against thrashing.
 
 use std::fmt::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use nigh_guard::{Guard, Journal, Listen, MechanismName, Outcome, Procfs, Settings, Tree, Writer};
+use nigh_guard::{Guard, Journal, MechanismName, Outcome, Procfs, Service, Settings, Tree, Writer};
 
 use crate::output;
 
+#[path = "guard/command.rs"]
+mod command;
+#[path = "guard/dry.rs"]
+mod dry;
+
 pub(crate) const HELP: &str = "\
-When groups that share a limit fault each other out of memory, one of them is protected for some seconds, until its working set is
-there; then the next. Nothing is ever killed. What is changed is written down first, and restored at the end; after a crash, by the
-next start or by 'nigh guard restore'. SIGTERM and SIGINT end the service.";
+When groups that share a memory limit take pages from each other faster than they can work, nigh guard protects one of them for some \
+seconds, until its working set is in memory, and then the next. It never kills a process. Each value is recorded before it is changed, and \
+restored at the end; after a crash, the next start or 'nigh guard restore' restores it. SIGTERM and SIGINT end the guard.";
+
+const RUN_HELP: &str = "\
+If another guard is running, that guard protects; otherwise this command guards for as long as it runs: as root the whole machine, as a \
+normal user the cgroup that was delegated to the user. Options of 'nigh guard', such as --freeze, go before 'run'. The last line on standard \
+error reports for how long programs were protected and an estimate of the time saved, or that nothing thrashed. The exit status is the \
+command's.";
 
 #[derive(Debug, Args)]
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     pub(crate) command: Option<GuardCommand>,
-    /// Only say what would be done
+    /// Change nothing, and report every five seconds what is seen and what would be done; needs no root
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// When to act: default, or dissertation (its literal conditions)
+    /// Conditions for protection: default, or dissertation (as stated there)
     #[arg(long, value_name = "PROFILE", default_value = "default")]
     pub(crate) profile: String,
     /// How to protect [default: the first that works]
@@ -32,55 +44,56 @@ pub(crate) struct GuardArgs {
     /// Do not fetch the protected group's pages from swap
     #[arg(long)]
     pub(crate) no_prefetch: bool,
-    /// Let the others stand still for so many seconds at the start of a protection, at most 3
+    /// Freeze the other groups for this long when a protection starts, at most 3 seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) freeze: Option<f64>,
-    /// Protect only these groups and what is below them
+    /// Protect only these groups and the groups below them
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     pub(crate) allow: Vec<String>,
-    /// Neither protect nor hinder these groups and what is below them
+    /// Neither protect nor hinder these groups and the groups below them
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     pub(crate) deny: Vec<String>,
-    /// Look at and change only what is below this group, such as one that was delegated to you
+    /// Watch and change only groups below this one, such as one that was delegated to you
     #[arg(long, value_name = "GROUP")]
     pub(crate) below: Option<String>,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    /// Serve statistics over HTTP: /metrics for Prometheus, /json
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
-    /// Keep the journal and the socket for 'status' here [default: /run/nigh-guard, a user's in XDG_RUNTIME_DIR]
+    /// Folder of the journal and the status socket [default: /run/nigh-guard; for users, nigh-guard in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FOLDER", global = true)]
     pub(crate) state: Option<PathBuf>,
     /// Where cgroups are mounted
     #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/cgroup", global = true)]
     pub(crate) cgroupfs: PathBuf,
-    /// Where processes are mounted
+    /// Where /proc is mounted
     #[arg(long, value_name = "FOLDER", default_value = "/proc", global = true)]
     pub(crate) procfs: PathBuf,
-    /// What is told on standard error: error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log: String,
+    /// Least severe messages on standard error: error, warn, info, debug or trace [default: info; dry run: warn; run: error]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuardCommand {
-    /// Run a command in a group of its own, so that it can be protected
+    /// Run a command in a group of its own, and protect against thrashing while it runs
+    #[command(after_long_help = RUN_HELP)]
     Run(GuardRunArgs),
-    /// Say what the running guard does
+    /// Report what the running guard does
     Status {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Restore what a guard that was killed has left changed
+    /// Restore the values that a killed guard left changed
     Restore,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GuardRunArgs {
-    /// The group's name [default: the command's, and a number]
+    /// Name of the group [default: the command's, and a number]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Make the group below this one, without systemd [default: a scope of systemd; where it does not run, nigh]
+    /// Make the group below this one [default: a scope of systemd; without systemd, /nigh, or nigh in the delegated group]
     #[arg(long, value_name = "GROUP")]
     pub(crate) within: Option<String>,
     /// The command and its arguments
@@ -98,23 +111,43 @@ pub(crate) enum MechanismArg {
     Squeeze,
 }
 
-/// The name of the journal in the folder of the state.
-const JOURNAL: &str = "journal";
-
 pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<ExitCode> {
-    let state = args.state.clone().unwrap_or_else(default_state);
+    let state = || args.state.clone().map_or_else(default_state, Ok);
     match &args.command {
-        None => serve(args, &state).map(|()| ExitCode::SUCCESS),
-        Some(GuardCommand::Run(run)) => run_command(args, run),
-        Some(GuardCommand::Status { json }) => status(&state, *json).map(|()| ExitCode::SUCCESS),
-        Some(GuardCommand::Restore) => restore(&state, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
+        None if args.dry_run => dry::run(args).map(|()| ExitCode::SUCCESS),
+        None => serve(args, &state()?).map(|()| ExitCode::SUCCESS),
+        Some(GuardCommand::Run(run)) => command::run(args, run, &state()?),
+        Some(GuardCommand::Status { json }) => status(&state()?, *json).map(|()| ExitCode::SUCCESS),
+        Some(GuardCommand::Restore) => restore(&state()?, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
     }
 }
 
-/// Where root's services, or a user's, keep what does not outlive a boot.
-fn default_state() -> PathBuf {
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !is_root());
-    of_user.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("nigh-guard")
+/// Where the guard of the machine keeps what does not outlive a boot.
+const OF_MACHINE: &str = "/run/nigh-guard";
+
+/// Where this user's guards keep what does not outlive a boot.
+fn default_state() -> anyhow::Result<PathBuf> {
+    if is_root() {
+        return Ok(OF_MACHINE.into());
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let usual = || Some(PathBuf::from(format!("/run/user/{user}"))).filter(|folder| folder.is_dir());
+    if let Some(folder) = of_session.filter(|folder| !folder.as_os_str().is_empty()).or_else(usual) {
+        return Ok(folder.join("nigh-guard"));
+    }
+    // What the journal names is written to: nobody else may have made this folder.
+    let folder = std::env::temp_dir().join(format!("nigh-guard-{user}"));
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => std::fs::symlink_metadata(&folder),
+    }
+    .map_err(anyhow::Error::from)
+    .and_then(|found| {
+        let is_private = found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0;
+        is_private.then_some(folder.clone()).context("this folder must belong to this user alone")
+    })
+    .with_context(|| folder.display().to_string())
 }
 
 fn is_root() -> bool {
@@ -123,24 +156,31 @@ fn is_root() -> bool {
 
 fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
     ensure!(
-        is_root() || args.dry_run || args.below.is_some(),
-        "protection needs root, or --below GROUP with a group that was delegated to you; --dry-run needs neither"
+        is_root() || args.below.is_some(),
+        "protection needs root, or --below GROUP with a group that was delegated to you; --dry-run needs neither, and \
+         'nigh guard run' finds that group itself"
     );
-    let settings = settings(args)?;
-    let below = args.below.as_deref().unwrap_or_default();
-    plain_group(below)?;
-    start_log(&args.log)?;
-    let tree = Tree::open(&args.cgroupfs, below)?;
-    let journal = Journal::open(&state.join(JOURNAL), Writer::of_system(&args.cgroupfs))?;
+    let settings = settings(args, None)?;
+    start_log(args.log.as_deref().unwrap_or("info"))?;
+    let tree = Tree::open(&args.cgroupfs, below(args)?)?;
+    let journal = Journal::open(&nigh_guard::journal_in(state), Writer::of_system(&args.cgroupfs))?;
     let (profile, controller) = (settings.profile.name, tree.version());
-    let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), journal)?;
-    tracing::info!(profile, ?controller, dry_run = args.dry_run, "watching");
-    let listen = Listen { state: state.to_owned(), metrics: args.metrics };
-    nigh_guard::serve(&mut guard, &listen, &args.procfs)?;
+    let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), Some(journal))?;
+    tracing::info!(profile, ?controller, "watching");
+    let service = Service { procfs: &args.procfs, state: Some(state), metrics: args.metrics, report: None };
+    nigh_guard::serve(&mut guard, &service)?;
     Ok(())
 }
 
-fn settings(args: &GuardArgs) -> anyhow::Result<Settings> {
+/// The group of `--below`; empty for everything.
+fn below(args: &GuardArgs) -> anyhow::Result<&str> {
+    let below = args.below.as_deref().unwrap_or_default();
+    plain_group(below)?;
+    Ok(below)
+}
+
+/// The settings that the flags ask for. `command` is the name of the group of a command that is run.
+fn settings(args: &GuardArgs, command: Option<String>) -> anyhow::Result<Settings> {
     let most = nigh_guard::FREEZE_MOST.as_secs_f64();
     let freeze = args.freeze.unwrap_or(0.0);
     ensure!((0.0..=most).contains(&freeze), "--freeze is at most {most} seconds");
@@ -156,7 +196,7 @@ fn settings(args: &GuardArgs) -> anyhow::Result<Settings> {
         }),
         prefetch: !args.no_prefetch,
         freeze: Duration::from_secs_f64(freeze),
-        dry_run: args.dry_run,
+        command,
     })
 }
 
@@ -175,33 +215,9 @@ fn plain_group(group: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_command(args: &GuardArgs, run: &GuardRunArgs) -> anyhow::Result<ExitCode> {
-    let (program, arguments) = run.command.split_first().context("what is to be run?")?;
-    let default = || {
-        let program = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        format!("{program}-{}", std::process::id())
-    };
-    let name = run.name.clone().unwrap_or_else(default);
-    ensure!(!name.is_empty() && name != "." && name != ".." && !name.contains('/'), "'{name}' is no name of a group");
-    // Where systemd runs, groups are its own: a scope is one that it knows.
-    if run.within.is_none() && Path::new("/run/systemd/system").is_dir() {
-        let mut scope = Command::new("systemd-run");
-        scope.args(["--scope", "--quiet", "--collect"]).arg(format!("--unit=nigh-{name}"));
-        scope.args((!is_root()).then_some("--user")).arg("--").args(&run.command);
-        return Err(std::os::unix::process::CommandExt::exec(&mut scope)).context("systemd-run");
-    }
-    let within = run.within.as_deref().unwrap_or("nigh");
-    plain_group(within)?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    let status = nigh_guard::run_in_group(&args.cgroupfs, &args.procfs, within, &name, &mut command)?;
-    let by_signal = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
-    let code = status.code().or(by_signal).and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.unwrap_or(1)))
-}
-
 fn status(state: &Path, json: bool) -> anyhow::Result<()> {
-    let text = nigh_guard::ask(state).with_context(|| format!("no guard answers in {}", state.display()))?;
+    let text =
+        nigh_guard::ask(state).with_context(|| format!("no guard is running: none answers in {}", state.display()))?;
     if json {
         return output::print(format!("{text}\n").as_bytes());
     }
@@ -213,11 +229,10 @@ fn status(state: &Path, json: bool) -> anyhow::Result<()> {
 fn render(status: &serde_json::Value) -> String {
     let word = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
     let mut text = String::new();
-    let dry = if status["dry_run"] == true { ", dry run" } else { "" };
-    let _ = writeln!(text, "profile {}, cgroup {}{dry}", word(&status["profile"]), word(&status["controller"]));
+    let _ = writeln!(text, "profile {}, cgroup {}", word(&status["profile"]), word(&status["controller"]));
     let scopes = status["scopes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if scopes.is_empty() {
-        let _ = writeln!(text, "all is well: nothing is watched");
+        let _ = writeln!(text, "nothing thrashes: no group is watched");
     }
     for scope in scopes {
         let (name, limit_mib) = (word(&scope["scope"]), scope["limit"].as_u64().unwrap_or(0) >> 20);
@@ -228,17 +243,18 @@ fn render(status: &serde_json::Value) -> String {
         }
         text.push('\n');
     }
-    let seconds = status["protected_s"].as_f64().unwrap_or(0.0);
+    let [seconds, saved] = ["protected_s", "saved_s"].map(|name| status[name].as_f64().unwrap_or(0.0));
     let _ = writeln!(
         text,
-        "since the start: {} protections ({seconds:.0} s), {} refusals, {} times none fitted, {} major faults under pressure",
+        "since the start: {} protections ({seconds:.0} s, about {saved:.0} s saved), {} refusals, {} times no group fitted, {} major faults \
+         under pressure",
         status["protections"], status["refusals"], status["load_controls"], status["faults"]
     );
     text
 }
 
 fn restore(state: &Path, cgroupfs: &Path) -> anyhow::Result<()> {
-    let path = state.join(JOURNAL);
+    let path = nigh_guard::journal_in(state);
     if !path.exists() {
         return output::print(b"nothing to restore\n");
     }
@@ -248,8 +264,8 @@ fn restore(state: &Path, cgroupfs: &Path) -> anyhow::Result<()> {
         let file = restored.file.display();
         let _ = match restored.outcome {
             Outcome::Original => writeln!(text, "{file} = {}", restored.original),
-            Outcome::Gone => writeln!(text, "{file} is gone with its group"),
-            Outcome::Foreign(value) => writeln!(text, "{file} stays {value}: somebody else has set it"),
+            Outcome::Gone => writeln!(text, "{file} no longer exists"),
+            Outcome::Foreign(value) => writeln!(text, "{file} stays {value}: another program has set it"),
             Outcome::Refused(error) => {
                 refused += 1;
                 writeln!(text, "{file}: not restored: {error}")

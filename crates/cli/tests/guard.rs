@@ -1,10 +1,13 @@
 //! `nigh guard` as its users meet it: the real binary, on a kernel made of files.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use nigh_guard::Version;
@@ -81,7 +84,7 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
     let text = String::from_utf8(output(&mut nigh(&machine, &["status"])).stdout).unwrap();
     assert!(text.contains("/box (256 MiB, 2 groups): protection, box/vx protected by low"), "{text}");
     let second = complaint(&mut nigh(&machine, &[]));
-    assert!(second.contains("another guard is at work"), "{second}");
+    assert!(second.contains("another guard is running"), "{second}");
 
     let stopped = Command::new("kill").arg(service.0.id().to_string()).status().unwrap();
     assert!(stopped.success() && service.0.wait().unwrap().success());
@@ -92,7 +95,7 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
         assert!(log.contains(said), "{said}: {log}");
     }
     let nobody = complaint(&mut nigh(&machine, &["status"]));
-    assert!(nobody.contains("no guard answers"), "{nobody}");
+    assert!(nobody.contains("no guard is running"), "{nobody}");
 }
 
 /// The lines that a guard says up to the first with `last` in it.
@@ -156,7 +159,7 @@ fn what_is_missing_or_refused_is_told_in_one_line_each() {
                 thrashing.second(&[(10, 333), (11, 340)]);
             }
         });
-        let told = lines_to(&mut stderr, "fewer must run");
+        let told = lines_to(&mut stderr, "run fewer programs");
         stop.send(()).unwrap();
         told
     });
@@ -190,10 +193,10 @@ fn prometheus_reads_its_metrics() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
-    let mut process = nigh(&machine, &["--dry-run", "--metrics", &address]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut process = nigh(&machine, &["--dry-run", "--metrics", &address]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let _service = Service(process);
-    assert!(lines.any(|line| line.unwrap().contains("looking once a second")), "it is ready then");
+    assert!(lines.any(|line| line.unwrap().contains("major faults/s")), "it is ready then");
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -205,6 +208,7 @@ fn prometheus_reads_its_metrics() {
     let names = [
         "protections_total 0",
         "protected_seconds_total 0.0",
+        "saved_seconds_total 0.0",
         "refusals_total 0",
         "faults_total 0",
         "load_controls_total 0",
@@ -230,6 +234,7 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
     let script = format!("cat {}; exit 7", machine.memory("jobs/one/cgroup.procs").display());
     let run = output(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "sh", "-c", &script]));
     assert_eq!((run.status.code(), String::from_utf8_lossy(&run.stdout).trim()), (Some(7), "0"), "{run:?}");
+    assert_eq!(last_line(&run), "nigh: nothing thrashed in 0 s; no protection was needed");
     assert_eq!(machine.read("cgroup.subtree_control"), "+memory");
     assert_eq!(machine.read("cgroup.procs"), "0", "the parent has gone back");
     let killed =
@@ -238,6 +243,197 @@ fn a_command_runs_in_a_group_of_its_own_and_its_end_is_ours() {
     let missing =
         complaint(nigh(&machine, &["run", "--within", "jobs", "--name", "one"]).args(["--", "/no/such/program"]));
     assert!(missing.contains("/no/such/program"), "{missing}");
+}
+
+fn last_line(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned()
+}
+
+/// Lets the machine thrash while `work` is done, which may look at it.
+fn while_thrashing<T>(machine: &mut Machine, work: impl FnOnce() -> T) -> T {
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                machine.second(&[(10, 333), (11, 340)]);
+            }
+        });
+        let done = work();
+        drop(stop);
+        done
+    })
+}
+
+/// A command that takes so many seconds, in a group for which there is everything that the kernel would make.
+fn command(machine: &Machine, seconds: u32) -> Command {
+    machine.group("jobs", None);
+    machine.group("jobs/one", None);
+    let mut command = nigh(machine, &["run", "--within", "jobs", "--name", "one"]);
+    command.args(["--", "sleep", &seconds.to_string()]);
+    command
+}
+
+#[test]
+fn a_command_is_protected_where_no_guard_runs_and_its_last_line_says_so() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let mut command = command(&machine, 7);
+    // The kernel would do without these.
+    std::fs::write(machine.memory("cgroup.subtree_control"), "memory").unwrap();
+    std::fs::write(machine.memory("jobs/cgroup.subtree_control"), "memory").unwrap();
+    let before = values_of_box(&machine);
+    let cgroups = machine.cgroups();
+    let (ran, was_protected) = while_thrashing(&mut machine, || {
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut was_protected = false;
+        while process.try_wait().unwrap().is_none() {
+            was_protected |= std::fs::read_to_string(cgroups.join("box/vx/memory.low")).unwrap().trim() != "0";
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        (process.wait_with_output().unwrap(), was_protected)
+    });
+    let line = last_line(&ran);
+    assert!(was_protected && ran.status.success(), "{ran:?}");
+    assert!(line.starts_with("nigh: programs thrashed; protected once for "), "{line}");
+    assert!(line.contains(" s in all, never this command; that saved "), "{line}");
+    assert_eq!(String::from_utf8_lossy(&ran.stderr).lines().count(), 1, "{ran:?}");
+    assert_eq!(values_of_box(&machine), before);
+    assert!(!machine.journal().exists());
+}
+
+fn values_of_box(machine: &Machine) -> Vec<(std::path::PathBuf, String)> {
+    machine.values().into_iter().filter(|(file, _)| file.starts_with(machine.memory("box"))).collect()
+}
+
+#[test]
+fn beside_a_guard_a_command_leaves_protection_to_it_and_takes_over_when_it_ends() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let (mut service, _stderr) = protecting(&mut machine, &[]);
+    let mut command = command(&machine, 8);
+    let state = machine.journal().parent().unwrap().to_owned();
+    let (ran, took_over) = while_thrashing(&mut machine, || {
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(process.try_wait().unwrap().is_none());
+        let stopped = Command::new("kill").arg(service.0.id().to_string()).status().unwrap();
+        assert!(stopped.success() && service.0.wait().unwrap().success());
+        let mut took_over = false;
+        while process.try_wait().unwrap().is_none() {
+            took_over |= UnixStream::connect(state.join("guard.sock")).is_ok();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        (process.wait_with_output().unwrap(), took_over)
+    });
+    let line = last_line(&ran);
+    assert!(took_over && line.contains("protected") && line.ends_with("(another guard was running)"), "{ran:?}");
+    assert!(!machine.journal().exists());
+}
+
+/// Whoever is nobody: another user than root, if that can be had here.
+fn as_nobody(test: &str, machine: &Machine, arguments: &[&str]) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: {test}: not being root is tested as root only");
+        return None;
+    }
+    std::fs::set_permissions(machine.cgroups().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    let mut command = nigh(machine, arguments);
+    command.uid(65534).gid(65534).env_remove("XDG_RUNTIME_DIR");
+    match Command::new(command.get_program()).arg("--version").uid(65534).gid(65534).output() {
+        Ok(_) => Some(command),
+        Err(error) => {
+            println!("skipped: {test}: as another user: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_normal_user_runs_a_command_below_the_delegated_group() {
+    let test = "a_normal_user_runs_a_command_below_the_delegated_group";
+    let machine = Machine::thrashing(Version::V2);
+    let state = machine.journal().parent().unwrap().to_owned();
+    std::fs::create_dir(machine.proc().join("self")).unwrap();
+    std::fs::write(machine.proc().join("self/cgroup"), "0::/mine/shell\n").unwrap();
+    let run = ["run", "--name", "one"];
+    // Nothing is delegated.
+    let Some(mut refused) = as_nobody(test, &machine, &run) else { return };
+    let said = complaint(refused.args(["--", "true"]));
+    assert!(said.starts_with("nigh: no memory cgroup is delegated to this user"), "{said}");
+    assert_eq!(said.matches("Permission denied").count(), 0, "{said}");
+    // A group that may not be written to is named once.
+    machine.group("other", None);
+    let mut refused = as_nobody(test, &machine, &["run", "--within", "other", "--name", "one"]).unwrap();
+    let said = complaint(refused.args(["--", "true"]));
+    assert_eq!(said.matches("Permission denied").count(), 1, "{said}");
+
+    for group in ["mine", "mine/shell", "mine/nigh", "mine/nigh/one"] {
+        machine.group(group, None);
+        let files = ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.controllers"];
+        std::fs::write(machine.memory(group).join("cgroup.controllers"), "memory").unwrap();
+        std::fs::write(machine.memory(group).join("cgroup.subtree_control"), "memory").unwrap();
+        for file in files {
+            std::os::unix::fs::chown(machine.memory(group).join(file), Some(65534), Some(65534)).unwrap();
+        }
+    }
+    std::fs::write(machine.memory("cgroup.subtree_control"), "memory").unwrap();
+    std::fs::create_dir(&state).unwrap();
+    std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();
+    let mut run = as_nobody(test, &machine, &run).unwrap();
+    let entered = machine.memory("mine/nigh/one/cgroup.procs");
+    let ran = output(run.args(["--", "cat"]).arg(&entered));
+    assert_eq!((ran.status.code(), &*ran.stdout), (Some(0), &b"0"[..]), "{ran:?}");
+    assert!(last_line(&ran).starts_with("nigh: nothing thrashed in "), "{ran:?}");
+}
+
+#[test]
+fn a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root() {
+    let test = "a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root";
+    let mut machine = Machine::thrashing(Version::V2);
+    // A run as root has left its files behind, and others may not write there.
+    drop(protecting(&mut machine, &[]));
+    assert!(machine.journal().exists());
+    let left = machine.values();
+    let Some(mut dry) = as_nobody(test, &machine, &["--dry-run"]) else { return };
+    let mut process = dry.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    let mut service = Service(process);
+    let told = while_thrashing(&mut machine, || lines_to(&mut stdout, "would protect "));
+    let text = told.join("\n");
+    for part in ["groups compete within: /box (256 MiB, 2 groups)", "major faults/s", "would protect box/vx by low"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(machine.values(), left);
+    // Whoever reads hangs up.
+    drop(stdout);
+    let mut stderr = String::new();
+    service.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert!(service.0.wait().unwrap().success() && stderr.is_empty(), "{stderr}");
+}
+
+#[test]
+fn everything_is_restored_before_ctrl_z_stops_it() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let before = machine.values();
+    let (service, _stderr) = protecting(&mut machine, &[]);
+    let signal = |name: &str| Command::new("kill").arg(name).arg(service.0.id().to_string()).status().unwrap();
+    assert!(signal("-TSTP").success());
+    let stat = format!("/proc/{}/stat", service.0.id());
+    for _ in 0..100 {
+        if std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(std::fs::read_to_string(&stat).unwrap().contains(") T "), "it has not stopped");
+    assert_eq!(machine.values(), before);
+    assert!(signal("-CONT").success());
+    let vx = machine.memory("box/vx/memory.low");
+    let is_protected = || {
+        (0..150).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            std::fs::read_to_string(&vx).unwrap().trim() != "0"
+        })
+    };
+    assert!(while_thrashing(&mut machine, is_protected), "it goes on");
 }
 
 #[test]
@@ -258,7 +454,7 @@ fn a_guard_that_hangs_up_is_no_answer() {
     for _ in 0..50 {
         let mut ask = Command::new(env!("CARGO_BIN_EXE_nigh"));
         let said = complaint(ask.args(["guard", "status", "--state"]).arg(state.path()).stdin(Stdio::null()));
-        assert!(said.contains("no guard answers"), "{said}");
+        assert!(said.contains("no guard is running"), "{said}");
     }
 }
 

@@ -41,9 +41,9 @@ pub enum Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Why::Stable => "it faults less than PF_Low",
+            Why::Stable => "its fault rate is below PF_Low",
             Why::Busy => "processor utilization is above CPU_High",
-            Why::Lease => "its lease is over",
+            Why::Lease => "its lease has ended",
             Why::Gone => "the group is gone",
         })
     }
@@ -104,7 +104,7 @@ impl Detector {
     }
 
     /// `high_PF_proc`: the groups that fault much.
-    pub fn faulting(&self) -> impl Iterator<Item = &Group> {
+    pub fn faulting(&self) -> impl Iterator<Item = &Group> + Clone {
         self.high.iter()
     }
 
@@ -186,7 +186,8 @@ impl Detector {
         self.low = if low { self.low + 1 } else { 0 };
     }
 
-    fn utilization(&self, sample: &Sample) -> f64 {
+    /// The processor utilization in a sample that the profile compares with its thresholds, 0 to 1.
+    pub(crate) fn utilization(&self, sample: &Sample) -> f64 {
         match self.profile.cpu_of {
             CpuOf::Machine => sample.machine_cpu,
             CpuOf::Candidates => {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::detect::{Action, Detector, State};
+use crate::gain::{Baseline, Gain};
 use crate::journal::{ApplyError, Journal, JournalError, Outcome, Restored};
 use crate::mechanism::{Freeze, Grant, Low, Mechanism, Refusal, Setting, Squeeze, Swappiness};
 use crate::prefetch::Prefetch;
@@ -13,7 +14,7 @@ use crate::procfs::{MachineFaults, Procfs};
 use crate::profile::Profile;
 use crate::sample::{Group, GroupSample, Sample};
 use crate::sampler::Sampler;
-use crate::status::{Counts, ScopeStatus, Status};
+use crate::status::{Counts, GroupStatus, Rates, ScopeStatus, Status};
 use crate::tree::{Scope, Tree, Version};
 
 /// The longest freeze of the others.
@@ -44,8 +45,8 @@ pub struct Settings {
     pub prefetch: bool,
     /// How long the others stand still at the start of a protection, at most [`FREEZE_MOST`].
     pub freeze: Duration,
-    /// Whether it only says what it would do.
-    pub dry_run: bool,
+    /// The last part of the name of a group whose share of the protections is counted: that of a command beside which this guard runs.
+    pub command: Option<String>,
 }
 
 /// A mechanism that a user can ask for.
@@ -81,7 +82,8 @@ pub struct Guard {
     settings: Settings,
     tree: Tree,
     procfs: Procfs,
-    journal: Journal,
+    /// None in a dry run.
+    journal: Option<Journal>,
     memory_total: u64,
     sampler: Sampler,
     walked_at: Option<Duration>,
@@ -89,7 +91,12 @@ pub struct Guard {
     watched: HashMap<Group, Watched>,
     faults: Option<(Duration, MachineFaults)>,
     quiet: u32,
+    /// When the latest tick was.
+    now: Duration,
     counts: Counts,
+    rates: Rates,
+    command_protected: Duration,
+    refusal: Option<String>,
 }
 
 /// A scope and what happens in it.
@@ -102,6 +109,8 @@ struct Watched {
     load_control: Option<u32>,
     /// Frozen for want of a group that fits.
     frozen: Option<Group>,
+    last: Option<Sample>,
+    baseline: Baseline,
 }
 
 /// A protection.
@@ -111,6 +120,7 @@ struct Active {
     mechanism: Option<&'static dyn Mechanism>,
     since: Duration,
     frozen_until: Option<Duration>,
+    gain: Gain,
     _prefetch: Option<Prefetch>,
 }
 
@@ -123,18 +133,22 @@ struct Fading {
 }
 
 impl Guard {
-    /// Begins with what a run before left in the journal restored.
+    /// Restores first what a previous run has left in the journal. Without a journal it is a dry run: it decides, logs, and changes
+    /// nothing.
     ///
     /// # Errors
-    /// Where the journal cannot be written, or `/proc` not be read.
-    pub fn new(settings: Settings, tree: Tree, mut procfs: Procfs, mut journal: Journal) -> Result<Guard, GuardError> {
+    /// If the journal cannot be written, or `/proc` cannot be read.
+    pub fn new(
+        settings: Settings,
+        tree: Tree,
+        mut procfs: Procfs,
+        mut journal: Option<Journal>,
+    ) -> Result<Guard, GuardError> {
         let path = procfs.root().to_owned();
         let readable = procfs.machine_faults().and_then(|_| procfs.memory_total());
         let memory_total = readable.map_err(|source| GuardError::Proc { path, source })?;
-        if !settings.dry_run {
-            tell(&journal.restore_all()?, "left by a run before");
-        } else if !journal.is_empty() {
-            tracing::info!("would restore what a run before has left");
+        if let Some(journal) = &mut journal {
+            tell(&journal.restore_all()?, "left by a previous run");
         }
         Ok(Guard {
             settings,
@@ -148,7 +162,11 @@ impl Guard {
             watched: HashMap::new(),
             faults: None,
             quiet: 0,
+            now: Duration::ZERO,
             counts: Counts::default(),
+            rates: Rates::default(),
+            command_protected: Duration::ZERO,
+            refusal: None,
         })
     }
 
@@ -157,33 +175,41 @@ impl Guard {
     /// # Errors
     /// Where `/proc` cannot be read or the journal not be written; nothing is protected then.
     pub fn tick(&mut self, now: Duration) -> Result<Next, GuardError> {
+        self.now = now;
         let next = self.try_tick(now);
         if next.is_err() {
             // The error that matters is the first.
-            let _ = self.release_all("the guard cannot go on");
+            let _ = self.release_all("the guard has failed");
         }
         next
     }
 
     fn try_tick(&mut self, now: Duration) -> Result<Next, GuardError> {
-        tell(&self.journal.restore_due()?, "could not be restored before");
+        if let Some(journal) = &mut self.journal {
+            tell(&journal.restore_due()?, "could not be restored before");
+        }
         let total = self.procfs.machine_faults().map_err(|source| self.proc_error(source))?;
         let before = self.faults.replace((now, total));
-        let are_few = |count: fn(MachineFaults) -> Option<u64>| {
-            before.is_some_and(|(at, before)| {
-                let most = self.settings.profile.pf_high * now.saturating_sub(at).as_secs_f64();
-                count(total).zip(count(before)).is_some_and(|(now, before)| now.saturating_sub(before) as f64 <= most)
-            })
+        let rate = |count: fn(MachineFaults) -> Option<u64>| {
+            let (at, before) = before?;
+            let elapsed_s = Some(now.saturating_sub(at).as_secs_f64()).filter(|elapsed_s| *elapsed_s > 0.0)?;
+            Some(count(total)?.saturating_sub(count(before)?) as f64 / elapsed_s)
         };
-        let is_calm = are_few(|faults| Some(faults.major));
-        // Programs that read files by mapping them fault much on a machine that lacks no memory (section 4.4.1, footnote 2).
-        let swaps_little = are_few(|faults| faults.from_swap);
+        let rates = Rates { major: rate(|faults| Some(faults.major)), from_swap: rate(|faults| faults.from_swap) };
+        let is_low = |rate: Option<f64>| rate.is_some_and(|rate| rate <= self.settings.profile.pf_high);
+        let is_calm = is_low(rates.major);
+        // Programs that map files fault much on a machine with enough memory, too (section 4.4.1, footnote 2).
+        let swaps_little = is_low(rates.from_swap);
+        if before.is_some() {
+            self.rates = rates;
+        }
         self.counts.faults += before.map_or(0, |(_, before)| total.major.saturating_sub(before.major));
         // With so few faults altogether nobody thrashes, and no group has to be looked at.
         if is_calm && self.watched.values().all(Watched::is_idle) {
             self.sampler.pause();
+            self.watched.values_mut().for_each(|watched| watched.last = None);
             self.quiet += 1;
-            let sleeps = self.quiet >= QUIET_TICKS && !self.journal.has_due();
+            let sleeps = self.quiet >= QUIET_TICKS && !self.journal.as_ref().is_some_and(Journal::has_due);
             if sleeps {
                 (self.walked_at, self.faults, self.quiet) = (None, None, 0);
                 self.sampler = Sampler::new();
@@ -208,6 +234,7 @@ impl Guard {
             }
             let mut watched = self.watched.remove(&scope.group).expect("every scope is watched");
             done = done.and(self.scope(now, scope, &mut watched, &sample));
+            watched.last = Some(sample);
             self.watched.insert(scope.group.clone(), watched);
         }
         self.scopes = scopes;
@@ -220,34 +247,73 @@ impl Guard {
     /// # Errors
     /// Where the journal cannot be written.
     pub fn release_all(&mut self, why: &str) -> Result<(), GuardError> {
+        let mut ended = Vec::new();
         for (scope, watched) in &mut self.watched {
-            watched.active = None;
+            ended.extend(watched.active.take().zip(watched.detector.protected().cloned()));
             watched.fading = None;
             watched.frozen = None;
             if let Some(group) = watched.detector.stop() {
                 tracing::info!(scope = shown(scope), group = &*group, why, "released");
             }
         }
-        if !self.settings.dry_run {
-            tell(&self.journal.restore_all()?, why);
+        for (active, group) in ended {
+            self.count_end(self.now, &active, &group);
+        }
+        if let Some(journal) = &mut self.journal {
+            tell(&journal.restore_all()?, why);
         }
         Ok(())
+    }
+
+    /// Looks for groups that compete now, instead of when the machine faults.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn survey(&mut self, now: Duration) -> Result<(), GuardError> {
+        self.walk(now)
+    }
+
+    /// For how long the group of the command in [`Settings`] was protected.
+    pub fn command_protected(&self) -> Duration {
+        self.command_protected
+    }
+
+    /// Why the latest protection was refused, or why none was possible.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// Counts a protection of `group` that ends.
+    fn count_end(&mut self, now: Duration, active: &Active, group: &Group) {
+        let protected = now.saturating_sub(active.since);
+        self.counts.protected_s += protected.as_secs_f64();
+        self.counts.saved_s += if self.journal.is_some() { active.gain.saved_s() } else { 0.0 };
+        if self.settings.command.as_deref() == group.rsplit('/').next() {
+            self.command_protected += protected;
+        }
     }
 
     /// What happens, for people and machines.
     pub fn status(&self, now: Duration) -> Status {
         let mut counts = self.counts.clone();
         let active = self.watched.values().filter_map(|watched| watched.active.as_ref());
-        counts.protected_s += active.map(|active| now.saturating_sub(active.since).as_secs_f64()).sum::<f64>();
+        for active in active {
+            counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
+            counts.saved_s += if self.journal.is_some() { active.gain.saved_s() } else { 0.0 };
+        }
         let scopes = self.scopes.iter().filter_map(|scope| {
             let watched = self.watched.get(&scope.group)?;
             let mechanism = watched.active.as_ref().and_then(|active| active.mechanism);
+            let last = watched.last.as_ref();
             Some(ScopeStatus {
                 scope: scope.group.to_string(),
                 limit: scope.limit,
                 groups: scope.candidates.len(),
                 state: watched.detector.state(),
                 faulting: watched.detector.faulting().map(ToString::to_string).collect(),
+                utilization: last.map(|sample| watched.detector.utilization(sample)),
+                io_full: last.map(|sample| sample.io_full),
+                busiest: last.map(GroupStatus::busiest).unwrap_or_default(),
                 protected: watched.detector.protected().map(ToString::to_string),
                 mechanism: mechanism.map(Mechanism::name),
                 protected_s: watched.active.as_ref().map(|active| now.saturating_sub(active.since).as_secs_f64()),
@@ -258,7 +324,8 @@ impl Guard {
         Status {
             profile: self.settings.profile.name,
             controller: self.tree.version(),
-            dry_run: self.settings.dry_run,
+            dry_run: self.journal.is_none(),
+            rates: self.rates,
             scopes: scopes.collect(),
             counts,
         }
@@ -287,11 +354,15 @@ impl Guard {
             let watched = self.watched.remove(&group).expect("it is a key");
             let owners = [watched.detector.protected(), watched.fading.as_ref().map(|fading| &fading.group.group)];
             for owner in owners.into_iter().flatten().chain(&watched.frozen) {
-                tracing::info!(scope = shown(&group), group = &**owner, "released: nobody is left to compete with");
-                tell(&self.journal.restore(owner)?, "released");
+                tracing::info!(
+                    scope = shown(&group),
+                    group = &**owner,
+                    "released: no other group is left to compete with"
+                );
+                self.restore(owner, "released")?;
             }
-            if let Some(active) = &watched.active {
-                self.counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
+            if let Some((active, group)) = watched.active.as_ref().zip(watched.detector.protected()) {
+                self.count_end(now, active, group);
             }
         }
         Ok(())
@@ -319,7 +390,15 @@ impl Guard {
         watched: &mut Watched,
         sample: &Sample,
     ) -> Result<(), GuardError> {
-        match watched.detector.tick(sample, scope.limit) {
+        let before = watched.detector.state();
+        let action = watched.detector.tick(sample, scope.limit);
+        if before == State::Monitoring || watched.detector.state() == State::Monitoring {
+            watched.baseline.add(sample, watched.detector.faulting());
+        }
+        if let Some(active) = &mut watched.active {
+            active.gain.add(sample);
+        }
+        match action {
             Some(Action::Protect(group)) => {
                 self.end_fade(watched)?;
                 self.thaw(watched)?;
@@ -339,6 +418,7 @@ impl Guard {
         }
         if watched.detector.state() == State::Normal {
             watched.load_control = None;
+            watched.baseline.clear();
         }
         watched.load_control = watched.load_control.map(|ticks| ticks + 1);
         self.fade(scope, watched)
@@ -375,15 +455,13 @@ impl Guard {
                 }
             };
             let name = mechanism.map_or("freeze", Mechanism::name);
-            let dry_run = self.settings.dry_run;
-            if !dry_run {
-                match self.journal.apply(group, &settings) {
-                    Ok(()) => {}
-                    Err(ApplyError::Journal(error)) => return Err(error.into()),
-                    Err(error) => {
-                        reasons.push(format!("{name}: {error}"));
-                        continue;
-                    }
+            let dry_run = self.journal.is_none();
+            match apply(&mut self.journal, group, &settings) {
+                Ok(()) => {}
+                Err(ApplyError::Journal(error)) => return Err(error.into()),
+                Err(error) => {
+                    reasons.push(format!("{name}: {error}"));
+                    continue;
                 }
             }
             let files: Vec<_> = settings.iter().map(|setting| setting.file.display().to_string()).collect();
@@ -396,7 +474,7 @@ impl Guard {
                 swapped_mib = seen.swapped >> 20,
                 limit_mib = scope.limit >> 20,
                 files = files.join(" "),
-                "{}: it lacks the least of {} groups that fault much",
+                "{}: it lacks the least memory of {} groups that fault much",
                 if dry_run { "would be protected" } else { "protected" },
                 watched.detector.faulting().count()
             );
@@ -405,13 +483,16 @@ impl Guard {
                 .transpose();
             let prefetch = prefetch.inspect_err(|error| tracing::warn!("no prefetch: {error}")).ok().flatten();
             let frozen_until = (!frozen.is_empty()).then(|| now + freeze);
-            watched.active = Some(Active { mechanism, since: now, frozen_until, _prefetch: prefetch });
+            let gain = Gain::new(&watched.baseline, watched.detector.faulting());
+            watched.baseline.clear();
+            watched.active = Some(Active { mechanism, since: now, frozen_until, gain, _prefetch: prefetch });
             self.counts.protections += 1;
             return Ok(());
         }
         let reasons = reasons.join("; ");
         tracing::warn!(scope = shown(&scope.group), group = &**group, reasons, "not protected");
         self.counts.refusals += 1;
+        self.refusal = Some(reasons);
         watched.detector.refused();
         Ok(())
     }
@@ -431,22 +512,19 @@ impl Guard {
             active.frozen_until = None;
             tracing::info!(scope = shown(&scope.group), group = &*group, "the others run again");
         }
-        if self.settings.dry_run {
-            return Ok(());
-        }
+        let Some(journal) = &self.journal else { return Ok(()) };
         let (mechanism, is_frozen) = (active.mechanism, active.frozen_until.is_some());
+        let frozen = if is_frozen { journal.frozen(&group) } else { Vec::new() };
         let others = self.others(watched, sample, Some(&group));
         let grant = grant(&self.tree, self.memory_total, scope, seen, &others);
         let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
         let settings = settings.map(|mut settings| {
             // Whoever stands still does not fault: those who were frozen stay so, whether they are among the others or not.
-            if is_frozen {
-                settings.extend(self.journal.frozen(&group));
-            }
+            settings.extend(frozen);
             settings
         });
         let problem = match settings {
-            Ok(settings) => match self.journal.apply(&group, &settings) {
+            Ok(settings) => match apply(&mut self.journal, &group, &settings) {
                 Ok(()) => return Ok(()),
                 Err(ApplyError::Journal(error)) => return Err(error.into()),
                 Err(error) => error.to_string(),
@@ -457,6 +535,7 @@ impl Guard {
         };
         tracing::warn!(scope = shown(&scope.group), group = &*group, why = problem, "released");
         self.counts.refusals += 1;
+        self.refusal = Some(problem);
         watched.detector.refused();
         self.release(now, watched, sample, &group)?;
         self.end_fade(watched)
@@ -470,8 +549,8 @@ impl Guard {
         group: &Group,
     ) -> Result<(), GuardError> {
         let Some(active) = watched.active.take() else { return Ok(()) };
-        self.counts.protected_s += now.saturating_sub(active.since).as_secs_f64();
-        if self.settings.dry_run {
+        self.count_end(now, &active, group);
+        if self.journal.is_none() {
             return Ok(());
         }
         let seen = sample.groups.iter().find(|seen| seen.group == *group);
@@ -479,7 +558,7 @@ impl Guard {
             (Some(mechanism), Some(seen)) if mechanism.fades() => {
                 watched.fading = Some(Fading { group: seen.clone(), mechanism, strength: 1.0 });
             }
-            _ => tell(&self.journal.restore(group)?, "released"),
+            _ => self.restore(group, "released")?,
         }
         Ok(())
     }
@@ -492,7 +571,7 @@ impl Guard {
             let fading = watched.fading.as_ref().expect("it is there");
             let grant = grant(&self.tree, self.memory_total, scope, &fading.group, &[]);
             if let Ok(settings) = fading.mechanism.settings(&grant, fading.strength) {
-                match self.journal.apply(&fading.group.group, &settings) {
+                match apply(&mut self.journal, &fading.group.group, &settings) {
                     Ok(()) => return Ok(()),
                     Err(ApplyError::Journal(error)) => return Err(error.into()),
                     Err(error) => tracing::info!(group = &*fading.group.group, "no longer faded: {error}"),
@@ -504,7 +583,7 @@ impl Guard {
 
     fn end_fade(&mut self, watched: &mut Watched) -> Result<(), GuardError> {
         if let Some(fading) = watched.fading.take() {
-            tell(&self.journal.restore(&fading.group.group)?, "faded");
+            self.restore(&fading.group.group, "faded")?;
         }
         Ok(())
     }
@@ -520,12 +599,13 @@ impl Guard {
             tracing::warn!(
                 scope = shown(&scope.group),
                 groups,
-                "none of these can be protected: fewer must run (load control)"
+                "no group can be protected: run fewer programs at a time (load control)"
             );
             self.counts.load_controls += 1;
         }
         watched.load_control = Some(0);
-        if self.settings.freeze.is_zero() || self.settings.dry_run {
+        self.refusal = Some("no group that thrashes fits in the limit: run fewer programs at a time".to_owned());
+        if self.settings.freeze.is_zero() || self.journal.is_none() {
             return Ok(());
         }
         // The hungriest one rests.
@@ -534,9 +614,9 @@ impl Guard {
         let Some(resting) = others.pop() else { return Ok(()) };
         let grant = grant(&self.tree, self.memory_total, scope, &resting, std::slice::from_ref(&resting));
         if let Ok(settings) = Freeze.settings(&grant, 1.0) {
-            match self.journal.apply(&resting.group, &settings) {
+            match apply(&mut self.journal, &resting.group, &settings) {
                 Ok(()) => {
-                    tracing::info!(scope = shown(&scope.group), group = &*resting.group, "stands still for a moment");
+                    tracing::info!(scope = shown(&scope.group), group = &*resting.group, "frozen for a moment");
                     watched.frozen = Some(resting.group);
                 }
                 Err(ApplyError::Journal(error)) => return Err(error.into()),
@@ -549,7 +629,14 @@ impl Guard {
     /// Lets run again what stood still for want of a group that fits.
     fn thaw(&mut self, watched: &mut Watched) -> Result<(), GuardError> {
         if let Some(group) = watched.frozen.take() {
-            tell(&self.journal.restore(&group)?, "a moment is over");
+            self.restore(&group, "the freeze is over")?;
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, owner: &Group, why: &str) -> Result<(), JournalError> {
+        if let Some(journal) = &mut self.journal {
+            tell(&journal.restore(owner)?, why);
         }
         Ok(())
     }
@@ -574,9 +661,22 @@ fn grant<'a>(
     Grant { tree, scope, is_machine: scope.limit >= memory_total, group, limit, others }
 }
 
+/// Makes `settings` what is in force on behalf of `owner`; nothing in a dry run.
+fn apply(journal: &mut Option<Journal>, owner: &Group, settings: &[Setting]) -> Result<(), ApplyError> {
+    journal.as_mut().map_or(Ok(()), |journal| journal.apply(owner, settings))
+}
+
 impl Watched {
     fn new(profile: Profile) -> Watched {
-        Watched { detector: Detector::new(profile), active: None, fading: None, load_control: None, frozen: None }
+        Watched {
+            detector: Detector::new(profile),
+            active: None,
+            fading: None,
+            load_control: None,
+            frozen: None,
+            last: None,
+            baseline: Baseline::default(),
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -602,7 +702,7 @@ pub(crate) fn tell(restored: &[Restored], why: &str) {
         match outcome {
             Outcome::Original => tracing::info!(%file, original, why, "restored"),
             Outcome::Gone => tracing::info!(%file, why, "gone with its group"),
-            Outcome::Foreign(value) => tracing::warn!(%file, value, "not restored: somebody else has set it"),
+            Outcome::Foreign(value) => tracing::warn!(%file, value, "not restored: another program has set it"),
             Outcome::Refused(error) => tracing::error!(%file, original, "not restored: {error}"),
         }
     }

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ struct Entry {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Another guard has it.
-    #[error("{}: another guard is at work", .0.display())]
+    #[error("{}: another guard is running", .0.display())]
     Busy(PathBuf),
     /// What is there was not written by a guard.
     #[error("{}: not a journal of this program: {source}", path.display())]
@@ -74,7 +75,7 @@ pub enum ApplyError {
         source: io::Error,
     },
     /// Somebody else set a value meanwhile. It stays.
-    #[error("{} was set to {value} by somebody else", file.display())]
+    #[error("{} was set to {value} by another program", file.display())]
     Foreign {
         /// The file.
         file: PathBuf,
@@ -118,7 +119,9 @@ impl Journal {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(io)?;
         }
-        let lock = File::create(path.with_extension("lock")).map_err(io)?;
+        // Nobody else may open it: whoever could, could lock it, and no guard would start.
+        let mut lock = File::options();
+        let lock = lock.write(true).create(true).mode(0o600).open(path.with_extension("lock")).map_err(io)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => JournalError::Busy(path.to_owned()),
             TryLockError::Error(error) => io(error),

@@ -6,10 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
+use crate::beside::{Beside, Running, Summary};
 use crate::tree::{Tree, TreeError, Version};
 
 /// Why a program was not started in a group of its own.
@@ -18,6 +21,11 @@ pub enum LaunchError {
     /// There are no memory cgroups.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// No part of the cgroups belongs to this user.
+    #[error(
+        "no memory cgroup is delegated to this user, so nothing can be protected: run this as root, or in a session of systemd"
+    )]
+    NotDelegated,
     /// The group cannot be made, or not be entered.
     #[error("{}: {source}", path.display())]
     Group {
@@ -26,6 +34,12 @@ pub enum LaunchError {
         /// Why.
         source: io::Error,
     },
+    /// The group has processes, so the memory controller cannot be enabled for groups below it.
+    #[error(
+        "{}: this group has processes of its own, and cgroup v2 divides only groups without: name another one by --within",
+        .0.display()
+    )]
+    HasProcesses(PathBuf),
     /// The program cannot be started.
     #[error("{program}: {source}")]
     Start {
@@ -39,53 +53,108 @@ pub enum LaunchError {
     Wait(io::Error),
 }
 
+/// A command to be run in a group of its own.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Where cgroups are mounted.
+    pub cgroupfs: &'a Path,
+    /// Where processes are mounted.
+    pub procfs: &'a Path,
+    /// The group below which one is made; none for a command that makes its own, such as `systemd-run --scope`.
+    pub within: Option<&'a str>,
+    /// The name of the group that is made.
+    pub name: &'a str,
+    /// The command.
+    pub command: Command,
+}
+
 /// A group, made for one program, in each hierarchy where it is needed.
 struct OwnGroup {
     /// Its folders, and where this process was before.
     folders: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Runs `command` to its end in the new group `within/name` of the cgroups mounted at `cgroupfs`. SIGTERM and SIGHUP are handed on to it;
-/// SIGINT comes to it from the terminal.
-///
-/// # Errors
-/// Where the group or the program cannot be made; the group is removed then.
-pub fn run_in_group(
-    cgroupfs: &Path,
-    procfs: &Path,
-    within: &str,
-    name: &str,
-    command: &mut Command,
-) -> Result<ExitStatus, LaunchError> {
-    let group = OwnGroup::make(cgroupfs, procfs, within, name)?;
-    let signals = Signals::new([SIGCHLD, SIGTERM, SIGHUP, SIGINT]).map_err(LaunchError::Wait)?;
-    // A child is born where its parent is, and all that it ever uses is charged there.
-    group.enter()?;
-    let child = command.spawn();
-    group.leave();
-    let program = command.get_program().to_string_lossy().into_owned();
-    let child = child.map_err(|source| LaunchError::Start { program, source });
-    let status = child.and_then(|child| wait(child, signals).map_err(LaunchError::Wait));
-    group.remove();
-    status
+impl Launch<'_> {
+    /// Runs the command to its end, guarded as `beside` describes. SIGTERM and SIGHUP are forwarded to it; SIGINT, SIGQUIT and SIGTSTP
+    /// reach it from the terminal. Everything is restored before SIGTSTP stops this process.
+    ///
+    /// # Errors
+    /// If the group cannot be made or the program cannot be started; the group is removed then.
+    pub fn run(mut self, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
+        let group =
+            self.within.map(|within| OwnGroup::make(self.cgroupfs, self.procfs, within, self.name)).transpose()?;
+        let ran = self.run_in(group.as_ref(), beside);
+        group.iter().for_each(OwnGroup::remove);
+        ran
+    }
+
+    fn run_in(&mut self, group: Option<&OwnGroup>, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
+        let signals = [SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP];
+        let signals = Signals::new(signals).map_err(LaunchError::Wait)?;
+        // A child is born where its parent is, and all that it ever uses is charged there.
+        group.map_or(Ok(()), OwnGroup::enter)?;
+        let child = self.command.spawn();
+        group.into_iter().for_each(OwnGroup::leave);
+        let program = self.command.get_program().to_string_lossy().into_owned();
+        let child = child.map_err(|source| LaunchError::Start { program, source })?;
+        let mut guard = Running::start(beside).map_err(LaunchError::Wait)?;
+        let status = wait(child, signals, &mut guard).map_err(LaunchError::Wait)?;
+        Ok((status, guard.stop()))
+    }
 }
 
-fn wait(mut child: Child, mut signals: Signals) -> io::Result<ExitStatus> {
+fn wait(mut child: Child, mut signals: Signals, guard: &mut Running<'_>) -> io::Result<ExitStatus> {
     let id = Pid::from_child(&child);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         for signal in signals.wait() {
-            let handed_on = match signal {
+            let forwarded = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,
+                SIGTSTP => {
+                    guard.pause(|| emulate_default_handler(SIGTSTP))?;
+                    continue;
+                }
                 _ => continue,
             };
-            // Fails where it has ended, which the next round sees.
-            let _ = kill_process(id, handed_on);
+            // Fails if it has ended, which the next round sees.
+            let _ = kill_process(id, forwarded);
         }
     }
+}
+
+/// The outermost group that belongs to this user: that of the user's manager, or one above this process.
+///
+/// # Errors
+/// If there is none.
+pub fn delegated(cgroupfs: &Path, procfs: &Path) -> Result<String, LaunchError> {
+    let version = Tree::open(cgroupfs, "")?.version();
+    let (root, own) = match version {
+        Version::V2 => (cgroupfs.to_owned(), own(procfs, "")),
+        Version::V1 => (cgroupfs.join("memory"), own(procfs, "memory")),
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let of_manager = format!("user.slice/user-{user}.slice/user@{user}.service");
+    let own = own.unwrap_or_default();
+    let own = own.trim_matches('/');
+    let above_own = own.match_indices('/').map(|(at, _)| &own[..at]).chain([own]);
+    let is_ours = |group: &&str| {
+        let files: &[&str] = match version {
+            Version::V2 => &["", "cgroup.procs", "cgroup.subtree_control"],
+            Version::V1 => &["", "cgroup.procs"],
+        };
+        let has_memory = version == Version::V1 || lists_memory(&root.join(group).join("cgroup.controllers"));
+        has_memory && files.iter().all(|file| access(root.join(group).join(file), Access::WRITE_OK).is_ok())
+    };
+    let found = [&*of_manager].into_iter().chain(above_own).filter(|group| !group.is_empty()).find(is_ours);
+    found.map(str::to_owned).ok_or(LaunchError::NotDelegated)
+}
+
+/// Whether a file of cgroup v2 lists the memory controller.
+fn lists_memory(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.split_ascii_whitespace().any(|word| word == "memory"))
 }
 
 impl OwnGroup {
@@ -103,6 +172,7 @@ impl OwnGroup {
             let made = make_group(&root, within, name, tree.version());
             match made {
                 Ok(folder) => group.folders.push((folder, before)),
+                Err(error) if controller == "freezer" => tracing::info!("the command cannot be frozen: {error}"),
                 Err(error) => {
                     group.remove();
                     return Err(error);
@@ -126,7 +196,7 @@ impl OwnGroup {
     fn leave(&self) {
         for (_, before) in &self.folders {
             if let Err(error) = move_to(before) {
-                tracing::warn!("cannot go back: {error}");
+                tracing::warn!("cannot return to the previous group: {error}");
             }
         }
     }
@@ -148,10 +218,11 @@ fn make_group(root: &Path, within: &str, name: &str, version: Version) -> Result
     for part in within.split('/').filter(|part| !part.is_empty()).chain([name]) {
         if version == Version::V2 {
             let file = folder.join("cgroup.subtree_control");
-            let has_memory =
-                fs::read_to_string(&file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"));
-            if !has_memory {
-                fs::write(&file, "+memory").map_err(failed(&file))?;
+            if !lists_memory(&file) {
+                fs::write(&file, "+memory").map_err(|source| match source.kind() {
+                    io::ErrorKind::ResourceBusy => LaunchError::HasProcesses(folder.clone()),
+                    _ => LaunchError::Group { path: file.clone(), source },
+                })?;
             }
         }
         folder.push(part);

@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod beside;
 mod choose;
 mod detect;
+mod gain;
 mod guard;
 mod journal;
 mod launch;
@@ -16,15 +18,16 @@ mod status;
 mod tree;
 mod writer;
 
+pub use beside::{Beside, Summary, journal_in};
 pub use choose::choose;
 pub use detect::{Action, Detector, State, Why};
 pub use guard::{FREEZE_MOST, Guard, GuardError, MechanismName, Next, Settings};
 pub use journal::{ApplyError, Journal, JournalError, Outcome, Restored};
-pub use launch::{LaunchError, run_in_group};
+pub use launch::{Launch, LaunchError, delegated};
 pub use procfs::Procfs;
 pub use profile::{CpuOf, NoProfile, Profile};
 pub use sample::{Group, GroupSample, Sample};
-pub use service::{Listen, ServiceError, ask, serve};
-pub use status::{Counts, ScopeStatus, Status};
+pub use service::{Report, Service, ServiceError, ask, serve};
+pub use status::{Counts, GroupStatus, Rates, ScopeStatus, Status};
 pub use tree::{Scope, Tree, TreeError, Version};
 pub use writer::Writer;

@@ -1,4 +1,4 @@
-//! What the kernel offers to protect a working set: each mechanism says which files are to be set to what, and the journal does it.
+//! What the kernel offers to protect a working set: each mechanism returns which files to set to which values, and the journal sets them.
 //!
 //! None of them uses `memory.min` or kills: both end programs when a demand was estimated too low.
 
@@ -76,7 +76,7 @@ impl Change {
 /// Why a group cannot be protected by a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Protected, it could not live within its limit.
+    /// Protected, it could exceed its limit.
     #[error("its demand of {} MiB does not fit in {} MiB", demand >> 20, limit >> 20)]
     DoesNotFit {
         /// Bytes that it wants to hold.
@@ -85,13 +85,13 @@ pub enum Refusal {
         limit: u64,
     },
     /// The mechanism stops reclaim by a group's limit only.
-    #[error("reclaim starts at the machine, not at the limit of a group")]
+    #[error("cgroup v1 protects only within the limit of a group, not on the whole machine")]
     NoLimit,
     /// The kernel has no such file.
     #[error("{} is missing", .0.display())]
     Missing(PathBuf),
-    /// There is nobody that it could be protected from.
-    #[error("no other group can give way")]
+    /// No other group may be hindered.
+    #[error("no other group may be bounded")]
     NobodyElse,
 }
 

@@ -1,16 +1,20 @@
-//! The service: sleeps until there is pressure, ticks once a second while there is, and answers who asks.
+//! The service: sleeps until there is pressure, ticks once a second while there is, and answers requests for its status.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::flag;
+use signal_hook::low_level::{emulate_default_handler, pipe};
 
 use crate::guard::{Guard, GuardError, Next};
 use crate::status::Status;
@@ -26,13 +30,23 @@ const TRIGGERS: [(&str, &str); 2] = [("memory", "some 50000 2000000"), ("io", "s
 /// What a client has to say its request, and to take the answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Where the service listens.
-#[derive(Clone, Debug)]
-pub struct Listen {
-    /// A socket for `status` in this folder.
-    pub state: PathBuf,
+/// Time between two reports.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// Receives the time since the start, and the status.
+pub type Report<'a> = &'a dyn Fn(Duration, &Status) -> bool;
+
+/// What a service reads, and whom it answers.
+pub struct Service<'a> {
+    /// A mounted `/proc`.
+    pub procfs: &'a Path,
+    /// Folder of a socket for `status`.
+    pub state: Option<&'a Path>,
     /// HTTP for Prometheus.
     pub metrics: Option<SocketAddr>,
+    /// Called every five seconds with the time since the start, until it returns false: that ends the service. With it, the guard never
+    /// sleeps.
+    pub report: Option<Report<'a>>,
 }
 
 /// Why the service does not run.
@@ -57,49 +71,94 @@ pub enum ServiceError {
 /// The name of the socket in the folder of the state.
 const SOCKET: &str = "guard.sock";
 
-impl Listen {
-    fn open(&self) -> Result<(UnixListener, Option<TcpListener>), ServiceError> {
-        let socket = self.state.join(SOCKET);
-        // Whoever has the journal's lock is the only one: a socket that is there was left behind.
-        let _ = fs::remove_file(&socket);
+impl Service<'_> {
+    fn listen(&self) -> Result<(Option<UnixListener>, Option<TcpListener>), ServiceError> {
         let failed = |address: String| move |source| ServiceError::Listen { address, source };
-        let local = UnixListener::bind(&socket).map_err(failed(socket.display().to_string()))?;
+        let bind = |state: &Path| {
+            let socket = state.join(SOCKET);
+            // Only one guard holds the lock of the journal beside it: a socket that is there was left behind.
+            let _ = fs::remove_file(&socket);
+            let local = UnixListener::bind(&socket)?;
+            // The status reveals no more than the cgroups do, and a guard of a user must know that the machine's is at work.
+            fs::set_permissions(&socket, fs::Permissions::from_mode(0o666))?;
+            Ok(local)
+        };
+        let local = self.state.map(|state| bind(state).map_err(failed(state.join(SOCKET).display().to_string())));
         let tcp = self.metrics.map(|address| TcpListener::bind(address).map_err(failed(address.to_string())));
-        Ok((local, tcp.transpose()?))
+        Ok((local.transpose()?, tcp.transpose()?))
     }
 }
 
-/// Guards until SIGTERM or SIGINT, then restores everything.
+/// Guards until SIGTERM or SIGINT, then restores everything. SIGTSTP (Ctrl-Z) restores everything, too, before it stops the process.
 ///
 /// # Errors
-/// Where the guard cannot work or listen; everything is restored then, too.
-pub fn serve(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Result<(), ServiceError> {
-    let done = serve_until_stopped(guard, listen, procfs);
-    let released = guard.release_all("the guard ends");
-    let _ = fs::remove_file(listen.state.join(SOCKET));
-    done.and(released.map_err(ServiceError::from))
+/// If the guard cannot work or listen; everything is restored then, too.
+pub fn serve(guard: &mut Guard, service: &Service<'_>) -> Result<(), ServiceError> {
+    let (wake, mut woken) = UnixStream::pair().map_err(ServiceError::Wait)?;
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register(signal, ends.clone()).map_err(ServiceError::Wait)?;
+    }
+    for signal in [SIGTERM, SIGINT, SIGTSTP] {
+        wake.try_clone().and_then(|end| pipe::register(signal, end)).map_err(ServiceError::Wait)?;
+    }
+    while serve_until(guard, service, &woken)? == Ended::Stopped && !ends.load(Ordering::Relaxed) {
+        // One byte for each signal. Returns once the process is continued.
+        woken.read(&mut [0]).and_then(|_| emulate_default_handler(SIGTSTP)).map_err(ServiceError::Wait)?;
+    }
+    Ok(())
 }
 
-fn serve_until_stopped(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Result<(), ServiceError> {
-    let (stop, stopped) = UnixStream::pair().map_err(ServiceError::Wait)?;
-    for signal in [SIGTERM, SIGINT] {
-        stop.try_clone().and_then(|end| pipe::register(signal, end)).map_err(ServiceError::Wait)?;
+/// Why a service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// `stopped` could be read.
+    Stopped,
+    /// The report returned false.
+    ByReport,
+}
+
+/// Guards until `stopped` can be read, then restores everything.
+///
+/// # Errors
+/// As [`serve`].
+pub(crate) fn serve_until(
+    guard: &mut Guard,
+    service: &Service<'_>,
+    stopped: &UnixStream,
+) -> Result<Ended, ServiceError> {
+    let done = watch_until(guard, service, stopped);
+    let released = guard.release_all("the guard ends");
+    if let Some(state) = service.state {
+        let _ = fs::remove_file(state.join(SOCKET));
     }
-    let (local, tcp) = listen.open()?;
-    let triggers = open_triggers(procfs);
+    let ended = done?;
+    released?;
+    Ok(ended)
+}
+
+fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -> Result<Ended, ServiceError> {
+    let (local, tcp) = service.listen()?;
+    let triggers = if service.report.is_some() { Vec::new() } else { open_triggers(service.procfs) };
     let start = Instant::now();
     let mut due = Some(start);
+    let mut report_due = service.report.map(|_| start + TICK);
     loop {
-        let mut events = vec![PollFd::new(&stopped, PollFlags::IN), PollFd::new(&local, PollFlags::IN)];
-        let tcp_at = tcp.as_ref().map(|tcp| {
-            events.push(PollFd::new(tcp, PollFlags::IN));
-            events.len() - 1
-        });
+        let mut events = vec![PollFd::new(stopped, PollFlags::IN)];
+        let mut add = |listener: Option<_>| {
+            listener.map(|listener| {
+                events.push(listener);
+                events.len() - 1
+            })
+        };
+        let local_at = add(local.as_ref().map(|local| PollFd::new(local, PollFlags::IN)));
+        let tcp_at = add(tcp.as_ref().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
         let awake = events.len();
         if due.is_none() {
             events.extend(triggers.iter().map(|trigger| PollFd::new(trigger, PollFlags::PRI)));
         }
-        let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let next = [due, report_due].into_iter().flatten().min();
+        let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
         let wait = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
         match poll(&mut events, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -107,10 +166,10 @@ fn serve_until_stopped(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Res
         }
         let has = |at: usize| !events[at].revents().is_empty();
         if has(0) {
-            return Ok(());
+            return Ok(Ended::Stopped);
         }
         let now = start.elapsed();
-        if has(1)
+        if let Some(local) = local.as_ref().filter(|_| local_at.is_some_and(has))
             && let Ok((client, _)) = local.accept()
         {
             answer_local(client, &guard.status(now));
@@ -125,11 +184,18 @@ fn serve_until_stopped(guard: &mut Guard, listen: &Listen, procfs: &Path) -> Res
             due = Some(Instant::now());
         }
         if due.is_some_and(|due| Instant::now() >= due) {
-            let sleeps = guard.tick(start.elapsed())? == Next::Sleep && !triggers.is_empty();
+            let may_sleep = !triggers.is_empty() && service.report.is_none();
+            let sleeps = guard.tick(start.elapsed())? == Next::Sleep && may_sleep;
             due = (!sleeps).then(|| Instant::now() + TICK);
             if sleeps {
                 tracing::debug!("all is well: asleep until there is pressure");
             }
+        }
+        if let Some(report) = service.report.filter(|_| report_due.is_some_and(|due| Instant::now() >= due)) {
+            if !report(start.elapsed(), &guard.status(start.elapsed())) {
+                return Ok(Ended::ByReport);
+            }
+            report_due = Some(Instant::now() + REPORT_EVERY);
         }
     }
 }
@@ -188,7 +254,7 @@ fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status
 /// Asks the guard whose state is in the folder `state` for its status, as JSON.
 ///
 /// # Errors
-/// Where none runs, or it does not answer.
+/// If none runs, or it does not answer.
 pub fn ask(state: &Path) -> io::Result<String> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

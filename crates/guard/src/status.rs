@@ -5,9 +5,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::detect::State;
+use crate::sample::{GroupSample, Sample};
 use crate::tree::Version;
 
 /// A guard at one moment.
@@ -19,6 +20,9 @@ pub struct Status {
     pub controller: Version,
     /// Whether it only says what it would do.
     pub dry_run: bool,
+    /// Faults of the machine at the latest tick.
+    #[serde(flatten)]
+    pub rates: Rates,
     /// The scopes watched when there was pressure last.
     pub scopes: Vec<ScopeStatus>,
     /// What happened since the start.
@@ -39,6 +43,12 @@ pub struct ScopeStatus {
     pub state: State,
     /// The groups that fault much.
     pub faulting: Vec<String>,
+    /// The processor utilization that detection compares with its thresholds, 0 to 1.
+    pub utilization: Option<f64>,
+    /// The share of time in which everything waited for I/O, 0 to 1.
+    pub io_full: Option<f64>,
+    /// The groups with the most faults in the latest sample, at most [`GroupStatus::MOST`].
+    pub busiest: Vec<GroupStatus>,
     /// The group that is protected.
     pub protected: Option<String>,
     /// How.
@@ -51,8 +61,50 @@ pub struct ScopeStatus {
     pub frozen: bool,
 }
 
+/// One group of a scope.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupStatus {
+    /// Its path.
+    pub group: String,
+    /// Major faults a second.
+    pub faults_per_s: f64,
+    /// Resident bytes.
+    pub resident: u64,
+    /// Bytes in swap.
+    pub swapped: u64,
+}
+
+impl GroupStatus {
+    /// The most groups of a scope that are reported.
+    pub const MOST: usize = 8;
+
+    /// The groups with the most faults in `sample`; those without any are left out.
+    pub(crate) fn busiest(sample: &Sample) -> Vec<GroupStatus> {
+        let mut seen: Vec<_> = sample.groups.iter().filter(|seen| seen.faults > 0).collect();
+        seen.sort_by_key(|seen| std::cmp::Reverse(seen.faults));
+        let status = |seen: &&GroupSample| GroupStatus {
+            group: seen.group.to_string(),
+            faults_per_s: seen.faults as f64 / sample.elapsed_s,
+            resident: seen.resident,
+            swapped: seen.swapped,
+        };
+        seen.iter().take(GroupStatus::MOST).map(status).collect()
+    }
+}
+
+/// Faults of the whole machine a second.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Rates {
+    /// Major faults; none before the second tick.
+    #[serde(rename = "faults_per_s")]
+    pub major: Option<f64>,
+    /// Pages that came back from swap; none where the kernel does not report them.
+    #[serde(rename = "from_swap_per_s")]
+    pub from_swap: Option<f64>,
+}
+
 /// What happened since the start.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Major faults of the machine while there was pressure.
     pub faults: u64,
@@ -60,16 +112,42 @@ pub struct Counts {
     pub protections: u64,
     /// Seconds of protection in sum.
     pub protected_s: f64,
+    /// Seconds that the protections saved, estimated: the extra time that the groups would have taken for the same work at the rate
+    /// measured just before each protection.
+    pub saved_s: f64,
     /// Protections that the kernel or a limit refused.
     pub refusals: u64,
     /// Times that no group fitted.
     pub load_controls: u64,
 }
 
+impl Counts {
+    pub(crate) fn add(&mut self, more: &Counts) {
+        self.faults += more.faults;
+        self.protections += more.protections;
+        self.protected_s += more.protected_s;
+        self.saved_s += more.saved_s;
+        self.refusals += more.refusals;
+        self.load_controls += more.load_controls;
+    }
+
+    /// What was counted since `before`.
+    pub(crate) fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            faults: self.faults.saturating_sub(before.faults),
+            protections: self.protections.saturating_sub(before.protections),
+            protected_s: (self.protected_s - before.protected_s).max(0.0),
+            saved_s: (self.saved_s - before.saved_s).max(0.0),
+            refusals: self.refusals.saturating_sub(before.refusals),
+            load_controls: self.load_controls.saturating_sub(before.load_controls),
+        }
+    }
+}
+
 impl Status {
     /// As text for Prometheus.
     pub fn metrics(&self) -> String {
-        let Counts { faults, protections, protected_s, refusals, load_controls } = self.counts;
+        let Counts { faults, protections, protected_s, saved_s, refusals, load_controls } = self.counts;
         let mut registry = Registry::with_prefix("nigh_guard");
         let states = Family::<Vec<(&str, String)>, Gauge>::default();
         let groups = Family::<Vec<(&str, String)>, Gauge>::default();
@@ -84,6 +162,7 @@ impl Status {
         registry.register("faults", faults_help, ConstCounter::new(faults));
         registry.register("protections", "Protections granted", ConstCounter::new(protections));
         registry.register("protected_seconds", "Seconds of protection", ConstCounter::new(protected_s));
+        registry.register("saved_seconds", "Seconds that protections saved, estimated", ConstCounter::new(saved_s));
         registry.register("refusals", "Protections that the kernel or a limit refused", ConstCounter::new(refusals));
         registry.register("load_controls", "Times that no group fitted", ConstCounter::new(load_controls));
         let mut text = String::new();

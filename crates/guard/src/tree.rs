@@ -48,7 +48,7 @@ pub struct Scope {
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// Neither a v1 nor a v2 memory controller is mounted there.
-    #[error("{0}: no memory controller is mounted here, neither cgroup v2's nor v1's; nothing can be protected")]
+    #[error("{0}: no memory controller of cgroup v2 or v1 is mounted here, so nothing can be protected")]
     NoController(PathBuf),
     /// The part that was asked for does not exist.
     #[error("{0}: there is no such cgroup")]

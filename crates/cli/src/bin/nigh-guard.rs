@@ -1,4 +1,4 @@
-//! What `nigh guard` is where this lies beside `nigh`: a service is resident for long, so it should be small.
+//! `nigh guard` alone: `nigh guard` runs this program if it is installed beside `nigh`, because a service should occupy little memory.
 
 #[path = "../front.rs"]
 mod front;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Protect working sets against thrashing, on this machine's own kernel
+/// Protect programs against thrashing, one working set at a time
 #[derive(Debug, Parser)]
 #[command(name = "nigh guard", version, max_term_width = 120, after_long_help = guard::HELP)]
 struct Cli {

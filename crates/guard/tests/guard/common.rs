@@ -33,7 +33,7 @@ pub(crate) fn settings() -> Settings {
         mechanism: None,
         prefetch: false,
         freeze: Duration::ZERO,
-        dry_run: false,
+        command: None,
     }
 }
 
@@ -237,7 +237,11 @@ impl Machine {
     }
 
     pub(crate) fn guard(&self, settings: Settings) -> Guard {
-        Guard::new(settings, self.tree(), Procfs::new(&self.proc()), self.open_journal()).unwrap()
+        Guard::new(settings, self.tree(), Procfs::new(&self.proc()), Some(self.open_journal())).unwrap()
+    }
+
+    pub(crate) fn dry_guard(&self, settings: Settings) -> Guard {
+        Guard::new(settings, self.tree(), Procfs::new(&self.proc()), None).unwrap()
     }
 
     /// The group that is protected in the only scope where one is.

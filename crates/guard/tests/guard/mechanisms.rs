@@ -269,6 +269,44 @@ fn a_thrashing_machine_of_v1_is_protected_by_swappiness_until_it_would_not_fit()
 }
 
 #[test]
+fn the_protection_of_the_command_and_the_time_that_it_saved_are_counted() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let mut guard = machine.guard(Settings { command: Some("vx".into()), ..settings() });
+    machine.thrash(&mut guard, 3);
+    for _ in 0..5 {
+        // Processes compute ten times as much as before.
+        machine.processes.get_mut(&11).unwrap().user_ticks += 19;
+        machine.thrash(&mut guard, 1);
+    }
+    guard.release_all("the test is over").unwrap();
+    let counts = guard.status(machine.now()).counts;
+    assert_eq!((counts.protections, counts.protected_s), (1, 5.0));
+    assert_eq!(guard.command_protected(), Duration::from_secs(5));
+    // Two ticks a second before, and 21 during it: 105 / 2 s - 5 s, but no more than nine times the protection.
+    assert!((counts.saved_s - 45.0).abs() < 1e-6, "{counts:?}");
+
+    let mut machine = Machine::thrashing(Version::V2);
+    let mut guard = machine.guard(Settings { command: Some("gz".into()), ..settings() });
+    machine.thrash(&mut guard, 8);
+    guard.release_all("the test is over").unwrap();
+    assert_eq!(guard.command_protected(), Duration::ZERO);
+    assert_eq!(guard.status(machine.now()).counts.saved_s, 0.0, "nothing got on better than before");
+}
+
+#[test]
+fn a_refusal_is_kept_for_the_summary() {
+    let mut machine = Machine::new(Version::V1);
+    machine.process(10, "gz", 149, 61);
+    machine.process(11, "vx", 96, 20);
+    let mut guard = machine.guard(settings());
+    machine.thrash(&mut guard, 4);
+    assert_eq!(
+        guard.refusal(),
+        Some("swappiness: cgroup v1 protects only within the limit of a group, not on the whole machine")
+    );
+}
+
+#[test]
 fn a_group_with_a_limit_of_its_own_must_fit_in_that() {
     let mut machine = Machine::thrashing(Version::V1);
     machine.write("box/vx/memory.limit_in_bytes", &(120 * MIB).to_string());

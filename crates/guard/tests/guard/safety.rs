@@ -200,7 +200,7 @@ fn a_dry_run_changes_nothing_and_tells_all() {
     let mut machine = Machine::thrashing(Version::V1);
     let before = machine.values();
     let freeze = std::time::Duration::from_secs(3);
-    let mut guard = machine.guard(Settings { dry_run: true, freeze, ..settings() });
+    let mut guard = machine.dry_guard(Settings { freeze, ..settings() });
     machine.thrash(&mut guard, 4);
     assert_eq!(machine.protected(&guard).as_deref(), Some("box/vx"));
     for _ in 0..5 {
@@ -215,7 +215,7 @@ fn a_dry_run_leaves_to_others_what_a_run_before_has_left() {
     let (machine, guard, before) = protecting(Version::V2);
     drop(guard);
     let left = machine.values();
-    let mut dry = machine.guard(Settings { dry_run: true, ..settings() });
+    let mut dry = machine.dry_guard(settings());
     dry.release_all("the test is over").unwrap();
     assert_eq!(machine.values(), left);
     drop(dry);
@@ -267,10 +267,11 @@ fn a_machine_without_what_is_needed_gets_one_line() {
     let machine = Machine::new(Version::V2);
     assert!(matches!(Tree::open(&machine.cgroups(), "not/there"), Err(TreeError::NoGroup(_))));
     let no_proc =
-        Guard::new(settings(), machine.tree(), Procfs::new(folder.path()), machine.open_journal()).unwrap_err();
+        Guard::new(settings(), machine.tree(), Procfs::new(folder.path()), Some(machine.open_journal())).unwrap_err();
     assert!(no_proc.to_string().contains("No such file"), "{no_proc}");
     fs::write(machine.proc().join("vmstat"), "nothing of use\n").unwrap();
-    let odd = Guard::new(settings(), machine.tree(), Procfs::new(&machine.proc()), machine.open_journal()).unwrap_err();
+    let odd =
+        Guard::new(settings(), machine.tree(), Procfs::new(&machine.proc()), Some(machine.open_journal())).unwrap_err();
     assert!(odd.to_string().contains("vmstat is not as expected"), "{odd}");
 }
 
@@ -394,7 +395,7 @@ fn in_a_delegated_subtree_nothing_outside_is_touched() {
     machine.process(13, "another", 96, 10);
     let before = machine.values();
     let tree = Tree::open(&machine.cgroups(), "/mine").unwrap();
-    let mut guard = Guard::new(settings(), tree, Procfs::new(&machine.proc()), machine.open_journal()).unwrap();
+    let mut guard = Guard::new(settings(), tree, Procfs::new(&machine.proc()), Some(machine.open_journal())).unwrap();
     for _ in 0..4 {
         machine.tick(&mut guard, &[(10, 300), (11, 300), (12, 300), (13, 300)]).unwrap();
     }

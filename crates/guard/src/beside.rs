@@ -1,0 +1,220 @@
+//! A guard beside a command: it works for as long as the command runs, in a thread of the process that waits for it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::guard::{Guard, Settings};
+use crate::journal::{Journal, JournalError};
+use crate::procfs::Procfs;
+use crate::service::{Service, ask, serve_until};
+use crate::status::Counts;
+use crate::tree::Tree;
+use crate::writer::Writer;
+
+/// How often another guard is looked for, and asked what it does.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The name of the journal in the folder of the state.
+const JOURNAL: &str = "journal";
+
+/// How to guard beside a command. While another guard is at work, that one protects, and this one takes over when it ends.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// When to act, and for whom.
+    pub settings: Settings,
+    /// Where cgroups are mounted.
+    pub cgroupfs: PathBuf,
+    /// Where processes are mounted.
+    pub procfs: PathBuf,
+    /// Only what lies below this group is looked at and changed; empty for everything.
+    pub below: String,
+    /// Folder of the journal and the status socket.
+    pub state: PathBuf,
+    /// The same of the guard of the whole machine, where that is another one.
+    pub of_machine: Option<PathBuf>,
+    /// HTTP for Prometheus.
+    pub metrics: Option<SocketAddr>,
+    /// How values are set.
+    pub writer: Writer,
+}
+
+/// What was done while a command ran.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// What happened, also by another guard while that one was at work.
+    pub counts: Counts,
+    /// Seconds for which the command itself was protected.
+    pub command_s: f64,
+    /// Why the latest protection was refused, or why none was possible.
+    pub refusal: Option<String>,
+    /// Whether another guard was at work, at least for a while.
+    pub had_other: bool,
+    /// Why protection ended before the command did.
+    pub error: Option<String>,
+}
+
+impl Summary {
+    fn add(&mut self, later: Summary) {
+        self.counts.add(&later.counts);
+        self.command_s += later.command_s;
+        self.refusal = later.refusal.or(self.refusal.take());
+        self.had_other |= later.had_other;
+        self.error = later.error.or(self.error.take());
+    }
+}
+
+/// The journal of the guard whose state is in the folder `state`.
+pub fn journal_in(state: &Path) -> PathBuf {
+    state.join(JOURNAL)
+}
+
+/// A guard at work beside a command.
+pub(crate) struct Running<'a> {
+    beside: &'a Beside,
+    /// The end of a pair whose other end the thread polls.
+    stop: UnixStream,
+    thread: Option<JoinHandle<Summary>>,
+    summary: Summary,
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn start(beside: &'a Beside) -> io::Result<Running<'a>> {
+        let (stop, thread) = spawn(beside)?;
+        Ok(Running { beside, stop, thread: Some(thread), summary: Summary::default() })
+    }
+
+    /// Restores everything, calls `pause`, and goes on.
+    pub(crate) fn pause(&mut self, pause: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.end();
+        pause()?;
+        let (stop, thread) = spawn(self.beside)?;
+        (self.stop, self.thread) = (stop, Some(thread));
+        Ok(())
+    }
+
+    /// Restores everything.
+    pub(crate) fn stop(mut self) -> Summary {
+        self.end();
+        std::mem::take(&mut self.summary)
+    }
+
+    fn end(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // The other end sees this end close.
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        let failed = || Summary { error: Some("the guard has failed".to_owned()), ..Summary::default() };
+        self.summary.add(thread.join().unwrap_or_else(|_| failed()));
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn spawn(beside: &Beside) -> io::Result<(UnixStream, JoinHandle<Summary>)> {
+    let (stop, stopped) = UnixStream::pair()?;
+    let beside = beside.clone();
+    let thread = std::thread::Builder::new().name("guard".into()).spawn(move || {
+        let mut summary = Summary::default();
+        summary.error = beside.work(&stopped, &mut summary).err();
+        summary
+    })?;
+    Ok((stop, thread))
+}
+
+impl Beside {
+    fn work(&self, stopped: &UnixStream, summary: &mut Summary) -> Result<(), String> {
+        let mut other = Other::default();
+        loop {
+            let of_machine = self.of_machine.as_deref().and_then(|state| ask(state).ok());
+            let answer = match of_machine {
+                Some(answer) => Some(answer),
+                None => match Journal::open(&journal_in(&self.state), self.writer.clone()) {
+                    Ok(journal) => {
+                        summary.counts.add(&other.done());
+                        summary.command_s += other.command_s;
+                        return self.guard(journal, stopped, summary);
+                    }
+                    Err(JournalError::Busy(_)) => ask(&self.state).ok(),
+                    Err(error) => return Err(error.to_string()),
+                },
+            };
+            summary.had_other = true;
+            answer.iter().for_each(|answer| other.saw(answer, self.settings.command.as_deref()));
+            if is_stopped(stopped, ASK_EVERY) {
+                summary.counts.add(&other.done());
+                summary.command_s += other.command_s;
+                return Ok(());
+            }
+        }
+    }
+
+    fn guard(&self, journal: Journal, stopped: &UnixStream, summary: &mut Summary) -> Result<(), String> {
+        let tree = Tree::open(&self.cgroupfs, &self.below).map_err(|error| error.to_string())?;
+        let mut guard = Guard::new(self.settings.clone(), tree, Procfs::new(&self.procfs), Some(journal))
+            .map_err(|error| error.to_string())?;
+        let service = Service { procfs: &self.procfs, state: Some(&self.state), metrics: self.metrics, report: None };
+        let start = Instant::now();
+        let done = serve_until(&mut guard, &service, stopped);
+        summary.counts.add(&guard.status(start.elapsed()).counts);
+        summary.command_s += guard.command_protected().as_secs_f64();
+        summary.refusal = guard.refusal().map(str::to_owned).or(summary.refusal.take());
+        done.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// What another guard does, by what it answers.
+#[derive(Default)]
+struct Other {
+    first: Option<Counts>,
+    last: Counts,
+    asked: Option<Instant>,
+    /// Seconds for which it protected the command.
+    command_s: f64,
+}
+
+/// The part of a status that is asked for.
+#[derive(serde::Deserialize)]
+struct Answer {
+    #[serde(flatten)]
+    counts: Counts,
+    scopes: Vec<Protected>,
+}
+
+#[derive(serde::Deserialize)]
+struct Protected {
+    protected: Option<String>,
+}
+
+impl Other {
+    fn saw(&mut self, answer: &str, command: Option<&str>) {
+        let Ok(answer) = serde_json::from_str::<Answer>(answer) else { return };
+        let since = self.asked.replace(Instant::now()).map_or(Duration::ZERO, |asked| asked.elapsed());
+        let is_command = |group: &String| group.rsplit('/').next() == command;
+        if command.is_some() && answer.scopes.iter().filter_map(|scope| scope.protected.as_ref()).any(is_command) {
+            self.command_s += since.as_secs_f64();
+        }
+        self.first.get_or_insert_with(|| answer.counts.clone());
+        self.last = answer.counts;
+    }
+
+    /// What it has done since it was asked first.
+    fn done(&self) -> Counts {
+        self.first.as_ref().map(|first| self.last.since(first)).unwrap_or_default()
+    }
+}
+
+/// Waits for `time`, or until `stopped` can be read.
+fn is_stopped(stopped: &UnixStream, time: Duration) -> bool {
+    let wait = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let mut events = [PollFd::new(stopped, PollFlags::IN)];
+    let _ = poll(&mut events, Some(&wait));
+    !events[0].revents().is_empty()
+}
