@@ -15,6 +15,12 @@
 //! * The sizes of 4.1.1 are 8 MB and 64 MB, and "where the demanded memory size is less than 80MB" 4 MB and 16 MB. A cache
 //!   below 20 MB has a fifth and four fifths, which keeps the ratio of the latter.
 //!
+//! * A cache that becomes smaller or larger divides itself anew, and its block table keeps to a new limit from the next bank
+//!   on. Blocks that the correlation buffer does not hold any more enter the bank; it gets none back. Sizes that do not fit
+//!   any more are cut, the evicting section first.
+//! * Where a block leaves a cache that is not full and has none below the correlation buffer, the bottom block of that enters
+//!   the bank.
+//!
 //! Beyond the paper, `base` puts another policy in the place of the correlation buffer and CLOCK's marks, and
 //! `position` and `transfer` put a device's cost of fetching a sequence in the place of 1.
 
@@ -28,9 +34,9 @@ use crate::lirs::{Lirs, Logs};
 use crate::list::{Links, List};
 use crate::lru::Lru;
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::spec::{Bytes, Configured, Info, Param, Params, Setup, Size, SpecError};
 use crate::visit::Visit;
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 use nominated::Nominated;
 use sections::{Cost, Sections};
 use sequences::Sequences;
@@ -50,7 +56,7 @@ pub struct Dulo {
     young: Vec<bool>,
     /// Whether a block just loaded is young.
     first: bool,
-    capacity: u32,
+    shares: Shares,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
@@ -102,23 +108,18 @@ impl Configured for Dulo {
     }
 
     fn new(setup: &Setup, params: &Params) -> Result<Dulo, SpecError> {
-        let capacity = setup.capacity;
-        let blocks = |bytes: u64| u32::try_from(bytes / u64::from(setup.block_bytes)).unwrap_or(u32::MAX).max(1);
-        let auto = match u64::from(capacity) * u64::from(setup.block_bytes) {
-            bytes if bytes >= 80 * MIB => (blocks(8 * MIB), blocks(64 * MIB)),
-            bytes if bytes >= 20 * MIB => (blocks(4 * MIB), blocks(16 * MIB)),
-            _ => ((capacity / 5).max(1), capacity),
-        };
-        let (bank, evicting) = section_sizes(setup, params, auto, capacity)?;
+        let shares = Shares::new(setup, params)?;
+        shares.check(params, setup.capacity, auto_sizes(setup.capacity, setup.block_bytes))?;
+        let (bank, buffer_most) = shares.divide(setup.capacity);
         let (links, [buffer, bank_list, evicting_list]) = Links::new(setup.slots);
         Ok(Dulo {
             links,
             buffer,
-            buffer_most: capacity - bank - evicting,
-            sections: new_sections(setup, params, [bank_list, evicting_list], bank)?,
+            buffer_most,
+            sections: new_sections(setup, params, [bank_list, evicting_list], bank, &shares)?,
             young: vec![false; setup.slots as usize],
             first: params.number("first", 0, 1)? == 1,
-            capacity,
+            shares,
             forgotten: None,
         })
     }
@@ -133,37 +134,86 @@ impl Configured for Dulo {
     }
 }
 
-/// The blocks of bank and evicting section that `params` ask for, or `auto`; together at most `most`.
-fn section_sizes(setup: &Setup, params: &Params, auto: (u32, u32), most: u32) -> Result<(u32, u32), SpecError> {
-    let whole = f64::from(setup.capacity);
-    let (bank, evicting) = (params.size("bank", setup)?, params.size("evicting", setup)?);
-    if let Some(given) = bank.or(evicting) {
+/// What bank, evicting section and block table are of the cache, as asked for.
+struct Shares {
+    bank: Option<Size>,
+    evicting: Option<Size>,
+    table: Bytes,
+    block_bytes: u32,
+}
+
+impl Shares {
+    fn new(setup: &Setup, params: &Params) -> Result<Shares, SpecError> {
+        let (bank, evicting) = (params.size("bank", setup)?, params.size("evicting", setup)?);
+        Ok(Shares { bank, evicting, table: params.bytes("table")?, block_bytes: setup.block_bytes })
+    }
+
+    /// The sizes of bank and evicting section before they are made to fit; `auto` are those that nobody asked for.
+    fn asked(&self, capacity: u32, auto: (u32, u32)) -> (f64, f64) {
+        let whole = f64::from(capacity);
+        let (bank, evicting) = (self.bank.map(|size| size.of(capacity)), self.evicting.map(|size| size.of(capacity)));
+        let Some(given) = bank.or(evicting) else { return (auto.0.into(), auto.1.into()) };
         let evicting = evicting.unwrap_or(f64::from(auto.1).min(whole - given));
-        let bank = bank.unwrap_or(f64::from(auto.0).min(evicting).min(whole - evicting));
+        (bank.unwrap_or(f64::from(auto.0).min(evicting).min(whole - evicting)), evicting)
+    }
+
+    /// Whether the sizes that `params` ask for fit.
+    fn check(&self, params: &Params, capacity: u32, auto: (u32, u32)) -> Result<(), SpecError> {
+        let whole = f64::from(capacity);
+        let (bank, evicting) = self.asked(capacity, auto);
+        if self.bank.or(self.evicting).is_none() {
+            return Ok(());
+        }
         if bank > evicting {
             return Err(params.bad("bank", format!("at most the {evicting:.0} blocks of the evicting section")));
         }
         if bank <= 0.0 || bank + evicting > whole {
             return Err(params.bad("evicting", format!("it and a bank of {bank:.0} blocks to fit in {whole:.0}")));
         }
-        return Ok(fitted((bank.round() as u32, evicting.round() as u32), most));
+        Ok(())
     }
-    Ok(fitted(auto, most))
+
+    /// The blocks of bank and evicting section, together at most `most`. The bank has a block at least; what is too much is
+    /// taken from the evicting section.
+    fn sizes(&self, capacity: u32, auto: (u32, u32), most: u32) -> (u32, u32) {
+        let (bank, evicting) = self.asked(capacity, auto);
+        let bank = (bank.round() as u32).clamp(1, most);
+        (bank, (evicting.round() as u32).min(most - bank))
+    }
+
+    /// The most blocks of bank and correlation buffer.
+    fn divide(&self, capacity: u32) -> (u32, u32) {
+        let (bank, evicting) = self.sizes(capacity, auto_sizes(capacity, self.block_bytes), capacity);
+        (bank, capacity - bank - evicting)
+    }
+
+    fn table_bytes(&self, capacity: u32) -> u64 {
+        self.table.of(u64::from(capacity) * u64::from(self.block_bytes))
+    }
 }
 
-/// The bank has a block at least; what is too much is taken from the evicting section.
-fn fitted((bank, evicting): (u32, u32), most: u32) -> (u32, u32) {
-    let bank = bank.clamp(1, most);
-    (bank, evicting.min(most - bank))
+/// The sizes of bank and evicting section on CLOCK where none are given.
+fn auto_sizes(capacity: u32, block_bytes: u32) -> (u32, u32) {
+    let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(u32::MAX).max(1);
+    match u64::from(capacity) * u64::from(block_bytes) {
+        bytes if bytes >= 80 * MIB => (blocks(8 * MIB), blocks(64 * MIB)),
+        bytes if bytes >= 20 * MIB => (blocks(4 * MIB), blocks(16 * MIB)),
+        _ => ((capacity / 5).max(1), capacity),
+    }
 }
 
-fn new_sections(setup: &Setup, params: &Params, lists: [List; 2], bank: u32) -> Result<Sections, SpecError> {
-    let bytes = u64::from(setup.capacity) * u64::from(setup.block_bytes);
+fn new_sections(
+    setup: &Setup,
+    params: &Params,
+    lists: [List; 2],
+    bank: u32,
+    shares: &Shares,
+) -> Result<Sections, SpecError> {
     let cost = Cost {
         position: params.milliseconds("position", 0.001, 1e6)?,
         transfer: params.milliseconds("transfer", 0.0, 1e6)?,
     };
-    let sequences = Sequences::new(Table::new(params.bytes("table", bytes)?), bank);
+    let sequences = Sequences::new(Table::new(shares.table_bytes(setup.capacity)), bank);
     Ok(Sections::new(lists, setup.slots, bank, cost, sequences))
 }
 
@@ -173,9 +223,14 @@ impl Dulo {
     fn push(&mut self, slot: Slot) {
         self.buffer.push_back(&mut self.links, slot);
         if self.buffer.len() > self.buffer_most {
-            let bottom = self.buffer.pop_front(&mut self.links).expect("a block was just added");
-            self.sections.enter(&mut self.links, bottom);
+            self.pass();
         }
+    }
+
+    #[inline]
+    fn pass(&mut self) {
+        let bottom = self.buffer.pop_front(&mut self.links).expect("the buffer holds a block");
+        self.sections.enter(&mut self.links, bottom);
     }
 }
 
@@ -208,6 +263,37 @@ impl Policy for Dulo {
         self.push(slot);
     }
 
+    fn shed(&mut self) -> Slot {
+        loop {
+            if self.sections.is_empty() {
+                self.pass();
+            }
+            self.sections.settle_bottom(&mut self.links);
+            let slot = self.sections.bottom(&self.links);
+            if !std::mem::take(&mut self.young[slot.index()]) {
+                break;
+            }
+            self.sections.remove(&mut self.links, slot);
+            self.push(slot);
+        }
+        let victim = self.sections.evict(&mut self.links);
+        self.forgotten = Some(victim);
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        let [bank, evicting] = self.sections.lists();
+        self.links.grow(room.slots, [&mut self.buffer, bank, evicting]);
+        self.young.resize(room.slots as usize, false);
+        let (bank, buffer_most) = self.shares.divide(room.capacity);
+        let table = self.shares.table_bytes(room.capacity);
+        self.sections.resize(&mut self.links, room.slots, bank, table);
+        self.buffer_most = buffer_most;
+        while self.buffer.len() > self.buffer_most {
+            self.pass();
+        }
+    }
+
     fn remove(&mut self, slot: Slot) {
         self.young[slot.index()] = false;
         if self.sections.contains(slot) {
@@ -232,7 +318,6 @@ impl Policy for Dulo {
         let below = self.sections.checked(&self.links);
         assert!(self.buffer.len() <= self.buffer_most, "more blocks in the correlation buffer than fit");
         assert!(buffer.iter().all(|&slot| !self.sections.contains(slot)), "a block in the buffer is said to be below");
-        assert!(buffer.len() + below.len() <= self.capacity as usize, "more blocks in the stack than frames");
         let young = buffer.iter().chain(&below).filter(|slot| self.young[slot.index()]).count();
         assert_eq!(young, self.young.iter().filter(|&&young| young).count(), "a young block is not resident");
     }

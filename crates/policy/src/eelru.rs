@@ -5,16 +5,20 @@
 //! evenly out of the l - e there, hits all of them with a chance of (M - e) / (l - e).
 //!
 //! Choices that the paper leaves open:
-//! * The candidates for e divide M evenly, those for l the axis beyond M. By default they are 7 and 6, up to 2.5 M.
+//! * The candidates for e divide M evenly, rounded down but at least 1, those for l the axis beyond M. By default they are 7
+//!   and 6, up to 2.5 M. In a small cache some are the same.
 //! * Hits are counted by the region between two neighbouring points, and recent ones count more: all counts are halved
 //!   whenever their sum reaches `age`. What misses while a frame is free is not counted.
 //! * If the block at position e is not resident, the next less recent one that is resident leaves.
 //! * Without room for all its ghosts the axis forgets the one evicted first, and what is less recent moves up.
+//! * Where the cache becomes smaller or larger, the points move along the axis, and the regions between them keep their
+//!   counts. Ghosts that are then beyond the last point are forgotten.
+//! * Where a block leaves a cache that is not full, and no block is as old as position e, the least recent one leaves.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
-use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::{Access, Policy, Room, Slot};
 
 /// Candidates for e, and for l, at most.
 const POINTS_MOST: usize = 15;
@@ -52,7 +56,8 @@ pub struct Eelru {
     forgotten: List,
     /// By slot, its region, with `GHOST`; or `NONE`.
     region: Vec<u8>,
-    /// The points, in order: e, then M, then l. Region i ends at position `ends[i]`; the last region has no end.
+    /// The points, in order: e, then M, then l. Region i ends at position `ends[i]`; the last region has no end. A region is
+    /// empty where two points are the same.
     ends: Vec<u32>,
     /// By region, the slot at the position where it ends, if the axis is that long.
     last: Vec<Slot>,
@@ -66,6 +71,8 @@ pub struct Eelru {
     /// The region that ends at M.
     memory: usize,
     pairs: Vec<Pair>,
+    /// How far the points reach, and `age`, in a cache.
+    portions: [Portion; 2],
     /// The pair that is best now; `None` for LRU.
     chosen: Option<Pair>,
     /// Whether `hits` has changed since `chosen` was.
@@ -125,10 +132,9 @@ impl Eelru {
             for region in 0..self.ends.len() {
                 if len > self.ends[region] {
                     self.pass(region);
+                } else if len == self.ends[region] {
+                    self.last[region] = self.axis.back(&self.recency).expect("the axis is not empty");
                 } else {
-                    if len == self.ends[region] {
-                        self.last[region] = self.axis.back(&self.recency).expect("the axis is not empty");
-                    }
                     break;
                 }
             }
@@ -136,10 +142,9 @@ impl Eelru {
             self.leave_residency(slot);
             let region = self.region(slot);
             let before = self.axis.before(&self.recency, slot);
-            if let (Some(last), Some(before)) = (self.last.get_mut(region), before)
-                && *last == slot
-            {
-                *last = before;
+            if let Some(before) = before {
+                let own = self.last[region..].iter_mut().take_while(|last| **last == slot);
+                own.for_each(|last| *last = before);
             }
             self.axis.move_to_front(&mut self.recency, slot);
             for above in 0..region {
@@ -177,8 +182,111 @@ impl Eelru {
         self.hits[region] += 1;
         self.hits_sum += 1;
         if self.hits_sum >= self.age {
-            self.hits.iter_mut().for_each(|hits| *hits /= 2);
-            self.hits_sum = self.hits.iter().sum();
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.hits.iter_mut().for_each(|hits| *hits /= 2);
+        self.hits_sum = self.hits.iter().sum();
+    }
+
+    /// The block that leaves becomes a ghost, unless it is beyond the last point.
+    #[inline]
+    fn retire(&mut self) -> Slot {
+        if self.stale {
+            self.choose();
+        }
+        let least_recent = self.resident.back(&self.residency).expect("a block is resident");
+        // What has passed the late point has had its time; only then does a block that has not leave at e.
+        let victim = match self.chosen {
+            Some(pair) if self.region(least_recent) <= pair.late => {
+                self.at_early_point(pair.early).unwrap_or(least_recent)
+            }
+            _ => least_recent,
+        };
+        if self.region(victim) == self.ends.len() {
+            self.leave(victim);
+            self.forget(victim);
+        } else {
+            self.leave_residency(victim);
+            self.history.push_back(&mut self.residency, victim);
+            self.region[victim.index()] |= GHOST;
+        }
+        victim
+    }
+
+    /// Moves the points to where they are in a cache of `capacity` blocks.
+    fn place_points(&mut self, capacity: u32) {
+        let [reach, age] = self.portions;
+        let m = u64::from(capacity);
+        let beyond = u64::from(reach.of(capacity, capacity, u32::MAX)) - m;
+        let (early, late) = (self.memory as u64, (self.ends.len() - self.memory - 1) as u64);
+        for region in 0..self.ends.len() {
+            let i = region as u64;
+            let point =
+                if i < early { (m * (i + 1) / (early + 1)).max(1) } else { m + beyond * (i - early) / late.max(1) };
+            self.move_end(region, point as u32);
+        }
+        for pair in &mut self.pairs {
+            let (e, l) = (self.ends[pair.early], self.ends[pair.late]);
+            // Where e is M, nothing is kept by leaving early.
+            pair.chance = if e < capacity { f64::from(capacity - e) / f64::from(l - e) } else { 0.0 };
+        }
+        self.age = age.of(capacity, 1, u32::MAX).into();
+        while self.hits_sum >= self.age {
+            self.halve();
+        }
+        self.stale = true;
+    }
+
+    /// Moves the end of `region`, and nothing else, to position `end`. Takes a step for each position between.
+    fn move_end(&mut self, region: usize, end: u32) {
+        let before = std::mem::replace(&mut self.ends[region], end);
+        let len = self.axis.len();
+        if before < end {
+            for position in before + 1..=end.min(len) {
+                let slot = match position {
+                    1 => self.axis.front(&self.recency),
+                    _ => self.axis.after(&self.recency, self.last[region]),
+                };
+                let slot = slot.expect("the axis is that long");
+                self.last[region] = slot;
+                self.region[slot.index()] -= 1;
+                if !self.is_ghost(slot) {
+                    self.beyond[region] = self.resident.after(&self.residency, slot);
+                }
+            }
+            return;
+        }
+        if len < end {
+            return;
+        }
+        let mut slot = if len < before {
+            self.axis.back(&self.recency).expect("the axis is not empty")
+        } else {
+            self.last[region]
+        };
+        for _ in end..before.min(len) {
+            let above = self.axis.before(&self.recency, slot).expect("an end is at position 1 or beyond");
+            self.region[slot.index()] += 1;
+            if !self.is_ghost(slot) {
+                self.beyond[region] = Some(slot);
+            } else if region + 1 == self.ends.len() {
+                self.axis.unlink(&mut self.recency, slot);
+                self.history.unlink(&mut self.residency, slot);
+                self.forget(slot);
+            }
+            slot = above;
+        }
+        self.last[region] = slot;
+    }
+
+    fn limit_ghosts(&mut self) {
+        while self.history.len() > self.ghosts_most {
+            let first = self.history.front(&self.residency).expect("the history is not empty");
+            self.leave(first);
+            self.forget(first);
         }
     }
 
@@ -205,10 +313,18 @@ impl Eelru {
     }
 
     /// The resident slot at the early point or the next less recent one.
-    fn at_early_point(&self, early: usize) -> Slot {
+    fn at_early_point(&self, early: usize) -> Option<Slot> {
+        if self.axis.len() < self.ends[early] {
+            return None;
+        }
         let last = self.last[early];
-        if self.is_ghost(last) { self.beyond[early].expect("a full cache holds more blocks than e") } else { last }
+        if self.is_ghost(last) { self.beyond[early] } else { Some(last) }
     }
+}
+
+/// The most ghosts of a full cache: at most one resident block is beyond the last late point.
+fn ghosts_within(reach: Portion, capacity: u32) -> u32 {
+    (reach.of(capacity, capacity, u32::MAX) - capacity).saturating_add(1)
 }
 
 impl Configured for Eelru {
@@ -236,28 +352,17 @@ impl Configured for Eelru {
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
-        // At most one resident block is beyond the last late point.
-        Ok((params.blocks("reach", capacity, capacity, u32::MAX)? - capacity).saturating_add(1))
+        Ok(ghosts_within(params.portion("reach", capacity, u32::MAX)?, capacity))
     }
 
     fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {
-        let capacity = u64::from(setup.capacity);
-        let (early, late) =
-            (params.number("early", 0, POINTS_MOST)? as u64, params.number("late", 0, POINTS_MOST)? as u64);
-        let reach = u64::from(params.blocks("reach", setup.capacity, setup.capacity, u32::MAX)?);
-        let mut points: Vec<u64> = (1..=early).map(|i| capacity * i / (early + 1)).filter(|&e| e > 0).collect();
-        points.push(capacity);
-        points.extend((1..=late).map(|i| capacity + (reach - capacity) * i / late));
-        points.dedup();
-        let memory = points.binary_search(&capacity).expect("M is one of the points");
-        let pair = |early: usize, late: usize| {
-            let (e, l) = (points[early], points[late]);
-            Pair { early, late, chance: (capacity - e) as f64 / (l - e) as f64 }
-        };
-        let pairs = (0..memory).flat_map(|early| (memory + 1..points.len()).map(move |late| (early, late)));
+        let memory = params.number("early", 0, POINTS_MOST)?;
+        let points = memory + 1 + params.number("late", 0, POINTS_MOST)?;
+        let portions = [params.portion("reach", setup.capacity, u32::MAX)?, params.portion("age", 1, u32::MAX)?];
+        let pairs = (0..memory).flat_map(|early| (memory + 1..points).map(move |late| (early, late)));
         let (recency, [axis]) = Links::new(setup.slots);
         let (residency, [resident, history, forgotten]) = Links::new(setup.slots);
-        Ok(Eelru {
+        let mut policy = Eelru {
             recency,
             axis,
             residency,
@@ -265,18 +370,21 @@ impl Configured for Eelru {
             history,
             forgotten,
             region: vec![NONE; setup.slots as usize],
-            last: vec![Slot(0); points.len()],
-            beyond: vec![None; points.len()],
-            hits: vec![0; points.len() + 1],
+            last: vec![Slot(0); points],
+            beyond: vec![None; points],
+            hits: vec![0; points + 1],
             hits_sum: 0,
-            age: u64::from(params.blocks("age", setup.capacity, 1, u32::MAX)?),
+            age: 1,
             memory,
-            pairs: pairs.map(|(early, late)| pair(early, late)).collect(),
-            ends: points.iter().map(|&point| point as u32).collect(),
+            pairs: pairs.map(|(early, late)| Pair { early, late, chance: 0.0 }).collect(),
+            portions,
+            ends: vec![0; points],
             chosen: None,
             stale: false,
-            ghosts_most: Eelru::ghosts(params, setup.capacity)?.min(setup.ghosts),
-        })
+            ghosts_most: ghosts_within(portions[0], setup.capacity).min(setup.ghosts),
+        };
+        policy.place_points(setup.capacity);
+        Ok(policy)
     }
 }
 
@@ -292,34 +400,28 @@ impl Policy for Eelru {
         if self.is_ghost(incoming) {
             self.count(incoming);
         }
-        if self.stale {
-            self.choose();
-        }
-        let least_recent = self.resident.back(&self.residency).expect("a full cache holds a block");
-        // What has passed the late point has had its time; only then does a block that has not leave at e.
-        let victim = match self.chosen {
-            Some(pair) if self.region(least_recent) <= pair.late => self.at_early_point(pair.early),
-            _ => least_recent,
-        };
-        if self.region(victim) == self.ends.len() {
-            self.leave(victim);
-            self.forget(victim);
-        } else {
-            self.leave_residency(victim);
-            self.history.push_back(&mut self.residency, victim);
-            self.region[victim.index()] |= GHOST;
-        }
-        Some(victim)
+        Some(self.retire())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, _access: &Access) {
         self.touch(slot);
-        while self.history.len() > self.ghosts_most {
-            let first = self.history.front(&self.residency).expect("the history is not empty");
-            self.leave(first);
-            self.forget(first);
-        }
+        self.limit_ghosts();
+    }
+
+    fn shed(&mut self) -> Slot {
+        let victim = self.retire();
+        self.limit_ghosts();
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.recency.grow(room.slots, [&mut self.axis]);
+        self.residency.grow(room.slots, [&mut self.resident, &mut self.history, &mut self.forgotten]);
+        self.region.resize(room.slots as usize, NONE);
+        self.ghosts_most = ghosts_within(self.portions[0], room.capacity).min(room.ghosts);
+        self.place_points(room.capacity);
+        self.limit_ghosts();
     }
 
     fn remove(&mut self, slot: Slot) {

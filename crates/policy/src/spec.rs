@@ -182,29 +182,29 @@ impl Params {
 
     /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as `32`,
     /// above 0 each; nothing for the word `auto`.
-    pub fn size(&self, key: &str, setup: &Setup) -> Result<Option<f64>, SpecError> {
+    pub fn size(&self, key: &str, setup: &Setup) -> Result<Option<Size>, SpecError> {
         let text = self.text(key);
         if text == "auto" {
             return Ok(None);
         }
-        let blocks = if let Some(share) = text.strip_suffix('%') {
-            share.trim().parse::<f64>().ok().map(|share| f64::from(setup.capacity) * share / 100.0)
+        let size = if let Some(share) = text.strip_suffix('%') {
+            share.trim().parse::<f64>().ok().map(Size::Share)
         } else if text.ends_with(|last: char| last.is_ascii_digit()) {
-            text.parse::<u32>().ok().map(f64::from)
+            text.parse::<u32>().ok().map(|blocks| Size::Blocks(blocks.into()))
         } else {
-            bytes(text).map(|bytes| (bytes / u64::from(setup.block_bytes)) as f64)
+            bytes(text).map(|bytes| Size::Blocks((bytes / u64::from(setup.block_bytes)) as f64))
         };
-        let blocks = blocks.filter(|&blocks| blocks > 0.0 && blocks.is_finite());
+        let size = size.filter(|&size| size.of(setup.capacity) > 0.0 && size.of(setup.capacity).is_finite());
         let expected = "auto, a share such as 25%, bytes such as 8M (a block or more), or a count of blocks";
-        blocks.map(Some).ok_or_else(|| self.bad(key, expected))
+        size.map(Some).ok_or_else(|| self.bad(key, expected))
     }
 
-    /// Bytes, such as `8M`, or a share of `whole`, rounded down.
-    pub fn bytes(&self, key: &str, whole: u64) -> Result<u64, SpecError> {
+    /// Bytes, such as `8M`, or a share of a whole, rounded down.
+    pub fn bytes(&self, key: &str) -> Result<Bytes, SpecError> {
         let share = |share: &str| share.trim().parse::<f64>().ok().filter(|share| *share >= 0.0 && share.is_finite());
         let found = match self.text(key).strip_suffix('%') {
-            Some(text) => share(text).map(|share| (whole as f64 * share / 100.0) as u64),
-            None => bytes(self.text(key)),
+            Some(text) => share(text).map(Bytes::Share),
+            None => bytes(self.text(key)).map(Bytes::Count),
         };
         found.ok_or_else(|| self.bad(key, "a share such as 2%, or bytes such as 8M"))
     }
@@ -308,6 +308,44 @@ impl Portion {
         match self {
             Portion::Share(share) => round(f64::from(whole) * share / 100.0) as u32,
             Portion::Count(count) => count,
+        }
+    }
+}
+
+/// A number of blocks, not rounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// A share of the cache in percent.
+    Share(f64),
+    /// A number.
+    Blocks(f64),
+}
+
+impl Size {
+    /// Blocks in a cache of `capacity`.
+    pub fn of(self, capacity: u32) -> f64 {
+        match self {
+            Size::Share(share) => f64::from(capacity) * share / 100.0,
+            Size::Blocks(blocks) => blocks,
+        }
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bytes {
+    /// A share of a whole in percent.
+    Share(f64),
+    /// A count.
+    Count(u64),
+}
+
+impl Bytes {
+    /// Bytes of `whole`, rounded down.
+    pub fn of(self, whole: u64) -> u64 {
+        match self {
+            Bytes::Share(share) => (whole as f64 * share / 100.0) as u64,
+            Bytes::Count(bytes) => bytes,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use nigh_policy::{Info, registry};
 use nigh_testkit::host::{Host, Slots, future};
-use nigh_testkit::workload;
+use nigh_testkit::workload::{self, Step};
 
 const SEEDS: u64 = 40;
 const BLOCKS: u64 = 40;
@@ -87,6 +87,81 @@ fn blocks_can_be_removed() {
             }
         }
     });
+}
+
+/// Those that cannot be resized yet.
+const OF_ONE_SIZE: &[&str] = &["clock-pro"];
+
+/// A cache becomes smaller and larger at any time, and blocks leave it without others coming: every invariant holds at every
+/// step, and a host that uses slots again, and numbers more of them when it needs them, sees the same hits and victims as
+/// one that gives every block a slot for ever.
+#[test]
+fn sizes_can_change() {
+    for_each(|info, references, capacity| {
+        if OF_ONE_SIZE.contains(&info.name) {
+            return;
+        }
+        let seed = references.iter().take(9).sum();
+        let steps = workload::resized(seed, BLOCKS, LENGTH, capacity);
+        let blocks: Vec<u64> =
+            steps.iter().filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None }).collect();
+        let hosts = [Slots::Forever, Slots::Reused { ghosts: 1 }].map(|slots| host(info, &blocks, capacity, slots));
+        let [mut forever, mut reused] = hosts;
+        let mut size = capacity as usize;
+        for (at, &step) in steps.iter().enumerate() {
+            match step {
+                Step::Access(block) => assert_eq!(forever.access(block), reused.access(block)),
+                Step::Shed if forever.resident().is_empty() => {}
+                Step::Shed => assert_eq!(forever.shed(), reused.shed()),
+                Step::Resize { capacity, ghosts } => {
+                    size = capacity as usize;
+                    forever.resize(capacity, ghosts);
+                    reused.resize(capacity, ghosts);
+                }
+            }
+            while forever.resident().len() > size {
+                assert_eq!(forever.shed(), reused.shed());
+            }
+            if at % 13 == 0 {
+                let removed = blocks[(at * 7) % blocks.len()];
+                forever.remove(removed);
+                reused.remove(removed);
+            }
+            assert_eq!(forever.ghosts(), reused.ghosts());
+        }
+    });
+}
+
+/// A priority level of nigh-control has no size of its own: its policy's cache is always as large as what it holds. It grows
+/// before a block comes, becomes smaller when one has left, and exchanges one for another.
+#[test]
+fn a_cache_can_be_as_large_as_what_it_holds() {
+    for ghosts in [0, 5, BLOCKS as u32] {
+        for_each(|info, references, most| {
+            if OF_ONE_SIZE.contains(&info.name) {
+                return;
+            }
+            let mut host = host(info, references, 1, Slots::Reused { ghosts });
+            for (at, &block) in references.iter().enumerate() {
+                let size = host.resident().len();
+                // Waves: the level grows for a while, and then becomes smaller.
+                let grows = at / 100 % 3 != 2 && size < most as usize;
+                if !host.resident().contains(&block) && (grows || size == 0) {
+                    host.resize(size as u32 + 1, ghosts);
+                }
+                let outcome = host.access(block);
+                assert_eq!(outcome.evicted.is_some(), !outcome.hit && !grows && size > 0);
+                let size = host.resident().len() as u32;
+                if at / 100 % 3 == 2 && at % 3 == 0 {
+                    host.shed();
+                    host.resize((size - 1).max(1), ghosts);
+                } else if at % 17 == 0 {
+                    host.remove(block);
+                    host.resize((size - 1).max(1), ghosts);
+                }
+            }
+        });
+    }
 }
 
 /// Nothing that loads every block it misses has more hits than OPT.

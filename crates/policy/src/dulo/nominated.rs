@@ -10,14 +10,17 @@
 //! With LRU for a base this is DULO on the strict LRU stack of section 3, where "both missed blocks and hit blocks are
 //! required to move to the stack top". A hit on a nominated block costs what a miss does, without the I/O.
 //!
+//! A base that becomes smaller sheds, and what it sheds is nominated. Where a block leaves a cache that is not full and none
+//! is nominated, the base sheds one.
+//!
 //! The base gets smaller, which costs it hits: the sections have 1 % and 8 % of the cache unless their sizes are given.
 
 use super::sections::Sections;
-use super::{new_sections, section_sizes};
+use super::{Shares, new_sections};
 use crate::list::Links;
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Params, Setup, SpecError};
-use crate::{Access, Policy, Slot};
+use crate::{Access, Policy, Room, Slot};
 
 // What the base holds a slot for.
 const UNKNOWN: u8 = 0;
@@ -36,20 +39,28 @@ pub(crate) struct Nominated<P> {
     sections: Sections,
     /// Slots to be handed back.
     forgotten: Vec<Slot>,
-    capacity: u32,
+    shares: Shares,
+}
+
+/// The sizes of bank and evicting section where none are given.
+fn auto_sizes(capacity: u32) -> (u32, u32) {
+    (capacity / 100, capacity / 100 * 8)
+}
+
+/// The most blocks of the bank and of the base, which has one at least.
+fn divide(shares: &Shares, capacity: u32) -> (u32, u32) {
+    let (bank, evicting) = shares.sizes(capacity, auto_sizes(capacity), (capacity - 1).max(1));
+    (bank, (capacity - bank - evicting).max(1))
 }
 
 impl<P: Configured> Nominated<P> {
     pub(crate) fn new(setup: &Setup, params: &Params) -> Result<Nominated<P>, SpecError> {
-        let capacity = setup.capacity;
         if params.given("first") {
             return Err(params.bad("first", "no such parameter where base is not clock"));
         }
-        // A base has at least one block.
-        let most = (capacity - 1).max(1);
-        let auto = (capacity / 100, capacity / 100 * 8);
-        let (bank, evicting) = section_sizes(setup, params, auto, most)?;
-        let resident_most = (capacity - bank - evicting).max(1);
+        let shares = Shares::new(setup, params)?;
+        shares.check(params, setup.capacity, auto_sizes(setup.capacity))?;
+        let (bank, resident_most) = divide(&shares, setup.capacity);
         let (links, lists) = Links::new(setup.slots);
         let base_setup = Setup { capacity: resident_most, ..setup.clone() };
         Ok(Nominated {
@@ -58,9 +69,9 @@ impl<P: Configured> Nominated<P> {
             resident_most,
             states: vec![UNKNOWN; setup.slots as usize],
             links,
-            sections: new_sections(setup, params, lists, bank)?,
+            sections: new_sections(setup, params, lists, bank, &shares)?,
             forgotten: Vec::new(),
-            capacity,
+            shares,
         })
     }
 
@@ -69,11 +80,32 @@ impl<P: Configured> Nominated<P> {
     fn nominate(&mut self, incoming: Slot, access: &Access) {
         if self.resident == self.resident_most {
             let nominee = self.base.evict(incoming, access).expect("a base keeps what comes in");
-            self.states[nominee.index()] = GHOST;
-            self.resident -= 1;
-            self.sections.enter(&mut self.links, nominee);
-            self.drain();
+            self.enter(nominee);
         }
+    }
+
+    /// Puts `nominee`, which the base gave up, into the bank.
+    #[inline]
+    fn enter(&mut self, nominee: Slot) {
+        self.states[nominee.index()] = GHOST;
+        self.resident -= 1;
+        self.sections.enter(&mut self.links, nominee);
+        self.drain();
+    }
+
+    fn shed_nominee(&mut self) {
+        let nominee = self.base.shed();
+        self.enter(nominee);
+    }
+
+    /// Takes the block at the stack bottom out.
+    #[inline]
+    fn evict_bottom(&mut self) -> Slot {
+        let victim = self.sections.evict(&mut self.links);
+        if self.states[victim.index()] == UNKNOWN {
+            self.forgotten.push(victim);
+        }
+        victim
     }
 
     #[inline]
@@ -112,17 +144,39 @@ impl<P: Configured> Policy for Nominated<P> {
     #[inline]
     fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
         self.nominate(incoming, access);
-        let victim = self.sections.evict(&mut self.links);
-        if self.states[victim.index()] == UNKNOWN {
-            self.forgotten.push(victim);
-        }
-        Some(victim)
+        Some(self.evict_bottom())
     }
 
     #[inline]
     fn insert(&mut self, slot: Slot, access: &Access) {
         self.sections.loaded(slot, access.block);
         self.load(slot, access);
+    }
+
+    fn shed(&mut self) -> Slot {
+        if self.sections.is_empty() {
+            self.shed_nominee();
+        }
+        self.sections.settle_bottom(&mut self.links);
+        self.evict_bottom()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.links.grow(room.slots, self.sections.lists());
+        self.states.resize(room.slots as usize, UNKNOWN);
+        let (bank, resident_most) = divide(&self.shares, room.capacity);
+        let table = self.shares.table_bytes(room.capacity);
+        self.sections.resize(&mut self.links, room.slots, bank, table);
+        self.resident_most = resident_most;
+        self.base.resize(Room { capacity: resident_most, ..room });
+        self.drain();
+        while self.resident > resident_most {
+            self.shed_nominee();
+        }
+    }
+
+    fn slots_most(&self) -> u32 {
+        self.base.slots_most()
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -155,7 +209,6 @@ impl<P: Configured> Policy for Nominated<P> {
         let count = |state| self.states.iter().filter(|&&other| other == state).count();
         assert_eq!(count(RESIDENT), self.resident as usize, "resident blocks of the base");
         assert!(self.resident <= self.resident_most, "more blocks in the base than it has room for");
-        assert!(self.resident as usize + nominated.len() <= self.capacity as usize, "more blocks than frames");
         assert!(nominated.iter().all(|slot| self.states[slot.index()] != RESIDENT), "a nominated block in the base");
         let unknown = |slot: &Slot| self.states[slot.index()] == UNKNOWN && !self.sections.contains(*slot);
         assert!(self.forgotten.iter().all(unknown), "a known block is forgotten");

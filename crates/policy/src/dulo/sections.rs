@@ -6,6 +6,8 @@
 //! * Of equal H values, those of the evicting section stay nearer to the bottom than those of the bank.
 //! * L, "the H value of the most recent evicted sequence", is taken at each evicted block of a sequence. Blocks that are
 //!   young leave the bottom too, but are not evicted.
+//! * Where a block leaves a cache that is not full and the evicting section is empty, the bank is sequenced before it is
+//!   full. A bank that is as large as a new BANK_MAX is sequenced at once.
 
 use std::collections::VecDeque;
 
@@ -109,6 +111,35 @@ impl Sections {
         self.bank.push_back(links, slot);
         self.places[slot.index()] = BANK;
         if self.bank.len() == self.bank_most {
+            self.refill(links);
+        }
+    }
+
+    /// Has room for slots `0..slots`, a bank of `bank_most` blocks and a block table of `table_bytes`.
+    pub(crate) fn resize(&mut self, links: &mut Links, slots: u32, bank_most: u32, table_bytes: u64) {
+        self.places.resize(slots as usize, ELSEWHERE);
+        self.volumes.resize(slots as usize, 0);
+        self.indexes.resize(slots as usize, 0);
+        self.sequences.table.limit(table_bytes);
+        self.bank_most = bank_most;
+        if self.bank.len() >= bank_most {
+            self.refill(links);
+        }
+    }
+
+    /// The lists, for the links to grow.
+    pub(crate) fn lists(&mut self) -> [&mut List; 2] {
+        [&mut self.bank, &mut self.evicting]
+    }
+
+    /// Whether there are no blocks here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bank.is_empty() && self.evicting.is_empty()
+    }
+
+    /// Has a block at the stack bottom, if there is any here.
+    pub(crate) fn settle_bottom(&mut self, links: &mut Links) {
+        if self.evicting.is_empty() && !self.bank.is_empty() {
             self.refill(links);
         }
     }

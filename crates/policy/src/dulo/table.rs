@@ -38,6 +38,10 @@ struct Root {
     latest: u32,
 }
 
+fn nodes_within(bytes: u64) -> usize {
+    usize::try_from(bytes / size_of::<Node>() as u64).unwrap_or(usize::MAX)
+}
+
 /// The block tables of all volumes.
 pub(crate) struct Table {
     nodes: Vec<Node>,
@@ -51,6 +55,8 @@ pub(crate) struct Table {
     /// Nothing whose latest time is earlier has to be kept.
     threshold: u32,
     nodes_most: usize,
+    /// The limit from the next bank on.
+    nodes_next: usize,
 }
 
 impl Table {
@@ -63,8 +69,14 @@ impl Table {
             volumes: Vec::new(),
             clock: 0,
             threshold: 0,
-            nodes_most: usize::try_from(bytes_most / size_of::<Node>() as u64).unwrap_or(usize::MAX),
+            nodes_most: nodes_within(bytes_most),
+            nodes_next: nodes_within(bytes_most),
         }
+    }
+
+    /// Takes at most `bytes_most` bytes between two banks, from the next bank on.
+    pub(crate) fn limit(&mut self, bytes_most: u64) {
+        self.nodes_next = nodes_within(bytes_most);
     }
 
     /// Advances the bank clock by one. Where it would overflow, it starts again and all times are forgotten.
@@ -127,6 +139,7 @@ impl Table {
 
     /// Removes what was accessed longest ago until the table keeps its limit.
     pub(crate) fn reclaim(&mut self) {
+        self.nodes_most = self.nodes_next;
         while self.used() > self.nodes_most {
             // In the end the threshold is beyond the clock, and the table empty.
             self.threshold += (self.clock - self.threshold) / 2 + 1;

@@ -39,7 +39,6 @@ struct Sections {
 impl Sections {
     fn new(capacity: usize, bank_max: usize, settings: &Settings) -> Sections {
         let ms = |key, default| settings.get(key, default).trim_end_matches("ms").parse::<f64>().expect("milliseconds");
-        let table = settings.share("table", "2%", capacity) * BLOCK_BYTES;
         Sections {
             bank_max,
             bank: Vec::new(),
@@ -51,12 +50,27 @@ impl Sections {
             times: BTreeMap::new(),
             largest: BTreeMap::new(),
             threshold: 0,
-            nodes_max: table as u64 / NODE_BYTES,
+            nodes_max: nodes_max(capacity, settings),
         }
     }
 
     fn blocks(&self) -> usize {
         self.bank.len() + self.evicting.len()
+    }
+
+    fn resize(&mut self, capacity: usize, bank_max: usize, settings: &Settings) {
+        self.bank_max = bank_max;
+        self.nodes_max = nodes_max(capacity, settings);
+        if self.bank.len() >= bank_max {
+            self.refill();
+        }
+    }
+
+    /// Has a block at the stack bottom: the bank is sequenced before it is full.
+    fn settle(&mut self) {
+        if self.evicting.is_empty() {
+            self.refill();
+        }
     }
 
     fn contains(&self, block: u64) -> bool {
@@ -76,9 +90,12 @@ impl Sections {
 
     fn enter(&mut self, block: u64) {
         self.bank.push(block);
-        if self.bank.len() < self.bank_max {
-            return;
+        if self.bank.len() == self.bank_max {
+            self.refill();
         }
+    }
+
+    fn refill(&mut self) {
         let bank = std::mem::take(&mut self.bank);
         let mut sequences: Vec<(f64, usize, Vec<u64>)> = self
             .form_sequences(&bank)
@@ -162,6 +179,11 @@ impl Sections {
     }
 }
 
+fn nodes_max(capacity: usize, settings: &Settings) -> u64 {
+    let table = settings.share("table", "2%", capacity) * BLOCK_BYTES;
+    table as u64 / NODE_BYTES
+}
+
 /// Sizes of bank and evicting section in blocks.
 fn sizes(capacity: usize, most: usize, auto: (usize, usize), settings: &Settings) -> (usize, usize) {
     let size = |key| match settings.get(key, "auto") {
@@ -186,6 +208,7 @@ fn sizes(capacity: usize, most: usize, auto: (usize, usize), settings: &Settings
 
 /// DULO on CLOCK.
 pub(crate) struct Dulo {
+    settings: String,
     capacity: usize,
     first: bool,
     /// The correlation buffer, the stack top at the end.
@@ -197,8 +220,9 @@ pub(crate) struct Dulo {
 
 impl Dulo {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Dulo {
-        let (bank, evicting) = sizes(capacity, capacity, ((capacity / 5).max(1), capacity), &settings);
+        let (bank, evicting) = sizes(capacity, capacity, auto(capacity), &settings);
         Dulo {
+            settings: settings.0.to_owned(),
             capacity,
             first: settings.number("first", "0") == 1,
             buffer: Vec::new(),
@@ -210,7 +234,11 @@ impl Dulo {
 
     fn push(&mut self, block: u64) {
         self.buffer.push(block);
-        if self.buffer.len() > self.buffer_size {
+        self.overflow();
+    }
+
+    fn overflow(&mut self) {
+        while self.buffer.len() > self.buffer_size {
             let bottom = self.buffer.remove(0);
             self.sections.enter(bottom);
         }
@@ -223,26 +251,47 @@ impl Model for Dulo {
             self.young.insert(block);
             return Outcome { hit: true, evicted: None };
         }
-        let evicted = (self.buffer.len() + self.sections.blocks() == self.capacity).then(|| {
-            loop {
-                let bottom = self.sections.evicting[0].0;
-                if !self.young.remove(&bottom) {
-                    break self.sections.evict();
-                }
-                self.sections.remove(bottom);
-                self.push(bottom);
-            }
-        });
+        let evicted = (self.buffer.len() + self.sections.blocks() == self.capacity).then(|| self.shed());
         self.push(block);
         if self.first {
             self.young.insert(block);
         }
         Outcome { hit: false, evicted }
     }
+
+    fn shed(&mut self) -> u64 {
+        loop {
+            if self.sections.blocks() == 0 {
+                let bottom = self.buffer.remove(0);
+                self.sections.enter(bottom);
+            }
+            self.sections.settle();
+            let bottom = self.sections.evicting[0].0;
+            if !self.young.remove(&bottom) {
+                return self.sections.evict();
+            }
+            self.sections.remove(bottom);
+            self.push(bottom);
+        }
+    }
+
+    fn resize(&mut self, capacity: usize, _ghosts: usize) {
+        let settings = Settings(&self.settings);
+        let (bank, evicting) = sizes(capacity, capacity, auto(capacity), &settings);
+        self.capacity = capacity;
+        self.buffer_size = capacity - bank - evicting;
+        self.sections.resize(capacity, bank, &settings);
+        self.overflow();
+    }
+}
+
+fn auto(capacity: usize) -> (usize, usize) {
+    ((capacity / 5).max(1), capacity)
 }
 
 /// DULO below another policy, which has the place of the correlation buffer.
 pub(crate) struct Nominated {
+    settings: String,
     capacity: usize,
     base: Box<dyn Model>,
     /// Resident blocks of the base.
@@ -253,11 +302,23 @@ pub(crate) struct Nominated {
 impl Nominated {
     /// `base` makes the base of a size.
     pub(crate) fn new(capacity: usize, settings: Settings, base: impl FnOnce(usize) -> Box<dyn Model>) -> Nominated {
-        let most = (capacity - 1).max(1);
-        let (bank, evicting) = sizes(capacity, most, (capacity / 100, capacity / 100 * 8), &settings);
-        let base = base((capacity - bank - evicting).max(1));
-        Nominated { capacity, base, resident: 0, sections: Sections::new(capacity, bank, &settings) }
+        let (bank, base_size) = divide(capacity, &settings);
+        let (base, sections) = (base(base_size), Sections::new(capacity, bank, &settings));
+        Nominated { settings: settings.0.to_owned(), capacity, base, resident: 0, sections }
     }
+
+    fn nominate(&mut self) {
+        let nominee = self.base.shed();
+        self.resident -= 1;
+        self.sections.enter(nominee);
+    }
+}
+
+/// The sizes of bank and base.
+fn divide(capacity: usize, settings: &Settings) -> (usize, usize) {
+    let most = (capacity - 1).max(1);
+    let (bank, evicting) = sizes(capacity, most, (capacity / 100, capacity / 100 * 8), settings);
+    (bank, (capacity - bank - evicting).max(1))
 }
 
 impl Model for Nominated {
@@ -274,6 +335,25 @@ impl Model for Nominated {
         let hit = nominated || outcome.hit;
         let over = self.resident + self.sections.blocks() > self.capacity;
         Outcome { hit, evicted: over.then(|| self.sections.evict()) }
+    }
+
+    fn shed(&mut self) -> u64 {
+        if self.sections.blocks() == 0 {
+            self.nominate();
+        }
+        self.sections.settle();
+        self.sections.evict()
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        let settings = Settings(&self.settings);
+        let (bank, base_size) = divide(capacity, &settings);
+        self.capacity = capacity;
+        self.sections.resize(capacity, bank, &settings);
+        self.base.resize(base_size, ghosts);
+        while self.resident > base_size {
+            self.nominate();
+        }
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

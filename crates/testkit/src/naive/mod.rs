@@ -74,8 +74,8 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         }
         "eelru" => {
             let (early, late) = (settings.number("early", "7") as usize, settings.number("late", "6") as usize);
-            let reach = settings.blocks("reach", "250%", capacity);
-            Box::new(eelru::Eelru::new(capacity, early, late, reach, settings.blocks("age", "100%", capacity)))
+            let (reach, age) = (settings.portion("reach", "250%"), settings.portion("age", "100%"));
+            Box::new(eelru::Eelru::new(capacity, [early, late], reach, age))
         }
         "mq" => {
             let (life, out) = (settings.portion("life", "400%"), settings.portion("out", "400%"));
