@@ -91,7 +91,7 @@ fn sheds_and_resizes_as_the_model_does() {
     let defaults = registry().iter().map(|info| info.name);
     let all = defaults.chain(VARIANTS.iter().copied());
     for spec in all.filter(|spec| !OF_ONE_SIZE.iter().any(|name| spec.contains(name))) {
-        for seed in 0..SEEDS {
+        for seed in 0..SEEDS / 2 {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as u32;
             let steps = workload::resized(seed, blocks, 600, capacity);
