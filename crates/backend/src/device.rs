@@ -32,8 +32,11 @@ impl Job {
         self.operation.offset..self.operation.offset + self.bytes
     }
 
-    /// What is reported of a job that went as `result` says.
-    pub fn finish(self, result: Result<(), Fault>) -> Completion {
+    /// What is reported of a job that went as `result` says. Checksums are computed here, without an engine's lock.
+    pub fn finish(mut self, result: Result<(), Fault>) -> Completion {
+        if result.is_ok() {
+            self.operation.seal();
+        }
         Completion { sender: self.sender, operation: self.operation, result: result.and(self.verdict) }
     }
 }

@@ -41,7 +41,8 @@ fn main() {
     println!(
         "{count} seeds in {:.1?}: {} requests ({} failed, {} refused, {} blocks joined a load, {} were adopted), {} device \
          operations, {} crashes; tenants said {} things, {} blocks were prefetched ({} used), {} lists dropped, {} decisions \
-         overruled, {} of them wrongly",
+         overruled, {} of them wrongly; levels stored {} blocks, returned {}, {} were damaged, {} became invalid, {} survived a \
+         restart; {} levels were switched off",
         began.elapsed(),
         sum(|done| done.requests),
         sum(|done| done.failed),
@@ -56,5 +57,11 @@ fn main() {
         sum(|done| done.lists_dropped),
         sum(|done| done.overruled),
         sum(|done| done.mistakes),
+        sum(|done| done.stores),
+        sum(|done| done.level_hits),
+        sum(|done| done.mismatches),
+        sum(|done| done.invalidations),
+        sum(|done| done.restored),
+        sum(|done| done.switched_off),
     );
 }

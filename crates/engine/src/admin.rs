@@ -108,6 +108,9 @@ impl Engine {
                 }
             }
             self.unlist(volume);
+            if closing.discard {
+                self.forget_opening(volume);
+            }
             let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
             for part in &gone.parts {
                 self.port(part.port).users -= 1;
@@ -148,7 +151,7 @@ impl Engine {
             let (slot, _, _) = self.reference(key, Kind::Read, Tenant(key.volume().0), Stream(0));
             self.place(slot, frame);
         }
-        self.frames.set_limit(capacity + self.config.spare);
+        self.frames.set_limit(capacity + self.config.spare + self.config.storing);
         self.pump(now);
         Ok(())
     }
@@ -230,7 +233,7 @@ impl Engine {
     /// Memory of the index and of the frames' bookkeeping, in bytes; without the policy's, and without what is kept
     /// for dirty blocks, requests and operations.
     pub fn metadata_bytes(&self) -> usize {
-        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes()
+        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes() + self.level_bytes()
     }
 
     /// Recounts every invariant (tests and fuzzing only).
@@ -241,7 +244,8 @@ impl Engine {
         self.policy.check();
         self.check_tenants();
         self.reclaim();
-        let mut owners = vec![0u32; self.config.capacity_max as usize + self.config.spare as usize];
+        let frames = self.config.capacity_max + self.config.spare + self.config.storing;
+        let mut owners = vec![0u32; frames as usize];
         let mut resident = 0;
         let mut unused = vec![0; self.volumes.len()];
         for slot in self.slots.used() {
@@ -279,6 +283,7 @@ impl Engine {
         }
         assert_eq!(dirty, self.dirty);
         self.check_lists();
+        self.check_levels();
         assert!(self.dirty + self.filling <= self.dirty_most, "more dirty blocks than allowed");
         self.dirty_most = self.marks.most.max(self.dirty + self.filling);
         let mut filling = 0;

@@ -18,6 +18,8 @@ pub struct Config {
     pub ghosts_per_block: f32,
     /// Frames beyond `capacity`: for what is pinned, dirty or being filled and not resident.
     pub spare: u32,
+    /// Frames beyond these for blocks on their way to levels, so that nobody else waits for levels.
+    pub storing: u32,
     /// Which block leaves.
     pub policy: Spec,
     /// How tenants share the cache, and that is who decides then instead of `policy`.
@@ -80,6 +82,7 @@ impl Config {
             capacity_max: capacity,
             ghosts_per_block: 1.0,
             spare: (capacity / 32).clamp(1024, 16384),
+            storing: 0,
             policy,
             tenants: None,
             limits: Limits {
@@ -106,8 +109,9 @@ impl Config {
         if !(0.0..=16.0).contains(&self.ghosts_per_block) {
             return wrong("ghosts_per_block is from 0 to 16");
         }
-        if u64::from(self.capacity_max) + u64::from(self.spare) > u64::from(FRAMES_MOST) {
-            return wrong("capacity_max and spare make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
+        let frames = u64::from(self.capacity_max) + u64::from(self.spare) + u64::from(self.storing);
+        if frames > u64::from(FRAMES_MOST) {
+            return wrong("capacity_max, spare and storing make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
         }
         let limits = &self.limits;
         if limits.requests == 0 {

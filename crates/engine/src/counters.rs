@@ -67,6 +67,38 @@ Counters: u64 {
     device_flushes,
     /// Operations that the device failed.
     device_faults,
+    /// Blocks that were loaded from the first level.
+    level_1_hits,
+    /// Blocks that were loaded from the second level.
+    level_2_hits,
+}
+}
+
+sums! {
+/// What one level did since it was added. Blocks are counted.
+LevelCounters: u64 {
+    /// Blocks that were loaded from it.
+    hits,
+    /// Blocks that were stored in it.
+    stores,
+    /// Blocks that were offered and not stored, because too many were on their way.
+    drops,
+    /// Blocks that it had, or was about to have, when their contents changed.
+    invalidations,
+    /// Blocks that made room for others.
+    evictions,
+    /// Blocks that were not read as they were stored.
+    mismatches,
+    /// Read operations given to its device.
+    reads,
+    /// Bytes of these.
+    read_bytes,
+    /// Write operations given to its device.
+    writes,
+    /// Bytes of these.
+    written_bytes,
+    /// Operations that its device failed.
+    faults,
 }
 }
 

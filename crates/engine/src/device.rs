@@ -11,6 +11,7 @@ use crate::frames::{DIRTY, LOADING};
 use crate::queue::{Class, Waiting};
 use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
+use crate::store::{Fetch, Store};
 use crate::volume::{Round, Target};
 
 /// Whether somebody waits for a read.
@@ -34,15 +35,21 @@ pub(crate) enum Record {
     Flush { volume: Volume },
     /// The discard or zeroes of a request, as far as it lies in one region.
     Range { volume: Volume, request: u32, blocks: Range<u64> },
+    /// Of blocks that a level holds.
+    Fetch(Fetch),
+    /// Of blocks that a level is to hold.
+    Store(Store),
 }
 
 impl Record {
-    /// Whose it is.
-    pub(crate) fn volume(&self) -> Volume {
-        match self {
+    /// Whose it is; a store is nobody's.
+    pub(crate) fn volume(&self) -> Option<Volume> {
+        Some(match self {
             Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
             Record::Flush { volume } | Record::Range { volume, .. } => *volume,
-        }
+            Record::Fetch(fetch) => fetch.first.volume(),
+            Record::Store(_) => return None,
+        })
     }
 }
 
@@ -66,7 +73,7 @@ impl Engine {
         parts.map(|part| part.start.max(blocks.start)..part.end.min(blocks.end)).collect()
     }
 
-    fn queue_operation(&mut self, port: Port, class: Class, waiting: Waiting, record: Record) -> u64 {
+    pub(crate) fn queue_operation(&mut self, port: Port, class: Class, waiting: Waiting, record: Record) -> u64 {
         let id = waiting.id;
         self.operations_made += 1;
         self.operations.insert(id, record);
@@ -99,8 +106,11 @@ impl Engine {
 
     /// Somebody waits for the prefetch `id` now. If its operation has begun already, that is nothing to its device.
     pub(crate) fn promote(&mut self, id: u64) {
-        let Some(Record::Read { first, .. }) = self.operations.get(&id) else { return };
-        let (port, _) = self.home(first.volume(), first.index()..first.index() + 1);
+        let port = match self.operations.get(&id) {
+            Some(Record::Read { first, .. }) => self.home(first.volume(), first.index()..first.index() + 1).0,
+            Some(Record::Fetch(fetch)) => self.level_port(fetch.level),
+            _ => return,
+        };
         self.port(port).queue.promote(id);
     }
 
@@ -135,6 +145,7 @@ impl Engine {
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
         self.write_back(now);
+        self.go_on_storing(now);
         let most = u64::from(self.config.limits.operation_bytes >> self.shift);
         while let Some(port) = self.next_ready() {
             let state = self.port(port);
@@ -163,6 +174,9 @@ impl Engine {
             };
             frames.extend(more);
         }
+        if let Some(Record::Fetch(_) | Record::Store(_)) = self.operations.get(&first.id) {
+            return self.start_level(first.id, port);
+        }
         let consecutive = |first: Key, count: usize| first.index()..first.index() + count as u64;
         let (volume, blocks, action) = match self.operations.get_mut(&first.id).expect("a queued operation") {
             Record::Read { first, frames, .. } => {
@@ -189,6 +203,7 @@ impl Engine {
                 };
                 (volume, blocks, action)
             }
+            Record::Fetch(_) | Record::Store(_) => unreachable!("a level's"),
         };
         let bytes = if blocks.is_empty() { 0..0 } else { self.home(volume, blocks).1 };
         let length = bytes.end - bytes.start;
@@ -205,7 +220,28 @@ impl Engine {
             Action::Flush => counters.device_flushes += 1,
             Action::Discard | Action::Zeroes { .. } => {}
         }
-        Operation { id: first.id, port, offset: bytes.start, length, action }
+        let (seeds, sums) = (Vec::new(), Vec::new());
+        Operation { id: first.id, port, offset: bytes.start, length, action, seeds, sums }
+    }
+
+    /// As `start`, for an operation of a level.
+    fn start_level(&mut self, id: u64, port: Port) -> Operation {
+        let block_bytes = self.config.block_bytes as usize;
+        let (level, place, action, seeds) = match self.operations.get_mut(&id).expect("a queued operation") {
+            Record::Fetch(Fetch { level, place, first, frames, .. }) => {
+                let seeds: Vec<u64> = (first.index()..).take(frames.len()).collect();
+                let frames = Exclusive::of(&self.arena, frames, 0, frames.len() * block_bytes);
+                (*level, *place, Action::Read(frames), seeds)
+            }
+            Record::Store(Store { level, place, blocks, held, .. }) => {
+                let seeds = blocks.iter().map(|(key, _)| key.index()).collect();
+                (*level, *place, Action::Write(held.take().expect("an operation starts once")), seeds)
+            }
+            _ => unreachable!("no level's"),
+        };
+        let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
+        self.count_level(level, matches!(action, Action::Read(_)), length);
+        Operation { id, port, offset, length, action, seeds, sums: Vec::new() }
     }
 
     /// The device flush of `volume` at `port` is given to the device. It covers every operation that is complete now, so the
@@ -225,12 +261,28 @@ impl Engine {
     ///
     /// # Panics
     /// If the operation came from another engine.
-    pub fn complete(&mut self, now: u64, operation: Operation, result: Result<(), Fault>) {
-        let Operation { id, port, action, .. } = operation;
+    pub fn complete(&mut self, now: u64, mut operation: Operation, result: Result<(), Fault>) {
+        if result.is_ok() {
+            operation.seal();
+        }
+        let Operation { id, port, action, sums, .. } = operation;
         let record = self.operations.remove(&id).expect("an operation of this engine");
         drop(action);
         self.port(port).at_device -= 1;
-        let volume = record.volume();
+        match record {
+            Record::Fetch(fetch) => {
+                self.volume(fetch.first.volume()).operations -= 1;
+                self.complete_fetch(fetch, &sums, result, now);
+            }
+            Record::Store(store) => self.complete_store(store, &sums, result),
+            record => self.complete_home(port, record, result, now),
+        }
+        self.make_ready(port);
+        self.pump(now);
+    }
+
+    fn complete_home(&mut self, port: Port, record: Record, result: Result<(), Fault>, now: u64) {
+        let volume = record.volume().expect("a volume's");
         let state = self.volume(volume);
         state.operations -= 1;
         state.counters.device_faults += u64::from(result.is_err());
@@ -252,6 +304,7 @@ impl Engine {
             Record::Flush { .. } => self.complete_flush(volume, port, result, now),
             Record::Range { request, blocks, .. } => {
                 state.target(port).unsynced = true;
+                self.invalidate_range(volume, &blocks);
                 match result {
                     Ok(()) => self.drop_blocks(volume, blocks),
                     Err(fault) => self.active(request).fault = Some(fault),
@@ -265,9 +318,8 @@ impl Engine {
                     self.drained(volume, now);
                 }
             }
+            Record::Fetch(_) | Record::Store(_) => unreachable!("a level's"),
         }
-        self.make_ready(port);
-        self.pump(now);
     }
 
     fn complete_flush(&mut self, volume: Volume, port: Port, result: Result<(), Fault>, now: u64) {
@@ -292,7 +344,7 @@ impl Engine {
     }
 
     /// The load of `frame` is over. Gives who waits for it, unless the block was overwritten or dropped meanwhile.
-    fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
+    pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
         self.prefetching -= u32::from(load.reading != Reading::Demand);
         if let Reading::Predicted(tenant) = load.reading {
@@ -306,7 +358,7 @@ impl Engine {
         None
     }
 
-    fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
+    pub(crate) fn complete_load(&mut self, key: Key, frame: u32, now: u64) {
         if let Some(waiters) = self.end_load(key, frame, false) {
             self.frames.clear(frame, LOADING);
             self.wake(waiters, frame, now);
@@ -367,6 +419,9 @@ impl Engine {
             if written.clean {
                 self.dirty -= 1;
                 self.frames.clear(written.frame, DIRTY);
+                if self.outside.get(&key) == Some(&written.frame) {
+                    self.offer(key, written.frame);
+                }
                 self.settle(key, written.frame);
             } else if self.outside.contains_key(&key) {
                 self.volume(volume).dirty.hurry(block);

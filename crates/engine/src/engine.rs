@@ -15,6 +15,7 @@ use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
 use crate::port::PortState;
 use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
+use crate::store::LevelState;
 use crate::tenants::Manager;
 use crate::volume::{VolumeState, overlap};
 
@@ -112,6 +113,15 @@ pub struct Engine {
     pub(crate) ports: Vec<Option<Box<PortState>>>,
     /// Ports with an operation that can be given out, the next first.
     pub(crate) ready: VecDeque<Port>,
+    /// The highest first.
+    pub(crate) levels: Vec<LevelState>,
+    /// Blocks on their way to levels.
+    pub(crate) storing: u32,
+    /// How often volumes were opened.
+    pub(crate) openings: u32,
+    /// Where there are levels, the volumes of their openings, each one's last, and the other way round.
+    pub(crate) volume_of: HashMap<u32, Volume>,
+    pub(crate) opening_of: HashMap<Volume, u32>,
     /// Operations in the queues of all ports.
     pub(crate) queued: u32,
     /// Requests in progress.
@@ -145,7 +155,7 @@ impl Engine {
     /// An empty cache without volumes.
     pub fn new(config: Config) -> Result<Engine, ConfigError> {
         config.check()?;
-        let frames_max = config.capacity_max + config.spare;
+        let frames_max = config.capacity_max + config.spare + config.storing;
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
         let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
         let setup = Engine::setup(&config, config.capacity);
@@ -159,7 +169,7 @@ impl Engine {
             asking: Vec::new(),
             slots: Slots::new(Engine::slots_most(&config, config.capacity)),
             resident: 0,
-            frames: Frames::new(config.capacity + config.spare, frames_max),
+            frames: Frames::new(config.capacity + config.spare + config.storing, frames_max),
             outside: HashMap::new(),
             lingering: Vec::new(),
             loads: HashMap::new(),
@@ -171,6 +181,11 @@ impl Engine {
             resting: BTreeSet::new(),
             ports: Vec::new(),
             ready: VecDeque::new(),
+            levels: Vec::new(),
+            storing: 0,
+            openings: 0,
+            volume_of: HashMap::new(),
+            opening_of: HashMap::new(),
             queued: 0,
             requests: Vec::new(),
             free_requests: Vec::new(),
@@ -497,6 +512,7 @@ impl Engine {
         assert_ne!(frame, NONE, "the victim is resident");
         self.slots.set_frame(victim, NONE);
         self.resident -= 1;
+        let unused = self.frames.has(frame, PREFETCHED);
         self.note_leaving(key.volume(), frame);
         let dirty = self.frames.has(frame, DIRTY);
         let state = self.volume(key.volume());
@@ -507,6 +523,9 @@ impl Engine {
         }
         let before = self.outside.insert(key, frame);
         assert_eq!(before, None, "a block is either resident or outside");
+        if !unused && !self.frames.has(frame, DIRTY | LOADING) {
+            self.offer(key, frame);
+        }
         self.settle(key, frame);
     }
 

@@ -14,12 +14,14 @@ mod dirty;
 mod engine;
 mod files;
 mod frames;
+mod level;
 mod port;
 mod queue;
 mod read;
 mod request;
 mod scheduler;
 mod slots;
+mod store;
 mod tenants;
 mod volume;
 mod write;
@@ -27,9 +29,10 @@ mod write_back;
 
 pub use arena::{Exclusive, Shared};
 pub use config::{Config, ConfigError, Limits, WriteBack};
-pub use counters::{Counters, Gauges};
+pub use counters::{Counters, Gauges, LevelCounters};
 pub use engine::Engine;
 pub use files::{Files, Piece};
+pub use level::{LevelConfig, Stored};
 pub use port::PortConfig;
 pub use request::{
     Action, BlockState, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume,

@@ -109,7 +109,8 @@ impl Engine {
         if self.volumes[at].is_some() {
             return Err(ConfigError::Taken(volume.0));
         }
-        let state = VolumeState::new(mode, bytes, parts);
+        let opening = self.next_opening(volume);
+        let state = VolumeState::new(mode, bytes, opening, parts);
         for part in &state.parts {
             self.port(part.port).users += 1;
         }

@@ -172,11 +172,11 @@ impl Engine {
             self.loads.insert(frame, Load { operation: 0, waiters: waiters(block), reading });
         }
         let class = if reading == Reading::Demand { Class::Read } else { Class::Prefetch };
-        self.queue_loads(volume, missing, class, now);
+        self.queue_loads(volume, missing, class, 0, now);
     }
 
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames.
-    fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from home.
+    pub(crate) fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
             for piece in self.pieces(volume, &(neighbours[0].0..neighbours[0].0 + neighbours.len() as u64)) {

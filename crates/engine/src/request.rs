@@ -3,6 +3,7 @@
 use std::fmt;
 
 use nigh_policy::{Stream, Tenant};
+use twox_hash::XxHash3_64;
 
 use crate::arena::{Exclusive, Shared};
 
@@ -165,6 +166,26 @@ pub struct Operation {
     pub length: u64,
     /// What to do.
     pub action: Action,
+    /// Where blocks of a level are read or written: what their checksums begin with, one for each block.
+    pub(crate) seeds: Vec<u64>,
+    /// The checksums, after `seal`.
+    pub(crate) sums: Vec<u64>,
+}
+
+impl Operation {
+    /// Computes the checksums of blocks that go to a level or came from one; nothing for other operations. The host calls it
+    /// once the device is done, without the engine's lock; else [`Engine::complete`](crate::Engine::complete) does it.
+    pub fn seal(&mut self) {
+        if self.sums.len() == self.seeds.len() {
+            return;
+        }
+        let sum = |(seed, bytes): (&u64, &[u8])| XxHash3_64::oneshot_with_seed(*seed, bytes);
+        self.sums = match &mut self.action {
+            Action::Read(frames) => self.seeds.iter().zip(frames.slices_mut().map(|slice| &*slice)).map(sum).collect(),
+            Action::Write(frames) => self.seeds.iter().zip(frames.slices()).map(sum).collect(),
+            Action::Flush | Action::Discard | Action::Zeroes { .. } => unreachable!("they have no contents"),
+        };
+    }
 }
 
 /// What a device is to do.

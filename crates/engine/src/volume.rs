@@ -81,6 +81,8 @@ pub(crate) enum Listed {
 /// One volume.
 pub(crate) struct VolumeState {
     pub(crate) bytes: u64,
+    /// By which levels know its blocks.
+    pub(crate) opening: u32,
     pub(crate) mode: WriteMode,
     pub(crate) counters: Counters,
     pub(crate) dirty: Dirty,
@@ -108,7 +110,7 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeState {
-    pub(crate) fn new(mode: WriteMode, bytes: u64, parts: SmallVec<[Part; 1]>) -> VolumeState {
+    pub(crate) fn new(mode: WriteMode, bytes: u64, opening: u32, parts: SmallVec<[Part; 1]>) -> VolumeState {
         let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
         for part in &parts {
             if targets.iter().all(|target| target.port != part.port) {
@@ -117,6 +119,7 @@ impl VolumeState {
         }
         VolumeState {
             bytes,
+            opening,
             mode,
             counters: Counters::default(),
             dirty: Dirty::default(),

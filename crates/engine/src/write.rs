@@ -183,6 +183,7 @@ impl Engine {
         let request = self.active(id).request;
         let volume = request.volume;
         let key = Key::new(volume, block);
+        self.invalidate(key);
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
         let old = match resident {
             Some(slot) => {

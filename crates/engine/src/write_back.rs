@@ -173,6 +173,7 @@ impl Engine {
     /// As [`Engine::check`], for the lists of volumes and ports.
     pub(crate) fn check_lists(&mut self) {
         let mut users = vec![0; self.ports.len()];
+        self.level_users().for_each(|port| users[usize::from(port.0)] += 1);
         for (at, state) in self.volumes.iter().enumerate() {
             let Some(state) = state else { continue };
             let volume = Volume(at as u32);
@@ -183,7 +184,7 @@ impl Engine {
             assert_eq!(requests.count() as u32, state.requests);
             match state.listed {
                 Listed::No => {
-                    let busy = self.operations.values().any(|record| record.volume() == volume);
+                    let busy = self.operations.values().any(|record| record.volume() == Some(volume));
                     assert!(state.dirty.is_empty() || busy || !state.locks.is_empty(), "write-back is forgotten");
                 }
                 Listed::Due => assert!(self.due.contains(&volume)),

@@ -107,6 +107,7 @@ fn several_threads_share_an_engine() {
         capacity_max: 8,
         ghosts_per_block: 1.0,
         spare: 7,
+        storing: 0,
         policy: "lru".parse().expect("registered"),
         tenants: None,
         limits: Limits {

@@ -24,6 +24,16 @@ fn tenants_have_a_say() {
     assert!(ahead.iter().chain(&replaced).all(|&count| count > 0), "{ahead:?}, {replaced:?}");
 }
 
+/// The simulation gets to what levels can do.
+#[test]
+fn levels_are_used() {
+    let done: Vec<_> = (5000..5100).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() })).collect();
+    let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
+    let used = [sum(|done| done.stores), sum(|done| done.level_hits), sum(|done| done.invalidations)];
+    let rare = [sum(|done| done.mismatches), sum(|done| done.restored), sum(|done| done.switched_off)];
+    assert!(used.iter().chain(&rare).all(|&count| count > 0), "{used:?}, {rare:?}");
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     for seed in 0..20 {

@@ -16,6 +16,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         capacity_max: capacity.max(16),
         ghosts_per_block: 1.0,
         spare: 12,
+        storing: 0,
         policy: policy.parse().expect("a registered policy"),
         tenants: None,
         limits: Limits {

@@ -65,6 +65,13 @@ impl Disk {
         data
     }
 
+    /// Writes `data` at `offset` for good.
+    pub(crate) fn overwrite(&mut self, offset: usize, data: &[u8]) {
+        self.end_flush(self.writes, &(0..u64::MAX));
+        self.view[offset..][..data.len()].copy_from_slice(data);
+        self.stable[offset..][..data.len()].copy_from_slice(data);
+    }
+
     /// How far a flush that begins now reaches.
     pub(crate) fn begin_flush(&self) -> u64 {
         self.writes

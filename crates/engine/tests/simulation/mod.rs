@@ -2,6 +2,7 @@
 //! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
 
 pub(crate) mod disk;
+pub(crate) mod level;
 pub(crate) mod model;
 pub(crate) mod tenants;
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use disk::{Disk, SECTOR};
+use level::LevelDisk;
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
     Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig, Refusal, Region,
@@ -16,7 +18,7 @@ use nigh_engine::{
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus as Random;
+pub(crate) use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use tenants::{TENANTS, Talk};
 
 /// What one run does.
@@ -54,6 +56,12 @@ pub(crate) struct Done {
     pub(crate) overruled: u64,
     pub(crate) mistakes: u64,
     pub(crate) lists_dropped: u64,
+    pub(crate) level_hits: u64,
+    pub(crate) stores: u64,
+    pub(crate) mismatches: u64,
+    pub(crate) invalidations: u64,
+    pub(crate) switched_off: u64,
+    pub(crate) restored: u64,
 }
 
 struct Pending {
@@ -61,7 +69,7 @@ struct Pending {
     began: Moment,
 }
 
-struct InFlight {
+pub(crate) struct InFlight {
     operation: Operation,
     due: u64,
     /// For a flush: how far it reaches.
@@ -86,6 +94,10 @@ pub(crate) struct World {
     /// Where each volume's second region begins, at another port of its disk; at the end of a volume with one region.
     splits: Vec<u64>,
     disks: Vec<Disk>,
+    levels: Vec<LevelDisk>,
+    /// Whether volumes that are closed stay so, and which are.
+    restarting: bool,
+    shut: Vec<usize>,
     models: Vec<Model>,
     closed: Vec<bool>,
     /// Of those closed, volumes that drop what is dirty.
@@ -126,6 +138,7 @@ fn config(random: &mut Random) -> Config {
         capacity_max: if random.random_bool(0.5) { capacity } else { 160 },
         ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
+        storing: 0,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
         tenants: None,
         limits: Limits {
@@ -166,6 +179,8 @@ impl World {
         let mut random = Random::seed_from_u64(plan.seed);
         let mut config = config(&mut random);
         let ports = port_config(&mut random);
+        let (levels, storing) = level::levels(&mut random, config.block_bytes, plan.calm);
+        config.storing = storing;
         let count = random.random_range(1..4);
         let fault_rate = if !plan.calm && random.random_bool(0.5) { random.random_range(0.0..0.2) } else { 0.0 };
         if !plan.calm && random.random_bool(0.2) {
@@ -204,6 +219,9 @@ impl World {
             ports,
             splits,
             disks,
+            levels,
+            restarting: false,
+            shut: Vec::new(),
             models,
             now: 0,
             moment: 1,
@@ -222,6 +240,7 @@ impl World {
     }
 
     fn open_all(&mut self) {
+        self.add_levels();
         for at in 0..self.disks.len() {
             for port in World::ports(at) {
                 self.engine.attach(port, self.ports).expect("the port is not open");
@@ -373,7 +392,10 @@ impl World {
                         true => self.models[at].lower(Safety::GivenUp, Safety::Failed),
                         false => self.models[at].flushed(now),
                     }
-                    self.open(at);
+                    match self.restarting {
+                        true => self.shut.push(at),
+                        false => self.open(at),
+                    }
                 }
                 Outcome::Failed(_) => assert!(!self.discarding[at], "giving up cannot fail"),
                 other => panic!("a close got {other:?}"),
@@ -452,6 +474,12 @@ impl World {
     /// Gives the devices what the engine has for them.
     fn operations(&mut self) {
         while let Some(operation) = self.engine.next_operation(self.now) {
+            if let Some(level) = World::level_of(operation.port) {
+                let fails = self.level_fails(level);
+                let due = self.now + self.random.random_range(1..4000);
+                self.in_flight.push(InFlight { operation, due, reach: 0, fails });
+                continue;
+            }
             let at = World::disk_of(operation.port);
             let range = operation.offset..operation.offset + operation.length;
             let changes = |action: &Action| !matches!(action, Action::Read(_) | Action::Flush);
@@ -484,6 +512,9 @@ impl World {
 
     /// What the device does for an operation: all of it, or any part.
     fn apply(&mut self, flight: &mut InFlight, whole: bool) {
+        if let Some(level) = World::level_of(flight.operation.port) {
+            return self.apply_to_level(level, flight, whole);
+        }
         let served = self.range_of(flight.operation.port);
         let World { random, disks, .. } = self;
         let disk = &mut disks[World::disk_of(flight.operation.port)];
@@ -527,7 +558,8 @@ impl World {
         let mut flight = self.in_flight.swap_remove(at);
         let whole = !flight.fails;
         self.apply(&mut flight, whole);
-        let write = matches!(flight.operation.action, Action::Write(_));
+        let home = World::level_of(flight.operation.port).is_none();
+        let write = home && matches!(flight.operation.action, Action::Write(_));
         let result = if flight.fails { Err(Fault(5)) } else { Ok(()) };
         self.engine.complete(self.now, flight.operation, result);
         self.replies();
@@ -607,10 +639,11 @@ impl World {
             }
         }
         (0..TENANTS).for_each(|tenant| self.count_tenant(Tenant(tenant)));
+        self.count_levels();
     }
 
     fn administer(&mut self) {
-        match self.random.random_range(0..3) {
+        match self.random.random_range(0..4) {
             0 => {
                 let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
                 let policies = policies();
@@ -625,6 +658,11 @@ impl World {
                     self.engine.return_memory(self.now, surplus);
                 }
             }
+            _ if !self.levels.is_empty() && self.random.random_bool(0.1) => {
+                let level = self.random.random_range(0..self.levels.len());
+                self.engine.drop_level(level);
+            }
+            _ if self.plan.calm || self.plan.dead_from.is_none() && self.random.random_bool(0.3) => self.restart(),
             _ => {
                 let at = self.random.random_range(0..self.disks.len());
                 if !self.closed[at] && self.random.random_bool(0.3) {

@@ -1,0 +1,445 @@
+//! A level: where blocks that left memory are found again without their home device. This is its index and its rule; what goes
+//! in and out is in `store.rs`.
+
+use std::hash::BuildHasher;
+use std::ops::Range;
+
+use foldhash::quality::RandomState;
+use hashbrown::HashMap;
+
+use crate::counters::LevelCounters;
+use crate::request::{Port, Volume};
+
+/// How a level is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelConfig {
+    /// The port of its device. Several levels, of different engines, may share a device.
+    pub port: Port,
+    /// Where it begins on the device, in bytes; a multiple of the block size.
+    pub offset: u64,
+    /// How many blocks it holds.
+    pub blocks: u32,
+    /// After so many operations in a row that failed, it is switched off.
+    pub faults: u32,
+}
+
+/// A block that a level holds, as it is kept while no engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Where, counted in blocks from the beginning of the level.
+    pub place: u32,
+    /// Whose block it is.
+    pub volume: Volume,
+    /// Which block of the volume.
+    pub block: u64,
+    /// The checksum of its contents.
+    pub sum: u64,
+}
+
+/// A block of a volume as long as that is open: a volume that is opened again is another one. So what a closed volume leaves
+/// behind need not be looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry(u64);
+
+const INDEX_BITS: u32 = 36;
+/// Openings of volumes are numbered below this.
+pub(crate) const OPENINGS: u32 = 1 << (64 - INDEX_BITS);
+
+impl Entry {
+    #[inline]
+    pub(crate) fn new(opening: u32, block: u64) -> Entry {
+        debug_assert!(block < (1 << INDEX_BITS) - 1 && opening < OPENINGS);
+        Entry(u64::from(opening) << INDEX_BITS | block)
+    }
+
+    pub(crate) fn opening(self) -> u32 {
+        (self.0 >> INDEX_BITS) as u32
+    }
+
+    pub(crate) fn block(self) -> u64 {
+        self.0 & ((1 << INDEX_BITS) - 1)
+    }
+}
+
+/// Blocks that are no longer valid, and are being taken out of the index step by step.
+struct Mask {
+    opening: u32,
+    blocks: Range<u64>,
+    /// How many places are still to be looked at.
+    left: u32,
+}
+
+/// So many places at most are looked at for one that can be used again.
+const LOOKS: u32 = 64;
+/// So many ranges can be invalidated step by step at a time.
+const MASKS: usize = 16;
+/// None, in the chains of places.
+const END: u32 = u32::MAX;
+
+/// One level. Which block lies at which place, and which place is used next: the clock hand goes round; a place that was used
+/// since it last came by is passed over once.
+///
+/// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two bits.
+pub(crate) struct Level {
+    pub(crate) config: LevelConfig,
+    /// By place: the entry plus one, 0 if there is none.
+    entries: Vec<u64>,
+    sums: Vec<u64>,
+    /// The chains of places whose entries have the same hash: the first of each, and by place the next. Both are the place
+    /// plus one, and 0 at the end of a chain, so that memory is touched only when it is used.
+    heads: Vec<u32>,
+    next: Vec<u32>,
+    /// By place: whether it was used since the hand came by.
+    used: Vec<u64>,
+    /// By place: whether it is being written.
+    busy: Vec<u64>,
+    hand: u32,
+    len: u32,
+    hasher: RandomState,
+    /// What is being stored, and where.
+    underway: HashMap<Entry, u32>,
+    masks: Vec<Mask>,
+    /// The next place to be looked at for `masks`.
+    sweep: u32,
+    /// Operations in a row that failed.
+    faults: u32,
+    pub(crate) off: bool,
+    /// Whether anything was stored or became invalid since it was added.
+    pub(crate) touched: bool,
+    pub(crate) counters: LevelCounters,
+}
+
+fn bit(bits: &[u64], at: u32) -> bool {
+    bits[at as usize / 64] >> (at % 64) & 1 != 0
+}
+
+fn set_bit(bits: &mut [u64], at: u32, value: bool) {
+    let word = &mut bits[at as usize / 64];
+    *word = *word & !(1 << (at % 64)) | u64::from(value) << (at % 64);
+}
+
+impl Level {
+    pub(crate) fn new(config: LevelConfig) -> Level {
+        let count = config.blocks as usize;
+        Level {
+            config,
+            entries: vec![0; count],
+            sums: vec![0; count],
+            heads: vec![0; count],
+            next: vec![0; count],
+            used: vec![0; count.div_ceil(64)],
+            busy: vec![0; count.div_ceil(64)],
+            hand: 0,
+            len: 0,
+            hasher: RandomState::default(),
+            underway: HashMap::new(),
+            masks: Vec::new(),
+            sweep: 0,
+            faults: 0,
+            off: false,
+            touched: false,
+            counters: LevelCounters::default(),
+        }
+    }
+
+    /// How many blocks it holds.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    fn head(&self, entry: Entry) -> usize {
+        let hash = self.hasher.hash_one(entry.0);
+        ((u128::from(hash) * self.heads.len() as u128) >> 64) as usize
+    }
+
+    fn link(raw: u32) -> u32 {
+        raw.wrapping_sub(1)
+    }
+
+    fn raw(link: u32) -> u32 {
+        link.wrapping_add(1)
+    }
+
+    fn is_masked(&self, entry: Entry) -> bool {
+        !self.masks.is_empty()
+            && self.masks.iter().any(|mask| mask.opening == entry.opening() && mask.blocks.contains(&entry.block()))
+    }
+
+    /// Where `entry` lies.
+    pub(crate) fn find(&self, entry: Entry) -> Option<u32> {
+        if self.off || self.len == 0 {
+            return None;
+        }
+        let mut place = Level::link(self.heads[self.head(entry)]);
+        while place != END && self.entries[place as usize] != entry.0 + 1 {
+            place = Level::link(self.next[place as usize]);
+        }
+        (place != END && !self.is_masked(entry)).then_some(place)
+    }
+
+    pub(crate) fn sum(&self, place: u32) -> u64 {
+        self.sums[place as usize]
+    }
+
+    /// The block at `place` was of use.
+    pub(crate) fn note_use(&mut self, place: u32) {
+        set_bit(&mut self.used, place, true);
+    }
+
+    pub(crate) fn entry(&self, place: u32) -> Option<Entry> {
+        let entry = self.entries.get(place as usize)?.checked_sub(1).map(Entry)?;
+        (!self.is_masked(entry)).then_some(entry)
+    }
+
+    /// `entry`, which lies nowhere, lies at `place` from now on, which is free.
+    pub(crate) fn insert(&mut self, place: u32, entry: Entry, sum: u64) {
+        let head = self.head(entry);
+        self.next[place as usize] = self.heads[head];
+        self.heads[head] = Level::raw(place);
+        self.entries[place as usize] = entry.0 + 1;
+        self.sums[place as usize] = sum;
+        set_bit(&mut self.used, place, false);
+        self.len += 1;
+    }
+
+    /// The block at `place` is there no more.
+    fn take_out(&mut self, place: u32) {
+        let entry = Entry(self.entries[place as usize] - 1);
+        let head = self.head(entry);
+        let after = self.next[place as usize];
+        let mut at = Level::link(self.heads[head]);
+        if at == place {
+            self.heads[head] = after;
+        } else {
+            while Level::link(self.next[at as usize]) != place {
+                at = Level::link(self.next[at as usize]);
+            }
+            self.next[at as usize] = after;
+        }
+        self.next[place as usize] = 0;
+        self.entries[place as usize] = 0;
+        self.len -= 1;
+    }
+
+    /// Whether `entry` lies somewhere or is being stored.
+    pub(crate) fn is_storing(&self, entry: Entry) -> bool {
+        self.underway.contains_key(&entry)
+    }
+
+    /// Takes a place for `entry`, which begins to be stored; none if there is none to be had.
+    pub(crate) fn begin_store(&mut self, entry: Entry) -> Option<u32> {
+        if self.is_masked(entry) {
+            return None;
+        }
+        let mut free = None;
+        for _ in 0..LOOKS.min(self.config.blocks) {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.config.blocks;
+            if bit(&self.busy, place) {
+                continue;
+            }
+            free = Some(place);
+            if self.entries[place as usize] == 0 || !bit(&self.used, place) {
+                break;
+            }
+            set_bit(&mut self.used, place, false);
+        }
+        let place = free?;
+        if self.entries[place as usize] != 0 {
+            self.take_out(place);
+            self.counters.evictions += 1;
+        }
+        set_bit(&mut self.busy, place, true);
+        self.underway.insert(entry, place);
+        self.touched = true;
+        Some(place)
+    }
+
+    /// `entry` is stored at `place`, with contents of this checksum; none if that failed. It counts unless it became invalid
+    /// meanwhile.
+    pub(crate) fn end_store(&mut self, place: u32, entry: Entry, sum: Option<u64>) {
+        set_bit(&mut self.busy, place, false);
+        if self.underway.get(&entry) != Some(&place) {
+            return;
+        }
+        self.underway.remove(&entry);
+        if let Some(sum) = sum.filter(|_| !self.off) {
+            self.insert(place, entry, sum);
+            self.counters.stores += 1;
+        }
+    }
+
+    /// The contents of `entry` change: what the level has of it, or is about to have, is no longer valid.
+    pub(crate) fn invalidate(&mut self, entry: Entry) {
+        let storing = self.underway.remove(&entry).is_some();
+        let stored = self.find(entry);
+        if let Some(place) = stored {
+            self.take_out(place);
+        }
+        self.touched = true;
+        self.counters.invalidations += u64::from(storing || stored.is_some());
+    }
+
+    /// Invalidates a range of blocks, however long. Says no where it cannot: then `opening` must be given up.
+    pub(crate) fn invalidate_range(&mut self, opening: u32, blocks: Range<u64>) -> bool {
+        if blocks.end - blocks.start <= u64::from(LOOKS) {
+            blocks.for_each(|block| self.invalidate(Entry::new(opening, block)));
+            return true;
+        }
+        let inside = |entry: &Entry| entry.opening() == opening && blocks.contains(&entry.block());
+        let before = self.underway.len();
+        self.underway.retain(|entry, _| !inside(entry));
+        self.counters.invalidations += (before - self.underway.len()) as u64;
+        self.touched = true;
+        if self.masks.len() == MASKS {
+            return false;
+        }
+        self.masks.push(Mask { opening, blocks, left: self.config.blocks });
+        true
+    }
+
+    /// Takes the blocks of masks out of the next `most` places.
+    pub(crate) fn sweep(&mut self, most: u32) {
+        if self.masks.is_empty() {
+            return;
+        }
+        let count = most.min(self.config.blocks);
+        for _ in 0..count {
+            let place = self.sweep;
+            self.sweep = (self.sweep + 1) % self.config.blocks;
+            let entry = self.entries[place as usize].checked_sub(1).map(Entry);
+            if entry.is_some_and(|entry| self.is_masked(entry)) {
+                self.take_out(place);
+                self.counters.invalidations += 1;
+            }
+        }
+        self.masks.retain_mut(|mask| {
+            mask.left = mask.left.saturating_sub(count);
+            mask.left > 0
+        });
+    }
+
+    /// What was read at `place` is not what was stored there as `entry`.
+    pub(crate) fn drop_damaged(&mut self, place: u32, entry: Entry) {
+        if self.entries.get(place as usize) == Some(&(entry.0 + 1)) {
+            self.take_out(place);
+        }
+    }
+
+    /// One of its operations is over. Too many failures in a row switch it off.
+    pub(crate) fn note_result(&mut self, failed: bool) {
+        self.faults = if failed { self.faults + 1 } else { 0 };
+        self.counters.faults += u64::from(failed);
+        if self.faults >= self.config.faults {
+            self.switch_off();
+        }
+    }
+
+    /// It holds nothing from now on, and takes nothing.
+    pub(crate) fn switch_off(&mut self) {
+        self.off = true;
+        (self.entries, self.sums, self.heads, self.next) = Default::default();
+        self.underway.clear();
+        self.masks.clear();
+        self.len = 0;
+    }
+
+    /// Memory of the index.
+    pub(crate) fn bytes(&self) -> usize {
+        8 * (self.entries.capacity() + self.sums.capacity() + self.used.capacity() + self.busy.capacity())
+            + 4 * (self.heads.capacity() + self.next.capacity())
+    }
+
+    /// Recounts.
+    pub(crate) fn check(&self) {
+        let count = self.entries.iter().filter(|&&entry| entry != 0).count();
+        assert_eq!(count as u32, self.len);
+        for (place, entry) in (0..).zip(&self.entries) {
+            let Some(entry) = entry.checked_sub(1).map(Entry) else { continue };
+            assert!(!bit(&self.busy, place), "a place that is being written holds a block");
+            assert!(self.is_masked(entry) || self.find(entry) == Some(place), "a block is stored twice, or not found");
+            assert!(self.is_masked(entry) || !self.underway.contains_key(&entry), "a stored block is being stored");
+        }
+        assert!(self.underway.values().all(|&place| bit(&self.busy, place)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(blocks: u32) -> Level {
+        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3 })
+    }
+
+    fn store(level: &mut Level, block: u64) -> u32 {
+        let entry = Entry::new(1, block);
+        let place = level.begin_store(entry).expect("a place");
+        level.end_store(place, entry, Some(block));
+        level.check();
+        place
+    }
+
+    fn find(level: &Level, block: u64) -> Option<u32> {
+        level.find(Entry::new(1, block))
+    }
+
+    #[test]
+    fn the_hand_passes_over_what_was_used_once() {
+        let mut level = level(4);
+        let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
+        assert_eq!(places, [0, 1, 2, 3]);
+        level.note_use(0);
+        level.note_use(1);
+        assert_eq!((store(&mut level, 10), store(&mut level, 11), store(&mut level, 12)), (2, 3, 0));
+        assert_eq!((find(&level, 0), find(&level, 1), find(&level, 12)), (None, Some(1), Some(0)));
+        assert_eq!(level.counters.evictions, 3);
+    }
+
+    #[test]
+    fn what_changes_while_it_is_stored_does_not_count() {
+        let mut level = level(4);
+        let entry = Entry::new(1, 7);
+        let first = level.begin_store(entry).expect("a place");
+        level.invalidate(entry);
+        let second = level.begin_store(entry).expect("another place");
+        assert_ne!(first, second);
+        level.end_store(first, entry, Some(1));
+        assert_eq!(level.find(entry), None);
+        level.end_store(second, entry, Some(2));
+        assert_eq!(level.find(entry).map(|place| level.sum(place)), Some(2));
+        level.check();
+    }
+
+    #[test]
+    fn long_ranges_are_invalid_at_once_and_taken_out_step_by_step() {
+        let mut level = level(256);
+        for block in 0..256 {
+            store(&mut level, block);
+        }
+        assert!(level.invalidate_range(1, 100..1 << 30));
+        assert!(level.invalidate_range(2, 0..1 << 30));
+        assert_eq!((find(&level, 99), find(&level, 100), level.len()), (Some(99), None, 256));
+        assert_eq!(level.begin_store(Entry::new(1, 300)), None, "not while the range is being taken out");
+        for _ in 0..8 {
+            level.sweep(32);
+            level.check();
+        }
+        assert_eq!((find(&level, 99), find(&level, 100), level.len()), (Some(99), None, 100));
+        store(&mut level, 300);
+    }
+
+    #[test]
+    fn failures_in_a_row_switch_it_off() {
+        let mut level = level(4);
+        store(&mut level, 1);
+        for failed in [true, true, false, true, true] {
+            level.note_result(failed);
+        }
+        assert!(!level.off);
+        level.note_result(true);
+        assert!(level.off);
+        assert_eq!(find(&level, 1), None);
+        level.check();
+    }
+}

@@ -1,0 +1,418 @@
+//! What goes into levels and what comes out: clean blocks that leave memory are offered to them, loads look there first, and
+//! what changes is invalidated there before anything else.
+
+use std::ops::Range;
+
+use crate::arena::Shared;
+use crate::config::ConfigError;
+use crate::counters::LevelCounters;
+use crate::device::{Reading, Record};
+use crate::engine::Engine;
+use crate::frames::{DIRTY, LOADING};
+use crate::level::{Entry, Level, LevelConfig, OPENINGS, Stored};
+use crate::queue::{Class, Waiting};
+use crate::request::{Fault, Port, Volume};
+use crate::slots::Key;
+
+/// So many levels an engine has at most.
+const LEVELS: usize = 2;
+/// So many places of a level are looked at in one call while a long range is taken out of it.
+const SWEEP: u32 = 1024;
+
+/// Blocks that are about to be stored at places one after the other.
+struct Batch {
+    place: u32,
+    blocks: Vec<(Key, Entry)>,
+    frames: Vec<u32>,
+    held: Shared,
+}
+
+/// A block to be loaded, its frame, and the level and place that it is loaded from, if any.
+type Placed = (u64, u32, Option<(usize, u32)>);
+
+/// A level of the engine.
+pub(crate) struct LevelState {
+    level: Level,
+    batch: Option<Batch>,
+    /// Batches before that one.
+    full: Vec<Batch>,
+    /// Whether it keeps its port from being detached.
+    attached: bool,
+}
+
+/// A fetch from a level that is queued or at its device.
+pub(crate) struct Fetch {
+    pub(crate) level: usize,
+    pub(crate) place: u32,
+    pub(crate) first: Key,
+    pub(crate) frames: Vec<u32>,
+    /// Of which opening of the volume.
+    opening: u32,
+    /// The checksums of what was stored.
+    sums: Vec<u64>,
+}
+
+/// Blocks on their way to a level.
+pub(crate) struct Store {
+    pub(crate) level: usize,
+    pub(crate) place: u32,
+    pub(crate) blocks: Vec<(Key, Entry)>,
+    pub(crate) frames: Vec<u32>,
+    /// Until the operation has them.
+    pub(crate) held: Option<Shared>,
+}
+
+impl Engine {
+    /// Adds a level below those that there are, and gives its number. To be called before volumes are opened. It is empty,
+    /// unless [`Engine::restore`] fills it.
+    pub fn add_level(&mut self, config: LevelConfig) -> Result<usize, ConfigError> {
+        let wrong = |what| Err(ConfigError::Impossible { what });
+        if self.ports.get(usize::from(config.port.0)).is_none_or(Option::is_none) {
+            return Err(ConfigError::NoPort(config.port.0));
+        }
+        if self.levels.len() == LEVELS || self.openings > 0 {
+            return wrong("a cache has at most two levels, which are added before volumes are opened");
+        }
+        if config.blocks == 0 || config.blocks == u32::MAX || config.faults == 0 {
+            return wrong("a level has from 1 to 2^32 - 2 blocks, and outlives some faults");
+        }
+        if !config.offset.is_multiple_of(u64::from(self.config.block_bytes)) {
+            return wrong("a level begins with a block");
+        }
+        if self.config.storing == 0 {
+            return wrong("a cache with levels has frames for storing");
+        }
+        self.port(config.port).users += 1;
+        self.levels.push(LevelState { level: Level::new(config), batch: None, full: Vec::new(), attached: true });
+        Ok(self.levels.len() - 1)
+    }
+
+    /// Gives up what `level` holds; it takes no more. Its port can be detached when its operations are complete.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn drop_level(&mut self, level: usize) {
+        self.levels[level].level.switch_off();
+        if std::mem::take(&mut self.levels[level].attached) {
+            let port = self.levels[level].level.config.port;
+            self.port(port).users -= 1;
+        }
+    }
+
+    /// What `level` did, if there is one; and whether it is switched off.
+    pub fn level_counters(&self, level: usize) -> Option<(LevelCounters, bool)> {
+        self.levels.get(level).map(|state| (state.level.counters, state.level.off))
+    }
+
+    /// How many blocks `level` holds, if there is one.
+    pub fn level_blocks(&self, level: usize) -> Option<u32> {
+        self.levels.get(level).map(|state| state.level.len())
+    }
+
+    /// Memory of the indexes of levels.
+    pub(crate) fn level_bytes(&self) -> usize {
+        self.levels.iter().map(|state| state.level.bytes()).sum()
+    }
+
+    /// What `level` holds at `places`, of volumes that are open or were closed last without `discard`. To be kept over a
+    /// restart: valid as long as neither the level nor those volumes change. No operation of the level may be under way.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn stored(&self, level: usize, places: Range<u32>) -> Vec<Stored> {
+        let level = &self.levels[level].level;
+        let places = places.start..places.end.min(level.config.blocks);
+        let stored = places.filter_map(|place| {
+            let entry = level.entry(place)?;
+            let volume = *self.volume_of.get(&entry.opening())?;
+            Some(Stored { place, volume, block: entry.block(), sum: level.sum(place) })
+        });
+        stored.collect()
+    }
+
+    /// Tells `level` what it holds from an earlier run; the volumes are open. Gives how many of `blocks` it took; none after
+    /// anything was stored, written or discarded, since then they may no longer be valid.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn restore(&mut self, level: usize, blocks: &[Stored]) -> Option<u32> {
+        let mut taken = 0;
+        for stored in blocks {
+            let state = self.volumes.get(stored.volume.0 as usize).and_then(Option::as_ref);
+            let size = state.map_or(0, |state| state.bytes.div_ceil(u64::from(self.config.block_bytes)));
+            let level = &mut self.levels[level].level;
+            if level.touched || level.off {
+                return None;
+            }
+            if let Some(state) = state.filter(|_| stored.block < size && stored.place < level.config.blocks) {
+                let entry = Entry::new(state.opening, stored.block);
+                if level.entry(stored.place).is_none() && level.find(entry).is_none() {
+                    level.insert(stored.place, entry, stored.sum);
+                    taken += 1;
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// A number for an opening of `volume`, which levels know its blocks by.
+    pub(crate) fn next_opening(&mut self, volume: Volume) -> u32 {
+        self.openings += 1;
+        assert!(self.openings < OPENINGS, "more openings of volumes than can be numbered");
+        if !self.levels.is_empty() {
+            if let Some(before) = self.opening_of.insert(volume, self.openings) {
+                self.volume_of.remove(&before);
+            }
+            self.volume_of.insert(self.openings, volume);
+        }
+        self.openings
+    }
+
+    /// What levels hold of `volume` is of no use any more.
+    pub(crate) fn forget_opening(&mut self, volume: Volume) {
+        if let Some(opening) = self.opening_of.remove(&volume) {
+            self.volume_of.remove(&opening);
+        }
+    }
+
+    fn entry(&self, key: Key) -> Entry {
+        let state = self.volumes[key.volume().0 as usize].as_ref().expect("an open volume");
+        Entry::new(state.opening, key.index())
+    }
+
+    /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not have it may store it. That
+    /// never makes anybody wait: where there is no room, the level goes without.
+    pub(crate) fn offer(&mut self, key: Key, frame: u32) {
+        if self.levels.is_empty() {
+            return;
+        }
+        let entry = self.entry(key);
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        for at in 0..self.levels.len() {
+            let LevelState { level, batch, .. } = &mut self.levels[at];
+            if level.off || level.is_storing(entry) {
+                continue;
+            }
+            if let Some(place) = level.find(entry) {
+                level.note_use(place);
+                continue;
+            }
+            let place = if self.storing < self.config.storing { level.begin_store(entry) } else { None };
+            let Some(place) = place else {
+                level.counters.drops += 1;
+                continue;
+            };
+            self.storing += 1;
+            let joins = |batch: &Batch| batch.blocks.len() < most && batch.place + batch.blocks.len() as u32 == place;
+            let full = if batch.as_ref().is_some_and(joins) { None } else { batch.take() };
+            let batch = batch.get_or_insert_with(|| Batch {
+                place,
+                blocks: Vec::new(),
+                frames: Vec::new(),
+                held: Shared::new(&self.arena),
+            });
+            batch.blocks.push((key, entry));
+            batch.frames.push(frame);
+            batch.held.push(frame);
+            if let Some(full) = full {
+                self.levels[at].full.push(full);
+            }
+        }
+    }
+
+    /// Queues what is to be stored, and goes on with ranges that are being taken out.
+    pub(crate) fn go_on_storing(&mut self, now: u64) {
+        for at in 0..self.levels.len() {
+            self.levels[at].level.sweep(SWEEP);
+            let state = &mut self.levels[at];
+            for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
+                self.queue_store(at, batch, now);
+            }
+        }
+    }
+
+    fn queue_store(&mut self, level: usize, batch: Batch, now: u64) {
+        let Batch { place, blocks, frames, held } = batch;
+        let count = blocks.len();
+        let store = Store { level, place, blocks, frames, held: Some(held) };
+        self.queue_level(level, Class::Write, place, count, Record::Store(store), now);
+    }
+
+    fn queue_level(&mut self, level: usize, class: Class, place: u32, blocks: usize, record: Record, now: u64) -> u64 {
+        let config = self.levels[level].level.config;
+        let block = (config.offset >> self.shift) + u64::from(place);
+        let id = self.operations_made;
+        let waiting = Waiting { id, block, blocks: blocks as u64, since: now, region: u64::MAX, alone: true };
+        self.queue_operation(config.port, class, waiting, record)
+    }
+
+    /// Where `place` of `level` lies on its device.
+    pub(crate) fn level_offset(&self, level: usize, place: u32) -> u64 {
+        self.levels[level].level.config.offset + (u64::from(place) << self.shift)
+    }
+
+    pub(crate) fn level_port(&self, level: usize) -> Port {
+        self.levels[level].level.config.port
+    }
+
+    /// The ports that levels need.
+    pub(crate) fn level_users(&self) -> impl Iterator<Item = Port> {
+        self.levels.iter().filter(|state| state.attached).map(|state| state.level.config.port)
+    }
+
+    /// Counts an operation of `level` that is given to its device.
+    pub(crate) fn count_level(&mut self, level: usize, is_read: bool, bytes: u64) {
+        let counters = &mut self.levels[level].level.counters;
+        if is_read {
+            counters.reads += 1;
+            counters.read_bytes += bytes;
+        } else {
+            counters.writes += 1;
+            counters.written_bytes += bytes;
+        }
+    }
+
+    /// Where `block` of `volume` is found, in the highest level from number `from` on that has it.
+    fn locate(&self, volume: Volume, block: u64, from: usize) -> Option<(usize, u32)> {
+        let entry = self.entry(Key::new(volume, block));
+        (from..self.levels.len()).find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
+    }
+
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames: from levels from number
+    /// `from` on, and from home what is in none.
+    pub(crate) fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, from: usize, now: u64) {
+        if from >= self.levels.len() {
+            return self.queue_home_loads(volume, blocks, class, now);
+        }
+        let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        let placed = blocks.iter().map(|&(block, frame)| (block, frame, self.locate(volume, block, from)));
+        let placed: Vec<Placed> = placed.collect();
+        let goes_on = |one: &Placed, next: &Placed| {
+            let expected = one.2.map(|(level, place)| (level, place + 1));
+            one.0 + 1 == next.0 && expected == next.2
+        };
+        for run in placed.chunk_by(goes_on) {
+            for run in run.chunks(most) {
+                let Some((level, place)) = run[0].2 else {
+                    let run: Vec<(u64, u32)> = run.iter().map(|&(block, frame, _)| (block, frame)).collect();
+                    self.queue_home_loads(volume, &run, class, now);
+                    continue;
+                };
+                let of = &mut self.levels[level].level;
+                let places = place..place + run.len() as u32;
+                places.clone().for_each(|place| of.note_use(place));
+                let sums = places.map(|place| of.sum(place)).collect();
+                let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
+                let first = Key::new(volume, run[0].0);
+                let opening = self.entry(first).opening();
+                self.volume(volume).operations += 1;
+                let fetch = Fetch { level, place, first, frames, opening, sums };
+                let operation = self.queue_level(level, class, place, run.len(), Record::Fetch(fetch), now);
+                for (_, frame, _) in run {
+                    self.loads.get_mut(frame).expect("a frame being loaded has a load").operation = operation;
+                }
+            }
+        }
+    }
+
+    /// The level's device is done with `fetch`. What it does not have as it was stored is loaded from below.
+    pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
+        let Fetch { level, place, first, frames, opening, sums: expected } = fetch;
+        let volume = first.volume();
+        let of = &mut self.levels[level].level;
+        of.note_result(result.is_err());
+        let is_good = |at: usize| result.is_ok() && sums[at] == expected[at];
+        let mut bad: Vec<(u64, u32)> = Vec::new();
+        let mut hits = 0;
+        for (at, &frame) in frames.iter().enumerate() {
+            if is_good(at) {
+                hits += 1;
+            } else {
+                let block = first.index() + at as u64;
+                of.drop_damaged(place + at as u32, Entry::new(opening, block));
+                of.counters.mismatches += u64::from(result.is_ok());
+                bad.push((block, frame));
+            }
+        }
+        of.counters.hits += hits;
+        let counters = &mut self.volume(volume).counters;
+        *[&mut counters.level_1_hits, &mut counters.level_2_hits][level] += hits;
+        for (at, &frame) in frames.iter().enumerate() {
+            if is_good(at) {
+                self.complete_load(Key::new(volume, first.index() + at as u64), frame, now);
+            }
+        }
+        bad.retain(|&(block, frame)| {
+            let key = Key::new(volume, block);
+            let wanted = self.current(key) == Some(frame);
+            if !wanted {
+                self.end_load(key, frame, false);
+            }
+            wanted
+        });
+        let class = |engine: &Engine, frame: u32| {
+            let load = &engine.loads[&frame];
+            let waits = load.reading == Reading::Demand || !load.waiters.is_empty();
+            if waits { Class::Read } else { Class::Prefetch }
+        };
+        for run in bad.chunk_by(|one, other| class(self, one.1) == class(self, other.1)).collect::<Vec<_>>() {
+            self.queue_loads(volume, run, class(self, run[0].1), level + 1, now);
+        }
+    }
+
+    /// The level's device is done with `store`, whose frames it holds no more.
+    pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
+        let Store { level, place, blocks, frames, .. } = store;
+        self.storing -= blocks.len() as u32;
+        let of = &mut self.levels[level].level;
+        of.note_result(result.is_err());
+        for (at, &(_, entry)) in blocks.iter().enumerate() {
+            of.end_store(place + at as u32, entry, result.is_ok().then(|| sums[at]));
+        }
+        for (&(key, _), &frame) in blocks.iter().zip(&frames) {
+            self.settle(key, frame);
+        }
+    }
+
+    /// The contents of `key` change: levels must not return what they have of it.
+    pub(crate) fn invalidate(&mut self, key: Key) {
+        if self.levels.is_empty() {
+            return;
+        }
+        let entry = self.entry(key);
+        self.levels.iter_mut().for_each(|state| state.level.invalidate(entry));
+    }
+
+    /// The contents of `blocks` change.
+    pub(crate) fn invalidate_range(&mut self, volume: Volume, blocks: &Range<u64>) {
+        let opening = self.volume(volume).opening;
+        let mut done = true;
+        for state in &mut self.levels {
+            done &= state.level.invalidate_range(opening, blocks.clone());
+        }
+        if !done {
+            // Its blocks become those of another opening, which levels have nothing of.
+            self.volume(volume).opening = self.next_opening(volume);
+        }
+    }
+
+    /// As [`Engine::check`], for levels.
+    pub(crate) fn check_levels(&self) {
+        let mut storing = 0;
+        for state in &self.levels {
+            state.level.check();
+            storing += state.full.iter().chain(&state.batch).map(|batch| batch.blocks.len()).sum::<usize>();
+        }
+        for record in self.operations.values() {
+            if let Record::Store(store) = record {
+                storing += store.blocks.len();
+            }
+        }
+        assert_eq!(storing as u32, self.storing);
+        assert!(self.storing <= self.config.storing);
+        for (&key, &frame) in &self.outside {
+            let clean = !self.frames.has(frame, DIRTY | LOADING);
+            assert!(!clean || self.arena.held(frame) || self.lingering.contains(&(Some(key), frame)));
+        }
+    }
+}
