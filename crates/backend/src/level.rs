@@ -1,0 +1,417 @@
+//! The file of a level: a header, the places of blocks, and behind them the index, while nobody serves it.
+//!
+//! The header says whether the index is valid. It says no, on stable storage, before anything is stored, and yes only after a
+//! shutdown that wrote the index. So after any crash, whenever it comes, the level begins empty.
+
+use std::fs::{File, OpenOptions};
+use std::hash::Hasher;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nigh_engine::{Stored, Volume};
+use rustix::fs::{FlockOperation, flock};
+use twox_hash::{XxHash3_64, xxhash3_64};
+
+/// Where the places begin, in bytes.
+pub const PLACES: u64 = 1 << 20;
+
+const MAGIC: [u8; 8] = *b"NIGHLVL\n";
+const VERSION: u64 = 1;
+/// Bytes of the header, and of its fields: all little-endian words after the magic.
+const HEADER: usize = 4096;
+const FIELDS: usize = 8;
+/// Bytes of a block in the index.
+const RECORD: usize = 24;
+/// Blocks of one piece of the index at most.
+const PIECE: usize = 4096;
+/// Longer names do not occur.
+const NAME: u64 = 1 << 16;
+
+/// Why a file cannot be a level, or its index not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It holds something else, which is not overwritten.
+    #[error("{path} is not empty and not a level: choose another file, or remove this one", path = .0.display())]
+    Foreign(PathBuf),
+    /// It is too small for one block.
+    #[error("{path}: a level takes at least {least} bytes", path = path.display())]
+    Small {
+        /// The file.
+        path: PathBuf,
+        /// The smallest size.
+        least: u64,
+    },
+    /// Another process uses it, or used it since it was opened.
+    #[error("{path} is used by another process", path = .0.display())]
+    Taken(PathBuf),
+}
+
+/// What tells a disk from another one, and from itself before a change: device, inode, size, and time of the last change in ns.
+pub type Stamp = [u64; 4];
+
+/// A volume whose blocks a level holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Its number in the index.
+    pub volume: Volume,
+    /// What the host calls it.
+    pub name: String,
+    /// As [`stamp`] said when the last write was done.
+    pub stamp: Stamp,
+}
+
+/// The stamp of the regular file at `path`; none of anything else, which can change and not show it.
+pub fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
+    let meta = std::fs::metadata(path)?;
+    let changed_ns = (meta.ctime() as u64).wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec() as u64);
+    Ok(meta.is_file().then_some([meta.dev(), meta.ino(), meta.size(), changed_ns]))
+}
+
+/// The file of a level, between its opening and its shutdown. Its places are read and written through a device of the same
+/// file, which locks it meanwhile.
+#[derive(Debug)]
+pub struct LevelFile {
+    path: PathBuf,
+    generation: u64,
+    block_bytes: u64,
+    blocks: u64,
+}
+
+/// What a level held when it was shut down.
+#[derive(Debug)]
+pub struct Image {
+    /// The volumes whose blocks it held, as they were.
+    pub homes: Vec<Home>,
+    input: BufReader<File>,
+}
+
+/// The words of a header.
+struct Header {
+    valid: bool,
+    generation: u64,
+    block_bytes: u64,
+    blocks: u64,
+    index_bytes: u64,
+    index_sum: u64,
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let Header { valid, generation, block_bytes, blocks, index_bytes, index_sum } = *self;
+        let fields = [VERSION, valid.into(), generation, block_bytes, blocks, index_bytes, index_sum, 0];
+        for (at, field) in fields[..FIELDS - 1].iter().enumerate() {
+            bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&field.to_le_bytes());
+        }
+        let sum = XxHash3_64::oneshot(&bytes[..HEADER - 8]);
+        bytes[HEADER - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// None where it is damaged, or of another version.
+    fn decode(bytes: &[u8; HEADER]) -> Option<Header> {
+        let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let [version, valid, generation, block_bytes, blocks, index_bytes, index_sum, _]: [u64; FIELDS] =
+            std::array::from_fn(|at| word(8 + 8 * at));
+        let good =
+            bytes[..8] == MAGIC && version == VERSION && word(HEADER - 8) == XxHash3_64::oneshot(&bytes[..HEADER - 8]);
+        good.then_some(Header { valid: valid == 1, generation, block_bytes, blocks, index_bytes, index_sum })
+    }
+}
+
+impl LevelFile {
+    /// Makes the file at `path` a level of about `bytes` bytes, or opens it as one. The image is there after an orderly
+    /// shutdown of a level of the same size; from now on it is valid no more.
+    pub fn open(path: &Path, bytes: u64, block_bytes: u32) -> Result<(LevelFile, Option<Image>), LevelError> {
+        let block_bytes = u64::from(block_bytes);
+        let blocks = bytes.saturating_sub(PLACES) / block_bytes;
+        if blocks == 0 {
+            return Err(LevelError::Small { path: path.to_owned(), least: PLACES + block_bytes });
+        }
+        let failed = |source| LevelError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(path.to_owned()))?;
+        let meta = file.metadata().map_err(failed)?;
+        if meta.file_type().is_block_device() || !meta.is_file() {
+            return Err(LevelError::Foreign(path.to_owned()));
+        }
+        let mut bytes = [0; HEADER];
+        let before = if meta.len() > 0 {
+            // A header that was never written whole is damaged; what is something else has no magic.
+            if file.read_exact_at(&mut bytes, 0).is_err() || bytes[..8] != MAGIC {
+                return Err(LevelError::Foreign(path.to_owned()));
+            }
+            Header::decode(&bytes)
+        } else {
+            None
+        };
+        let image = before.as_ref().and_then(|header| {
+            let fits = header.valid && (header.block_bytes, header.blocks) == (block_bytes, blocks);
+            if fits { Image::read(path, header).ok() } else { None }
+        });
+        let generation = before.map_or(1, |header| header.generation + 1);
+        let level = LevelFile { path: path.to_owned(), generation, block_bytes, blocks };
+        level.write_header(&file, false, 0, 0).map_err(failed)?;
+        file.set_len(level.index_at().max(meta.len())).and_then(|()| file.sync_all()).map_err(failed)?;
+        Ok((level, image))
+    }
+
+    /// How many blocks it has places for, from [`PLACES`] on.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn index_at(&self) -> u64 {
+        PLACES + self.blocks * self.block_bytes
+    }
+
+    fn write_header(&self, file: &File, valid: bool, index_bytes: u64, index_sum: u64) -> io::Result<()> {
+        let LevelFile { generation, block_bytes, blocks, .. } = *self;
+        let header = Header { valid, generation, block_bytes, blocks, index_bytes, index_sum };
+        file.write_all_at(&header.encode(), 0)
+    }
+
+    /// Keeps the index: `homes`, and the pieces of each part of the level, by the number that the host gives it. To be called
+    /// after the device of the file is gone.
+    pub fn close(self, homes: &[Home], pieces: impl Iterator<Item = (u32, Vec<Stored>)>) -> Result<(), LevelError> {
+        let failed = |source| LevelError::Io { path: self.path.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(self.path.clone()))?;
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        if Header::decode(&header).is_none_or(|header| header.valid || header.generation != self.generation) {
+            return Err(LevelError::Taken(self.path.clone()));
+        }
+        let write = || {
+            let mut output = &file;
+            output.seek(SeekFrom::Start(self.index_at()))?;
+            let mut output = Summed { inner: BufWriter::new(output), hash: hasher(), bytes: 0 };
+            output.word(homes.len() as u64)?;
+            for home in homes {
+                output.word(home.volume.0.into())?;
+                home.stamp.iter().try_for_each(|&word| output.word(word))?;
+                output.word(home.name.len() as u64)?;
+                output.write_all(home.name.as_bytes())?;
+            }
+            for (part, stored) in pieces {
+                for piece in stored.chunks(PIECE) {
+                    output.word(u64::from(part) << 32 | piece.len() as u64)?;
+                    piece.iter().try_for_each(|stored| output.write_all(&encode(stored)))?;
+                }
+            }
+            output.word(0)?;
+            output.flush()?;
+            file.set_len(self.index_at() + output.bytes)?;
+            file.sync_all()?;
+            self.write_header(&file, true, output.bytes, output.hash.finish())?;
+            file.sync_all()
+        };
+        write().map_err(failed)
+    }
+}
+
+fn encode(stored: &Stored) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..4].copy_from_slice(&stored.place.to_le_bytes());
+    bytes[4..8].copy_from_slice(&stored.volume.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&stored.block.to_le_bytes());
+    bytes[16..].copy_from_slice(&stored.sum.to_le_bytes());
+    bytes
+}
+
+fn hasher() -> xxhash3_64::Hasher {
+    xxhash3_64::Hasher::new()
+}
+
+/// What is written, and its checksum.
+struct Summed<W> {
+    inner: W,
+    hash: xxhash3_64::Hasher,
+    bytes: u64,
+}
+
+impl<W: Write> Summed<W> {
+    fn word(&mut self, word: u64) -> io::Result<()> {
+        self.write_all(&word.to_le_bytes())
+    }
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.hash.write(&bytes[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+fn word(input: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    input.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+impl Image {
+    /// The image that `header` describes; an error where its checksum is wrong.
+    fn read(path: &Path, header: &Header) -> io::Result<Image> {
+        let mut file = File::open(path)?;
+        let start = PLACES + header.blocks * header.block_bytes;
+        file.seek(SeekFrom::Start(start))?;
+        let mut hash = hasher();
+        let mut left = header.index_bytes;
+        let mut buffer = vec![0; 1 << 16];
+        while left > 0 {
+            let part = &mut buffer[..left.min(1 << 16) as usize];
+            file.read_exact(part)?;
+            hash.write(part);
+            left -= part.len() as u64;
+        }
+        if hash.finish() != header.index_sum {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        file.seek(SeekFrom::Start(start))?;
+        let mut input = BufReader::new(file);
+        let count = word(&mut input)?;
+        let mut homes = Vec::new();
+        for _ in 0..count {
+            let volume = Volume(word(&mut input)? as u32);
+            let mut stamp = [0; 4];
+            for field in &mut stamp {
+                *field = word(&mut input)?;
+            }
+            let length = word(&mut input)?.min(NAME);
+            let mut name = vec![0; length as usize];
+            input.read_exact(&mut name)?;
+            let name = String::from_utf8(name).map_err(|_| io::ErrorKind::InvalidData)?;
+            homes.push(Home { volume, name, stamp });
+        }
+        Ok(Image { homes, input })
+    }
+
+    /// The next blocks, and the number of their part of the level; none at the end.
+    pub fn next_piece(&mut self) -> io::Result<Option<(u32, Vec<Stored>)>> {
+        let head = word(&mut self.input)?;
+        let (part, count) = ((head >> 32) as u32, head as u32 as usize);
+        if count == 0 || count > PIECE {
+            return Ok(None);
+        }
+        let mut stored = Vec::with_capacity(count);
+        for _ in 0..count {
+            let [first, block, sum] = [word(&mut self.input)?, word(&mut self.input)?, word(&mut self.input)?];
+            stored.push(Stored { place: first as u32, volume: Volume((first >> 32) as u32), block, sum });
+        }
+        Ok(Some((part, stored)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = PLACES + (64 << 12);
+
+    fn blocks(count: u64) -> Vec<Stored> {
+        let stored =
+            |at: u64| Stored { place: at as u32, volume: Volume(at as u32 % 3), block: at * 7, sum: at << 40 | 5 };
+        (0..count).map(stored).collect()
+    }
+
+    type Content = (Vec<Home>, Vec<(u32, Stored)>);
+
+    fn homes() -> Vec<Home> {
+        vec![Home { volume: Volume(2), name: "disk".into(), stamp: [1, 2, 3, 4] }]
+    }
+
+    fn kept(path: &Path, count: u64) {
+        let (level, _) = LevelFile::open(path, BYTES, 4096).unwrap();
+        level.close(&homes(), [(0, blocks(count)), (3, blocks(2))].into_iter()).unwrap();
+    }
+
+    fn read(image: Option<Image>) -> Option<Content> {
+        let mut image = image?;
+        let mut all = Vec::new();
+        while let Some((part, piece)) = image.next_piece().unwrap() {
+            all.extend(piece.into_iter().map(|stored| (part, stored)));
+        }
+        Some((image.homes, all))
+    }
+
+    #[test]
+    fn an_index_that_was_kept_is_there_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("level");
+        kept(&path, 10_000);
+        let (level, image) = LevelFile::open(&path, BYTES, 4096).unwrap();
+        assert_eq!(level.blocks(), 64);
+        let (found, all) = read(image).unwrap();
+        assert_eq!((found, all.len()), (homes(), 10_002));
+        assert!(all.iter().zip(blocks(10_000)).all(|(&(part, one), other)| part == 0 && one == other));
+        assert_eq!(all[10_001], (3, blocks(2)[1]));
+        drop(level);
+        assert!(LevelFile::open(&path, BYTES, 4096).unwrap().1.is_none(), "it was not shut down since");
+    }
+
+    #[test]
+    fn whatever_is_doubtful_makes_it_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("level");
+        for (at, size) in
+            [(4000, BYTES), (16, BYTES), (BYTES + 9, BYTES), (BYTES + 100, BYTES), (u64::MAX, BYTES + 4096)]
+        {
+            kept(&path, 10);
+            let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let mut byte = [0];
+            if at != u64::MAX {
+                file.read_exact_at(&mut byte, at).unwrap();
+                file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+            }
+            assert!(LevelFile::open(&path, size, 4096).unwrap().1.is_none(), "byte {at} of a level of {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        std::fs::write(&path, vec![7; 10_000]).unwrap();
+        assert!(matches!(LevelFile::open(&path, BYTES, 4096), Err(LevelError::Foreign(_))));
+        assert_eq!(std::fs::read(&path).unwrap(), vec![7; 10_000]);
+        assert!(matches!(LevelFile::open(&folder.path().join("new"), PLACES, 4096), Err(LevelError::Small { .. })));
+    }
+
+    #[test]
+    fn one_that_another_process_took_over_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("level");
+        let (level, _) = LevelFile::open(&path, BYTES, 4096).unwrap();
+        let (_other, _) = LevelFile::open(&path, BYTES, 4096).unwrap();
+        assert!(matches!(level.close(&[], std::iter::empty()), Err(LevelError::Taken(_))));
+    }
+
+    #[test]
+    fn a_stamp_changes_with_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, b"one").unwrap();
+        let before = stamp(&path).unwrap().unwrap();
+        assert_eq!(stamp(&path).unwrap(), Some(before));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, b"two").unwrap();
+        assert_ne!(stamp(&path).unwrap(), Some(before));
+        assert_eq!(stamp(Path::new("/dev/null")).unwrap(), None);
+    }
+}
