@@ -2,5 +2,6 @@
 
 mod behaviour;
 mod host;
+mod levels;
 mod replay;
 mod tenants;
