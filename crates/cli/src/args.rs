@@ -358,15 +358,22 @@ pub(crate) struct InputArgs {
     pub(crate) format: Option<String>,
     /// The columns of a CSV file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
     ///
-    /// Columns: offset (needed), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns,
-    /// offset-unit and length-unit=bytes|sectors|blocks. Words for operations besides the usual: read=R,write=W. The
-    /// separator, where it is not told by the first line: separator=comma|tab|space|semicolon|bar.
+    /// Columns: offset (needed), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns|100ns,
+    /// offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are found from the header or the values
+    /// and reported, or asked for; times may be ISO 8601 dates. Words for operations besides the usual ones and blktrace's
+    /// (RA, WS): read=get|scan,write=put, and trim and flush. The separator, where the first line does not show it:
+    /// separator=comma|tab|space|semicolon|bar.
+    ///
+    /// For binary records, record is their length in bytes, and columns are the byte where they begin and their type:
+    /// record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1. Types: u8, u16, u32, u64, with be behind for
+    /// big-endian; f32 and f64 for times. header=BYTES skips what is before the first record.
     #[arg(long, value_name = "NAME=COLUMN,...")]
     pub(crate) columns: Option<String>,
     /// Which program counter column of a 'pc' trace is its stream: pc5, pc8, pc16, ra0 or file
     #[arg(long, value_name = "COLUMN")]
     pub(crate) stream: Option<String>,
-    /// Which events of a 'blkparse' listing are the requests: queue, issue or complete
+    /// Which events of a 'blkparse' or 'perf' listing are the requests: queue, issue or complete [default: queue; in 'perf'
+    /// the first of these that the listing has]
     #[arg(long, value_name = "EVENT")]
     pub(crate) action: Option<String>,
     /// In the formats that record objects, take the recorded sizes as lengths instead of one block an object
@@ -375,6 +382,9 @@ pub(crate) struct InputArgs {
     /// Bytes in a block, a power of two, such as 4096 or 64K [default: what the format says, else 4096]
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<String>,
+    /// Read at most this many requests, such as 100k; what follows them is not read
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -409,9 +419,6 @@ pub(crate) struct SimArgs {
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
-    /// Read at most this many requests, such as 100k
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) limit: Option<String>,
     /// Threads that replay [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
@@ -555,6 +562,9 @@ pub(crate) struct LayoutArgs {
     /// The format to write, where the file's name does not tell
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to_format: Option<String>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -598,6 +608,9 @@ pub(crate) enum TraceCommand {
         /// The format to write, where the file's name does not tell
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
+        /// Replace the file if it exists
+        #[arg(long)]
+        force: bool,
     },
     /// Generate a workload
     #[command(after_long_help = crate::trace::generators_help())]
@@ -614,6 +627,9 @@ pub(crate) enum TraceCommand {
         /// The format to write, where the file's name does not tell
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
+        /// Replace the file if it exists
+        #[arg(long)]
+        force: bool,
     },
     /// Give the files of a trace their places on a disk, and write the trace of that disk
     Layout(Box<LayoutArgs>),

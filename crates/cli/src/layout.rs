@@ -22,6 +22,7 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         .with_context(|| format!("--at {}: expected a place on the disk, such as 0 or 2G", args.at))?;
     let listed = args.files.as_deref().map(layout::read_files).transpose()?.unwrap_or_default();
 
+    trace::spare(&args.to, Some(&args.from), args.force)?;
     let (source, mut requests) = trace::open(&args.from, &args.input)?;
     ensure!(base.is_multiple_of(source.block_bytes.into()), "--at {}: expected whole blocks", args.at);
     let mut all: Vec<Request> = Vec::new();

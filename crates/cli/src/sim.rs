@@ -37,7 +37,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup: Warmup = args.warmup.parse()?;
     let sample = args.sample.as_deref().map(parse_rate).transpose()?;
-    let limit = args.limit.as_deref().map(parse_limit).transpose()?;
+    let limit = args.input.limit.as_deref().map(parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
     let (source, mut requests) = trace::sources(args)?.pop().context("no trace was given")?;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let readahead = timed.readahead.parse()?;
     let scheduler = timed.scheduler.parse()?;
     let think = think(&timed.think)?;
-    let limit = args.limit.as_deref().map(sim::parse_limit).transpose()?.unwrap_or(u64::MAX);
+    let limit = args.input.limit.as_deref().map(sim::parse_limit).transpose()?.unwrap_or(u64::MAX);
     let layouts = timed.extents.iter().map(|path| layout::read_extents(path)).collect::<Result<Vec<_>, _>>()?;
     ensure!(
         layouts.len() <= 1 || layouts.len() == args.trace.len(),

@@ -2,18 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::generate::{Arrivals, Common, Generator, Param, component_params, generators};
 use nigh_trace::write::{self, WriteOptions, Writer, Written};
-use nigh_trace::{Field, Format, Op, ReadOptions, Request, Requests};
+use nigh_trace::{Field, Format, Note, Op, ReadOptions, Request, Requests};
 use serde::Serialize;
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
 use crate::results::grouped;
-use crate::sim::Source;
+use crate::sim::{self, Source};
 use crate::size::human_bytes;
 use crate::{layout, output, progress, quantity};
 
@@ -21,8 +22,12 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Info { trace, input, json } => info(trace, input, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
-        TraceCommand::Convert { from, to, input, to_format } => convert(from, to, input, to_format.as_deref()),
-        TraceCommand::Generate { spec, to, generation, block_size, to_format } => {
+        TraceCommand::Convert { from, to, input, to_format, force } => {
+            spare(to, Some(from), *force)?;
+            convert(from, to, input, to_format.as_deref())
+        }
+        TraceCommand::Generate { spec, to, generation, block_size, to_format, force } => {
+            spare(to, None, *force)?;
             generate(spec, to, generation, block_size, to_format.as_deref())
         }
         TraceCommand::Layout(args) => layout::run(args),
@@ -57,8 +62,9 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
         columns: input.columns.as_deref().map(str::parse).transpose()?,
         block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
         stream: input.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
-        action: input.action.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        action: input.action.as_deref().map(str::parse).transpose()?,
         recorded_sizes: input.recorded_sizes,
+        limit: input.limit.as_deref().map(sim::parse_limit).transpose()?,
     };
     let opened = nigh_trace::open(path, &options)?;
     ensure!(
@@ -69,8 +75,8 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     );
     let is = |formats: &[Format]| formats.contains(&opened.format);
     ensure!(input.stream.is_none() || is(&[Format::Pc]), "--stream is for the pc format, not for {}", opened.format);
-    let events = input.action.is_none() || is(&[Format::Blkparse]);
-    ensure!(events, "--action is for the blkparse format, not for {}", opened.format);
+    let events = input.action.is_none() || is(&[Format::Blkparse, Format::Perf]);
+    ensure!(events, "--action is for the formats blkparse and perf, not for {}", opened.format);
     let objects = !input.recorded_sizes || is(&[Format::OracleGeneral, Format::Lcs]);
     ensure!(objects, "--recorded-sizes is for formats that record objects, not for {}", opened.format);
     let name = if path == Path::new("-") {
@@ -78,7 +84,62 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     } else {
         path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
     };
-    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, opened.requests))
+    let requests = Box::new(Reported::new(name.clone(), opened.requests));
+    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, requests))
+}
+
+/// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.
+struct Reported {
+    name: String,
+    requests: Box<dyn Requests + Send>,
+    printed: Vec<Note>,
+}
+
+impl Reported {
+    fn new(name: String, requests: Box<dyn Requests + Send>) -> Reported {
+        let mut reported = Reported { name, requests, printed: Vec::new() };
+        reported.print();
+        reported
+    }
+
+    fn print(&mut self) {
+        for note in self.requests.notes() {
+            if !self.printed.contains(&note) {
+                eprintln!("nigh: note: {}: {note}", self.name);
+                self.printed.push(note);
+            }
+        }
+    }
+}
+
+impl Requests for Reported {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> nigh_trace::Result<()> {
+        self.requests.next_batch(batch)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.requests.progress()
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        self.print();
+    }
+}
+
+/// Refuses to replace a file without `force`, and to replace the trace that is read at all. Pipes and devices are no files.
+pub(crate) fn spare(to: &Path, from: Option<&Path>, force: bool) -> anyhow::Result<()> {
+    if to == Path::new("-") {
+        return Ok(());
+    }
+    let Some(existing) = std::fs::metadata(to).ok().filter(std::fs::Metadata::is_file) else { return Ok(()) };
+    let from = from.map(|from| if from == Path::new("-") { Path::new("/dev/stdin") } else { from });
+    let source = from.and_then(|from| std::fs::metadata(from).ok());
+    let is_same = source.is_some_and(|source| (source.dev(), source.ino()) == (existing.dev(), existing.ino()));
+    ensure!(!is_same, "{}: this is the trace that is read; write to another file", to.display());
+    ensure!(force, "{}: the file exists; add --force to replace it", to.display());
+    Ok(())
 }
 
 /// A block size as a user writes it.
@@ -144,8 +205,10 @@ fn formats() -> anyhow::Result<()> {
 }
 
 fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
-    let (_, mut requests) = open(path, input)?;
     let mut left = usize::try_from(count)?;
+    // What is not printed is not read.
+    let limit = input.limit.clone().or_else(|| (left > 0).then(|| left.to_string()));
+    let (_, mut requests) = open(path, &InputArgs { limit, ..input.clone() })?;
     let mut batch = Vec::new();
     let mut text = Field::ALL.map(Field::name).join(",") + "\n";
     while left > 0 {

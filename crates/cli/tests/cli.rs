@@ -248,6 +248,69 @@ fn conversions_keep_what_a_request_is() {
 }
 
 #[test]
+fn files_8_are_replaced_by_force_only() {
+    let folder = Folder::new();
+    let trace = folder.file("t.lirs", BELADY);
+    let (out, link) = (folder.file("out.csv", b"precious"), folder.path("link.lirs"));
+    std::os::unix::fs::symlink(&trace, &link).unwrap();
+    let generate = ["trace", "generate", "zipf:blocks=1k", text(&out), "--requests", "10"];
+    for args in
+        [&["trace", "convert", text(&trace), text(&out)][..], &generate, &["trace", "layout", text(&trace), text(&out)]]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).output().unwrap();
+        let said = refused(&output);
+        assert!(said.contains("out.csv: the file exists; add --force to replace it"), "{said}");
+        assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+        let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).arg("--force").output().unwrap();
+        assert!(stdout(&output).is_empty());
+        assert!(std::fs::read(&out).unwrap().starts_with(b"time_ns,"), "{args:?}");
+        std::fs::write(&out, b"precious").unwrap();
+    }
+    // Its own source is spared in any case, by whichever name.
+    for own in [&trace, &link] {
+        let said = refused(&nigh(["trace", "convert", text(&trace), text(own), "--force", "--to-format", "lirs"]));
+        assert!(said.contains("this is the trace that is read"), "{said}");
+        let input = std::fs::File::open(&trace).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_nigh"))
+            .args(["trace", "convert", "-", text(own), "--force"])
+            .stdin(input)
+            .output()
+            .unwrap();
+        assert!(refused(&output).contains("this is the trace that is read"));
+        assert_eq!(std::fs::read(&trace).unwrap(), BELADY);
+    }
+    stdout(&nigh(["trace", "convert", text(&trace), "/dev/null", "--to-format", "csv"]));
+}
+
+#[test]
+fn units_6_are_reported_or_asked_for() {
+    let folder = Folder::new();
+    let dates = folder.file("dates.csv", b"1577808144360767,4096\n1577808144360768,8192\n");
+    let output = nigh(["trace", "head", text(&dates), "--columns", "time=0,offset=1"]);
+    assert!(stdout(&output).contains("1577808144360767000,read"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("note: dates.csv: times are taken as microseconds, because as such they are dates"),
+        "{said}"
+    );
+    let open = folder.file("open.csv", b"100,4096\n200,8192\n");
+    let said = refused(&nigh(["sim", text(&open), "--columns", "time=0,offset=1", "--size", "1b"]));
+    assert!(said.contains("nothing shows the unit of the times, such as 100; add time-unit=s, ms, us or ns"), "{said}");
+    // A cut last line is reported, and --limit does not reach a bad one.
+    let cut = folder.file("cut.spc", b"0,8,512,R,0.5\n0,16,512,R,0.6\n0,24,51");
+    let output = nigh(["trace", "info", text(&cut)]);
+    stdout(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("note: cut.spc: line 3, the last one, is cut short and was left out"), "{said}");
+    let bad = folder.file("bad.lirs", b"1\n2\nx\n3\n");
+    assert!(
+        stdout(&nigh(["trace", "info", text(&bad), "--limit", "2", "--format", "lirs", "--json"]))
+            .contains("\"requests\":2")
+    );
+    refused(&nigh(["trace", "info", text(&bad), "--limit", "3", "--format", "lirs"]));
+}
+
+#[test]
 fn a_generated_workload_is_the_same_again() {
     let args = [
         "sim",

@@ -2,13 +2,19 @@
 
 use std::path::Path;
 
-use crate::format::{arc, blkparse, csv, disksim, lcs, lirs, mqsim, msr, oracle_general, parquet, pc, spc, vscsi};
+use crate::format::{
+    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, lcs, lirs, mqsim, msr, oracle_general, parquet, pc,
+    perf, raw, spc, strace, tencent, vscsi,
+};
 use crate::input::Input;
 use crate::text::{Trial, try_out};
 use crate::{Error, Format, Request, Result};
 
 /// Decompressed bytes that are looked at.
 const SAMPLE_BYTES: usize = 64 << 10;
+
+/// The formats that skip lines of any other form.
+const SKIPPING: [Format; 3] = [Format::Blkparse, Format::Perf, Format::Strace];
 
 /// The format of `input`, which stays where it is.
 pub(crate) fn detect(input: &mut Input) -> Result<Format> {
@@ -18,18 +24,28 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     if sample.is_empty() {
         return Err(empty());
     }
+    let mut is_sure = true;
     let candidates = if sample.contains(&0) || sample.starts_with(parquet::MAGIC) {
-        binary_candidates(sample)
+        let widths = [(Format::RawU32, size_of::<u32>()), (Format::RawU64, size_of::<u64>())];
+        let numbers = widths.into_iter().filter(|&(_, bytes)| raw::may_be(sample, whole, bytes));
+        let numbers: Vec<Format> = numbers.map(|(format, _)| format).collect();
+        if let Some(format) = named(input.path(), &numbers) {
+            return Ok(format);
+        }
+        let candidates = binary_candidates(sample);
+        // Much else looks like lists of numbers.
+        is_sure = !candidates.is_empty();
+        if is_sure { candidates } else { numbers }
     } else {
         let trials = text_trials(sample, whole);
-        if whole && trials.iter().any(|(format, trial)| *format != Format::Blkparse && trial.is_blank()) {
+        if whole && trials.iter().any(|(format, trial)| !SKIPPING.contains(format) && trial.is_blank()) {
             return Err(empty());
         }
         text_candidates(sample, &trials)
     };
     match *candidates {
         [] => with_extension(input.path()).ok_or_else(|| Error::Unrecognized { path: input.path().to_owned() }),
-        [format] => Ok(format),
+        [format] if is_sure => Ok(format),
         _ => named(input.path(), &candidates)
             .ok_or_else(|| Error::Ambiguous { path: input.path().to_owned(), candidates }),
     }
@@ -55,14 +71,22 @@ fn binary_candidates(sample: &[u8]) -> Vec<Format> {
 fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
     let blkparse = |action| try_out(blkparse::Parser::new(action), sample, whole);
     let blkparse = blkparse::Action::ALL.map(blkparse).into_iter().max_by_key(|trial| trial.requests.len());
+    let csv = csv::Parser::new(None, 1, sample);
     vec![
         (Format::Lirs, try_out(lirs::Parser::new(1), sample, whole)),
         (Format::Arc, arc_trial(sample, whole)),
         (Format::Msr, try_out(msr::Parser::default(), sample, whole)),
         (Format::Spc, try_out(spc::Parser, sample, whole)),
         (Format::Pc, try_out(pc::Parser::new(pc::Stream::Pc8), sample, whole)),
-        (Format::Csv, try_out(csv::Parser::new(None, 1), sample, whole)),
+        (Format::Csv, csv.map(|parser| try_out(parser, sample, whole)).unwrap_or_default()),
+        (Format::Alibaba, try_out(alibaba::Parser, sample, whole)),
+        (Format::Tencent, tencent_trial(sample, whole)),
         (Format::Blkparse, blkparse.unwrap_or_default()),
+        (Format::Perf, try_out(perf::Parser::new(None, sample), sample, whole)),
+        (Format::Biosnoop, try_out(biosnoop::Parser::default(), sample, whole)),
+        (Format::Bpftrace, try_out(bpftrace::Parser::default(), sample, whole)),
+        (Format::Strace, try_out(strace::Parser::default(), sample, whole)),
+        (Format::Fio, try_out(fio::Parser::default(), sample, whole)),
         (Format::MqSim, try_out(mqsim::Parser, sample, whole)),
         (Format::DiskSim, try_out(disksim::Parser, sample, whole)),
     ]
@@ -72,6 +96,12 @@ fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
 fn arc_trial(sample: &[u8], whole: bool) -> Trial {
     let [strict, lax] = [true, false].map(|ignored_is_zero| try_out(arc::Parser { ignored_is_zero }, sample, whole));
     if strict.bad > lax.bad { Trial { requests: Vec::new(), ..strict } } else { strict }
+}
+
+/// Five numbers are not Tencent's if the first is no date.
+fn tencent_trial(sample: &[u8], whole: bool) -> Trial {
+    let trial = try_out(tencent::Parser, sample, whole);
+    if tencent::is_like(&trial.requests) { trial } else { Trial { bad: trial.bad + 1, requests: Vec::new() } }
 }
 
 /// The formats that every line is of; if there are none, those that most lines are of, so that reading shows what is
@@ -88,6 +118,14 @@ fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
     if candidates.is_empty() {
         let most = trials.iter().map(|(_, trial)| trial.requests.len()).max().unwrap_or(0);
         candidates = of(&|trial| most > 0 && trial.requests.len() == most);
+    }
+    // A header that names fields states what a file is, as its first line would be an error elsewhere if it did not count.
+    if candidates.contains(&Format::Csv) {
+        return vec![Format::Csv];
+    }
+    // Dates in the first of five numbers are Tencent's.
+    if candidates.contains(&Format::Tencent) {
+        candidates.retain(|format| !matches!(format, Format::DiskSim | Format::MqSim));
     }
     // Whole numbers are nanoseconds to MQSim and could be milliseconds to DiskSim.
     let is_mqsim = |(format, trial): &(Format, Trial)| {

@@ -75,13 +75,31 @@ pub enum Error {
         /// All names.
         known: String,
     },
-    /// The description of a CSV file's columns cannot be used.
+    /// The description of a file's columns cannot be used.
     #[error("columns: `{given}`: expected {expected}")]
     Columns {
         /// The part that is wrong.
         given: String,
         /// What belongs there.
         expected: &'static str,
+    },
+    /// Nothing shows in which unit a file counts.
+    #[error("{}: nothing shows the unit of the {what}, such as {example}; add {setting} to the columns", path.display())]
+    UnknownUnit {
+        /// The file, or `-` for standard input.
+        path: PathBuf,
+        /// What has the unit: `times`, `offsets` or `lengths`.
+        what: &'static str,
+        /// The setting that states it, with its values.
+        setting: &'static str,
+        /// One of the numbers.
+        example: u64,
+    },
+    /// Binary records cannot be read without a description of their columns.
+    #[error("{}: records need a description of their columns, such as record=24,time=0:u64,offset=8:u64", path.display())]
+    NotDescribed {
+        /// The file, or `-` for standard input.
+        path: PathBuf,
     },
     /// The block size is 0 or above [`crate::BLOCK_BYTES_MAX`].
     #[error("a block of {0} bytes: expected 1 to {max}", max = crate::BLOCK_BYTES_MAX)]

@@ -3,23 +3,31 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod columns;
 mod detect;
 pub mod error;
 pub mod format;
 pub mod generate;
 mod input;
 pub mod layout;
+pub mod note;
+mod numbering;
 mod records;
 pub mod request;
+mod rwbs;
 mod text;
+mod time;
+mod units;
 pub mod write;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+pub use columns::Columns;
 pub use error::{Error, Result};
-pub use format::{Format, csv};
+pub use format::Format;
+pub use note::Note;
 pub use request::{Field, Op, Request, Requests};
 
 use input::Input;
@@ -35,17 +43,21 @@ pub const BLOCK_BYTES_MAX: u32 = 1 << 30;
 pub struct ReadOptions {
     /// The format; recognized by content, then by name, if `None`.
     pub format: Option<Format>,
-    /// What the columns of a CSV file mean. Where they are given and `format` is not, the format is CSV.
-    pub columns: Option<csv::Columns>,
+    /// What the columns of a CSV file, or of binary records, mean. Where they are given and `format` is not, the format
+    /// is one of these two.
+    pub columns: Option<Columns>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: Option<u32>,
     /// Which column of the `pc` format is the stream.
     pub stream: format::pc::Stream,
-    /// Which events of a `blkparse` listing are the requests.
-    pub action: format::blkparse::Action,
+    /// Which events of a `blkparse` or `perf` listing are the requests. If `None`, queued requests are in `blkparse`, and in
+    /// `perf` the first of queued, issued and completed ones that the listing has.
+    pub action: Option<format::blkparse::Action>,
     /// Take the recorded size as the length of a request in the formats that record objects by id, instead of one
     /// block per object. A request longer than a block then reaches into the place of the objects with the next ids.
     pub recorded_sizes: bool,
+    /// How many requests are read at most; what follows is not looked at.
+    pub limit: Option<u64>,
 }
 
 /// An open trace.
@@ -83,8 +95,11 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
     }
     let format = match options.format {
         Some(format) => format,
-        None if options.columns.is_some() => Format::Csv,
-        None => detect::detect(&mut input)?,
+        None => match &options.columns {
+            Some(columns) if columns.record.is_some() => Format::Records,
+            Some(_) => Format::Csv,
+            None => detect::detect(&mut input)?,
+        },
     };
     format::open(format, input, options)
 }

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::error::{Bad, Place};
 use crate::input::Input;
-use crate::{Error, Request, Requests, Result};
+use crate::{Error, Note, Request, Requests, Result};
 
 /// Requests in a full batch.
 pub(crate) const BATCH: usize = 4096;
@@ -23,31 +23,61 @@ pub(crate) trait Records: Send {
     fn decode(&self, record: &Self::Record) -> Result<Option<Request>, Bad>;
 }
 
+/// Equally long records of any layout.
+pub(crate) trait Strides: Send {
+    /// Length of a record in bytes, at least 1.
+    fn stride(&self) -> usize;
+
+    /// The request of a record of this length, or `None` where it moves no data.
+    fn request(&self, record: &[u8]) -> Result<Option<Request>, Bad>;
+
+    /// What is to be known about the records.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
+}
+
+impl<F: Records> Strides for F {
+    #[inline]
+    fn stride(&self) -> usize {
+        Records::stride(self)
+    }
+
+    #[inline]
+    fn request(&self, record: &[u8]) -> Result<Option<Request>, Bad> {
+        // A record is as long as its stride, which is at least the length of `F::Record`.
+        let Ok((record, _)) = F::Record::ref_from_prefix(record) else { return Ok(None) };
+        self.decode(record)
+    }
+}
+
 /// Decodes records until the input ends.
 pub(crate) struct Binary<F> {
     input: Input,
     format: F,
     found_any: bool,
+    /// Requests still to be read.
+    left: u64,
 }
 
-impl<F: Records> Binary<F> {
-    /// `input` stands at the first record.
-    pub(crate) fn new(input: Input, format: F) -> Binary<F> {
-        Binary { input, format, found_any: false }
+impl<F: Strides> Binary<F> {
+    /// `input` stands at the first record. At most `limit` requests are read.
+    pub(crate) fn new(input: Input, format: F, limit: u64) -> Binary<F> {
+        Binary { input, format, found_any: false, left: limit }
     }
 }
 
-impl<F: Records> Requests for Binary<F> {
+impl<F: Strides> Requests for Binary<F> {
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
         batch.clear();
-        batch.reserve(BATCH);
+        let most = usize::try_from(self.left).map_or(BATCH, |left| left.min(BATCH));
+        batch.reserve(most);
         let stride = self.format.stride();
-        while batch.len() < BATCH {
+        while batch.len() < most {
             let mut used = 0;
             let mut bad = None;
-            for bytes in self.input.data().chunks_exact(stride).take(BATCH - batch.len()) {
-                let Ok((record, _)) = F::Record::ref_from_prefix(bytes) else { break };
-                match self.format.decode(record) {
+            for bytes in self.input.data().chunks_exact(stride).take(most - batch.len()) {
+                match self.format.request(bytes) {
                     Ok(request) => batch.extend(request),
                     Err(error) => {
                         bad = Some(error);
@@ -74,10 +104,15 @@ impl<F: Records> Requests for Binary<F> {
             }
         }
         self.found_any |= !batch.is_empty();
+        self.left -= batch.len() as u64;
         if self.found_any { Ok(()) } else { Err(Error::Empty { path: self.input.path().to_owned() }) }
     }
 
     fn progress(&self) -> Option<f64> {
         self.input.progress()
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        self.format.notes()
     }
 }

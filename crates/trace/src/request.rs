@@ -1,6 +1,6 @@
 //! What every format is read into and written from.
 
-use crate::Result;
+use crate::{Note, Result};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -95,4 +95,9 @@ pub trait Requests {
 
     /// How far it is, as a share from 0 to 1 of the whole, where that is known.
     fn progress(&self) -> Option<f64>;
+
+    /// What is to be known about what was read so far, complete after the last batch.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
 }

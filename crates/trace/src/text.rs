@@ -3,15 +3,49 @@
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::records::BATCH;
-use crate::{Error, Op, Request, Requests, Result};
+use crate::{Error, Note, Op, Request, Requests, Result};
 
 /// Bytes in the sector that disks and most traces count in.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A text format of one request a line.
 pub(crate) trait Lines: Send {
+    /// Whether a first line without a number is skipped as a header, and lines that begin with `#` before the first
+    /// request. Formats whose first line has a meaning do not want that.
+    const SKIPS_HEADER: bool = true;
+
     /// The request of a line, which has no line end and no blanks around it and is not empty; `None` for a remark.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad>;
+
+    /// What is to be known about the lines parsed.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
+}
+
+/// The lines before the first request that are not of the format.
+#[derive(Default)]
+struct Header {
+    /// The first line that was taken for a header, and what the format finds wrong with it.
+    line: Option<(u64, Bad)>,
+}
+
+impl Header {
+    /// Takes a `line` before the first request for a header, or returns what is wrong with it.
+    #[cold]
+    fn take(&mut self, line: &[u8], number: u64, bad: Bad) -> Option<Bad> {
+        let line = plain(line);
+        if line.starts_with(b"#") {
+            return None;
+        }
+        let mut fields = line.split(|byte| matches!(byte, b' ' | b'\t' | b',' | b';' | b'|'));
+        let names = fields.all(|field| !field.iter().find(|byte| **byte != b'"').is_some_and(u8::is_ascii_digit));
+        if self.line.is_some() || !names {
+            return Some(bad);
+        }
+        self.line = Some((number, bad));
+        None
+    }
 }
 
 /// Parses lines until the input ends.
@@ -20,20 +54,27 @@ pub(crate) struct Text<F> {
     format: F,
     line: u64,
     found_any: bool,
+    /// Requests still to be read.
+    left: u64,
+    header: Header,
+    /// The last line, if it is cut short.
+    cut_short: Option<u64>,
 }
 
 impl<F: Lines> Text<F> {
-    /// `input` stands at the first line.
-    pub(crate) fn new(input: Input, format: F) -> Text<F> {
-        Text { input, format, line: 0, found_any: false }
+    /// `input` stands at the first line. At most `limit` requests are read.
+    pub(crate) fn new(input: Input, format: F, limit: u64) -> Text<F> {
+        let header = Header::default();
+        Text { input, format, line: 0, found_any: false, left: limit, header, cut_short: None }
     }
 }
 
 impl<F: Lines> Requests for Text<F> {
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
         batch.clear();
-        batch.reserve(BATCH);
-        while batch.len() < BATCH {
+        let most = usize::try_from(self.left).map_or(BATCH, |left| left.min(BATCH));
+        batch.reserve(most);
+        while batch.len() < most {
             let data = self.input.data();
             let mut used = 0;
             let mut bad = None;
@@ -44,11 +85,14 @@ impl<F: Lines> Requests for Text<F> {
                 match parse(&mut self.format, line) {
                     Ok(request) => batch.extend(request),
                     Err(error) => {
-                        bad = Some(error);
-                        break;
+                        let may_be_header = F::SKIPS_HEADER && !self.found_any && batch.is_empty();
+                        bad = if may_be_header { self.header.take(line, self.line, error) } else { Some(error) };
+                        if bad.is_some() {
+                            break;
+                        }
                     }
                 }
-                if batch.len() == BATCH {
+                if batch.len() == most {
                     break;
                 }
             }
@@ -61,6 +105,9 @@ impl<F: Lines> Requests for Text<F> {
                 self.line += 1;
                 match parse(&mut self.format, data) {
                     Ok(request) => batch.extend(request),
+                    Err(_) if bad.is_none() && (self.found_any || !batch.is_empty()) => {
+                        self.cut_short = Some(self.line);
+                    }
                     Err(error) => bad = bad.or(Some(error)),
                 }
                 self.input.consume(used);
@@ -71,11 +118,22 @@ impl<F: Lines> Requests for Text<F> {
             self.failed(bad)?;
         }
         self.found_any |= !batch.is_empty();
-        if self.found_any { Ok(()) } else { Err(Error::Empty { path: self.input.path().to_owned() }) }
+        self.left -= batch.len() as u64;
+        match self.header.line.take() {
+            _ if self.found_any => Ok(()),
+            Some((line, bad)) => Err(bad.at(self.input.path().to_owned(), Place::Line(line))),
+            None => Err(Error::Empty { path: self.input.path().to_owned() }),
+        }
     }
 
     fn progress(&self) -> Option<f64> {
         self.input.progress()
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let mut notes = self.format.notes();
+        notes.extend(self.cut_short.map(|line| Note::CutShort { line }));
+        notes
     }
 }
 
@@ -88,9 +146,15 @@ impl<F> Text<F> {
     }
 }
 
+/// A line without its end, the blanks around it, and a mark of its encoding.
+#[inline]
+pub(crate) fn plain(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii()
+}
+
 #[inline]
 fn parse<F: Lines>(format: &mut F, line: &[u8]) -> Result<Option<Request>, Bad> {
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    let line = plain(line);
     if line.is_empty() { Ok(None) } else { format.parse(line) }
 }
 
@@ -119,14 +183,24 @@ pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Tr
     const ENOUGH: usize = 32;
     let end = if whole { sample.len() } else { memchr::memrchr(b'\n', sample).unwrap_or(0) };
     let mut trial = Trial::default();
-    for line in sample.get(..end).unwrap_or_default().split(|&byte| byte == b'\n') {
+    let mut header = Header::default();
+    let mut lines = sample.get(..end).unwrap_or_default().split(|&byte| byte == b'\n').peekable();
+    while let Some(line) = lines.next() {
         match parse(&mut format, line) {
             Ok(request) => trial.requests.extend(request),
+            // The last line may be cut short.
+            Err(_) if lines.peek().is_none() && whole && !trial.requests.is_empty() => {}
+            Err(bad) if F::SKIPS_HEADER && trial.requests.is_empty() && trial.bad == 0 => {
+                trial.bad += usize::from(header.take(line, 0, bad).is_some());
+            }
             Err(_) => trial.bad += 1,
         }
         if trial.requests.len() + trial.bad == ENOUGH {
             break;
         }
+    }
+    if trial.requests.is_empty() && header.line.is_some() {
+        trial.bad += 1;
     }
     trial
 }

@@ -149,9 +149,15 @@ fn msr() {
     refused(&options, b"1,usr,0,Read,-1,512,0\n", Place::Line(1), "`-1`", "an offset");
     refused(&options, b"999999999999999999,usr,0,Read,1,512,0\n", Place::Line(1), "9999", "100 ns");
     refused(&options, b"1,usr,0,Read,1,4294967296,0\n", Place::Line(1), "4294967296", "4 GiB");
-    // A last line that is cut within its size, and files that never have a response time.
-    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,40", Place::Line(2), "end of the line", "response time");
-    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,4096,", Place::Line(2), "``", "response time");
+    // A line that is cut within its size, and files that never have a response time.
+    refused(
+        &options,
+        b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,40\n",
+        Place::Line(2),
+        "end of the line",
+        "response time",
+    );
+    refused(&options, b"1,usr,0,Read,1,4096,7\n2,usr,0,Read,1,4096,\n", Place::Line(2), "``", "response time");
     assert_eq!(read_with(b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512\n", &options).len(), 2);
     refused(&options, b"1,usr,0,Read,1,4096\n2,usr,0,Read,1,512,7\n", Place::Line(2), "`7`", "six fields");
 }
@@ -200,7 +206,7 @@ fn disksim_and_mqsim() {
     assert_eq!(named.format, Format::DiskSim);
 
     refused(&as_format(Format::MqSim), b"0 0 1 1 1\n0 0 1 1 2\n", Place::Line(2), "`2`", "0 for a write");
-    refused(&as_format(Format::DiskSim), b"0.5 0 1 1 1\n0.5 0 1 1", Place::Line(2), "end of the line", "flags");
+    refused(&as_format(Format::DiskSim), b"0.5 0 1 1 1\n0.5 0 1 1\n", Place::Line(2), "end of the line", "flags");
 }
 
 fn read_with(content: &[u8], options: &ReadOptions) -> Vec<Request> {
@@ -316,7 +322,7 @@ fn blkparse() {
         }
     );
     for (action, time_ns) in [(Action::Issue, 800_000_000), (Action::Complete, 1_000_000_001)] {
-        let requests = read_with(content, &ReadOptions { action, ..ReadOptions::default() });
+        let requests = read_with(content, &ReadOptions { action: Some(action), ..ReadOptions::default() });
         assert_eq!((requests.len(), requests[0].time_ns, requests[0].length), (1, time_ns, 8192));
     }
     let options = as_format(Format::Blkparse);
@@ -370,7 +376,7 @@ fn csv() {
     let settings = format!("{by_index},time-unit=ms,length-unit=sectors,write=1,read=0");
     assert_eq!(read_with(without_header, &described(&settings)), [expected; 2]);
     let quoted = b"\"a, b\",\"17\"\n";
-    assert_eq!(read_with(quoted, &described("offset=1"))[0].offset, 17);
+    assert_eq!(read_with(quoted, &described("offset=1,offset-unit=bytes"))[0].offset, 17);
     let blanks = b"1   2\n3 4\n";
     let requests = read_with(blanks, &described("offset=1,offset-unit=blocks"));
     assert_eq!(requests[0], Request { offset: 8192, length: 4096, ..Request::default() });
@@ -384,8 +390,8 @@ fn csv() {
     refused(&as_format(Format::Csv), b"1,2,3\n", Place::Line(1), "1,2,3", "description");
     refused(&described("offset=lba"), b"1,2,3\n", Place::Line(1), "1,2,3", "named columns");
     refused(&described("offset=5"), b"1,2,3\n", Place::Line(1), "end of the line", "offset");
-    refused(&described("offset=0"), b"1\nx\n", Place::Line(2), "`x`", "an offset");
-    refused(&described("offset=0,op=1"), b"1,3\n", Place::Line(1), "`3`", "an operation");
+    refused(&described("offset=0,offset-unit=bytes"), b"1\nx\n", Place::Line(2), "`x`", "an offset");
+    refused(&described("offset=0,op=1,offset-unit=bytes"), b"1,3\n", Place::Line(1), "`3`", "an operation");
     refused(&described("offset=0,offset-unit=sectors"), b"36028797018963968", Place::Line(1), "360287", "2^64");
 }
 
@@ -408,8 +414,10 @@ fn csv_headers_leave_nothing_unsaid() {
     }
     for separator in [";", "semicolon", "|", "\\t"] {
         let byte = separator.replace("semicolon", ";").replace("\\t", "\t");
-        let requests =
-            read_with(format!("a,b{byte}7\n").as_bytes(), &described(&format!("offset=1,separator={separator}")));
+        let requests = read_with(
+            format!("a,b{byte}7\n").as_bytes(),
+            &described(&format!("offset=1,offset-unit=bytes,separator={separator}")),
+        );
         assert_eq!(requests[0].offset, 7);
     }
 }
@@ -426,7 +434,7 @@ fn csv_numbers_and_names_are_never_taken_for_one() {
 
 #[test]
 fn column_descriptions_that_cannot_be_used() {
-    let message = |columns: &str| columns.parse::<nigh_trace::csv::Columns>().unwrap_err().to_string();
+    let message = |columns: &str| columns.parse::<nigh_trace::Columns>().unwrap_err().to_string();
     assert!(message("time=0").contains("a column for the offset"));
     assert!(message("offset").contains("setting=value"));
     assert!(message("offset=").contains("a value"));
@@ -495,7 +503,9 @@ fn traces_without_requests() {
         assert!(matches!(read(content, &as_format(Format::Lirs)), Err(Error::Empty { .. })));
     }
     assert!(matches!(read(b"", &ReadOptions::default()), Err(Error::Empty { .. })));
-    for &format in Format::all().iter().filter(|&&format| !matches!(format, Format::Parquet | Format::Lcs)) {
+    for &format in
+        Format::all().iter().filter(|&&format| !matches!(format, Format::Parquet | Format::Lcs | Format::Records))
+    {
         assert!(matches!(read(b"", &as_format(format)), Err(Error::Empty { .. })), "{format}");
     }
 }

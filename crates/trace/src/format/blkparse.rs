@@ -3,13 +3,14 @@
 //! name in brackets.
 //!
 //! One action stands for the requests (see [`Action`]); other events are skipped, and so are lines that do not begin
-//! with a digit: the summary at the end. Of the RWBS letters, `D` is a trim, else `W` a write, else `R` a read, and `F`
-//! alone, or without sectors, a flush; `ZA` is a write, and events of no such kind (`N`, other `Z`) are skipped. The device is the volume, numbered
-//! major × 2^20 + minor as in Linux; the process is the tenant.
+//! with a digit: the summary at the end. Of the RWBS letters (`rwbs.rs`), `D` is a trim, else `W` a write, else `R` a read,
+//! and `F` alone, or without sectors, a flush; `ZA` is a write, and events of no such kind (`N`, other `Z`) are skipped.
+//! The device is the volume, numbered major × 2^20 + minor as in Linux; the process is the tenant.
 
 use std::str::FromStr;
 
 use crate::error::{Bad, unknown_name};
+use crate::rwbs::Rwbs;
 use crate::text::{Fields, Lines, SECTOR_BYTES, extent_of};
 use crate::{Error, Op, Request};
 
@@ -90,15 +91,9 @@ impl Lines for Parser {
         let kind = fields.expect("a kind of request (RWBS)")?;
         let volume = major << MINOR_BITS | minor;
         let request = Request { time_ns, volume, tenant, ..Request::default() };
-        let flush = kind.contains(&b'F').then_some(Request { op: Op::Flush, ..request });
-        let op = match kind {
-            _ if kind.starts_with(b"ZA") => Op::Write,
-            _ if kind.starts_with(b"Z") => return Ok(None),
-            _ if kind.contains(&b'D') => Op::Trim,
-            _ if kind.contains(&b'W') => Op::Write,
-            _ if kind.contains(&b'R') => Op::Read,
-            _ => return Ok(flush),
-        };
+        let kind = Rwbs::new(kind);
+        let flush = kind.flushes.then_some(Request { op: Op::Flush, ..request });
+        let Some(op) = kind.op else { return Ok(flush) };
         let Some(sector) = fields.next().filter(|field| !field.starts_with(b"[")) else { return Ok(flush) };
         let sector = crate::text::number(sector).ok_or_else(|| Bad::field(sector, "the number of the first sector"))?;
         let plus = fields.expect("+")?;
@@ -114,4 +109,11 @@ impl Lines for Parser {
 fn device_part(fields: &mut Fields, bits: u32, expected: &'static str) -> Result<u32, Bad> {
     let value = fields.number32(expected)?;
     if value >> bits == 0 { Ok(value) } else { Err(Bad::field(value.to_string().as_bytes(), expected)) }
+}
+
+/// The volume of a device whose `major` and `minor` numbers are these words.
+pub(crate) fn volume_of(major: &[u8], minor: &[u8]) -> Option<u32> {
+    let part = |word: &[u8], bits: u32| crate::text::number(word).filter(|number| number >> bits == 0);
+    let number = part(major, MAJOR_BITS)? << MINOR_BITS | part(minor, MINOR_BITS)?;
+    u32::try_from(number).ok()
 }

@@ -1,175 +1,66 @@
 //! CSV whose columns the user describes by [`Columns`]; without a description, a file whose header names the fields
 //! of a [`Request`]: `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order, of which `offset`
-//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`; a `time` without a unit and
-//! columns of other names are errors, since nothing tells what they mean.
+//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a
+//! unit is read if it is a date, or if its values show the unit (`units.rs`); else it is an error, and so are columns of
+//! other names.
+//!
+//! Where columns are described, units that are not stated are found from the header or the first rows, or the file is
+//! refused. Times may be dates as in ISO 8601. Operations may be RWBS codes of blktrace (`RA`, `WS`).
 //!
 //! A header is recognized by itself: the first line is one if columns are named, or if there is no number where the
 //! offset belongs. Fields may be quoted. Numbers are decimal, or hexadecimal after `0x`; times may have a fraction.
 //!
-//! Where columns are described, tenants, streams and volumes may be numbers or names. A number below half of the field's range (2^31 for tenants and
-//! volumes, 2^63 for streams) stands for itself; every other text is numbered from there up in order of first
-//! appearance; so no two are taken for one. Without a description they are numbers of the field's whole range, so that
-//! what nigh wrote is read as it was. An empty field is 0.
+//! Where columns are described, tenants, streams and volumes may be numbers or names. A number below half of the field's
+//! range (2^31 for tenants and volumes, 2^63 for streams) stands for itself; every other text is numbered from there up
+//! in order of first appearance; so no two are taken for one. Without a description they are numbers of the field's
+//! whole range, so that what nigh wrote is read as it was. An empty field is 0.
 
 use std::collections::HashMap;
-use std::str::FromStr;
 
-use crate::error::{Bad, Error, unknown_name};
-use crate::text::{EXTENT, Lines, SECTOR_BYTES, hexadecimal, number, op, time_ns};
-use crate::{Op, Request};
+use crate::columns::{Column, Columns, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
+use crate::error::Bad;
+use crate::input::Input;
+use crate::rwbs::Rwbs;
+use crate::text::{EXTENT, Lines, Text, hexadecimal, number, op, plain, time_ns};
+use crate::time::iso_ns;
+use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
+use crate::{Note, Op, Request, Requests, Result};
 
-/// Which column of a CSV file is what, and in which units.
-///
-/// It is parsed from settings with commas between, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
-///
-/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`: the column, by its number from 0 or by its name in
-///   the header, in any case. `offset` must be there. Without `length` a request is one block, without `op` a read.
-/// * `time-unit`: `s` (if not set), `ms`, `us` or `ns`.
-/// * `offset-unit`, `length-unit`: `bytes` (if not set), `sectors` of 512 bytes, or `blocks`.
-/// * `read`, `write`: the words for these operations, besides the usual ones.
-/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself but for a comma;
-///   guessed from the first line if not set.
-///
-/// No setting is given twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns {
-    columns: [Option<Column>; ROLES],
-    time_unit_ns: u64,
-    offset_unit: Unit,
-    length_unit: Unit,
-    read: Option<String>,
-    write: Option<String>,
-    separator: Option<u8>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Column {
-    Index(usize),
-    Name(String),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Bytes,
-    Sectors,
-    Blocks,
-}
-
-impl Unit {
-    fn bytes(self, block_bytes: u32) -> u64 {
-        match self {
-            Unit::Bytes => 1,
-            Unit::Sectors => SECTOR_BYTES,
-            Unit::Blocks => block_bytes.into(),
-        }
-    }
-}
-
-/// What a column can be, as an index into arrays of `ROLES`.
-const ROLES: usize = 7;
-const ROLE_NAMES: [&str; ROLES] = ["time", "offset", "length", "op", "tenant", "stream", "volume"];
-const OFFSET: usize = 1;
 const REQUEST_FIELDS: [&str; ROLES] = ["time_ns", "offset", "length", "op", "tenant", "stream", "volume"];
 const REQUIRED_FIELDS: [&str; 2] = ["offset", "length"];
-const TIME: usize = 0;
 /// The names of a column of times, by unit in nanoseconds.
 const TIME_FIELDS: [(&str, u64); 4] =
     [("time_ns", 1), ("time_us", 1000), ("time_ms", 1_000_000), ("time_s", 1_000_000_000)];
+/// The names of a column of times of which values show the unit.
+const OPEN_TIME_FIELDS: [&str; 2] = ["time", "timestamp"];
+const OPEN_TIME: &str = "a time with its unit, time_ns, time_us, time_ms or time_s, or the columns described, as in \
+                         --columns time=0,time-unit=us,offset=1,length=2";
+/// What `bpftrace` prints before a program's own lines.
+const ATTACHING: &[u8] = b"Attaching ";
 
-const SETTINGS: [&str; 13] = [
-    "time",
-    "offset",
-    "length",
-    "op",
-    "tenant",
-    "stream",
-    "volume",
-    "time-unit",
-    "offset-unit",
-    "length-unit",
-    "read",
-    "write",
-    "separator",
-];
+/// Bytes whose rows show what is not stated.
+const SAMPLE_BYTES: usize = 64 << 10;
 
-impl FromStr for Columns {
-    type Err = Error;
-
-    fn from_str(given: &str) -> Result<Columns, Error> {
-        let wrong = |part: &str, expected| Error::Columns { given: part.to_owned(), expected };
-        let mut columns = Columns {
-            columns: [const { None }; ROLES],
-            time_unit_ns: 1_000_000_000,
-            offset_unit: Unit::Bytes,
-            length_unit: Unit::Bytes,
-            read: None,
-            write: None,
-            separator: None,
-        };
-        let mut keys = Vec::new();
-        for part in given.split(',') {
-            let (key, value) = part.split_once('=').ok_or_else(|| wrong(part, "setting=value"))?;
-            let (key, value) = (key.trim(), value.trim());
-            if value.is_empty() {
-                return Err(wrong(part, "a value after the ="));
-            }
-            if keys.contains(&key) {
-                return Err(wrong(part, "each setting once"));
-            }
-            keys.push(key);
-            let unit = || match value {
-                "bytes" => Ok(Unit::Bytes),
-                "sectors" => Ok(Unit::Sectors),
-                "blocks" => Ok(Unit::Blocks),
-                _ => Err(wrong(part, "bytes, sectors or blocks")),
-            };
-            match key {
-                "time-unit" => {
-                    columns.time_unit_ns = match value {
-                        "s" => 1_000_000_000,
-                        "ms" => 1_000_000,
-                        "us" => 1000,
-                        "ns" => 1,
-                        _ => return Err(wrong(part, "s, ms, us or ns")),
-                    }
-                }
-                "offset-unit" => columns.offset_unit = unit()?,
-                "length-unit" => columns.length_unit = unit()?,
-                "read" => columns.read = Some(value.to_owned()),
-                "write" => columns.write = Some(value.to_owned()),
-                "separator" => {
-                    columns.separator = Some(match value {
-                        "comma" => b',',
-                        "tab" | "\\t" => b'\t',
-                        "space" => b' ',
-                        "semicolon" | ";" => b';',
-                        "bar" | "|" => b'|',
-                        _ => return Err(wrong(part, "comma, tab, space, semicolon or bar")),
-                    })
-                }
-                _ => {
-                    let role = ROLE_NAMES.iter().position(|&name| name == key);
-                    let column = role.and_then(|role| columns.columns.get_mut(role));
-                    let column = column.ok_or_else(|| unknown_name("column setting", key, &SETTINGS))?;
-                    *column = Some(match value.parse() {
-                        Ok(index) => Column::Index(index),
-                        Err(_) => Column::Name(value.to_owned()),
-                    });
-                }
-            }
-        }
-        match columns.columns.get(OFFSET) {
-            Some(Some(_)) => Ok(columns),
-            _ => Err(wrong(given, "a column for the offset, such as offset=1")),
-        }
-    }
+/// The requests of `input`, which stands at its beginning.
+pub(crate) fn reader(
+    mut input: Input,
+    columns: Option<&Columns>,
+    block_bytes: u32,
+    limit: u64,
+) -> Result<Box<dyn Requests + Send>> {
+    input.fill_to(SAMPLE_BYTES)?;
+    let found = Parser::new(columns, block_bytes, input.data());
+    let parser = found.map_err(|unknown| unknown.of(input.path()))?;
+    Ok(Box::new(Text::new(input, parser, limit)))
 }
 
 pub(crate) struct Parser {
     /// `None` for a file whose header names the fields of a request.
     columns: Option<Columns>,
-    offset_unit: u64,
-    length_unit: u64,
+    units: Units,
+    notes: Vec<Note>,
+    /// Whether neither the header nor the values show the unit of the times, in a file without a description.
+    is_time_open: bool,
     block_bytes: u32,
     layout: Option<Layout>,
     tenants: Names,
@@ -182,45 +73,76 @@ struct Layout {
     separator: u8,
     /// Column and role, in ascending order.
     wanted: Vec<(usize, usize)>,
-    time_unit_ns: u64,
+    /// The units that the header states.
+    stated: Stated,
 }
 
 /// The fields of a row by role; `None` where there is no such column.
 type Values<'a> = [Option<&'a [u8]>; ROLES];
 
 impl Parser {
-    pub(crate) fn new(columns: Option<Columns>, block_bytes: u32) -> Parser {
-        let unit = |unit: fn(&Columns) -> Unit| columns.as_ref().map_or(Unit::Bytes, unit).bytes(block_bytes);
-        Parser {
-            offset_unit: unit(|columns| columns.offset_unit),
-            length_unit: unit(|columns| columns.length_unit),
+    /// A parser of the file that begins with `sample`, which shows the units that are not stated.
+    pub(crate) fn new(columns: Option<&Columns>, block_bytes: u32, sample: &[u8]) -> Result<Parser, units::Unknown> {
+        let base = |base| columns.map(|_| base);
+        let mut parser = Parser {
+            units: Units { time_ns: Some(1), offset_bytes: 1, length_bytes: 1 },
+            notes: Vec::new(),
+            is_time_open: false,
             block_bytes,
             layout: None,
-            tenants: Names::new(columns.is_some().then_some(1 << 31)),
-            streams: Names::new(columns.is_some().then_some(1 << 63)),
-            volumes: Names::new(columns.is_some().then_some(1 << 31)),
-            columns,
+            tenants: Names::new(base(1 << 31)),
+            streams: Names::new(base(1 << 63)),
+            volumes: Names::new(base(1 << 31)),
+            columns: columns.cloned(),
+        };
+        // The last line may be cut.
+        let sample = memchr::memrchr(b'\n', sample).and_then(|end| sample.get(..end)).unwrap_or(sample);
+        let lines = || sample.split(|&byte| byte == b'\n').map(plain).filter(|line| !parser.is_skipped(line));
+        // What is wrong with the first line is said when it is parsed.
+        let Some(Ok((layout, is_header))) = lines().next().map(|line| parser.layout(line)) else { return Ok(parser) };
+        let rows = lines().skip(usize::from(is_header)).take(units::ROWS);
+        let rows: Vec<Sampled> = rows.filter_map(|line| layout.sampled(line)).collect();
+        let mut stated = layout.stated;
+        if columns.is_none() {
+            stated = Stated { offset: Some(Unit::Bytes), length: Some(Unit::Bytes), ..stated };
         }
+        match units::find(stated, &rows, block_bytes) {
+            Ok((units, notes)) => (parser.units, parser.notes) = (units, notes),
+            Err(_) if columns.is_none() => parser.is_time_open = true,
+            Err(unknown) => return Err(unknown),
+        }
+        Ok(parser)
+    }
+
+    /// Whether a line, without blanks around it, is no row.
+    fn is_skipped(&self, line: &[u8]) -> bool {
+        line.is_empty() || self.columns.is_some() && line.starts_with(ATTACHING)
     }
 
     /// The layout that the first line tells, and whether this line is a header.
     fn layout(&self, line: &[u8]) -> Result<(Layout, bool), Bad> {
         let separator = self.columns.as_ref().and_then(|columns| columns.separator);
         let separator = separator.unwrap_or_else(|| guess_separator(line));
-        let find = |name: &str| Row { rest: Some(line), separator }.position(|field| is_name(field, name));
+        let row = || Row { rest: Some(line), separator };
+        let find = |name: &str| row().position(|field| is_name(field, name));
         let mut wanted = Vec::with_capacity(ROLES);
-        let mut time_unit_ns = self.columns.as_ref().map_or(1, |columns| columns.time_unit_ns);
+        let mut stated = self.columns.as_ref().map_or_else(Stated::default, |columns| columns.stated);
         let mut is_header = true;
         match &self.columns {
             None => {
                 if !names_request(line) {
                     return Err(Bad::field(line, "a header with offset and length, or a description of the columns"));
                 }
-                let fields = Row { rest: Some(line), separator };
-                for (column, field) in fields.enumerate() {
+                for (column, field) in row().enumerate() {
                     let role = match TIME_FIELDS.iter().find(|(name, _)| is_name(field, name)) {
                         Some(&(_, unit_ns)) => {
-                            time_unit_ns = unit_ns;
+                            stated.time_ns = Some(unit_ns);
+                            TIME
+                        }
+                        None if OPEN_TIME_FIELDS.iter().any(|name| is_name(field, name)) => {
+                            if self.is_time_open {
+                                return Err(Bad::field(field, OPEN_TIME));
+                            }
                             TIME
                         }
                         None => role(field)?,
@@ -232,31 +154,43 @@ impl Parser {
                 }
             }
             Some(columns) => {
-                for (role, column) in columns.columns.iter().enumerate() {
+                for (role, column) in columns.columns().iter().enumerate() {
                     match column {
                         Some(Column::Index(index)) => wanted.push((*index, role)),
                         Some(Column::Name(name)) => {
                             let missing = || Bad::field(line, "a header with the named columns");
                             wanted.push((find(name).ok_or_else(missing)?, role));
                         }
+                        Some(Column::Bytes(_)) => {
+                            return Err(Bad::field(line, "binary records, as the columns have types"));
+                        }
                         None => {}
                     }
                 }
-                let is_named = columns.columns.iter().flatten().any(|column| matches!(column, Column::Name(_)));
-                let offset = wanted.iter().find(|&&(_, role)| role == OFFSET);
-                let offset = offset.and_then(|&(index, _)| Row { rest: Some(line), separator }.nth(index));
+                let is_named = columns.columns().iter().flatten().any(|column| matches!(column, Column::Name(_)));
+                let field = |role| {
+                    let column = wanted.iter().find(|&&(_, other)| other == role);
+                    column.and_then(|&(index, _)| row().nth(index))
+                };
+                let offset = field(OFFSET);
                 is_header = is_named || offset.is_some_and(|field| !field.is_empty() && integer(field).is_none());
+                if is_header {
+                    stated = stated.or_named(field(TIME), offset, field(LENGTH));
+                }
             }
         }
         wanted.sort_unstable();
-        Ok((Layout { separator, wanted, time_unit_ns }, is_header))
+        Ok((Layout { separator, wanted, stated }, is_header))
     }
 }
 
 impl Lines for Parser {
+    const SKIPS_HEADER: bool = false;
+
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
         let layout = match &self.layout {
             Some(layout) => layout,
+            None if self.is_skipped(line) => return Ok(None),
             None => {
                 let (layout, is_header) = self.layout(line)?;
                 let layout = &*self.layout.insert(layout);
@@ -267,14 +201,13 @@ impl Lines for Parser {
             }
         };
         let [time, offset, length, word, tenant, stream, volume] = layout.values(line)?;
-        let time_unit_ns = layout.time_unit_ns;
         let op = match word {
             None => Op::Read,
             Some(word) => self.op(word).ok_or_else(|| Bad::field(word, "an operation, such as read or write"))?,
         };
         let time_ns = match time {
             None => 0,
-            Some(field) => time_ns(field, time_unit_ns).ok_or_else(|| Bad::field(field, "a time"))?,
+            Some(field) => self.time(field).ok_or_else(|| Bad::field(field, "a time"))?,
         };
         let (offset, length) = if op == Op::Flush {
             (0, 0)
@@ -296,22 +229,36 @@ impl Lines for Parser {
             stream: self.streams.number(stream)?,
         }))
     }
+
+    fn notes(&self) -> Vec<Note> {
+        self.notes.clone()
+    }
 }
 
 impl Parser {
     fn op(&self, word: &[u8]) -> Option<Op> {
-        let is = |name: &Option<String>| name.as_ref().is_some_and(|name| name.as_bytes() == word);
-        match &self.columns {
-            Some(columns) if is(&columns.read) => Some(Op::Read),
-            Some(columns) if is(&columns.write) => Some(Op::Write),
-            _ => op(word),
+        let words = self.columns.iter().flat_map(|columns| &columns.words);
+        let mut named = words.filter(|(name, _)| name.as_bytes() == word);
+        match named.next() {
+            Some(&(_, op)) => Some(op),
+            None => op(word).or_else(|| {
+                let Rwbs { op, flushes } = Rwbs::strict(word)?;
+                op.or(flushes.then_some(Op::Flush))
+            }),
+        }
+    }
+
+    fn time(&self, field: &[u8]) -> Option<u64> {
+        match self.units.time_ns {
+            Some(unit_ns) => time_ns(field, unit_ns),
+            None => iso_ns(field),
         }
     }
 
     fn extent(&self, offset: u64, length: Option<u64>) -> Option<(u64, u32)> {
-        let offset = offset.checked_mul(self.offset_unit)?;
+        let offset = offset.checked_mul(self.units.offset_bytes)?;
         let length = match length {
-            Some(length) => u32::try_from(length.checked_mul(self.length_unit)?).ok()?,
+            Some(length) => u32::try_from(length.checked_mul(self.units.length_bytes)?).ok()?,
             None => self.block_bytes,
         };
         offset.checked_add(length.into())?;
@@ -338,6 +285,23 @@ impl Layout {
         }
         Ok(values)
     }
+
+    /// What a row shows of the units; `None` for a line that is not a row.
+    fn sampled(&self, line: &[u8]) -> Option<Sampled> {
+        let [time, offset, length, ..] = self.values(line).ok()?;
+        Some(Sampled { time: time.and_then(stamp), offset: offset.and_then(integer), length: length.and_then(integer) })
+    }
+}
+
+/// How a time is written.
+fn stamp(field: &[u8]) -> Option<Stamp> {
+    if let Some(number) = number(field) {
+        return Some(Stamp::Whole(number));
+    }
+    if iso_ns(field).is_some() {
+        return Some(Stamp::Date);
+    }
+    time_ns(field, 1).map(Stamp::Fraction)
 }
 
 /// The fields of a line, without the blanks and quotes around them.
@@ -379,13 +343,8 @@ pub(crate) fn names_request(line: &[u8]) -> bool {
 fn role(field: &[u8]) -> Result<usize, Bad> {
     let role = REQUEST_FIELDS.iter().position(|name| is_name(field, name));
     role.ok_or_else(|| {
-        let expected = if is_name(field, "time") || is_name(field, "timestamp") {
-            "a time with its unit, time_ns, time_us, time_ms or time_s, or the columns described, as in \
-             --columns time=0,time-unit=us,offset=1,length=2"
-        } else {
-            "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or the columns described, \
-             as in --columns offset=0,length=1"
-        };
+        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or the columns \
+                        described, as in --columns offset=0,length=1";
         Bad::field(field, expected)
     })
 }

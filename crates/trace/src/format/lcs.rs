@@ -94,7 +94,7 @@ pub(crate) fn is_like(sample: &[u8]) -> bool {
     sample.starts_with(&MAGIC)
 }
 
-pub(crate) fn reader(mut input: Input, objects: Objects) -> Result<Box<dyn Requests + Send>> {
+pub(crate) fn reader(mut input: Input, objects: Objects, limit: u64) -> Result<Box<dyn Requests + Send>> {
     let malformed = |input: &Input, at: usize, found: &[u8], expected: &str| Error::Malformed {
         path: input.path().to_owned(),
         place: Place::Byte(at as u64),
@@ -117,11 +117,13 @@ pub(crate) fn reader(mut input: Input, objects: Objects) -> Result<Box<dyn Reque
     let version = word(MAGIC.len()).to_owned();
     input.consume(header_bytes);
     let features = match version.as_slice() {
-        [1, 0, 0, 0, 0, 0, 0, 0] => return Ok(Box::new(Binary::new(input, oracle_general::Decoder { objects }))),
-        [2, 0, 0, 0, 0, 0, 0, 0] => return Ok(Box::new(Binary::new(input, Decoder2 { objects }))),
+        [1, 0, 0, 0, 0, 0, 0, 0] => {
+            return Ok(Box::new(Binary::new(input, oracle_general::Decoder { objects }, limit)));
+        }
+        [2, 0, 0, 0, 0, 0, 0, 0] => return Ok(Box::new(Binary::new(input, Decoder2 { objects }, limit))),
         [3, 0, 0, 0, 0, 0, 0, 0] => 0,
         [more @ 4..=8, 0, 0, 0, 0, 0, 0, 0] => 1 << (more - 4),
         other => return Err(malformed(&input, MAGIC.len(), other, "a version from 1 to 8")),
     };
-    Ok(Box::new(Binary::new(input, Decoder3 { objects, features })))
+    Ok(Box::new(Binary::new(input, Decoder3 { objects, features }, limit)))
 }

@@ -7,12 +7,17 @@ use crate::error::unknown_name;
 use crate::input::Input;
 use crate::records::Binary;
 use crate::text::Text;
-use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result};
+use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Request, Requests, Result};
 
+pub(crate) mod alibaba;
 pub(crate) mod arc;
+pub(crate) mod biosnoop;
 pub mod blkparse;
-pub mod csv;
+pub(crate) mod bpftrace;
+pub(crate) mod csv;
+pub(crate) mod described;
 pub(crate) mod disksim;
+pub(crate) mod fio;
 pub(crate) mod lcs;
 pub(crate) mod lirs;
 pub(crate) mod mqsim;
@@ -21,7 +26,11 @@ pub(crate) mod objects;
 pub(crate) mod oracle_general;
 pub mod parquet;
 pub mod pc;
+pub(crate) mod perf;
+pub(crate) mod raw;
 pub(crate) mod spc;
+pub(crate) mod strace;
+pub(crate) mod tencent;
 pub(crate) mod vscsi;
 
 use parquet::ParquetReader;
@@ -48,8 +57,28 @@ pub enum Format {
     OracleGeneral,
     /// Binary lcs of libCacheSim.
     Lcs,
+    /// CSV of the Alibaba block traces.
+    Alibaba,
+    /// CSV of Tencent's block traces.
+    Tencent,
     /// What `blkparse` prints.
     Blkparse,
+    /// Block events as `perf script` and ftrace print them.
+    Perf,
+    /// What `biosnoop` prints.
+    Biosnoop,
+    /// Block requests as bpftrace programs print them.
+    Bpftrace,
+    /// What `strace` prints of calls on files.
+    Strace,
+    /// fio's log of requests, versions 2 and 3.
+    Fio,
+    /// Block numbers of 32 bits.
+    RawU32,
+    /// Block numbers of 64 bits.
+    RawU64,
+    /// Binary records whose columns the user describes.
+    Records,
     /// CSV of accesses with the program counters that issued them.
     Pc,
     /// CSV whose columns the user describes.
@@ -58,9 +87,36 @@ pub enum Format {
     Parquet,
 }
 
-use Format::{Arc, Blkparse, Csv, DiskSim, Lcs, Lirs, MqSim, Msr, OracleGeneral, Parquet, Pc, Spc, Vscsi};
+use Format::{
+    Alibaba, Arc, Biosnoop, Blkparse, Bpftrace, Csv, DiskSim, Fio, Lcs, Lirs, MqSim, Msr, OracleGeneral, Parquet, Pc,
+    Perf, RawU32, RawU64, Records, Spc, Strace, Tencent, Vscsi,
+};
 
-const ALL: [Format; 13] = [Lirs, Arc, Vscsi, Msr, Spc, DiskSim, MqSim, OracleGeneral, Lcs, Blkparse, Pc, Csv, Parquet];
+const ALL: [Format; 23] = [
+    Lirs,
+    Arc,
+    Vscsi,
+    Msr,
+    Spc,
+    DiskSim,
+    MqSim,
+    OracleGeneral,
+    Lcs,
+    Alibaba,
+    Tencent,
+    Blkparse,
+    Perf,
+    Biosnoop,
+    Bpftrace,
+    Strace,
+    Fio,
+    RawU32,
+    RawU64,
+    Pc,
+    Csv,
+    Records,
+    Parquet,
+];
 
 impl Format {
     /// Every format.
@@ -80,7 +136,17 @@ impl Format {
             MqSim => "mqsim",
             OracleGeneral => "oracle-general",
             Lcs => "lcs",
+            Alibaba => "alibaba",
+            Tencent => "tencent",
             Blkparse => "blkparse",
+            Perf => "perf",
+            Biosnoop => "biosnoop",
+            Bpftrace => "bpftrace",
+            Strace => "strace",
+            Fio => "fio",
+            RawU32 => "raw-u32",
+            RawU64 => "raw-u64",
+            Records => "records",
             Pc => "pc",
             Csv => "csv",
             Parquet => "parquet",
@@ -99,7 +165,19 @@ impl Format {
             MqSim => "text: nanoseconds, device, sector, sectors, 0 for write or 1 for read (MQSim, SSDsim)",
             OracleGeneral => "binary records of 24 bytes: seconds, object, size, next access (libCacheSim)",
             Lcs => "binary with a header, versions 1 to 8 (libCacheSim)",
+            Alibaba => "CSV: disk, R or W, offset, length, microseconds (Alibaba block traces)",
+            Tencent => "CSV: seconds, sector, sectors, 0 for read or 1 for write, volume (Tencent block traces)",
             Blkparse => "text that blkparse prints by default",
+            Perf => "text: block events by perf script, trace-cmd or ftrace",
+            Biosnoop => "text that biosnoop prints (bcc, libbpf-tools)",
+            Bpftrace => {
+                "text or JSON of a bpftrace program that names what it prints: nsecs=… rwbs=… sector=… nr_sector=…"
+            }
+            Strace => "text: calls on files by strace; best with -f -y -ttt",
+            Fio => "text: fio's iolog, versions 2 and 3 (--write_iolog)",
+            RawU32 => "binary: block numbers of 32 bits, little-endian",
+            RawU64 => "binary: block numbers of 64 bits, little-endian",
+            Records => "binary records of equal length with columns described by the user",
             Pc => "CSV of reads and writes with hashes of the issuing call stack",
             Csv => "CSV with columns described by the user, or named as the fields of a request",
             Parquet => "nigh's own form, in Apache Parquet",
@@ -123,7 +201,17 @@ impl Format {
             MqSim => &["mqsim", "ssdsim", "dtrs"],
             OracleGeneral => &["oraclegeneral", "oracle-general"],
             Lcs => &["lcs"],
+            Alibaba => &["alibaba"],
+            Tencent => &["tencent"],
             Blkparse => &["blkparse", "blktrace"],
+            Perf => &["perf"],
+            Biosnoop => &["biosnoop"],
+            Bpftrace => &["bpftrace"],
+            Strace => &["strace"],
+            Fio => &["fio", "iolog"],
+            RawU32 => &["u32"],
+            RawU64 => &["u64"],
+            Records => &["records"],
             Pc => &["pc"],
             Csv => &["csv"],
             Parquet => &["parquet"],
@@ -151,30 +239,71 @@ impl FromStr for Format {
 /// The trace in `input`, which is at its beginning.
 pub(crate) fn open(format: Format, mut input: Input, options: &ReadOptions) -> Result<Opened> {
     let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
+    let limit = options.limit.unwrap_or(u64::MAX);
+    let columns = options.columns.as_ref();
     let requests: Box<dyn Requests + Send> = match format {
-        Lirs => Box::new(Text::new(input, lirs::Parser::new(block_bytes))),
-        Arc => Box::new(Text::new(input, arc::Parser { ignored_is_zero: false })),
-        Vscsi => vscsi::reader(input)?,
-        Msr => Box::new(Text::new(input, msr::Parser::default())),
-        Spc => Box::new(Text::new(input, spc::Parser)),
-        DiskSim => Box::new(Text::new(input, disksim::Parser)),
-        MqSim => Box::new(Text::new(input, mqsim::Parser)),
+        Lirs => Box::new(Text::new(input, lirs::Parser::new(block_bytes), limit)),
+        Arc => Box::new(Text::new(input, arc::Parser { ignored_is_zero: false }, limit)),
+        Vscsi => vscsi::reader(input, limit)?,
+        Msr => Box::new(Text::new(input, msr::Parser::default(), limit)),
+        Spc => Box::new(Text::new(input, spc::Parser, limit)),
+        DiskSim => Box::new(Text::new(input, disksim::Parser, limit)),
+        MqSim => Box::new(Text::new(input, mqsim::Parser, limit)),
         OracleGeneral => {
             let lengths = objects::Objects::new(block_bytes, options.recorded_sizes);
-            Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }))
+            Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }, limit))
         }
-        Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes))?,
-        Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action))),
-        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream))),
-        Csv => Box::new(Text::new(input, csv::Parser::new(options.columns.clone(), block_bytes))),
+        Lcs => lcs::reader(input, objects::Objects::new(block_bytes, options.recorded_sizes), limit)?,
+        Alibaba => Box::new(Text::new(input, alibaba::Parser, limit)),
+        Tencent => Box::new(Text::new(input, tencent::Parser, limit)),
+        Blkparse => Box::new(Text::new(input, blkparse::Parser::new(options.action.unwrap_or_default()), limit)),
+        Perf => perf::reader(input, options.action, limit)?,
+        Biosnoop => Box::new(Text::new(input, biosnoop::Parser::default(), limit)),
+        Bpftrace => Box::new(Text::new(input, bpftrace::Parser::default(), limit)),
+        Strace => Box::new(Text::new(input, strace::Parser::default(), limit)),
+        Fio => Box::new(Text::new(input, fio::Parser::default(), limit)),
+        RawU32 => Box::new(Binary::new(input, raw::Decoder32 { block_bytes }, limit)),
+        RawU64 => Box::new(Binary::new(input, raw::Decoder64 { block_bytes }, limit)),
+        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream), limit)),
+        Csv => csv::reader(input, columns, block_bytes, limit)?,
+        Records => {
+            let Some((columns, frame)) = columns.and_then(|columns| Some((columns, columns.record?))) else {
+                return Err(Error::NotDescribed { path: input.path().to_owned() });
+            };
+            described::reader(input, columns, frame, block_bytes, limit)?
+        }
         Parquet => {
             let reader = if input.is_plain_file() {
                 ParquetReader::open(input.path(), options.block_bytes)?
             } else {
                 ParquetReader::from_file(input.spool()?, input.path(), options.block_bytes)?
             };
-            return Ok(Opened { format, block_bytes: reader.block_bytes(), requests: Box::new(reader) });
+            let block_bytes = reader.block_bytes();
+            return Ok(Opened { format, block_bytes, requests: Box::new(Limited { requests: reader, left: limit }) });
         }
     };
     Ok(Opened { format, block_bytes, requests })
+}
+
+/// The first `left` requests of a reader that decodes whole batches.
+struct Limited<R> {
+    requests: R,
+    left: u64,
+}
+
+impl<R: Requests> Requests for Limited<R> {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        if self.left == 0 {
+            batch.clear();
+            return Ok(());
+        }
+        self.requests.next_batch(batch)?;
+        batch.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= batch.len() as u64;
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.requests.progress()
+    }
 }

@@ -116,11 +116,11 @@ pub(crate) fn is_like(sample: &[u8]) -> bool {
 }
 
 /// The first record tells the version.
-pub(crate) fn reader(mut input: Input) -> Result<Box<dyn Requests + Send>> {
+pub(crate) fn reader(mut input: Input, limit: u64) -> Result<Box<dyn Requests + Send>> {
     let stride = if input.fill_to(size_of::<Record2>())? { size_of::<Record2>() } else { input.data().len() };
     match version(input.data().get(..stride).unwrap_or_default()) {
-        Some(1) => Ok(Box::new(Binary::new(input, Decoder1))),
-        Some(_) => Ok(Box::new(Binary::new(input, Decoder2))),
+        Some(1) => Ok(Box::new(Binary::new(input, Decoder1, limit))),
+        Some(_) => Ok(Box::new(Binary::new(input, Decoder2, limit))),
         None if stride == 0 => Err(Error::Empty { path: input.path().to_owned() }),
         None => Err(Error::Malformed {
             path: input.path().to_owned(),

@@ -1,0 +1,225 @@
+//! A user's description of a file: which column of a line, or which bytes of a record, are what.
+
+use std::str::FromStr;
+
+use crate::error::{Error, unknown_name};
+use crate::units::{Stated, Unit};
+use crate::{Op, Result};
+
+/// Which column of a CSV file, or which bytes of a fixed binary record, are what, and in which units.
+///
+/// It is parsed from settings with commas between, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
+///
+/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`: the column, by its number from 0 or by its name in
+///   the header, in any case. `offset` must be there. Without `length` a request is one block, without `op` a read.
+/// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.
+/// * `offset-unit`, `length-unit`: `bytes`, `sectors` of 512 bytes, or `blocks`.
+/// * `read`, `write`, `trim`, `flush`: the words for these operations besides the usual ones, with `|` between several,
+///   such as `read=R|RA`.
+/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself but for a comma;
+///   guessed from the first line if not set.
+/// * `record`: the file is binary, and a record has this many bytes. Then columns are written as the byte where they
+///   begin and their type, such as `record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1`: `u8`, `u16`,
+///   `u32` or `u64`, or `f32` or `f64` for times, with `be` behind for the most significant byte first. The words for
+///   operations are numbers then.
+/// * `header`: the bytes before the first record.
+///
+/// Units that are not set are found from the names of the columns or from values, where these show them, and reported
+/// as notes; else the file is refused. No setting is given twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    columns: [Option<Column>; ROLES],
+    pub(crate) stated: Stated,
+    pub(crate) words: Vec<(String, Op)>,
+    pub(crate) separator: Option<u8>,
+    pub(crate) record: Option<Frame>,
+}
+
+/// How records lie in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) header_bytes: usize,
+    /// At least 1.
+    pub(crate) record_bytes: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Index(usize),
+    Name(String),
+    /// Bytes of a record.
+    Bytes(Place),
+}
+
+/// Where a number lies in a record, which has all of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) at: usize,
+    /// 1, 2, 4 or 8.
+    pub(crate) bytes: usize,
+    pub(crate) is_float: bool,
+    pub(crate) is_big_endian: bool,
+}
+
+/// What a column can be, as an index into arrays of `ROLES`.
+pub(crate) const ROLES: usize = 7;
+pub(crate) const ROLE_NAMES: [&str; ROLES] = ["time", "offset", "length", "op", "tenant", "stream", "volume"];
+pub(crate) const TIME: usize = 0;
+pub(crate) const OFFSET: usize = 1;
+pub(crate) const LENGTH: usize = 2;
+pub(crate) const OP: usize = 3;
+
+/// The longest record and header.
+const RECORD_BYTES_MOST: usize = 1 << 16;
+
+const SETTINGS: [&str; 17] = [
+    "time",
+    "offset",
+    "length",
+    "op",
+    "tenant",
+    "stream",
+    "volume",
+    "time-unit",
+    "offset-unit",
+    "length-unit",
+    "read",
+    "write",
+    "trim",
+    "flush",
+    "separator",
+    "record",
+    "header",
+];
+
+impl Columns {
+    /// Each role's column.
+    pub(crate) fn columns(&self) -> &[Option<Column>; ROLES] {
+        &self.columns
+    }
+}
+
+fn wrong(part: &str, expected: &'static str) -> Error {
+    Error::Columns { given: part.to_owned(), expected }
+}
+
+impl FromStr for Columns {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<Columns> {
+        let mut columns = Columns {
+            columns: [const { None }; ROLES],
+            stated: Stated::default(),
+            words: Vec::new(),
+            separator: None,
+            record: None,
+        };
+        let mut settings = Vec::new();
+        for part in given.split(',') {
+            let (key, value) = part.split_once('=').ok_or_else(|| wrong(part, "setting=value"))?;
+            let (key, value) = (key.trim(), value.trim());
+            if value.is_empty() {
+                return Err(wrong(part, "a value after the ="));
+            }
+            if settings.iter().any(|&(other, _, _)| other == key) {
+                return Err(wrong(part, "each setting once"));
+            }
+            settings.push((key, value, part));
+        }
+        let bytes = |name: &str| {
+            let found = settings.iter().find(|&&(key, _, _)| key == name);
+            found.map(|&(_, value, part)| {
+                let bytes = value.parse::<usize>().ok().filter(|bytes| *bytes <= RECORD_BYTES_MOST);
+                bytes.ok_or_else(|| wrong(part, "a number of bytes up to 65536"))
+            })
+        };
+        let header = bytes("header").transpose()?;
+        columns.record = match bytes("record").transpose()? {
+            Some(0) => return Err(wrong(given, "a record of at least one byte")),
+            Some(record_bytes) => Some(Frame { header_bytes: header.unwrap_or(0), record_bytes }),
+            None if header.is_some() => return Err(wrong(given, "the length of a record, as in record=24")),
+            None => None,
+        };
+        for (key, value, part) in settings {
+            columns.set(key, value, part)?;
+        }
+        match columns.columns.get(OFFSET) {
+            Some(Some(_)) => {}
+            _ => return Err(wrong(given, "a column for the offset, such as offset=1")),
+        }
+        let has_op = columns.columns.get(OP).is_some_and(Option::is_some);
+        if columns.record.is_some() && has_op && columns.words.is_empty() {
+            return Err(wrong(given, "the numbers of the operations, as in read=0,write=1"));
+        }
+        Ok(columns)
+    }
+}
+
+impl Columns {
+    fn set(&mut self, key: &str, value: &str, part: &str) -> Result<()> {
+        let unit = || Unit::named(value).ok_or_else(|| wrong(part, "bytes, sectors or blocks"));
+        let words = |op| value.split('|').map(move |word| (word.trim().to_owned(), op));
+        match key {
+            "time-unit" => {
+                let unit_ns = crate::units::time_unit(value).ok_or_else(|| wrong(part, "s, ms, us or ns, or 100ns"))?;
+                self.stated.time_ns = Some(unit_ns);
+            }
+            "offset-unit" => self.stated.offset = Some(unit()?),
+            "length-unit" => self.stated.length = Some(unit()?),
+            "read" => self.words.extend(words(Op::Read)),
+            "write" => self.words.extend(words(Op::Write)),
+            "trim" => self.words.extend(words(Op::Trim)),
+            "flush" => self.words.extend(words(Op::Flush)),
+            "record" | "header" => {}
+            "separator" if self.record.is_some() => return Err(wrong(part, "no separator of binary records")),
+            "separator" => {
+                self.separator = Some(match value {
+                    "comma" => b',',
+                    "tab" | "\\t" => b'\t',
+                    "space" => b' ',
+                    "semicolon" | ";" => b';',
+                    "bar" | "|" => b'|',
+                    _ => return Err(wrong(part, "comma, tab, space, semicolon or bar")),
+                });
+            }
+            _ => {
+                let role = ROLE_NAMES.iter().position(|&name| name == key);
+                let column = role.and_then(|role| self.columns.get_mut(role));
+                let column = column.ok_or_else(|| unknown_name("column setting", key, &SETTINGS))?;
+                *column = Some(match (self.record, value.parse()) {
+                    (Some(frame), _) => Column::Bytes(place(value, role == Some(TIME), frame, part)?),
+                    (None, Ok(index)) => Column::Index(index),
+                    (None, Err(_)) => Column::Name(value.to_owned()),
+                });
+            }
+        }
+        if self.record.is_some() && matches!(key, "read" | "write" | "trim" | "flush") {
+            let is_number = value.split('|').all(|word| word.trim().parse::<u64>().is_ok());
+            return if is_number { Ok(()) } else { Err(wrong(part, "numbers, as in read=0|2")) };
+        }
+        Ok(())
+    }
+}
+
+/// The place that `value` names, such as `8:u32`.
+fn place(value: &str, may_be_float: bool, frame: Frame, part: &str) -> Result<Place> {
+    const EXPECTED: &str = "a byte and a type, as in offset=8:u64; the types are u8, u16, u32, u64, with be behind for \
+                            big-endian, and f32 and f64 for times";
+    let (at, kind) = value.split_once(':').ok_or_else(|| wrong(part, EXPECTED))?;
+    let at = at.trim().parse::<usize>().map_err(|_| wrong(part, EXPECTED))?;
+    let kind = kind.trim();
+    let (kind, is_big_endian) = kind.strip_suffix("be").map_or((kind, false), |kind| (kind, true));
+    let (bytes, is_float) = match kind {
+        "u8" => (1, false),
+        "u16" => (2, false),
+        "u32" => (4, false),
+        "u64" => (8, false),
+        "f32" if may_be_float => (4, true),
+        "f64" if may_be_float => (8, true),
+        _ => return Err(wrong(part, EXPECTED)),
+    };
+    match at.checked_add(bytes) {
+        Some(end) if end <= frame.record_bytes => Ok(Place { at, bytes, is_float, is_big_endian }),
+        _ => Err(wrong(part, "a column within the record")),
+    }
+}

@@ -1,0 +1,58 @@
+//! What `biosnoop` prints (bcc and libbpf-tools): seconds, program, process id, disk, kind of request (`R` or `W`, or RWBS),
+//! sector (512 bytes), bytes, perhaps a pattern and the milliseconds it was queued (`-P`, `-Q`), and the milliseconds it
+//! took. The header is skipped.
+//!
+//! A disk is a volume, the process the tenant. The program's name may have blanks, so the fields after it are found by
+//! their form. Requests without data are flushes if their kind says so, and else skipped.
+
+use crate::error::Bad;
+use crate::numbering::Numbering;
+use crate::rwbs::Rwbs;
+use crate::text::{Lines, SECTOR_BYTES, number, time_ns};
+use crate::{Op, Request};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Fields of a line before a name with more blanks than this are not found.
+const FIELDS_MOST: usize = 16;
+/// Time and the first word of the name.
+const NAME_END_LEAST: usize = 2;
+
+#[derive(Default)]
+pub(crate) struct Parser {
+    disks: Numbering,
+}
+
+impl Lines for Parser {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad> {
+        if line.starts_with(b"TIME") || line.starts_with(b"Tracing ") {
+            return Ok(None);
+        }
+        let fields = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty());
+        let fields: Vec<&[u8]> = fields.take(FIELDS_MOST).collect();
+        let first = fields.first().copied().unwrap_or_default();
+        let time_ns = time_ns(first, SECOND_NS).ok_or_else(|| Bad::field(first, "a time in seconds"))?;
+        // A process id, a disk, a kind, a sector and bytes, of which only the disk is any word.
+        let places = fields.windows(5).skip(NAME_END_LEAST);
+        let mut found = places.filter_map(|window| {
+            let [pid, disk, kind, sector, bytes] = *window else { return None };
+            let pid = u32::try_from(number(pid)?).ok()?;
+            Some((pid, disk, Rwbs::strict(kind)?, place(sector)?, number(bytes)?))
+        });
+        let Some((tenant, disk, kind, sector, bytes)) = found.next_back() else {
+            return Err(Bad::field(line, "process id, disk, kind of request, sector and bytes"));
+        };
+        let request = Request { time_ns, volume: self.disks.number(disk)?, tenant, ..Request::default() };
+        match sector {
+            Some(sector) => kind.request(line, request, (sector, SECTOR_BYTES), (bytes, 1)),
+            None => Ok(kind.flushes.then_some(Request { op: Op::Flush, ..request })),
+        }
+    }
+}
+
+/// A sector, or `Some(None)` for what stands for none.
+fn place(field: &[u8]) -> Option<Option<u64>> {
+    match field {
+        b"-1" | b"?" => Some(None),
+        _ => Some(Some(number(field)?).filter(|&sector| sector != u64::MAX)),
+    }
+}

@@ -1,0 +1,139 @@
+//! The parts of a system call as strace prints it: `name(argument, …) = result`.
+
+use crate::error::Bad;
+use crate::text::number;
+
+/// Arguments that are looked at.
+const ARGUMENTS: usize = 6;
+
+/// A call that has returned something else than an error.
+pub(super) struct Call<'a> {
+    pub(super) name: &'a [u8],
+    arguments: [&'a [u8]; ARGUMENTS],
+    /// The number returned.
+    pub(super) result: u64,
+    /// What `-y` says about a descriptor that was returned.
+    pub(super) result_path: Option<&'a [u8]>,
+}
+
+/// A descriptor that is an argument.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptor<'a> {
+    pub(super) number: u32,
+    /// What `-y` says about it.
+    pub(super) path: Option<&'a [u8]>,
+}
+
+impl<'a> Call<'a> {
+    /// The call in `text`; `None` if it failed or returned no number.
+    pub(super) fn parse(text: &'a [u8]) -> Result<Option<Call<'a>>, Bad> {
+        let wrong = || Bad::field(text, "a system call, such as read(3, ...) = 4096");
+        let open = memchr::memchr(b'(', text).ok_or_else(wrong)?;
+        let (name, rest) = text.split_at_checked(open).ok_or_else(wrong)?;
+        if name.is_empty() || !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
+            return Err(wrong());
+        }
+        // The result is behind the last ` = ` that follows a parenthesis; blanks may be between.
+        let equals = memchr::memmem::rfind_iter(rest, b" = ");
+        let mut split = equals.filter_map(|at| rest.split_at_checked(at));
+        let ended = split.find_map(|(before, after)| {
+            Some((before.trim_ascii_end().strip_suffix(b")")?, after.get(3..)?.trim_ascii()))
+        });
+        let (inside, result) = ended.ok_or_else(wrong)?;
+        let digits = result.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(result.len());
+        let (digits, after) = result.split_at_checked(digits).ok_or_else(wrong)?;
+        // Errors are negative, and `?` stands for no result. Addresses are hexadecimal and are not needed.
+        let Some(value) = number(digits) else { return Ok(None) };
+        let result_path = after.strip_prefix(b"<").and_then(|path| path.get(..memchr::memrchr(b'>', path)?));
+        let arguments = arguments(inside.get(1..).unwrap_or_default());
+        Ok(Some(Call { name, arguments, result: value, result_path }))
+    }
+
+    /// The argument at `index`, or nothing.
+    pub(super) fn argument(&self, index: usize) -> &'a [u8] {
+        self.arguments.get(index).copied().unwrap_or_default()
+    }
+
+    /// The number that is the argument at `index`.
+    pub(super) fn number(&self, index: usize) -> Option<u64> {
+        number(self.argument(index))
+    }
+
+    /// The descriptor that is the argument at `index`.
+    pub(super) fn descriptor(&self, index: usize) -> Option<Descriptor<'a>> {
+        let argument = self.argument(index);
+        let digits = argument.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(argument.len());
+        let (digits, path) = argument.split_at_checked(digits)?;
+        let path = path.strip_prefix(b"<").and_then(|path| path.strip_suffix(b">"));
+        Some(Descriptor { number: u32::try_from(number(digits)?).ok()?, path })
+    }
+
+    /// The text between the quotes of the argument at `index`.
+    pub(super) fn text(&self, index: usize) -> &'a [u8] {
+        let argument = self.argument(index);
+        let inside = argument.strip_prefix(b"\"").and_then(|text| text.get(..memchr::memrchr(b'"', text)?));
+        inside.unwrap_or(argument)
+    }
+
+    /// Whether the argument at `index` has this flag among others.
+    pub(super) fn has_flag(&self, index: usize, flag: &[u8]) -> bool {
+        self.argument(index).split(|byte| *byte == b'|').any(|one| one == flag)
+    }
+}
+
+/// Whether the beginning of a call is that of one that makes a process or thread.
+pub(super) fn makes_process(beginning: &[u8]) -> bool {
+    [&b"clone("[..], b"clone3(", b"fork(", b"vfork("].iter().any(|call| beginning.starts_with(call))
+}
+
+/// Whether a process made by the call `text` shares its descriptors with its parent.
+pub(super) fn shares_files(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"CLONE_FILES").is_some()
+}
+
+/// The first arguments of a call: what is between commas that are not within quotes, brackets or the path of a descriptor.
+fn arguments(inside: &[u8]) -> [&[u8]; ARGUMENTS] {
+    let mut arguments: [&[u8]; ARGUMENTS] = [&[]; ARGUMENTS];
+    let mut rest = inside;
+    for argument in &mut arguments {
+        let end = argument_end(rest);
+        let Some((first, after)) = rest.split_at_checked(end) else { break };
+        *argument = first.trim_ascii();
+        rest = after.get(1..).unwrap_or_default();
+    }
+    arguments
+}
+
+/// Where the first argument of `rest` ends.
+fn argument_end(rest: &[u8]) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    // Descriptors are numbers, or AT_FDCWD.
+    let names_descriptor =
+        |at: usize| rest.get(..at).and_then(<[u8]>::last).is_some_and(|byte| byte.is_ascii_digit() || *byte == b'D');
+    while let Some(&byte) = rest.get(at) {
+        match byte {
+            b',' if depth == 0 => return at,
+            b'"' => {
+                at += 1;
+                while let Some(&byte) = rest.get(at) {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => at += 2,
+                        _ => at += 1,
+                    }
+                }
+            }
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            // The path of a descriptor ends with the argument.
+            b'<' if names_descriptor(at) => {
+                let behind = rest.get(at..).unwrap_or_default();
+                at += memchr::memmem::find(behind, b">,").or_else(|| memchr::memchr(b'>', behind)).unwrap_or(0);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    rest.len()
+}

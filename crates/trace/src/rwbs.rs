@@ -1,0 +1,64 @@
+//! The kinds of block requests as blktrace and the kernel's block tracepoints write them: RWBS.
+//!
+//! One letter names the operation: `R` read, `W` write, `D` discard, `E` erase, `Z` with a second letter for zones, `N`
+//! none. `F` before it asks for a flush first. Behind it are `F` (force unit access), `A` (read-ahead), `S`
+//! (synchronous), `M` (metadata), `B` and `U` (barrier, atomic). `FF` is a flush alone.
+
+use crate::error::Bad;
+use crate::text::extent_of;
+use crate::{Op, Request};
+
+/// The kind of one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Rwbs {
+    /// The operation on data; `None` for those that are no access.
+    pub(crate) op: Option<Op>,
+    /// Whether it flushes, beside that or alone.
+    pub(crate) flushes: bool,
+}
+
+impl Rwbs {
+    /// The kind that `field` names. Letters that are not known are ignored.
+    pub(crate) fn new(field: &[u8]) -> Rwbs {
+        let flushes = field.contains(&b'F');
+        let op = match field {
+            _ if field.starts_with(b"ZA") => Some(Op::Write),
+            _ if field.starts_with(b"Z") => return Rwbs { op: None, flushes: false },
+            _ if field.contains(&b'D') => Some(Op::Trim),
+            _ if field.contains(&b'W') => Some(Op::Write),
+            _ if field.contains(&b'R') => Some(Op::Read),
+            _ => None,
+        };
+        Rwbs { op, flushes }
+    }
+
+    /// The kind that `field` names, if all of it is such letters.
+    pub(crate) fn strict(field: &[u8]) -> Option<Rwbs> {
+        let rest = match field {
+            [b'F', b'F', rest @ ..] => rest,
+            [b'Z', _, rest @ ..] => rest,
+            [b'F', b'R' | b'W' | b'D' | b'E' | b'N', rest @ ..] => rest,
+            [b'R' | b'W' | b'D' | b'E' | b'N', rest @ ..] => rest,
+            _ => return None,
+        };
+        let is_known = rest.iter().all(|byte| matches!(byte, b'F' | b'A' | b'S' | b'M' | b'B' | b'U' | b'E'));
+        is_known.then(|| Rwbs::new(field))
+    }
+
+    /// The request of this kind for `count` units of `unit_bytes` from `first` on; `None` if it accesses nothing.
+    pub(crate) fn request(
+        self,
+        line: &[u8],
+        request: Request,
+        (first, first_bytes): (u64, u64),
+        (count, unit_bytes): (u64, u64),
+    ) -> Result<Option<Request>, Bad> {
+        let flush = self.flushes.then_some(Request { op: Op::Flush, ..request });
+        let Some(op) = self.op.filter(|_| count > 0) else { return Ok(flush) };
+        let far = || Bad::field(line, crate::text::EXTENT);
+        let first = first.checked_mul(first_bytes).ok_or_else(far)?;
+        let bytes = count.checked_mul(unit_bytes).ok_or_else(far)?;
+        let (offset, length) = extent_of(line, first, bytes, 1)?;
+        Ok(Some(Request { offset, length, op, ..request }))
+    }
+}

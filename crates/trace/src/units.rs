@@ -1,0 +1,271 @@
+//! Units that a description of columns does not state: found from names and values, or else asked for.
+
+use crate::text::SECTOR_BYTES;
+use crate::{Error, Note};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Rows that are looked at.
+pub(crate) const ROWS: usize = 1000;
+
+/// What a place or a length counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Bytes,
+    Sectors,
+    Blocks,
+}
+
+impl Unit {
+    pub(crate) fn named(name: &str) -> Option<Unit> {
+        match name {
+            "bytes" => Some(Unit::Bytes),
+            "sectors" => Some(Unit::Sectors),
+            "blocks" => Some(Unit::Blocks),
+            _ => None,
+        }
+    }
+
+    fn bytes(self, block_bytes: u32) -> u64 {
+        match self {
+            Unit::Bytes => 1,
+            Unit::Sectors => SECTOR_BYTES,
+            Unit::Blocks => block_bytes.into(),
+        }
+    }
+}
+
+/// A unit of time by its name, in nanoseconds.
+pub(crate) fn time_unit(name: &str) -> Option<u64> {
+    match name {
+        "s" => Some(SECOND_NS),
+        "ms" => Some(1_000_000),
+        "us" => Some(1_000),
+        "100ns" => Some(100),
+        "ns" => Some(1),
+        _ => None,
+    }
+}
+
+/// The units that are stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stated {
+    pub(crate) time_ns: Option<u64>,
+    pub(crate) offset: Option<Unit>,
+    pub(crate) length: Option<Unit>,
+}
+
+impl Stated {
+    /// Adds what the names of columns state, such as `time_us`, `TIME(ms)`, `lba` and `nr_sectors`.
+    pub(crate) fn or_named(self, time: Option<&[u8]>, offset: Option<&[u8]>, length: Option<&[u8]>) -> Stated {
+        Stated {
+            time_ns: self.time_ns.or_else(|| time.and_then(time_unit_in)),
+            offset: self.offset.or_else(|| offset.and_then(unit_in)),
+            length: self.length.or_else(|| length.and_then(unit_in)),
+        }
+    }
+}
+
+/// The words of a column's name, in lower case.
+fn words(name: &[u8]) -> impl Iterator<Item = String> {
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    let words: Vec<String> = name.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect();
+    words.into_iter().filter(|word| !word.is_empty())
+}
+
+/// The unit in the name of a column of times, in nanoseconds.
+pub(crate) fn time_unit_in(name: &[u8]) -> Option<u64> {
+    match &*words(name).last()? {
+        "s" | "sec" | "secs" | "seconds" => Some(SECOND_NS),
+        "ms" | "msec" | "msecs" | "milliseconds" => Some(1_000_000),
+        "us" | "µs" | "μs" | "usec" | "usecs" | "microseconds" => Some(1_000),
+        "ns" | "nsec" | "nsecs" | "nanoseconds" => Some(1),
+        _ => None,
+    }
+}
+
+fn unit_in(name: &[u8]) -> Option<Unit> {
+    words(name).find_map(|word| match &*word {
+        "lba" | "sector" | "sectors" => Some(Unit::Sectors),
+        "byte" | "bytes" => Some(Unit::Bytes),
+        _ => None,
+    })
+}
+
+/// What one row shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) time: Option<Stamp>,
+    pub(crate) offset: Option<u64>,
+    pub(crate) length: Option<u64>,
+}
+
+/// A time as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stamp {
+    Whole(u64),
+    /// With a fraction, behind this whole number.
+    Fraction(u64),
+    /// A date and a time of day.
+    Date,
+}
+
+/// The units of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    /// `None` where times are dates.
+    pub(crate) time_ns: Option<u64>,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+}
+
+/// A unit that nothing shows.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    what: &'static str,
+    setting: &'static str,
+    example: u64,
+}
+
+impl Unknown {
+    pub(crate) fn of(self, path: &std::path::Path) -> Error {
+        let Unknown { what, setting, example } = self;
+        Error::UnknownUnit { path: path.to_owned(), what, setting, example }
+    }
+}
+
+/// The units of columns whose first rows are `rows`, and what was found out about them.
+pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Units, Vec<Note>), Unknown> {
+    let mut notes = Vec::new();
+    let time_ns = time(stated.time_ns, rows, &mut notes)?;
+    let (offset, length) = extent(stated, rows, &mut notes)?;
+    let (offset_bytes, length_bytes) = (offset.bytes(block_bytes), length.bytes(block_bytes));
+    Ok((Units { time_ns, offset_bytes, length_bytes }, notes))
+}
+
+const TIME_SETTING: &str = "time-unit=s, ms, us or ns";
+
+/// Numbers that are dates from 2001 to 2033 in one of these units are taken as such where the requests come so fast
+/// that the numbers can hardly be the time since a start in a smaller unit: 11 to 23 days in the next smaller unit are the
+/// same numbers.
+const DATES: std::ops::Range<u64> = 1_000_000_000..2_000_000_000;
+const DATE_UNITS: [(u64, &str, &str); 4] = [
+    (1, "nanoseconds", "as such they are dates"),
+    (1_000, "microseconds", "as such they are dates"),
+    (1_000_000, "milliseconds", "as such they are dates"),
+    (SECOND_NS, "seconds", "as such they are dates"),
+];
+const DATE_GAP_NS_MOST: u64 = 10_000_000;
+
+fn time(stated: Option<u64>, rows: &[Row], notes: &mut Vec<Note>) -> Result<Option<u64>, Unknown> {
+    let stamps = || rows.iter().filter_map(|row| row.time);
+    if stamps().any(|stamp| matches!(stamp, Stamp::Date)) {
+        return Ok(None);
+    }
+    if let Some(unit_ns) = stated {
+        return Ok(Some(unit_ns));
+    }
+    let numbers = || {
+        stamps().map(|stamp| match stamp {
+            Stamp::Whole(number) | Stamp::Fraction(number) => number,
+            Stamp::Date => 0,
+        })
+    };
+    let has_fraction = stamps().any(|stamp| matches!(stamp, Stamp::Fraction(_)));
+    let (Some(least), Some(most)) = (numbers().min(), numbers().max()) else { return Ok(Some(1)) };
+    if most == 0 && !has_fraction {
+        return Ok(Some(1));
+    }
+    let mut note = |unit, because| notes.push(Note::Unit { what: "times", unit, because, setting: "time-unit" });
+    let gaps = numbers().count().saturating_sub(1).max(1) as u64;
+    for (unit_ns, name, because) in DATE_UNITS {
+        let dates = |number: u64| DATES.contains(&(number / (SECOND_NS / unit_ns)));
+        let gap_ns = ((most - least) / gaps).saturating_mul(unit_ns);
+        if dates(least) && dates(most) && (unit_ns == 1 || gap_ns <= DATE_GAP_NS_MOST) {
+            note(name, because);
+            return Ok(Some(unit_ns));
+        }
+    }
+    if has_fraction && most < DATES.end {
+        note("seconds", "they have fractions");
+        return Ok(Some(SECOND_NS));
+    }
+    let example = numbers().find(|&number| number != 0).unwrap_or(0);
+    Err(Unknown { what: "times", setting: TIME_SETTING, example })
+}
+
+/// The units of offsets and lengths.
+fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, Unit), Unknown> {
+    let whole_sectors = |numbers: &mut dyn Iterator<Item = u64>| {
+        let mut any = false;
+        let all = numbers.filter(|&number| number != 0).all(|number| {
+            any = true;
+            number.is_multiple_of(SECTOR_BYTES)
+        });
+        (all, any)
+    };
+    let offsets = || rows.iter().filter_map(|row| row.offset);
+    let lengths = || rows.iter().filter_map(|row| row.length);
+    let (aligned_offsets, any_offset) = whole_sectors(&mut offsets());
+    let (aligned_lengths, any_length) = whole_sectors(&mut lengths());
+    // How many requests begin where the one before ends, where `scale` says where that is.
+    let adjoining = |end: &dyn Fn(u64, u64) -> Option<u64>| {
+        let pairs = rows.iter().zip(rows.iter().skip(1));
+        let adjoin = |&(row, next): &(&Row, &Row)| {
+            let end = row.length.filter(|&length| length > 0).zip(row.offset).and_then(|(length, at)| end(at, length));
+            end.is_some() && end == next.offset
+        };
+        pairs.filter(adjoin).count()
+    };
+    let same_unit = adjoining(&|at, length| at.checked_add(length));
+    let length_in_bytes = adjoining(&|at, length| at.checked_add(length / SECTOR_BYTES));
+    let length_in_sectors = adjoining(&|at, length| at.checked_add(length.checked_mul(SECTOR_BYTES)?));
+
+    let mut found = |what, unit, because, setting| {
+        let name = match unit {
+            Unit::Bytes => "bytes",
+            Unit::Sectors => "sectors of 512 bytes",
+            Unit::Blocks => "blocks",
+        };
+        notes.push(Note::Unit { what, unit: name, because, setting });
+        unit
+    };
+    const ALIGNED: &str = "all of them are multiples of 512";
+    const ADJOIN: &str = "only so requests begin where others end";
+    let length = match stated.length {
+        Some(unit) => Some(unit),
+        None if !any_length => Some(Unit::Bytes),
+        None if aligned_lengths => Some(found("lengths", Unit::Bytes, ALIGNED, "length-unit")),
+        None => None,
+    };
+    let offset = match (stated.offset, length) {
+        (Some(unit), _) => unit,
+        _ if !any_offset => Unit::Bytes,
+        _ if aligned_offsets => found("offsets", Unit::Bytes, ALIGNED, "offset-unit"),
+        (None, Some(Unit::Bytes)) if length_in_bytes > same_unit => {
+            found("offsets", Unit::Sectors, ADJOIN, "offset-unit")
+        }
+        (None, Some(unit)) if same_unit > length_in_bytes => found("offsets", unit, ADJOIN, "offset-unit"),
+        _ => {
+            let example = offsets().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
+            let setting = "offset-unit=bytes, sectors or blocks";
+            return Err(Unknown { what: "offsets", setting, example });
+        }
+    };
+    let length = match length {
+        Some(unit) => unit,
+        None if offset == Unit::Bytes && length_in_sectors > same_unit => {
+            found("lengths", Unit::Sectors, ADJOIN, "length-unit")
+        }
+        None if same_unit > length_in_sectors => found("lengths", offset, ADJOIN, "length-unit"),
+        None if offset == Unit::Bytes && !aligned_offsets => {
+            found("lengths", Unit::Bytes, "offsets are no whole sectors either", "length-unit")
+        }
+        None => {
+            let example = lengths().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);
+            let setting = "length-unit=bytes, sectors or blocks";
+            return Err(Unknown { what: "lengths", setting, example });
+        }
+    };
+    Ok((offset, length))
+}
