@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use fastrand::Rng;
-use nigh_control::sidecar::{self, Event, Saying, When};
-use nigh_control::{Chunk, Directive, Order};
+use nigh_control::{Chunk, Directive, Event, Order, Saying, When, sidecar};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
 use nigh_server::{Allocation, Control, ControlClient, ExportSettings, ExportStatistics, Server, Settings};

@@ -3,8 +3,7 @@
 
 use anyhow::ensure;
 use fastrand::Rng;
-use nigh_control::sidecar::Saying;
-use nigh_control::{Config, Directive};
+use nigh_control::{Config, Directive, Saying};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run as simulate};

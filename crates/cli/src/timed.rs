@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nigh_control::Config;
-use nigh_control::sidecar::{self, Event};
+use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_policy::{Spec, Tenant, registry};
 use nigh_sim::timed::{Disk, Program, Recorder, Setup, Think, check, sweep};

@@ -58,3 +58,16 @@ impl Default for Config {
         Config { allocation, foresight, batch: 16, free_least: 4, limits: Limits::default() }
     }
 }
+
+impl Config {
+    /// How many ghosts a cache of `capacity` blocks can use: a placeholder for each block, and what the policies of
+    /// levels may remember ([`Limits::ghosts`]). A host sizes its index by it.
+    pub fn ghosts(&self, capacity: u32) -> u32 {
+        let Limits { policies, ghosts, .. } = self.limits;
+        let of_policies = if policies > 0 { f64::from(capacity) * f64::from(ghosts) } else { 0.0 };
+        match self.allocation {
+            Allocation::Global => 0,
+            Allocation::LruSp | Allocation::Static => capacity.saturating_add(of_policies.round() as u32),
+        }
+    }
+}

@@ -12,7 +12,7 @@ pub enum Order {
     Lru,
     /// The block referenced last leaves first.
     Mru,
-    /// A policy of the registry, beyond the paper: one that is not bound to the size of a cache.
+    /// A policy of the registry, beyond the paper.
     Policy(Spec),
 }
 
@@ -82,15 +82,18 @@ pub struct Limits {
     /// Priority levels of a tenant that hold blocks or have a policy of their own.
     pub levels: usize,
     /// Levels, of all tenants together, that a policy of the registry manages. Each costs that policy's memory for
-    /// every slot of the cache.
+    /// the blocks of the level and their ghosts.
     pub policies: usize,
+    /// Ghosts that the policies of all levels remember together, in multiples of the cache's blocks. Each has a part of them
+    /// in proportion to its blocks.
+    pub ghosts: f32,
     /// Entries of a tenant's list: 5000 in 4.3.
     pub entries: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { tenants: 4096, files: 4096, levels: 4096, policies: 8, entries: 5000 }
+        Limits { tenants: 4096, files: 4096, levels: 4096, policies: 8, ghosts: 1.0, entries: 5000 }
     }
 }
 
@@ -138,6 +141,9 @@ pub enum Refusal {
         /// Its name.
         policy: String,
     },
+    /// The same thing said before is still being done: the level is still handed over from the policy before, or as many
+    /// temporary priorities as can wait do.
+    Busy,
     /// A policy cannot be made.
     Policy(nigh_policy::SpecError),
 }
@@ -163,6 +169,7 @@ impl fmt::Display for Refusal {
             Refusal::OneSize { policy } => {
                 write!(f, "policy '{policy}' needs a cache of one size: it cannot manage a priority level")
             }
+            Refusal::Busy => write!(f, "what was said about this before is still being done: say it again later"),
             Refusal::Policy(error) => error.fmt(f),
         }
     }
@@ -184,6 +191,6 @@ pub trait Index {
     fn block(&self, slot: Slot) -> Block;
     /// Bytes of a file.
     fn file_bytes(&self, file: u32) -> Option<u64>;
-    /// Which device a file lies on, counted from 0.
+    /// Which device a file lies on: any number, the same for files that share a queue.
     fn device(&self, file: u32) -> u32;
 }

@@ -8,16 +8,23 @@
 
 mod access_list;
 mod apply;
+mod chains;
 mod config;
 mod directive;
+mod levels;
+mod local;
 mod lru_sp;
 mod placeholders;
 mod pools;
 mod prefetch;
+mod saying;
+#[cfg(feature = "sidecar")]
 pub mod sidecar;
+mod tasks;
 mod tenant;
 
 pub use config::{Allocation, Config, Foresight};
 pub use directive::{Chunk, Directive, Index, Limits, Order, Refusal};
 pub use lru_sp::Control;
+pub use saying::{Event, Saying, When};
 pub use tenant::Statistics;

@@ -1,57 +1,115 @@
-//! Priority levels (4.1.1): the pools of a tenant's blocks, each with its own policy; the lowest that holds a block loses it.
+//! The pools of tenants' blocks: lists under LRU or MRU, or what a policy of the registry manages; and how a pool is
+//! handed over from one to the other.
+//!
+//! A pool whose policy changes hands its blocks over one by one, the one first that would leave first, in as many steps as
+//! its host likes ([`Pools::hand_over`]). Meanwhile a block that is referenced moves at once, what comes in goes to
+//! the new policy, and what leaves is chosen by the one before, as long as that has blocks. From LRU to MRU and back nothing
+//! moves: the list is the same.
 
-use std::collections::BTreeMap;
+use nigh_policy::{Access, Slot, SpecError};
 
-use nigh_policy::list::{Links, List};
-use nigh_policy::{Access, Policy, Setup, Slot, Spec, build, registry};
+use crate::chains::{Chain, Chains};
+use crate::directive::Order;
+use crate::local::{Budget, Local};
 
-use crate::directive::{Limits, Order, Refusal};
+/// Where a block enters a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enter {
+    /// As the most recently used.
+    Referenced,
+    /// Without a reference, at the end from which it leaves later.
+    Later,
+    /// As `Later`, in the place of a sweep, which finds the oldest first: in front of what it found before.
+    Swept,
+    /// Without a reference, at the end from which it leaves first.
+    First,
+}
 
-const NONE: u32 = u32::MAX;
-
-/// Whether `spec` gives up a block only when its cache is full. A pool never is: it grows and shrinks with what LRU-SP
-/// gives its tenant.
-fn is_for_one_size(spec: &Spec) -> bool {
-    registry().iter().any(|info| info.name == spec.name() && info.one_size)
+/// What managed a pool before, and still has blocks.
+enum Before {
+    /// The list: `count` blocks are to move, beginning with `next`, and from there on towards the front; or, under MRU, the back.
+    List {
+        mru: bool,
+        next: Option<Slot>,
+        count: u32,
+    },
+    Policy(Local),
 }
 
 /// The blocks of one priority of one tenant.
 struct Pool {
     priority: i32,
-    /// The most recently used first, whatever the order is.
-    list: List,
+    /// All blocks, the most recently used first, whatever the order is.
+    list: Chain,
     order: Order,
     /// The policy of the registry that manages it.
-    policy: Option<Box<dyn Policy + Send>>,
+    policy: Option<Local>,
+    before: Option<Before>,
+    /// What a sweep put last at the back, and which one.
+    swept: Option<(u32, Slot)>,
 }
 
 /// The pools of all tenants.
-///
-/// A pool that a policy of the registry manages is a cache of varying size inside the cache: the policy is asked for a
-/// victim before its pool is as large as the whole cache. What it remembers without contents is bounded by its share of
-/// the ghosts that [`Limits::policies`] divides.
 pub(crate) struct Pools {
-    links: Links,
+    chains: Chains,
+    /// Closed ones, too.
     pools: Vec<Pool>,
     free: Vec<u32>,
-    /// By slot, the pool it is in, or whose policy knows it as a ghost.
+    /// By slot, the pool it is in, or a policy of which knows it as a ghost: its number and one, or 0.
     of: Vec<u32>,
-    /// Of each policy of the registry.
-    setup: Setup,
+    /// By slot, its number for that policy, and one, or 0.
+    number: Vec<u32>,
+    budget: Budget,
+    block_bytes: u32,
     policies: usize,
-    /// The pool whose policy was asked for a victim and is still to be told what came instead.
-    asked: Option<u32>,
+    /// Pools that are being handed over; also some that were.
+    handing: Vec<u32>,
+    /// The pool whose policy named a victim for the block that is inserted next, and that block's number.
+    exchange: Option<(u32, u32)>,
+    /// Sweeps so far.
+    sweeps: u32,
     /// Slots that policies no longer remember, until the owner of the pools takes them.
     gone: Vec<Slot>,
 }
 
 impl Pools {
-    /// For slots `0..setup.slots`; the policies of all pools together have `ghosts` ghosts.
-    pub(crate) fn new(setup: &Setup, ghosts: u32, limits: &Limits) -> Pools {
-        let (links, []) = Links::new(setup.slots);
-        let setup = Setup { ghosts: ghosts / limits.policies.max(1) as u32, ..setup.clone() };
-        let of = vec![NONE; setup.slots as usize];
-        Pools { links, pools: Vec::new(), free: Vec::new(), of, setup, policies: 0, asked: None, gone: Vec::new() }
+    /// For slots `0..slots`.
+    pub(crate) fn new(slots: u32, block_bytes: u32, budget: Budget) -> Pools {
+        let chains = Chains::new(slots);
+        let none = || vec![0; slots as usize];
+        Pools {
+            chains,
+            pools: Vec::new(),
+            free: Vec::new(),
+            of: none(),
+            number: none(),
+            budget,
+            block_bytes,
+            policies: 0,
+            handing: Vec::new(),
+            exchange: None,
+            sweeps: 0,
+            gone: Vec::new(),
+        }
+    }
+
+    /// From now on for slots `0..slots` and within `budget`. Takes time in proportion to the change, and to the number of
+    /// pools.
+    pub(crate) fn resize(&mut self, slots: u32, budget: Budget) {
+        if slots as usize > self.of.len() {
+            self.chains.grow(slots);
+            self.of.resize(slots as usize, 0);
+            self.number.resize(slots as usize, 0);
+        }
+        self.budget = budget;
+        for pool in 0..self.pools.len() as u32 {
+            self.fit(pool);
+        }
+    }
+
+    /// A sweep begins.
+    pub(crate) fn begin_sweep(&mut self) {
+        self.sweeps = self.sweeps.wrapping_add(1);
     }
 
     /// How many pools a policy of the registry manages.
@@ -64,10 +122,10 @@ impl Pools {
         self.gone.pop()
     }
 
-    fn open(&mut self, priority: i32) -> u32 {
+    pub(crate) fn open(&mut self, priority: i32) -> u32 {
         let pool = self.free.pop().unwrap_or_else(|| {
-            let list = self.links.list();
-            self.pools.push(Pool { priority, list, order: Order::Lru, policy: None });
+            let list = Chain::default();
+            self.pools.push(Pool { priority, list, order: Order::Lru, policy: None, before: None, swept: None });
             self.pools.len() as u32 - 1
         });
         self.pools[pool as usize].priority = priority;
@@ -75,9 +133,13 @@ impl Pools {
     }
 
     /// Gives an empty pool back.
-    fn close(&mut self, pool: u32) {
-        assert!(self.pools[pool as usize].list.is_empty(), "an open pool holds blocks");
-        self.set_order(pool, Order::Lru, &|_| unreachable!("the pool is empty")).expect("LRU can always be made");
+    pub(crate) fn close(&mut self, pool: u32) {
+        let own = &mut self.pools[pool as usize];
+        assert!(own.list.is_empty() && own.before.is_none(), "a pool that is closed holds no block");
+        own.order = Order::Lru;
+        if own.policy.take().is_some() {
+            self.policies -= 1;
+        }
         self.free.push(pool);
     }
 
@@ -96,283 +158,389 @@ impl Pools {
 
     /// The pool of a resident slot or of a ghost.
     pub(crate) fn pool(&self, slot: Slot) -> Option<u32> {
-        Some(self.of[slot.index()]).filter(|&pool| pool != NONE)
+        self.of[slot.index()].checked_sub(1)
     }
 
-    /// Changes the policy of `pool`. A policy of the registry is told of its blocks from the one referenced longest ago
-    /// on; the ghosts of the one before are gone.
-    pub(crate) fn set_order(
-        &mut self,
-        pool: u32,
-        order: Order,
-        access: &dyn Fn(Slot) -> Access,
-    ) -> Result<(), Refusal> {
-        let mut policy = match &order {
-            Order::Policy(spec) if is_for_one_size(spec) => {
-                return Err(Refusal::OneSize { policy: spec.name().to_owned() });
-            }
-            Order::Policy(spec) => Some(build(spec, &self.setup)?),
+    /// `slot` is in no pool, and no policy knows it.
+    fn clear(&mut self, slot: Slot) {
+        (self.of[slot.index()], self.number[slot.index()]) = (0, 0);
+    }
+
+    /// Whether `pool` is still being handed over.
+    pub(crate) fn is_handing_over(&self, pool: u32) -> bool {
+        self.pools[pool as usize].before.is_some()
+    }
+
+    /// Changes the policy of `pool`, which is not being handed over; then it is.
+    pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
+        let policy = match &order {
+            Order::Policy(spec) => Some(Local::new(spec, self.block_bytes)?),
             Order::Lru | Order::Mru => None,
         };
-        if self.asked == Some(pool) {
-            self.asked = None;
-        }
+        self.policies += usize::from(policy.is_some());
         let own = &mut self.pools[pool as usize];
-        if own.policy.is_some() {
-            self.policies -= 1;
-            let members: Vec<Slot> = own.list.iter(&self.links).collect();
-            members.iter().for_each(|slot| self.of[slot.index()] = NONE);
-            for slot in (0..self.of.len() as u32).map(Slot) {
-                if self.of[slot.index()] == pool {
-                    self.of[slot.index()] = NONE;
-                    self.gone.push(slot);
-                }
-            }
-            members.iter().for_each(|slot| self.of[slot.index()] = pool);
-        }
-        if let Some(policy) = &mut policy {
-            self.policies += 1;
-            let mut at = own.list.back(&self.links);
-            while let Some(slot) = at {
-                policy.insert(slot, &access(slot));
-                at = own.list.before(&self.links, slot);
-            }
-        }
+        assert!(own.before.is_none(), "a pool is handed over to one policy after the other");
+        let mru = own.order == Order::Mru;
+        let (to_list, count) = (policy.is_none(), own.list.len());
         own.order = order;
-        own.policy = policy;
+        own.before = match std::mem::replace(&mut own.policy, policy) {
+            Some(before) => {
+                self.policies -= 1;
+                Some(Before::Policy(before)).filter(|_| count > 0)
+            }
+            None if to_list || count == 0 => None,
+            None => {
+                let next = if mru { own.list.front() } else { own.list.back() };
+                Some(Before::List { mru, next, count })
+            }
+        };
+        if own.before.is_some() {
+            self.handing.push(pool);
+        }
         Ok(())
     }
 
-    /// Adds a referenced block as the most recently used.
-    pub(crate) fn insert(&mut self, pool: u32, slot: Slot, access: &Access) {
-        self.asked.take_if(|asked| *asked == pool);
-        self.pools[pool as usize].list.push_front(&mut self.links, slot);
-        self.add(pool, slot, access);
+    /// Whether any pool is being handed over.
+    pub(crate) fn are_handing_over(&self) -> bool {
+        !self.handing.is_empty()
     }
 
-    /// Adds a block that comes from elsewhere without a reference, where it leaves later or, if not `later`, first.
-    pub(crate) fn move_in(&mut self, pool: u32, slot: Slot, access: &Access, later: bool) {
-        let Pool { list, order, .. } = &mut self.pools[pool as usize];
-        if (*order == Order::Mru) == later {
-            list.push_back(&mut self.links, slot);
-        } else {
-            list.push_front(&mut self.links, slot);
+    /// Moves at most `most` blocks to the new policies of their pools. Gives how many. `access` makes a reference of a
+    /// block that is none.
+    pub(crate) fn hand_over(&mut self, most: u32, access: &dyn Fn(Slot) -> Access) -> u32 {
+        let mut moved = 0;
+        while moved < most
+            && let Some(&pool) = self.handing.last()
+        {
+            let Some(slot) = self.first_of_before(pool) else {
+                self.handing.pop();
+                continue;
+            };
+            moved += 1;
+            self.leave_before(pool, slot);
+            self.add(pool, slot, &access(slot));
+        }
+        moved
+    }
+
+    /// Of the blocks that the one before has of `pool`, the one that leaves first. It is still the list's, or no more
+    /// than a ghost of the policy.
+    fn first_of_before(&mut self, pool: u32) -> Option<Slot> {
+        let Pool { list, policy, before, .. } = &mut self.pools[pool as usize];
+        match before.as_mut()? {
+            Before::Policy(local) => Some(local.shed()),
+            Before::List { mru, next, .. } => {
+                let new = policy.as_ref().expect("a list is followed by a policy");
+                let mut at = next.expect("there are blocks to move");
+                while new.knows(at, self.number[at.index()].wrapping_sub(1)) {
+                    let beyond = if *mru { list.after(&self.chains, at) } else { list.before(&self.chains, at) };
+                    at = beyond.expect("there are blocks to move");
+                }
+                *next = Some(at);
+                Some(at)
+            }
+        }
+    }
+
+    /// `slot`, which [`first_of_before`](Pools::first_of_before) named, is no longer of what managed `pool` before, nor a
+    /// ghost of that.
+    fn leave_before(&mut self, pool: u32, slot: Slot) {
+        match &mut self.pools[pool as usize].before {
+            Some(Before::Policy(_)) => {
+                self.drain(pool, Some(slot));
+                let number = std::mem::take(&mut self.number[slot.index()]).wrapping_sub(1);
+                if let Some(Before::Policy(local)) = &mut self.pools[pool as usize].before
+                    && local.knows(slot, number)
+                {
+                    local.forget(number);
+                }
+                self.of[slot.index()] = pool + 1;
+            }
+            Some(Before::List { count, .. }) => *count -= 1,
+            None => unreachable!("a block of what managed the pool before"),
+        }
+        self.fit(pool);
+    }
+
+    /// Makes the room of the policies of `pool` that of their blocks. One before that has none is gone.
+    fn fit(&mut self, pool: u32) {
+        let budget = self.budget;
+        let own = &mut self.pools[pool as usize];
+        if let Some(policy) = &mut own.policy {
+            policy.fit(budget);
+        }
+        if let Some(Before::Policy(before)) = &mut own.before {
+            before.fit(budget);
+        }
+        self.drain(pool, None);
+        let own = &mut self.pools[pool as usize];
+        let left = match &own.before {
+            Some(Before::Policy(local)) => local.len(),
+            Some(Before::List { count, .. }) => *count,
+            None => return,
+        };
+        if left == 0 {
+            own.before = None;
+        }
+    }
+
+    /// Takes what the policies of `pool` no longer remember; `kept` stays known all the same. Whether that was forgotten.
+    fn drain(&mut self, pool: u32, kept: Option<Slot>) -> bool {
+        let Pool { policy, before, .. } = &mut self.pools[pool as usize];
+        let before = match before {
+            Some(Before::Policy(local)) => Some(local),
+            _ => None,
+        };
+        let mut forgotten = false;
+        for local in policy.iter_mut().chain(before) {
+            while let Some(slot) = local.take_forgotten() {
+                (self.of[slot.index()], self.number[slot.index()]) = (0, 0);
+                if Some(slot) == kept {
+                    forgotten = true;
+                } else {
+                    self.gone.push(slot);
+                }
+            }
+        }
+        forgotten
+    }
+
+    /// Adds `slot`, which is in no pool, to `pool`.
+    pub(crate) fn insert(&mut self, pool: u32, slot: Slot, access: &Access, how: Enter) {
+        let Pool { list, order, swept, .. } = &mut self.pools[pool as usize];
+        let back = match how {
+            Enter::Referenced => false,
+            Enter::Later | Enter::Swept => *order == Order::Mru,
+            Enter::First => *order != Order::Mru,
+        };
+        match swept.filter(|(sweep, _)| back && how == Enter::Swept && *sweep == self.sweeps) {
+            Some((_, older)) => list.insert_before(&mut self.chains, slot, older),
+            None if back => list.push_back(&mut self.chains, slot),
+            None => list.push_front(&mut self.chains, slot),
+        }
+        if back && how == Enter::Swept {
+            *swept = Some((self.sweeps, slot));
+        }
+        if let Some((exchanged, number)) = self.exchange.take() {
+            assert_eq!(exchanged, pool, "the block for which a policy named a victim comes to it");
+            (self.of[slot.index()], self.number[slot.index()]) = (pool + 1, number + 1);
+            let policy = self.pools[pool as usize].policy.as_mut().expect("a policy named a victim");
+            policy.insert(slot, Some(number), access, self.budget);
+            self.drain(pool, None);
+            return;
+        }
+        if !self.is_ghost_of(slot, pool) {
+            self.forget(slot);
         }
         self.add(pool, slot, access);
     }
 
+    fn is_ghost_of(&self, slot: Slot, pool: u32) -> bool {
+        let policy = self.pools[pool as usize].policy.as_ref();
+        self.pool(slot) == Some(pool)
+            && policy.is_some_and(|policy| policy.knows(slot, self.number[slot.index()].wrapping_sub(1)))
+    }
+
+    /// Tells the policy of `pool` that `slot`, which is in the list, or a ghost of that policy, is resident.
     fn add(&mut self, pool: u32, slot: Slot, access: &Access) {
-        self.of[slot.index()] = pool;
+        let budget = self.budget;
         if let Some(policy) = &mut self.pools[pool as usize].policy {
-            policy.insert(slot, access);
-            self.drain(pool);
+            policy.widen(budget);
+            self.drain(pool, Some(slot));
+            let ghost = self.is_ghost_of(slot, pool).then(|| self.number[slot.index()].wrapping_sub(1));
+            if let Some(policy) = &mut self.pools[pool as usize].policy {
+                self.number[slot.index()] = policy.insert(slot, ghost, access, budget) + 1;
+            }
         }
+        self.of[slot.index()] = pool + 1;
+        self.drain(pool, None);
     }
 
     /// `slot`, which is in a pool, was referenced and stays in it.
     pub(crate) fn hit(&mut self, slot: Slot, access: &Access) {
-        let pool = self.of[slot.index()];
-        let Pool { list, policy, .. } = &mut self.pools[pool as usize];
-        list.move_to_front(&mut self.links, slot);
-        if let Some(policy) = policy {
-            policy.hit(slot, access);
-            self.drain(pool);
+        let (pool, number) = (self.of[slot.index()] - 1, self.number[slot.index()].wrapping_sub(1));
+        self.step_aside(pool, slot);
+        let Pool { list, policy, before, .. } = &mut self.pools[pool as usize];
+        list.move_to_front(&mut self.chains, slot);
+        if let Some(policy) = policy
+            && policy.knows(slot, number)
+        {
+            policy.hit(number, access);
+            self.drain(pool, None);
+        } else if before.is_some() && self.is_of_before(pool, slot) {
+            self.take_from_before(pool, slot);
+            self.add(pool, slot, access);
         }
+    }
+
+    /// Whether `slot`, a block of `pool`, is still to be handed over.
+    fn is_of_before(&self, pool: u32, slot: Slot) -> bool {
+        let (Pool { policy, before, .. }, number) =
+            (&self.pools[pool as usize], self.number[slot.index()].wrapping_sub(1));
+        match before {
+            Some(Before::Policy(local)) => local.knows(slot, number),
+            Some(Before::List { .. }) => !policy.as_ref().is_some_and(|policy| policy.knows(slot, number)),
+            None => false,
+        }
+    }
+
+    fn take_from_before(&mut self, pool: u32, slot: Slot) {
+        let number = std::mem::take(&mut self.number[slot.index()]).wrapping_sub(1);
+        match &mut self.pools[pool as usize].before {
+            Some(Before::Policy(local)) => local.remove(number),
+            Some(Before::List { count, .. }) => *count -= 1,
+            None => unreachable!("a block of what managed the pool before"),
+        }
+        self.fit(pool);
+    }
+
+    /// Makes `slot` the most recently used of its pool, if that is but a list.
+    pub(crate) fn renew(&mut self, slot: Slot) {
+        let pool = self.of[slot.index()] - 1;
+        self.step_aside(pool, slot);
+        let Pool { list, policy, before, .. } = &mut self.pools[pool as usize];
+        if policy.is_none() && before.is_none() {
+            list.move_to_front(&mut self.chains, slot);
+        }
+    }
+
+    /// `slot` is about to leave its place in the list of `pool`: a hand-over goes on beyond it.
+    fn step_aside(&mut self, pool: u32, slot: Slot) {
+        let Pool { list, before, swept, .. } = &mut self.pools[pool as usize];
+        swept.take_if(|(_, last)| *last == slot);
+        if let Some(Before::List { mru, next, .. }) = before
+            && *next == Some(slot)
+        {
+            *next = if *mru { list.after(&self.chains, slot) } else { list.before(&self.chains, slot) };
+        }
+    }
+
+    fn unlink(&mut self, pool: u32, slot: Slot) {
+        self.step_aside(pool, slot);
+        self.pools[pool as usize].list.unlink(&mut self.chains, slot);
     }
 
     /// Takes `slot` out of its pool, which forgets it.
     pub(crate) fn remove(&mut self, slot: Slot) {
-        let pool = std::mem::replace(&mut self.of[slot.index()], NONE);
-        let Pool { list, policy, .. } = &mut self.pools[pool as usize];
-        list.unlink(&mut self.links, slot);
-        if let Some(policy) = policy {
-            policy.remove(slot);
-            self.drain(pool);
+        let pool = self.of[slot.index()] - 1;
+        self.unlink(pool, slot);
+        if self.is_of_before(pool, slot) {
+            self.take_from_before(pool, slot);
+        } else if let Some(policy) = &mut self.pools[pool as usize].policy {
+            policy.remove(self.number[slot.index()].wrapping_sub(1));
+            self.fit(pool);
         }
+        self.clear(slot);
     }
 
-    /// Makes the policy that knows `slot` as a ghost forget it.
+    /// Makes the policy that knows `slot` as a ghost, if there is one, forget it.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        let pool = std::mem::replace(&mut self.of[slot.index()], NONE);
-        self.pools[pool as usize].policy.as_mut().expect("only policies of the registry have ghosts").remove(slot);
-        self.drain(pool);
+        let Some(pool) = self.pool(slot) else { return };
+        let number = std::mem::take(&mut self.number[slot.index()]).wrapping_sub(1);
+        self.of[slot.index()] = 0;
+        let Pool { policy, before, .. } = &mut self.pools[pool as usize];
+        match (policy, before) {
+            (Some(policy), _) if policy.knows(slot, number) => policy.forget(number),
+            (_, Some(Before::Policy(before))) => before.forget(number),
+            _ => unreachable!("only policies of the registry have ghosts"),
+        }
+        self.drain(pool, None);
     }
 
-    /// Takes the block out that leaves `pool` first; whether its policy remembers it as a ghost. `incoming` is the slot
-    /// that needs room, in whichever pool; the next call is [`answer`](Pools::answer), or `insert` into this pool.
-    pub(crate) fn evict(&mut self, pool: u32, incoming: Slot, access: &Access) -> (Slot, bool) {
-        let Pool { list, order, policy, .. } = &mut self.pools[pool as usize];
-        let Some(policy) = policy else {
-            let end = if *order == Order::Mru { list.front(&self.links) } else { list.back(&self.links) };
-            let slot = end.expect("the pool holds a block");
-            list.unlink(&mut self.links, slot);
-            self.of[slot.index()] = NONE;
+    /// Takes the block out that leaves `pool` first; whether its policy remembers it as a ghost. With `incoming`, that is
+    /// inserted into this pool next.
+    pub(crate) fn evict(&mut self, pool: u32, incoming: Option<(Slot, &Access)>) -> (Slot, bool) {
+        let budget = self.budget;
+        if let Some(slot) = self.first_of_before(pool) {
+            self.leave_before(pool, slot);
+            self.unlink(pool, slot);
+            self.clear(slot);
             return (slot, false);
+        }
+        let exchanged = incoming.map(|(slot, access)| {
+            let ghost = self.is_ghost_of(slot, pool).then(|| self.number[slot.index()].wrapping_sub(1));
+            if ghost.is_none() {
+                self.forget(slot);
+            }
+            (slot, ghost, access)
+        });
+        let Pool { list, order, policy, .. } = &mut self.pools[pool as usize];
+        let slot = match (policy, exchanged) {
+            (None, _) => {
+                let end = if *order == Order::Mru { list.front() } else { list.back() };
+                end.expect("the pool holds a block")
+            }
+            (Some(policy), Some((incoming, ghost, access))) => {
+                let (number, slot) = policy.evict(incoming, ghost, access, budget);
+                self.exchange = Some((pool, number));
+                slot
+            }
+            (Some(policy), None) => policy.shed(),
         };
-        let slot = policy.evict(incoming, access).expect("a policy of the registry keeps what comes in");
-        list.unlink(&mut self.links, slot);
-        self.asked = Some(pool);
-        self.drain(pool);
-        let before = self.gone.len();
-        self.gone.retain(|&gone| gone != slot);
-        (slot, before == self.gone.len())
-    }
-
-    /// The block for which a policy made room comes into another pool than its own, or into none. So that no call of its
-    /// contract is missing, the policy is told that the block came and was invalidated.
-    pub(crate) fn answer(&mut self, incoming: Slot, access: &Access) {
-        let Some(asked) = self.asked.take() else { return };
-        let policy = self.pools[asked as usize].policy.as_mut().expect("only policies of the registry are asked");
-        policy.insert(incoming, access);
-        policy.remove(incoming);
-        if self.of[incoming.index()] == asked {
-            self.of[incoming.index()] = NONE;
+        self.unlink(pool, slot);
+        let mut forgotten = self.pools[pool as usize].policy.is_none() || self.drain(pool, Some(slot));
+        if self.exchange.is_none() {
+            let gone = self.gone.len();
+            self.fit(pool);
+            // A pool that becomes smaller remembers less.
+            if let Some(at) = self.gone[gone..].iter().position(|&gone| gone == slot) {
+                self.gone.swap_remove(gone + at);
+                forgotten = true;
+            }
         }
-        self.drain(asked);
-    }
-
-    /// `incoming` is about to be inserted into `pool`, or into none: the other pools forget it.
-    pub(crate) fn incoming(&mut self, pool: Option<u32>, incoming: Slot, access: &Access) {
-        if self.asked != pool {
-            self.answer(incoming, access);
+        if forgotten {
+            self.clear(slot);
         }
-        if self.pool(incoming).is_some_and(|before| Some(before) != pool) {
-            self.forget(incoming);
-        }
-    }
-
-    fn drain(&mut self, pool: u32) {
-        let Some(policy) = &mut self.pools[pool as usize].policy else { return };
-        while let Some(slot) = policy.take_forgotten() {
-            self.of[slot.index()] = NONE;
-            self.gone.push(slot);
-        }
+        (slot, !forgotten)
     }
 
     /// The blocks of `pool` in the order in which they would leave, as far as that is known.
     pub(crate) fn victims(&self, pool: u32) -> impl Iterator<Item = Slot> + '_ {
         let Pool { list, order, .. } = &self.pools[pool as usize];
-        let (links, mru) = (&self.links, *order == Order::Mru);
-        let first = if mru { list.front(links) } else { list.back(links) };
-        std::iter::successors(first, move |&slot| if mru { list.after(links, slot) } else { list.before(links, slot) })
+        let (chains, mru) = (&self.chains, *order == Order::Mru);
+        let first = if mru { list.front() } else { list.back() };
+        std::iter::successors(
+            first,
+            move |&slot| if mru { list.after(chains, slot) } else { list.before(chains, slot) },
+        )
     }
 
     pub(crate) fn check(&self) {
-        for (at, pool) in self.pools.iter().enumerate() {
-            for slot in pool.list.checked(&self.links) {
-                assert_eq!(self.of[slot.index()], at as u32, "{slot:?} is in another pool");
+        let mut policies = 0;
+        for (at, pool) in (0..).zip(&self.pools) {
+            let blocks = pool.list.checked(&self.chains);
+            for slot in &blocks {
+                assert_eq!(self.pool(*slot), Some(at), "{slot:?} is in another pool");
             }
-            if let Some(policy) = &pool.policy {
-                policy.check();
+            let known = (0..self.of.len() as u32).map(Slot).filter(|slot| self.pool(*slot) == Some(at));
+            let known: Vec<Slot> = known.collect();
+            let of = |local: &Local, slots: &[Slot]| {
+                slots.iter().filter(|slot| local.knows(**slot, self.number[slot.index()].wrapping_sub(1))).count()
+            };
+            let (mut counted, mut all) = (0, 0);
+            let before = match &pool.before {
+                Some(Before::Policy(before)) => Some(before),
+                _ => None,
+            };
+            for local in pool.policy.iter().chain(before) {
+                local.check(of(local, &blocks), of(local, &known), self.budget);
+                counted += of(local, &blocks);
+                all += of(local, &known);
             }
-        }
-    }
-}
-
-/// A level: its pool, and what keeps it when it is empty.
-struct Level {
-    pool: u32,
-    /// Files with this priority.
-    files: u32,
-    /// Whether `set_policy` named it.
-    named: bool,
-}
-
-/// The levels of one tenant and the priorities of its files: 4.2.1's manager structure.
-pub(crate) struct Levels {
-    levels: BTreeMap<i32, Level>,
-    /// Files with a priority other than 0, by number.
-    files: Vec<(u32, i32)>,
-}
-
-impl Levels {
-    pub(crate) fn new(pools: &mut Pools) -> Levels {
-        let ground = Level { pool: pools.open(0), files: 0, named: true };
-        Levels { levels: BTreeMap::from([(0, ground)]), files: Vec::new() }
-    }
-
-    /// The long-term priority of `file`.
-    pub(crate) fn priority(&self, file: u32) -> i32 {
-        self.files.binary_search_by_key(&file, |&(file, _)| file).map_or(0, |at| self.files[at].1)
-    }
-
-    /// The pool of the long-term priority of `file`.
-    pub(crate) fn pool_of_file(&self, file: u32) -> u32 {
-        self.levels[&self.priority(file)].pool
-    }
-
-    /// Files with a priority other than 0, with their priorities.
-    pub(crate) fn files(&self) -> &[(u32, i32)] {
-        &self.files
-    }
-
-    /// The priorities of levels that have, or had, a policy of their own.
-    pub(crate) fn named(&self) -> impl Iterator<Item = i32> + '_ {
-        self.levels.iter().filter(|(_, level)| level.named).map(|(&priority, _)| priority)
-    }
-
-    pub(crate) fn pool_of_priority(&self, priority: i32) -> Option<u32> {
-        self.levels.get(&priority).map(|level| level.pool)
-    }
-
-    /// All pools, the lowest priority first.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = u32> + '_ {
-        self.levels.values().map(|level| level.pool)
-    }
-
-    /// Makes sure that there is a level of `priority`.
-    pub(crate) fn open(&mut self, priority: i32, limits: &Limits, pools: &mut Pools) -> Result<u32, Refusal> {
-        if let Some(level) = self.levels.get(&priority) {
-            return Ok(level.pool);
-        }
-        if self.levels.len() >= limits.levels {
-            return Err(Refusal::TooManyLevels { most: limits.levels });
-        }
-        let pool = pools.open(priority);
-        self.levels.insert(priority, Level { pool, files: 0, named: false });
-        Ok(pool)
-    }
-
-    /// Notes that `set_policy` named the level of `priority`, which is open.
-    pub(crate) fn name(&mut self, priority: i32) {
-        if let Some(level) = self.levels.get_mut(&priority) {
-            level.named = true;
-        }
-    }
-
-    /// Gives `file` another priority, whose level is open.
-    pub(crate) fn set_file(&mut self, file: u32, priority: i32, limits: &Limits) -> Result<(), Refusal> {
-        let before = self.priority(file);
-        match (self.files.binary_search_by_key(&file, |&(file, _)| file), priority) {
-            (Ok(at), 0) => _ = self.files.remove(at),
-            (Ok(at), _) => self.files[at].1 = priority,
-            (Err(_), 0) => {}
-            (Err(_), _) if self.files.len() >= limits.files => {
-                return Err(Refusal::TooManyFiles { most: limits.files });
+            let listed = blocks.iter().filter(|slot| !self.is_of_before(at, **slot)).count();
+            match &pool.before {
+                Some(Before::List { count, .. }) => {
+                    assert_eq!(*count as usize, blocks.len() - listed, "blocks to be handed over");
+                    assert_eq!(counted + *count as usize, blocks.len(), "a block of a policy is not in its pool");
+                }
+                Some(Before::Policy(_)) if pool.policy.is_none() => {}
+                _ if pool.policy.is_some() => assert_eq!(counted, blocks.len(), "a block is in no policy"),
+                _ => assert_eq!(all, known.len() - blocks.len(), "a list has no ghosts"),
             }
-            (Err(at), _) => self.files.insert(at, (file, priority)),
+            assert!(pool.before.is_none() || self.handing.contains(&at), "nobody hands over");
+            policies += usize::from(pool.policy.is_some());
         }
-        let mut count = |priority: i32, change: i32| {
-            if let Some(level) = self.levels.get_mut(&priority).filter(|_| priority != 0) {
-                level.files = level.files.wrapping_add_signed(change);
-            }
-        };
-        count(before, -1);
-        count(priority, 1);
-        Ok(())
-    }
-
-    /// Closes the level of `priority` if nothing needs it.
-    pub(crate) fn tidy(&mut self, priority: i32, pools: &mut Pools) {
-        let unused = |level: &&Level| level.files == 0 && !level.named && pools.len(level.pool) == 0;
-        if let Some(level) = self.levels.get(&priority).filter(unused) {
-            pools.close(level.pool);
-            self.levels.remove(&priority);
-        }
-    }
-
-    /// Closes all levels, which are empty.
-    pub(crate) fn close(&self, pools: &mut Pools) {
-        self.pools().for_each(|pool| pools.close(pool));
+        assert_eq!(self.policies, policies, "the number of pools with a policy is wrong");
+        assert!(self.exchange.is_none(), "a block that was to be inserted was not");
     }
 }

@@ -56,11 +56,12 @@ struct Lane {
 /// The prefetch object of a tenant (4.3).
 pub(crate) struct Prefetch {
     list: AccessList,
-    /// Where the files of the list lie.
+    /// Where the files of the list lie, in ascending order.
     devices: Vec<u32>,
+    /// Of each of these devices.
+    lanes: Vec<Lane>,
     /// The position after the cursor, which is the access that was made last.
     ahead: u32,
-    lanes: Vec<Lane>,
     /// The last 64 events, the latest lowest: a bit is 1 where an access was predicted.
     matches: u64,
     /// Whether an unpredicted reference missed and is not known to be over (2.1.3: no prefetch until it is).
@@ -76,8 +77,9 @@ impl Prefetch {
 
     /// The list goes on with `stretch`, which is on `device`. Says no if it has too many blocks then.
     pub(crate) fn extend(&mut self, stretch: Stretch, device: u32) -> bool {
-        if !self.devices.contains(&device) {
-            self.devices.push(device);
+        if let Err(at) = self.devices.binary_search(&device) {
+            self.devices.insert(at, device);
+            self.lanes.insert(at, Lane::default());
         }
         self.list.push(stretch)
     }
@@ -136,12 +138,9 @@ impl Prefetch {
         }
     }
 
-    fn lane(&mut self, device: u32) -> &mut Lane {
-        let device = device as usize;
-        if self.lanes.len() <= device {
-            self.lanes.resize(device + 1, Lane::default());
-        }
-        &mut self.lanes[device]
+    fn lane(&mut self, device: u32) -> Option<&mut Lane> {
+        let at = self.devices.binary_search(&device).ok()?;
+        Some(&mut self.lanes[at])
     }
 
     /// An unpredicted demand read is complete.
@@ -155,7 +154,7 @@ impl Prefetch {
             return None;
         }
         let ahead = self.ahead;
-        let lane = self.lane(device);
+        let lane = self.lane(device)?;
         if !lane.open {
             if underway {
                 return None;
@@ -190,7 +189,7 @@ impl Prefetch {
                 None => at = at.saturating_add(blocks).min(limit),
             }
         }
-        let lane = self.lane(device);
+        let lane = self.lane(device)?;
         lane.hole = at;
         lane.open = found.is_some();
         found
@@ -198,12 +197,16 @@ impl Prefetch {
 
     /// The block at the hole is fetched.
     pub(crate) fn issue(&mut self, device: u32) {
-        self.lane(device).issued += 1;
+        if let Some(lane) = self.lane(device) {
+            lane.issued += 1;
+        }
     }
 
     /// The batch at `device` ends, because of rule 3.
     pub(crate) fn end_batch(&mut self, device: u32) {
-        self.lane(device).open = false;
+        if let Some(lane) = self.lane(device) {
+            lane.open = false;
+        }
     }
 
     pub(crate) fn list(&self) -> &AccessList {

@@ -1,12 +1,14 @@
-//! Every policy of the registry either manages priority levels, whatever happens to them, or is refused with a reason.
+//! Every policy of the registry that sees no future manages priority levels, whatever happens to them, and so does a change
+//! from any of them to any other, step by step.
 //!
 //! A failure prints the policy and the seed.
 
 mod host;
 
 use host::{FILE, Host, OWN, block, file_of};
-use nigh_control::{Config, Directive, Order, Refusal};
+use nigh_control::{Allocation, Config, Directive, Limits, Order, Refusal};
 use nigh_policy::{Tenant, registry};
+use nigh_testkit::host::{Host as Bare, Slots};
 use rand::RngExt;
 
 const TENANTS: u32 = 3;
@@ -29,7 +31,7 @@ const VARIANTS: &[&str] = &[
 ];
 
 #[test]
-fn every_policy_manages_levels_or_is_refused() {
+fn every_policy_manages_levels() {
     for spec in registry().iter().map(|info| info.name).chain(VARIANTS.iter().copied()) {
         for seed in 0..36 {
             let run = std::panic::AssertUnwindSafe(|| levels(spec, seed));
@@ -47,6 +49,7 @@ fn levels(spec: &str, seed: u64) {
     let capacity = [1, 2, 5, 12, 40, 100][seed as usize % 6];
     let ghosts = [0, capacity, 4 * capacity][seed as usize % 3];
     let mut host = Host::new(capacity, ghosts, Config::default());
+    host.prompt = !seed.is_multiple_of(4);
     let order = Order::Policy(spec.parse().expect("a policy of the registry"));
     let manage = |host: &mut Host, tenant, priority| {
         let before = host.control.policy(Tenant(tenant), priority);
@@ -54,10 +57,11 @@ fn levels(spec: &str, seed: u64) {
         let Order::Policy(spec) = &order else { unreachable!("it is a policy") };
         let info = registry().iter().find(|info| info.name == spec.name()).expect("it is registered");
         match done {
-            Ok(()) => assert!(!info.offline && !info.one_size),
+            Ok(()) => assert!(!info.offline),
+            Err(Refusal::Busy) => assert_ne!(before, order),
+            Err(Refusal::OneSize { .. }) => assert!(info.one_size),
             Err(refusal) => {
-                assert_eq!(matches!(refusal, Refusal::OneSize { .. }), info.one_size, "{refusal:?}");
-                assert_eq!(matches!(refusal, Refusal::Policy(_)), info.offline, "{refusal:?}");
+                assert!(matches!(refusal, Refusal::Policy(_)) && info.offline, "{refusal:?}");
                 assert!(refusal.to_string().contains(info.name), "{refusal}");
                 assert_eq!(host.control.policy(Tenant(tenant), priority), before);
             }
@@ -72,7 +76,10 @@ fn levels(spec: &str, seed: u64) {
         let file = file_of(u64::from(tenant) * OWN + random.random_range(0..BLOCKS));
         match random.random_range(0..60) {
             0 => manage(&mut host, 0, 1),
-            1 => host.apply(0, Directive::SetPolicy { priority: 1, policy: Order::Mru }).expect("within the limits"),
+            1 => match host.apply(0, Directive::SetPolicy { priority: 1, policy: Order::Mru }) {
+                Ok(()) | Err(Refusal::Busy) => {}
+                Err(refusal) => panic!("{refusal}"),
+            },
             2 | 3 => {
                 let priority = random.random_range(0..2);
                 host.apply(tenant, Directive::SetPriority { file, priority }).expect("within the limits");
@@ -85,12 +92,44 @@ fn levels(spec: &str, seed: u64) {
             }
             5 => host.remove(block(number)),
             6 if random.random_bool(0.1) => {
-                host.control.close(Tenant(1));
+                host.close(1);
                 manage(&mut host, 1, 0);
             }
+            7..14 => _ = host.step(random.random_range(1..9)),
+            14 => _ = host.shed_some(random.random_range(0..4)),
             _ => {}
         }
         host.access(tenant, block(number));
         assert!(host.is_resident(block(number)), "a block just referenced is resident");
+    }
+}
+
+/// The pool of a level is a cache of its own: alone, and without placeholders, it is the policy that has the whole cache.
+#[test]
+fn a_level_that_has_the_cache_is_the_policy() {
+    for info in registry().iter().filter(|info| !info.offline && !info.one_size) {
+        for seed in 0..12 {
+            let capacity = [1, 2, 5, 12, 20, 33][seed as usize % 6];
+            let limits = Limits { ghosts: 1.0, ..Limits::default() };
+            let mut host = Host::new(
+                capacity,
+                2 * capacity,
+                Config { allocation: Allocation::Static, limits, ..Config::default() },
+            );
+            let policy = Order::Policy(info.name.parse().expect("a policy of the registry"));
+            host.apply(0, Directive::SetPolicy { priority: 0, policy }).expect("within the limits");
+            let slots = Slots::Reused { ghosts: 0 };
+            let mut bare = Bare::with_block_bytes(1, info.name, 1, BLOCKS as u32, slots, None);
+            for number in nigh_testkit::workload::mixed(seed, BLOCKS, 600) {
+                let spread = (u64::from(file_of(number)) << 32) + number % FILE;
+                // A level grows with its blocks.
+                let blocks = bare.resident().len() as u32;
+                if blocks < capacity && !bare.resident().contains(&spread) {
+                    bare.resize(blocks + 1, blocks + 1);
+                }
+                let (own, bare) = (host.access(0, block(number)), bare.access(spread));
+                assert_eq!(own.hit, bare.hit, "policy {}, seed {seed}", info.name);
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! [`Control`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever tenants say.
+//! [`Control`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever tenants say and
+//! however large the cache is.
 //!
 //! A failure prints the seed.
 
@@ -66,6 +67,16 @@ fn victims_are_those_of_the_paper() {
                     }
                 };
                 host.apply(tenant, directive).expect("within all limits");
+            }
+            match random.random_range(0..40) {
+                0 => {
+                    let capacity = random.random_range(1..=capacity + 10);
+                    let ghosts = random.random_range(0..=2 * capacity);
+                    let expected = model.resize(capacity as usize, ghosts.min(capacity) as usize);
+                    assert_eq!(host.resize(capacity, ghosts), expected, "reference {at}");
+                }
+                1 if !model.list().is_empty() => assert_eq!(host.shed(), model.shed(), "reference {at}"),
+                _ => {}
             }
             let expected = model.access(tenant, reference);
             assert_eq!(host.access(tenant, block(reference)), expected, "reference {at}");

@@ -14,7 +14,7 @@ const TENANTS: u32 = 4;
 const BLOCKS: u64 = 40;
 
 fn order(random: &mut Random) -> Order {
-    let online: Vec<_> = registry().iter().filter(|info| !info.offline).collect();
+    let online: Vec<_> = registry().iter().filter(|info| !info.offline && !info.one_size).collect();
     match random.random_range(0..4) {
         0 => Order::Lru,
         1 => Order::Mru,
@@ -77,9 +77,10 @@ fn soak(seed: u64) {
         foresight: if seed.is_multiple_of(5) { Foresight::Fetch } else { Foresight::Full },
         batch: random.random_range(1..6),
         free_least: random.random_range(1..5),
-        limits: Limits { tenants: TENANTS, files: 3, levels: 6, policies: 2, entries: 60 },
+        limits: Limits { tenants: TENANTS, files: 3, levels: 6, policies: 2, ghosts: 1.0, entries: 60 },
     };
     let mut host = Host::new(capacity, ghosts, config);
+    host.prompt = seed.is_multiple_of(3);
     host.blocks.two_devices = seed.is_multiple_of(2);
     let references = host::references(seed, TENANTS, BLOCKS, 1000);
     let mut underway: Vec<(u32, u32)> = Vec::new();
@@ -97,15 +98,15 @@ fn soak(seed: u64) {
                 .collect();
             match host.apply(tenant, directive(&mut random, tenant, &upcoming)) {
                 Ok(()) | Err(Refusal::TooManyFiles { .. } | Refusal::TooManyLevels { .. }) => {}
-                Err(Refusal::TooManyPolicies { .. } | Refusal::OneSize { .. }) => {}
+                Err(Refusal::TooManyPolicies { .. } | Refusal::Busy) => {}
                 Err(refusal) => panic!("{refusal}"),
             }
         }
         match random.random_range(0..200) {
-            0 => host.control.close(Tenant(random.random_range(0..TENANTS))),
+            0 => host.close(random.random_range(0..TENANTS)),
             1..4 => {
                 let (floor, ceiling) = (random.random_range(0..capacity), random.random_range(0..2 * capacity));
-                let _ = host.control.set_bounds(Tenant(random.random_range(0..TENANTS)), floor, ceiling);
+                let _ = host.set_bounds(random.random_range(0..TENANTS), floor, ceiling);
             }
             4..12 => host.remove(block(u64::from(tenant) * OWN + random.random_range(0..BLOCKS))),
             12 => host.control.forget(Tenant(random.random_range(0..TENANTS))),
@@ -120,9 +121,20 @@ fn soak(seed: u64) {
             }
             40 => {
                 let said = host.control.said(Tenant(tenant));
-                said.iter().for_each(|directive| host.apply(tenant, directive.clone()).expect("it was said before"));
-                assert_eq!(host.control.said(Tenant(tenant)), said);
+                let again = said.iter().map(|directive| host.apply(tenant, directive.clone())).collect::<Vec<_>>();
+                match again.into_iter().find(Result::is_err) {
+                    Some(Err(Refusal::Busy)) => {}
+                    Some(Err(refusal)) => panic!("it was said before: {refusal}"),
+                    _ => assert_eq!(host.control.said(Tenant(tenant)), said),
+                }
             }
+            41..47 => {
+                let capacity =
+                    (capacity + random.random_range(0..capacity)).saturating_sub(random.random_range(0..capacity));
+                host.resize(capacity, [0, capacity, 3 * capacity][random.random_range(0..3)]);
+            }
+            47..51 => _ = host.shed_some(random.random_range(0..4)),
+            51..130 => _ = host.step(random.random_range(1..20)),
             _ => {}
         }
         host.check();

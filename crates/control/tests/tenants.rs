@@ -38,7 +38,7 @@ fn prefetches(host: &mut Host, tenant: u32, device: u32) -> Vec<u64> {
 
 #[test]
 fn beyond_a_limit_a_call_fails_and_changes_nothing() {
-    let limits = Limits { tenants: 3, files: 2, levels: 3, policies: 1, entries: 4 };
+    let limits = Limits { tenants: 3, files: 2, levels: 3, policies: 1, entries: 4, ..Limits::default() };
     let mut host = Host::new(8, 8, Config { limits, ..Config::default() });
     let priority = |file, priority| Directive::SetPriority { file, priority };
     let policy = |priority, policy: &str| Directive::SetPolicy {
@@ -56,7 +56,6 @@ fn beyond_a_limit_a_call_fails_and_changes_nothing() {
 
     host.apply(0, policy(1, "lfu")).unwrap();
     assert!(matches!(host.apply(1, policy(0, "lfu")), Err(Refusal::TooManyPolicies { most: 1 })));
-    assert!(matches!(host.apply(0, policy(1, "lirs")), Err(Refusal::OneSize { .. })));
     assert!(matches!(host.apply(0, policy(1, "opt")), Err(Refusal::Policy(_))));
     assert_eq!(host.control.policy(Tenant(0), 1).to_string(), "lfu");
     assert_eq!(host.control.policy(Tenant(1), 0), Order::Lru);
@@ -71,7 +70,7 @@ fn beyond_a_limit_a_call_fails_and_changes_nothing() {
     let range = Directive::SetTemporaryPriority { file: 0, first: 2, last: 1, priority: 0 };
     assert!(matches!(host.apply(0, range), Err(Refusal::BadRange)));
     for (floor, ceiling) in [(3, 2), (8, 0)] {
-        assert!(matches!(host.control.set_bounds(Tenant(0), floor, ceiling), Err(Refusal::BadBounds)));
+        assert!(matches!(host.set_bounds(0, floor, ceiling), Err(Refusal::BadBounds)));
     }
 }
 
@@ -118,16 +117,16 @@ fn temporary_levels_do_not_pile_up() {
 fn floors_and_ceilings_hold_and_change_live() {
     let mut host = host(20);
     read(&mut host, 0, 0..10);
-    host.control.set_bounds(Tenant(0), 6, 0).unwrap();
+    host.set_bounds(0, 6, 0).unwrap();
     read(&mut host, 1, 0..100);
     assert_eq!((size(&host, 0), size(&host, 1)), (6, 14));
     // The six that were used last are there, and what comes in replaces the oldest of them.
     assert_eq!(read(&mut host, 0, 4..10), 0);
-    host.control.set_bounds(Tenant(0), 2, 0).unwrap();
+    host.set_bounds(0, 2, 0).unwrap();
     read(&mut host, 1, 100..200);
     assert_eq!(size(&host, 0), 2);
     // Who has more than its ceiling gives up a block whenever anyone needs one.
-    host.control.set_bounds(Tenant(1), 0, 5).unwrap();
+    host.set_bounds(1, 0, 5).unwrap();
     read(&mut host, 0, 20..30);
     assert_eq!((size(&host, 0), size(&host, 1)), (12, 8));
     read(&mut host, 1, 200..300);
@@ -141,7 +140,7 @@ fn floors_and_ceilings_hold_and_change_live() {
 #[test]
 fn free_frames_are_anybodys() {
     let mut host = host(20);
-    host.control.set_bounds(Tenant(0), 0, 5).unwrap();
+    host.set_bounds(0, 0, 5).unwrap();
     read(&mut host, 0, 0..15);
     assert_eq!(size(&host, 0), 15);
     read(&mut host, 1, 0..15);
@@ -155,10 +154,10 @@ fn static_shares_are_kept() {
     assert_eq!(size(&host, 0), 20);
     read(&mut host, 1, 0..100);
     assert_eq!((size(&host, 0), size(&host, 1)), (10, 10));
-    host.control.set_bounds(Tenant(0), 0, 4).unwrap();
+    host.set_bounds(0, 0, 4).unwrap();
     read(&mut host, 0, 0..100);
     read(&mut host, 1, 0..100);
-    host.control.close(Tenant(1));
+    host.close(1);
     assert_eq!(size(&host, 1), 0);
     read(&mut host, 2, 0..100);
     assert_eq!(size(&host, 2), 10);
@@ -173,7 +172,7 @@ fn blocks_without_an_owner_leave_at_the_end_of_the_list() {
     read(&mut host, 0, 0..4);
     host.access(1, block(0));
     assert_eq!((size(&host, 0), size(&host, 1)), (3, 0));
-    host.control.close(Tenant(0));
+    host.close(0);
     assert_eq!(host.control.policy(Tenant(0), 0), Order::Lru, "what it said is forgotten");
     // Without MRU and its owner, 1 leaves first; 2 belongs to who references it.
     host.access(1, block(2));
@@ -221,7 +220,7 @@ fn a_new_list_waits_for_prefetches_of_the_one_before() {
     host.control.prefetched(Tenant(0), 0);
     host.control.prefetched(Tenant(0), 0);
     assert_eq!(prefetches(&mut host, 0, 0), []);
-    host.control.close(Tenant(0));
+    host.close(0);
     assert_eq!(host.control.outstanding(Tenant(0)), 1);
     host.control.prefetched(Tenant(0), 0);
     host.apply(0, whole(&[4, 5, 6, 7])).unwrap();

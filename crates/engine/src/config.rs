@@ -151,6 +151,9 @@ impl Config {
 
     /// How many ghosts a cache of `capacity` blocks remembers.
     pub(crate) fn ghosts(&self, capacity: u32) -> u32 {
+        if let Some(tenants) = &self.tenants {
+            return tenants.control.ghosts(capacity);
+        }
         (f64::from(capacity) * f64::from(self.ghosts_per_block)).round() as u32
     }
 }

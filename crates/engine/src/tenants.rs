@@ -103,6 +103,8 @@ impl Index for Known<'_> {
     }
 }
 
+/// Blocks of a step of what tenants said.
+const STEP: u32 = 1024;
 /// No tenant has anything to say in a cache with a policy.
 const NO_TENANTS: &str = "the cache was set up with tenants";
 
@@ -121,7 +123,7 @@ impl Engine {
     pub fn direct(&mut self, tenant: Tenant, directive: &Directive) -> Result<(), nigh_control::Refusal> {
         let (control, known) = self.tenants().expect(NO_TENANTS);
         let done = control.apply(tenant, directive, &known);
-        self.drain_forgotten();
+        self.finish_said();
         self.ask(tenant);
         done
     }
@@ -139,9 +141,16 @@ impl Engine {
             let bytes = Some((blocks.start << shift, (blocks.end - blocks.start) << shift));
             done = done.and_then(|()| control.extend(tenant, &Chunk { file, bytes }, &known));
         }
-        self.drain_forgotten();
+        self.finish_said();
         self.ask(tenant);
         done
+    }
+
+    /// Does what is left to be done of what tenants said.
+    fn finish_said(&mut self) {
+        let Some((control, known)) = self.tenants() else { return };
+        while control.step(STEP, &known) {}
+        self.drain_forgotten();
     }
 
     /// Whether there is such a file.
@@ -170,7 +179,7 @@ impl Engine {
         let tenants = self.config.tenants.as_mut().expect(NO_TENANTS);
         tenants.files = tenants.files.with(volume, pieces)?;
         self.tenants().expect(NO_TENANTS).0.forget(tenant);
-        self.drain_forgotten();
+        self.finish_said();
         Ok(())
     }
 
@@ -179,7 +188,9 @@ impl Engine {
     /// # Panics
     /// If the cache was set up without tenants.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), nigh_control::Refusal> {
-        self.tenants().expect(NO_TENANTS).0.set_bounds(tenant, floor, ceiling)
+        let done = self.tenants().expect(NO_TENANTS).0.set_bounds(tenant, floor, ceiling);
+        self.finish_said();
+        done
     }
 
     /// `tenant` is gone: its blocks have no owner, what it said and its bounds are forgotten. Its number may be used again.
@@ -188,7 +199,7 @@ impl Engine {
     /// If the cache was set up without tenants.
     pub fn close_tenant(&mut self, tenant: Tenant) {
         self.tenants().expect(NO_TENANTS).0.close(tenant);
-        self.drain_forgotten();
+        self.finish_said();
     }
 
     /// What `tenant` did; none in a cache without tenants.
@@ -252,13 +263,16 @@ impl Engine {
         if failed {
             let none = Directive::Predict { accesses: Vec::new() };
             control.apply(tenant, &none, &known).expect("a tenant with a list may have none");
-            self.drain_forgotten();
+            self.finish_said();
         }
         self.ask(tenant);
     }
 
     /// Queues the batches that lists ask for now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
+        if matches!(&self.policy, Manager::Control(control) if control.is_pending()) {
+            self.finish_said();
+        }
         while let Some(tenant) = self.asking.pop() {
             let Some((control, _)) = self.tenants() else { return };
             let devices: SmallVec<[u32; 4]> = control.devices(tenant).into();

@@ -235,7 +235,7 @@ impl Configured for WTinyLfu {
         ],
         offline: false,
         spatial: false,
-        one_size: true,
+        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {

@@ -2,8 +2,8 @@
 //!
 //! To whom it is said a file has the number that a user gives it, below 2^16; the engine's is unique among all exports.
 
-use nigh_control::sidecar::{self, Event, Saying, SidecarError, When};
-use nigh_control::{Directive, Refusal};
+use nigh_control::sidecar::{self, SidecarError};
+use nigh_control::{Directive, Event, Refusal, Saying, When};
 use nigh_engine::{ConfigError, Piece, Volume};
 use nigh_policy::Tenant;
 use serde::{Deserialize, Serialize};

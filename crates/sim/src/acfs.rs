@@ -16,8 +16,7 @@
 
 mod programs;
 
-use nigh_control::sidecar::{Event, Saying, When};
-use nigh_control::{Chunk, Directive, Order};
+use nigh_control::{Chunk, Directive, Event, Order, Saying, When};
 use nigh_policy::Tenant;
 use nigh_trace::{Op, Request};
 use rand::{RngExt, SeedableRng};

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use nigh_control::sidecar::{self, Saying, When};
-use nigh_control::{Config, Control, Directive, Index};
+use nigh_control::{Config, Control, Directive, Event, Index, Saying, When, sidecar};
 use nigh_engine::Scheduler;
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
 use nigh_sim::acfs::{self, BLOCK_BYTES, Workload};
@@ -35,7 +34,7 @@ impl Index for Blocks {
 }
 
 /// Misses of a cache of `capacity` blocks, each block having its slot for ever.
-fn misses(workload: &Workload, capacity: u32, events: &[sidecar::Event]) -> usize {
+fn misses(workload: &Workload, capacity: u32, events: &[Event]) -> usize {
     let mut slots = HashMap::new();
     let total: u64 = workload.files.iter().map(|bytes| bytes.div_ceil(BLOCK_BYTES.into())).sum();
     let setup = Setup { capacity, slots: total as u32, ghosts: total as u32, block_bytes: BLOCK_BYTES, future: None };
@@ -46,6 +45,7 @@ fn misses(workload: &Workload, capacity: u32, events: &[sidecar::Event]) -> usiz
         while let Some(event) = events.next_if(|event| event.when == When::Request(at as u64)) {
             let Saying::Directive(directive) = &event.saying else { panic!("programs set no bounds") };
             control.apply(event.tenant, directive, &blocks).expect("within the limits");
+            while control.step(1024, &blocks) {}
         }
         let block = Block { volume: request.volume, index: request.offset / u64::from(BLOCK_BYTES) };
         let next = Slot(slots.len() as u32);
@@ -63,6 +63,7 @@ fn misses(workload: &Workload, capacity: u32, events: &[sidecar::Event]) -> usiz
         control.insert(slot, &access);
         blocks.resident.insert(block, slot);
         blocks.block.insert(slot, block);
+        while control.step(1024, &blocks) {}
         while control.take_forgotten().is_some() {}
     }
     assert!(events.next().is_none(), "every event has its request");

@@ -1,7 +1,6 @@
 //! Tenants in the timed simulation: that they change nothing until they say something, and what that does.
 
-use nigh_control::sidecar::Saying;
-use nigh_control::{Allocation, Chunk, Config, Directive, Order};
+use nigh_control::{Allocation, Chunk, Config, Directive, Order, Saying};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run};

@@ -2,67 +2,95 @@
 
 use nigh_policy::{Access, Block, Kind, Slot};
 
-use super::{AHEAD, Control, Enter, NOBODY, REMEMBERED, TEMPORARY};
+use super::{AHEAD, Control, MANAGED, NOBODY, REMEMBERED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::config::Foresight;
+use crate::pools::Enter;
 use crate::prefetch::Match;
 
 /// How many blocks more a tenant whose lists were wrong may have fetched ahead for an access that came as predicted: that
 /// one's, and one further ahead.
 const CREDIT: u32 = 2;
 
+/// Blocks of a list that go to their pools in the call in which it is over.
+const DROP_FIRST: u32 = 64;
+
 impl Control {
     /// Gives `slot`, which `tenant` owns since this reference, its place, and follows the reference.
     pub(super) fn settle(&mut self, slot: Slot, tenant: u16, access: &Access, hit: bool) {
-        let levels = self.shares[tenant as usize].levels.as_ref();
-        let pool = levels.map(|levels| levels.pool_of_file(access.block.volume));
-        if let Some(managed) = &mut self.managed {
-            managed.pools.incoming(pool, slot, access);
-            self.links.own_mut(slot).flags &= !REMEMBERED;
-        }
-        if pool.is_none() {
+        let share = &self.shares[tenant as usize];
+        if share.levels.is_none() {
+            self.forget_in_pools(slot);
             return;
         }
-        self.enter_pool(slot, tenant, access.block.volume, access, Enter::Referenced);
-        if access.kind != Kind::Prefetch {
+        let (file, demand) = (access.block.volume, access.kind != Kind::Prefetch);
+        if share.prediction.is_none() || self.config.foresight == Foresight::Fetch {
+            self.enter_pool(slot, tenant, file, access, Enter::Referenced);
+            if demand {
+                self.follow(tenant, access, hit);
+            }
+            self.set_position(slot, tenant, self.next_in_list(tenant, access.block));
+            return;
+        }
+        if demand {
             self.follow(tenant, access, hit);
         }
-        self.place(slot, tenant, access.block);
+        let position = self.next_in_list(tenant, access.block);
+        if position == NEVER {
+            self.enter_pool(slot, tenant, file, access, Enter::Referenced);
+        } else {
+            self.forget_in_pools(slot);
+            self.note_reference(slot, access.tick);
+            self.place(slot, tenant, position);
+        }
     }
 
-    /// Puts `slot`, which is in its pool, where the list of its owner says.
-    pub(crate) fn place(&mut self, slot: Slot, tenant: u16, block: Block) {
-        let prediction = self.shares[tenant as usize].prediction.as_ref();
-        let position = prediction.map_or(NEVER, |prediction| prediction.prefetch.next(block));
-        if position == NEVER {
-            return;
+    /// No policy knows `slot` as a ghost from now on.
+    fn forget_in_pools(&mut self, slot: Slot) {
+        if let Some(managed) = &mut self.managed {
+            managed.pools.forget(slot);
+            self.links.own_mut(slot).flags &= !REMEMBERED;
         }
+    }
+
+    /// Puts `slot` where the list of its owner says: at `position`. It is in its pool or nowhere.
+    pub(super) fn place(&mut self, slot: Slot, owner: u16, position: u32) {
         if self.config.foresight == Foresight::Full {
             self.leave_pool(slot);
         }
-        self.set_position(slot, tenant, position);
+        self.set_position(slot, owner, position);
+        self.links.own_mut(slot).flags |= MANAGED;
     }
 
-    /// Gives `slot`, which was referenced and is managed already, its place.
-    pub(super) fn arrange(&mut self, slot: Slot, owner: u16, access: &Access) {
-        let share = &self.shares[owner as usize];
-        let position = share.prediction.as_ref().map_or(NEVER, |list| list.prefetch.next(access.block));
-        let managed = self.managed();
-        managed.last[slot.index()] = access.tick as u32;
-        let in_pool = managed.pools.pool(slot).is_some();
-        if position != self.position(slot) {
-            self.set_position(slot, owner, position);
+    /// The list of `owner` is longer: `slot` with `block` gets its place in it, if it belongs to `owner` and has none.
+    pub(crate) fn foresee(&mut self, slot: Slot, owner: u16, block: Block) {
+        if !self.owner_is(slot, owner) || self.position(slot) != NEVER {
+            return;
         }
+        let (flags, position) = (self.links.own(slot).flags, self.next_in_list(owner, block));
+        // One that no sweep has found gets its place from that.
+        if flags & MANAGED != 0 && position != NEVER {
+            self.place(slot, owner, position);
+        }
+    }
+
+    /// Gives `slot`, which was referenced, its place.
+    pub(super) fn arrange(&mut self, slot: Slot, owner: u16, access: &Access) {
+        let position = self.next_in_list(owner, access.block);
+        let managed = self.managed();
+        let pool = managed.pools.pool(slot);
+        self.note_reference(slot, access.tick);
+        self.set_position(slot, owner, position);
         if position != NEVER && self.config.foresight == Foresight::Full {
-            if in_pool {
-                self.leave_pool(slot);
-            }
-        } else if in_pool && self.links.own(slot).flags & TEMPORARY == 0 {
+            self.place(slot, owner, position);
+            return;
+        }
+        let levels = self.shares[owner as usize].levels.as_ref().expect("the owner manages itself");
+        let own = Some(levels.pool_of_file(access.block.volume));
+        if pool == own && self.links.own(slot).flags & TEMPORARY == 0 {
             self.managed().pools.hit(slot, access);
         } else {
-            if in_pool {
-                self.leave_pool(slot);
-            }
+            self.leave_pool(slot);
             self.enter_pool(slot, owner, access.block.volume, access, Enter::Referenced);
         }
     }
@@ -71,26 +99,27 @@ impl Control {
     pub(super) fn follow(&mut self, tenant: u16, access: &Access, hit: bool) {
         let share = &mut self.shares[tenant as usize];
         let Some(prediction) = &mut share.prediction else { return };
-        let matched = prediction.prefetch.reference(access.block, hit);
+        let matched = prediction.reference(access.block, hit);
         match matched {
             Match::Advanced { skipped } => {
                 share.statistics.predicted += 1;
                 share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
                 share.statistics.skipped += u64::from(skipped.is_some());
                 // What was skipped is taken to have happened.
-                let slot = skipped.and_then(|position| prediction.coming.get(&position).copied());
-                if let (Some(slot), Some(position)) = (slot, skipped) {
-                    let block = prediction.prefetch.list().block(position);
-                    self.pass_over(slot, tenant, block);
+                if let Some(position) = skipped {
+                    let block = prediction.list().block(position);
+                    if let Some(slot) = share.coming_at(position) {
+                        self.pass_over(slot, tenant, block);
+                    }
                 }
             }
             Match::Again => share.statistics.predicted += 1,
             Match::Unpredicted => share.statistics.unpredicted += 1,
         }
         if let Some(prediction) = &self.shares[tenant as usize].prediction
-            && prediction.prefetch.is_over()
+            && prediction.is_over()
         {
-            if prediction.prefetch.is_wrong() {
+            if prediction.is_wrong() {
                 let share = &mut self.shares[tenant as usize];
                 share.statistics.lists_dropped += 1;
                 share.credit = Some(0);
@@ -101,7 +130,7 @@ impl Control {
 
     /// The access to `slot`'s `block` that the list predicted did not happen.
     fn pass_over(&mut self, slot: Slot, tenant: u16, block: Block) {
-        let next = self.shares[tenant as usize].prediction.as_ref().map_or(NEVER, |list| list.prefetch.next(block));
+        let next = self.next_in_list(tenant, block);
         self.set_position(slot, tenant, next);
         if next != NEVER {
             return;
@@ -112,7 +141,7 @@ impl Control {
         }
         // It will not be accessed again, and is replaced first.
         self.leave_pool(slot);
-        let access = self.moving(block, tenant);
+        let access = self.moving(block);
         self.enter_pool(slot, tenant, block.volume, &access, Enter::First);
     }
 
@@ -124,20 +153,30 @@ impl Control {
         self.links.own_mut(slot).owner = NOBODY;
     }
 
-    /// Forgets the list of `tenant`. Its blocks go to their pools, what was prefetched in vain is flushed.
+    /// Forgets the list of `tenant`. Its blocks go to their pools, what was prefetched in vain is flushed: a few of them
+    /// now, the others in steps.
     pub(crate) fn drop_list(&mut self, tenant: u16) {
-        let Some(prediction) = self.shares[tenant as usize].prediction.take() else { return };
-        for (&position, &slot) in prediction.coming.iter().rev() {
-            self.set_position(slot, tenant, NEVER);
-            if self.links.own(slot).flags & AHEAD != 0 {
-                self.flush(slot);
-                continue;
-            }
-            if self.config.foresight == Foresight::Full {
-                let block = prediction.prefetch.list().block(position);
-                let access = self.moving(block, tenant);
-                self.enter_pool(slot, tenant, block.volume, &access, Enter::Later);
-            }
+        let share = &mut self.shares[tenant as usize];
+        let Some(prediction) = share.prediction.take() else { return };
+        let list = share.lists;
+        share.lists += 1;
+        for _ in 0..DROP_FIRST {
+            let coming = self.shares[tenant as usize].coming.last_key_value().map(|(&key, &slot)| (key, slot));
+            let Some(((_, position), slot)) = coming.filter(|((of, _), _)| *of == list) else { return };
+            self.leave_over(slot, tenant, prediction.list().block(position));
+        }
+        if !self.shares[tenant as usize].coming.is_empty() {
+            self.tasks.left_over.push(tenant);
+        }
+    }
+
+    /// The list in which `slot` with `block` came is over.
+    pub(super) fn leave_over(&mut self, slot: Slot, owner: u16, block: Block) {
+        self.set_position(slot, owner, NEVER);
+        if self.links.own(slot).flags & AHEAD != 0 {
+            self.flush(slot);
+        } else if self.config.foresight == Foresight::Full {
+            self.enter_pool(slot, owner, block.volume, &self.moving(block), Enter::Later);
         }
     }
 }

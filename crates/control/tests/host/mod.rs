@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use nigh_control::{Chunk, Config, Control, Directive, Index, Refusal};
-use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
+use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Stream, Tenant};
 use nigh_testkit::Outcome;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -59,9 +59,13 @@ pub(crate) struct Host {
     pub(crate) control: Control,
     pub(crate) blocks: Blocks,
     free: Vec<Slot>,
+    slots: u32,
     capacity: usize,
+    ghosts: usize,
     tick: u64,
     pub(crate) checked: bool,
+    /// Whether what is said is done at once; otherwise `step` does it.
+    pub(crate) prompt: bool,
 }
 
 impl Host {
@@ -69,19 +73,86 @@ impl Host {
         let slots = capacity + ghosts + 1;
         let control = Control::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None }, config);
         let free = (0..slots).map(Slot).collect();
-        Host { control, blocks: Blocks::default(), free, capacity: capacity as usize, tick: 0, checked: true }
+        Host {
+            control,
+            blocks: Blocks::default(),
+            free,
+            slots,
+            capacity: capacity as usize,
+            ghosts: ghosts as usize,
+            tick: 0,
+            checked: true,
+            prompt: true,
+        }
     }
 
     pub(crate) fn apply(&mut self, tenant: u32, directive: Directive) -> Result<(), Refusal> {
         let done = self.control.apply(Tenant(tenant), &directive, &self.blocks);
-        self.check();
+        self.settle();
         done
     }
 
     pub(crate) fn extend(&mut self, tenant: u32, chunk: Chunk) -> Result<(), Refusal> {
         let done = self.control.extend(Tenant(tenant), &chunk, &self.blocks);
-        self.check();
+        self.settle();
         done
+    }
+
+    /// Tenant `tenant` is gone.
+    pub(crate) fn close(&mut self, tenant: u32) {
+        self.control.close(Tenant(tenant));
+        self.settle();
+    }
+
+    pub(crate) fn set_bounds(&mut self, tenant: u32, floor: u32, ceiling: u32) -> Result<(), Refusal> {
+        let done = self.control.set_bounds(Tenant(tenant), floor, ceiling);
+        self.settle();
+        done
+    }
+
+    /// A part of what is left to be done, as long as a block is looked at at most `most` times.
+    pub(crate) fn step(&mut self, most: u32) -> bool {
+        let more = self.control.step(most, &self.blocks);
+        self.check();
+        more
+    }
+
+    fn settle(&mut self) {
+        while self.prompt && self.control.step(1000, &self.blocks) {}
+        self.check();
+    }
+
+    /// One block less, which the policy chooses. Gives its number.
+    pub(crate) fn shed(&mut self) -> u64 {
+        self.drain();
+        let victim = self.control.shed();
+        let shed = self.blocks.blocks[&victim];
+        assert!(self.blocks.resident.remove(&shed).is_some(), "the victim was not resident");
+        self.check();
+        number(shed)
+    }
+
+    /// As many blocks less, as far as there are any.
+    pub(crate) fn shed_some(&mut self, count: usize) -> Vec<u64> {
+        (0..count.min(self.blocks.resident.len())).map(|_| self.shed()).collect()
+    }
+
+    /// Changes the room, and sheds what is too much. Gives the numbers of that.
+    pub(crate) fn resize(&mut self, capacity: u32, ghosts: u32) -> Vec<u64> {
+        self.drain();
+        let more = (capacity + ghosts + 1).saturating_sub(self.slots);
+        self.free.extend((self.slots..self.slots + more).map(Slot));
+        self.slots += more;
+        self.capacity = capacity as usize;
+        self.ghosts = ghosts as usize;
+        self.control.resize(Room { capacity, slots: self.slots, ghosts });
+        self.drain();
+        let mut shed = Vec::new();
+        while self.blocks.resident.len() > self.capacity {
+            shed.push(self.shed());
+        }
+        self.check();
+        shed
     }
 
     pub(crate) fn is_resident(&self, block: Block) -> bool {
@@ -97,7 +168,7 @@ impl Host {
         self.tick += 1;
         if let Some(&slot) = self.blocks.resident.get(&block) {
             self.control.hit(slot, &access);
-            self.check();
+            self.settle();
             return Outcome { hit: true, evicted: None };
         }
         self.drain();
@@ -121,7 +192,7 @@ impl Host {
         });
         self.control.insert(slot, &access);
         self.blocks.resident.insert(block, slot);
-        self.check();
+        self.settle();
         Outcome { hit: false, evicted }
     }
 
@@ -159,8 +230,8 @@ impl Host {
         if self.checked {
             self.drain();
             self.control.check();
-            let known: usize = self.blocks.slots.len();
-            assert!(known <= self.capacity + self.free.len() + known, "slots are lost");
+            let ghosts = self.blocks.slots.len() - self.blocks.resident.len();
+            assert!(ghosts <= self.ghosts, "{ghosts} ghosts, there is room for {}", self.ghosts);
         }
     }
 }

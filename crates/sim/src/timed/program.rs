@@ -1,6 +1,6 @@
 //! Programs: what a trace asked for, and how long it computed in between.
 
-use nigh_control::sidecar::{Event, Saying, When};
+use nigh_control::{Event, Saying, When};
 use nigh_trace::{Op, Request};
 
 use crate::Ops;

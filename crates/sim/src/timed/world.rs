@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use nigh_control::sidecar::Saying;
+use nigh_control::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
     Action, Config, Counters, Engine, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request, Shared,

@@ -88,13 +88,33 @@ impl<M: Manager> LruSp<M> {
             }
             return Outcome { hit: true, evicted: None };
         }
-        let evicted = (self.list.len() == self.capacity).then(|| self.replace(block));
+        let evicted = (self.list.len() == self.capacity).then(|| self.replace(Some(block)));
         self.placeholders.retain(|&(ghost, _)| ghost != block);
         self.list.insert(0, block);
         if let Some(manager) = self.managers.get_mut(&tenant) {
             manager.entered(block);
         }
         Outcome { hit: false, evicted }
+    }
+
+    /// A block leaves although none comes: 3.2 without a missing block.
+    pub fn shed(&mut self) -> u64 {
+        self.replace(None)
+    }
+
+    /// From now on there are `capacity` blocks and at most `placeholders` placeholders. Gives the blocks that are too many.
+    pub fn resize(&mut self, capacity: usize, placeholders: usize) -> Vec<u64> {
+        (self.capacity, self.placeholders_most) = (capacity, placeholders);
+        self.drop_placeholders();
+        let over = self.list.len().saturating_sub(capacity);
+        (0..over).map(|_| self.shed()).collect()
+    }
+
+    fn drop_placeholders(&mut self) {
+        while self.placeholders.len() > self.placeholders_most {
+            let oldest = (0..self.placeholders.len()).min_by_key(|&at| self.last[&self.placeholders[at].0]);
+            self.placeholders.remove(oldest.expect("there is one"));
+        }
     }
 
     fn take(&mut self, victim: u64) {
@@ -104,16 +124,16 @@ impl<M: Manager> LruSp<M> {
         }
     }
 
-    fn replace(&mut self, missing: u64) -> u64 {
+    fn replace(&mut self, missing: Option<u64>) -> u64 {
         // (2) "If a user process misses on a block B, and a placeholder for B exists, then the block pointed to by that
         // placeholder is replaced."
-        if let Some(&(_, target)) = self.placeholders.iter().find(|&&(ghost, _)| ghost == missing) {
+        if let Some(&(_, target)) = self.placeholders.iter().find(|&&(ghost, _)| Some(ghost) == missing) {
             self.take(target);
-            self.placeholders.retain(|&(ghost, other)| ghost != missing && other != target);
+            self.placeholders.retain(|&(ghost, other)| Some(ghost) != missing && other != target);
             return target;
         }
         // "Otherwise, the process that owns the block at the end of the LRU list is chosen to give up a block."
-        let candidate = *self.list.last().expect("the cache is full");
+        let candidate = *self.list.last().expect("a cache that gives up a block has one");
         let owner = self.owner[&candidate];
         let Some(manager) = self.managers.get_mut(&owner) else {
             self.take(candidate);
@@ -140,10 +160,7 @@ impl<M: Manager> LruSp<M> {
             }
         }
         self.placeholders.push((victim, candidate));
-        if self.placeholders.len() > self.placeholders_most {
-            let oldest = (0..self.placeholders.len()).min_by_key(|&at| self.last[&self.placeholders[at].0]);
-            self.placeholders.remove(oldest.expect("there is one"));
-        }
+        self.drop_placeholders();
         victim
     }
 }

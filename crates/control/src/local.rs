@@ -1,0 +1,146 @@
+//! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory for
+//! these and their ghosts only, and its capacity is the number of its blocks at any time.
+
+use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build};
+
+/// No slot has this local number.
+const FREE: u32 = u32::MAX;
+/// Local numbers that a policy begins with.
+const SLOTS_FIRST: u32 = 8;
+
+/// The room for ghosts of policies: each has a part of it in proportion to its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Ghosts of all policies of a cache.
+    pub(crate) ghosts: u32,
+    /// Blocks of the cache.
+    pub(crate) capacity: u32,
+}
+
+impl Budget {
+    fn of(self, blocks: u32) -> u32 {
+        let ghosts = u64::from(self.ghosts) * u64::from(blocks) / u64::from(self.capacity.max(1));
+        ghosts.min(u64::from(self.ghosts)) as u32
+    }
+}
+
+/// A policy and the slots of its blocks and ghosts.
+pub(crate) struct Local {
+    policy: Box<dyn Policy + Send>,
+    /// By local number, the host's slot.
+    slots: Vec<u32>,
+    free: Vec<u32>,
+    blocks: u32,
+    room: Room,
+}
+
+impl Local {
+    /// Without blocks.
+    pub(crate) fn new(spec: &Spec, block_bytes: u32) -> Result<Local, SpecError> {
+        let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
+        let Room { capacity, slots, ghosts } = room;
+        let policy = build(spec, &Setup { capacity, slots, ghosts, block_bytes, future: None })?;
+        Ok(Local { policy, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
+    }
+
+    /// Blocks that are resident.
+    pub(crate) fn len(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Whether `slot`, whose local number is `number` if it has one, is a block or a ghost of this policy.
+    pub(crate) fn knows(&self, slot: Slot, number: u32) -> bool {
+        self.slots.get(number as usize) == Some(&slot.0)
+    }
+
+    /// The next slot that the policy no longer remembers.
+    pub(crate) fn take_forgotten(&mut self) -> Option<Slot> {
+        let number = self.policy.take_forgotten()?;
+        Some(self.release(number.0))
+    }
+
+    fn release(&mut self, number: u32) -> Slot {
+        self.free.push(number);
+        Slot(std::mem::replace(&mut self.slots[number as usize], FREE))
+    }
+
+    fn number(&mut self, slot: Slot) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(FREE);
+            self.slots.len() as u32 - 1
+        });
+        self.slots[number as usize] = slot.0;
+        number
+    }
+
+    /// Makes the room that of as many blocks as there are. What is forgotten for that is to be taken.
+    pub(crate) fn fit(&mut self, budget: Budget) {
+        let slots = match self.slots.len() as u32 > self.room.slots {
+            true => (self.slots.len() as u32).next_power_of_two(),
+            false => self.room.slots,
+        };
+        let room = Room { capacity: self.blocks.max(1), slots, ghosts: budget.of(self.blocks) };
+        if room != self.room {
+            self.room = room;
+            self.policy.resize(room);
+        }
+    }
+
+    /// Room for one block more. What is forgotten for that is to be taken before the `insert`.
+    pub(crate) fn widen(&mut self, budget: Budget) {
+        self.blocks += 1;
+        self.fit(budget);
+    }
+
+    /// `slot`, for which there is room, comes in: a ghost with the local number `ghost`, or new. Gives its local number.
+    pub(crate) fn insert(&mut self, slot: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> u32 {
+        let number = ghost.unwrap_or_else(|| self.number(slot));
+        self.fit(budget);
+        self.policy.insert(Slot(number), access);
+        number
+    }
+
+    /// The block with the local number `number` was referenced.
+    pub(crate) fn hit(&mut self, number: u32, access: &Access) {
+        self.policy.hit(Slot(number), access);
+    }
+
+    /// `incoming` takes the place of a block, which leaves. Gives the local number with which `incoming` is to be
+    /// inserted next, and the block.
+    pub(crate) fn evict(&mut self, incoming: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> (u32, Slot) {
+        let number = ghost.unwrap_or_else(|| self.number(incoming));
+        self.fit(budget);
+        let victim = self.policy.evict(Slot(number), access).expect("a policy of the registry keeps what comes in");
+        (number, Slot(self.slots[victim.index()]))
+    }
+
+    /// The block that leaves first leaves.
+    pub(crate) fn shed(&mut self) -> Slot {
+        let victim = self.policy.shed();
+        self.blocks -= 1;
+        Slot(self.slots[victim.index()])
+    }
+
+    /// Takes out the block with the local number `number`.
+    pub(crate) fn remove(&mut self, number: u32) {
+        self.blocks -= 1;
+        self.forget(number);
+    }
+
+    /// Takes out the ghost with the local number `number`.
+    pub(crate) fn forget(&mut self, number: u32) {
+        self.policy.remove(Slot(number));
+        self.release(number);
+    }
+
+    /// Recounts what can be recounted; `blocks` are resident, `known` are resident or ghosts.
+    pub(crate) fn check(&self, blocks: usize, known: usize, budget: Budget) {
+        assert_eq!(self.blocks as usize, blocks, "the number of a policy's blocks is wrong");
+        assert_eq!(self.room.capacity, self.blocks.max(1), "the capacity is not the number of blocks");
+        let used = self.slots.iter().filter(|&&slot| slot != FREE).count();
+        assert_eq!(used, known, "a local number belongs to nothing");
+        assert!(known - blocks <= budget.of(self.blocks) as usize, "a policy remembers more ghosts than it may");
+        assert_eq!(used + self.free.len(), self.slots.len(), "a local number is lost");
+        self.policy.check();
+    }
+}

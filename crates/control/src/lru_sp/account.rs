@@ -1,0 +1,139 @@
+//! Tenants come and go. A number of a tenant may be used again at once: its blocks stay with the owner that it was, until
+//! each is reached by a reference, a decision or a step.
+
+use nigh_policy::{Slot, Tenant};
+
+use super::{Control, Known, NOBODY, RESIDENT, TENANTS_MOST, UNKNOWN};
+use crate::config::Allocation;
+use crate::tenant::{Share, Statistics};
+
+impl Control {
+    /// The owner that `tenant` is, which is heard of from now on.
+    #[inline(always)]
+    pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {
+        match self.owner(tenant) {
+            UNKNOWN => self.admit(tenant.0),
+            owner => owner,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit(&mut self, tenant: u32) -> u16 {
+        assert!(tenant < self.config.limits.tenants.min(TENANTS_MOST), "tenant {tenant} is beyond the limit");
+        if self.owners.len() <= tenant as usize {
+            self.owners.resize(tenant as usize + 1, UNKNOWN);
+        }
+        let owner = self.open_share(Share::default());
+        self.owners[tenant as usize] = owner;
+        if self.config.allocation == Allocation::Static {
+            self.manage(owner);
+        }
+        owner
+    }
+
+    fn open_share(&mut self, share: Share) -> u16 {
+        if self.free.is_empty() && self.shares.len() as u32 == TENANTS_MOST {
+            self.evacuate();
+        }
+        let Some(owner) = self.free.pop() else {
+            self.shares.push(share);
+            return (self.shares.len() - 1) as u16;
+        };
+        let kept = self.shares[owner as usize].kept;
+        self.shares[owner as usize] = Share { kept, ..share };
+        owner
+    }
+
+    /// Does at once what is left to do for tenants that are gone. More than sixty thousand of them left blocks
+    /// behind since the last sweep, and there are no numbers left.
+    #[cold]
+    fn evacuate(&mut self) {
+        for slot in (0..self.room.slots).map(Slot) {
+            let Known { owner, flags } = *self.links.own(slot);
+            if flags & RESIDENT != 0 && self.is_gone(owner) {
+                self.abandon(slot);
+            }
+        }
+    }
+
+    /// Whether the tenant that `owner` was is gone.
+    pub(super) fn is_gone(&self, owner: u16) -> bool {
+        self.shares.get(owner as usize).is_some_and(|share| share.gone)
+    }
+
+    /// `slot`, whose tenant is gone, has no owner from now on.
+    pub(super) fn abandon(&mut self, slot: Slot) {
+        self.disown(slot);
+        self.links.own_mut(slot).owner = NOBODY;
+    }
+
+    /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
+    pub fn close(&mut self, tenant: Tenant) {
+        self.let_go(tenant);
+        if let Some(share) = self.share_mut(tenant) {
+            share.statistics = Statistics::default();
+        }
+    }
+
+    /// Forgets what `tenant` said. Its blocks have no owner until they are referenced; its bounds and counts stay.
+    pub fn forget(&mut self, tenant: Tenant) {
+        let Some(&Share { floor_said, floor, ceiling, .. }) = self.share(tenant) else { return };
+        self.let_go(tenant);
+        let owner = self.owner(tenant);
+        if ceiling < u32::MAX {
+            self.manage(owner);
+        }
+        let share = &mut self.shares[owner as usize];
+        (share.floor_said, share.floor, share.ceiling) = (floor_said, floor, ceiling);
+        self.see_bounds();
+    }
+
+    /// As `close`, but its counts stay.
+    fn let_go(&mut self, tenant: Tenant) {
+        let owner = self.owner(tenant);
+        let Some(share) = self.shares.get_mut(owner as usize) else { return };
+        let mut statistics = share.statistics;
+        let ahead = statistics.prefetched - statistics.used - statistics.wasted;
+        statistics.wasted += ahead;
+        let outstanding = std::mem::take(&mut share.outstanding);
+        if share.prediction.take().is_some() {
+            share.lists += 1;
+        }
+        (share.floor_said, share.floor, share.ceiling) = (0, 0, u32::MAX);
+        share.statistics = Statistics { prefetched: ahead, ..Statistics::default() };
+        share.gone = true;
+        self.leaving.push(owner);
+        self.tasks.temporary.retain(|temporary| temporary.owner != owner);
+        if self.shares[owner as usize].size == 0 {
+            self.bury(owner);
+        } else {
+            self.want_sweep();
+        }
+        let heir = self.open_share(Share { outstanding, statistics, ..Share::default() });
+        self.owners[tenant.0 as usize] = heir;
+        if self.config.allocation == Allocation::Static {
+            self.manage(heir);
+        }
+        self.see_present();
+        self.collect();
+        self.see_bounds();
+    }
+
+    /// `owner`, whose tenant is gone, has no blocks any more.
+    pub(super) fn bury(&mut self, owner: u16) {
+        self.leaving.retain(|&leaving| leaving != owner);
+        let share = &mut self.shares[owner as usize];
+        let (kept, levels) = (share.kept, share.levels.take());
+        *share = Share { kept, ..Share::default() };
+        if let (Some(managed), Some(levels)) = (&mut self.managed, levels) {
+            levels.close(&mut managed.pools);
+        }
+        self.free.push(owner);
+    }
+
+    pub(crate) fn owner_is(&self, slot: Slot, owner: u16) -> bool {
+        let known = self.links.own(slot);
+        known.owner == owner && known.flags & RESIDENT != 0
+    }
+}

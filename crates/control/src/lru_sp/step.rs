@@ -1,0 +1,287 @@
+//! What was said and takes longer than a call may: it is done in steps, and between them decisions are made with what is
+//! done so far.
+//!
+//! One sweep through all resident blocks, the oldest first, does whatever was said about the blocks that a tenant has: it puts
+//! the blocks of a tenant that begins to manage itself into pools, moves those of a file whose priority changed, gives those
+//! that a list predicts their places, and takes the blocks of tenants that are gone from their owners. What is said while a
+//! sweep is underway has another one follow. A block that is referenced meanwhile does not wait for it.
+
+use nigh_policy::{Access, Block, Kind, Slot, Stream, Tenant};
+
+use super::{Control, KEPT, MANAGED, TEMPORARY};
+use crate::access_list::NEVER;
+use crate::config::{Allocation, Foresight};
+use crate::directive::{Index, Refusal};
+use crate::pools::Enter;
+use crate::tasks::{Search, Sweep, TEMPORARIES_MOST, Temporary};
+use crate::tenant::Adoption;
+
+/// Blocks that what a tenant says reaches in the call that says it.
+const STEP_FIRST: u32 = 256;
+
+impl Control {
+    /// Whether anything is left to be done of what was said.
+    pub fn is_pending(&self) -> bool {
+        let tasks = &self.tasks;
+        !self.swept
+            || !tasks.left_over.is_empty()
+            || !tasks.temporary.is_empty()
+            || self.managed.as_ref().is_some_and(|managed| managed.pools.are_handing_over())
+    }
+
+    /// Does a part of what is left to be done, for which at most `most` blocks are looked at. Whether there is more.
+    ///
+    /// The host calls it, in as many calls as it likes, until there is no more: after [`apply`](Control::apply),
+    /// [`extend`](Control::extend), [`close`](Control::close), [`forget`](Control::forget) and
+    /// [`set_bounds`](Control::set_bounds), and when [`is_pending`](Control::is_pending) says so after a reference with
+    /// which a list was over.
+    pub fn step(&mut self, most: u32, index: &dyn Index) -> bool {
+        if !self.is_pending() {
+            return false;
+        }
+        let mut left = most;
+        self.put_back(&mut left, index);
+        self.sweep(&mut left, index);
+        self.give_temporary(&mut left, index);
+        let tick = self.tick;
+        if let Some(managed) = &mut self.managed {
+            let access = |slot| Access {
+                block: index.block(slot),
+                tenant: Tenant(0),
+                stream: Stream(0),
+                kind: Kind::Read,
+                tick,
+            };
+            left -= managed.pools.hand_over(left, &access);
+        }
+        self.tasks.visited += u64::from(most - left);
+        self.collect();
+        self.is_pending()
+    }
+
+    /// What was said reaches the first blocks.
+    pub(crate) fn step_first(&mut self, index: &dyn Index) {
+        self.step(STEP_FIRST, index);
+    }
+
+    /// Puts blocks of lists that are over back into their pools.
+    fn put_back(&mut self, left: &mut u32, index: &dyn Index) {
+        while *left > 0
+            && let Some(&owner) = self.tasks.left_over.last()
+        {
+            let Some(slot) = self.shares[owner as usize].left_over() else {
+                self.tasks.left_over.pop();
+                continue;
+            };
+            *left -= 1;
+            self.leave_over(slot, owner, index.block(slot));
+        }
+    }
+
+    pub(crate) fn want_sweep(&mut self) {
+        self.tasks.sweep.wanted = true;
+        (self.swept, self.plain) = (false, false);
+    }
+
+    /// `slot` is about to leave its place in the LRU list or among kept blocks: the sweep goes on beyond it.
+    #[inline]
+    pub(super) fn sweep_beyond(&mut self, slot: Slot) {
+        if !self.swept && self.tasks.sweep.next == Some(slot) {
+            self.tasks.sweep.next = self.beyond(slot);
+        }
+    }
+
+    /// The block that a sweep visits after `slot`.
+    fn beyond(&self, slot: Slot) -> Option<Slot> {
+        let known = self.links.own(slot);
+        if known.flags & KEPT == 0 {
+            return self.lru.before(&self.links, slot);
+        }
+        let kept = &self.kept_lists[self.kept_list(known.owner)];
+        // Those of a tenant that is gone go behind each other to the end of the LRU list: the oldest last.
+        if self.is_gone(known.owner) { kept.after(&self.links, slot) } else { kept.before(&self.links, slot) }
+    }
+
+    /// `slot` is about to leave the end of the LRU list, or a list of kept blocks, and a sweep may come by there no more.
+    pub(super) fn note_unvisited(&mut self, slot: Slot) {
+        let Sweep { underway, in_lru, next, .. } = self.tasks.sweep;
+        if underway && (!in_lru || next == Some(slot)) {
+            self.tasks.sweep.wanted = true;
+        }
+    }
+
+    fn sweep(&mut self, left: &mut u32, index: &dyn Index) {
+        if !self.tasks.sweep.underway {
+            if !self.tasks.sweep.wanted {
+                return;
+            }
+            self.begin_sweep();
+        }
+        while *left > 0 {
+            let Some(slot) = self.tasks.sweep.next else {
+                if !self.sweep_next_list() {
+                    break;
+                }
+                continue;
+            };
+            *left -= 1;
+            self.tasks.sweep.next = self.beyond(slot);
+            if self.tasks.sweep.in_lru {
+                self.tasks.sweep.left -= 1;
+                if self.tasks.sweep.left == 0 {
+                    // All that is in front of it was referenced since the sweep began, and is where it belongs but for
+                    // its order. References come faster than steps, and the sweep would go on for ever.
+                    self.tasks.sweep.next = None;
+                }
+            }
+            self.visit(slot, index);
+        }
+    }
+
+    fn begin_sweep(&mut self) {
+        let keeping = self.keeping.clone();
+        if let Some(managed) = &mut self.managed {
+            managed.pools.begin_sweep();
+        }
+        self.tasks.sweep = Sweep { underway: true, keeping, ..Sweep::default() };
+        for share in self.shares.iter_mut().filter(|share| share.adoption == Adoption::Wanted) {
+            share.adoption = Adoption::Underway;
+        }
+        self.begin_kept();
+    }
+
+    fn begin_kept(&mut self) {
+        let Some(&owner) = self.tasks.sweep.keeping.last() else { return };
+        let Some(list) = self.shares[owner as usize].kept else { return };
+        let kept = &self.kept_lists[list as usize];
+        let from = if self.is_gone(owner) { kept.front(&self.links) } else { kept.back(&self.links) };
+        self.tasks.sweep.next = from;
+    }
+
+    /// A list has been swept: begins with the next one, if there is one.
+    fn sweep_next_list(&mut self) -> bool {
+        if self.tasks.sweep.keeping.pop().is_some() {
+            self.begin_kept();
+            return true;
+        }
+        if !self.tasks.sweep.in_lru {
+            let next = self.lru.back(&self.links);
+            let sweep = &mut self.tasks.sweep;
+            (sweep.in_lru, sweep.next, sweep.left) = (true, next, self.lru.len().saturating_mul(2));
+            return true;
+        }
+        for share in self.shares.iter_mut().filter(|share| share.adoption == Adoption::Underway) {
+            share.adoption = Adoption::Done;
+        }
+        self.tasks.sweep = Sweep { wanted: self.tasks.sweep.wanted, ..Sweep::default() };
+        self.swept = !self.tasks.sweep.wanted;
+        self.see_bounds();
+        false
+    }
+
+    /// Does to `slot` what was said about it and is not done yet.
+    fn visit(&mut self, slot: Slot, index: &dyn Index) {
+        let known = *self.links.own(slot);
+        let Some(share) = self.shares.get(known.owner as usize) else { return };
+        if share.gone {
+            // Those a floor kept are the oldest; and nobody else is to give up a block of its share before.
+            if known.flags & KEPT != 0 || self.config.allocation == Allocation::Static {
+                self.unlink(slot);
+                self.lru.push_back(&mut self.links, slot);
+            }
+            self.abandon(slot);
+            return;
+        }
+        let Some(levels) = &share.levels else { return };
+        let (block, since, adoption) = (index.block(slot), share.since, share.adoption);
+        let own = levels.pool_of_file(block.volume);
+        let position = self.next_in_list(known.owner, block);
+        let is_new = known.flags & MANAGED == 0;
+        if is_new {
+            self.note_reference(slot, since);
+        }
+        if position != NEVER {
+            if self.position(slot) != position {
+                self.place(slot, known.owner, position);
+            }
+            if self.config.foresight == Foresight::Full {
+                return;
+            }
+        }
+        let access = self.moving(block);
+        let pool = self.managed.as_ref().and_then(|managed| managed.pools.pool(slot));
+        if is_new {
+            self.enter_pool(slot, known.owner, block.volume, &access, Enter::Referenced);
+            self.note_reference(slot, since);
+        } else if pool.is_some_and(|pool| pool != own) && known.flags & TEMPORARY == 0 {
+            self.leave_pool(slot);
+            self.enter_pool(slot, known.owner, block.volume, &access, Enter::Swept);
+        } else if let (Some(_), Adoption::Underway, Some(managed)) = (pool, adoption, &mut self.managed)
+            && known.flags & TEMPORARY == 0
+        {
+            // It was referenced before the sweep came, and those that it found meanwhile are older.
+            managed.pools.renew(slot);
+        }
+    }
+
+    /// `owner` gives blocks of a range a temporary priority, whose level is open.
+    pub(crate) fn add_temporary(&mut self, temporary: Temporary) -> Result<(), Refusal> {
+        let others = self.tasks.temporary.iter().filter(|other| other.owner == temporary.owner).count();
+        if others >= TEMPORARIES_MOST {
+            return Err(Refusal::Busy);
+        }
+        self.tasks.temporary.push_back(temporary);
+        Ok(())
+    }
+
+    fn give_temporary(&mut self, left: &mut u32, index: &dyn Index) {
+        while *left > 0
+            && let Some(&Temporary { owner, file, first, last, priority, tick, search }) = self.tasks.temporary.front()
+        {
+            *left -= 1;
+            let is_alive = self.shares[owner as usize].levels.is_some() && !self.is_gone(owner);
+            let (slot, next) = match search {
+                _ if !is_alive => (None, None),
+                Search::Blocks(at) => {
+                    let next = (at < last).then(|| Search::Blocks(at + 1));
+                    (index.resident(Block { volume: file, index: at }), next)
+                }
+                Search::Slots(at) => {
+                    let slot = Slot(at);
+                    let inside = |slot: &Slot| {
+                        let block = index.block(*slot);
+                        block.volume == file && (first..=last).contains(&block.index)
+                    };
+                    let slot = Some(slot).filter(|slot| self.owner_is(*slot, owner)).filter(inside);
+                    (slot, (at + 1 < self.room.slots).then(|| Search::Slots(at + 1)))
+                }
+            };
+            let slot = slot.filter(|&slot| self.owner_is(slot, owner));
+            let is_new = slot.is_some_and(|slot| self.links.own(slot).flags & MANAGED == 0);
+            let in_list = |slot| self.config.foresight == Foresight::Full && self.is_placed(slot);
+            if let Some(slot) = slot
+                && !in_list(slot)
+                && (is_new || self.last_reference(slot) <= tick)
+            {
+                if is_new {
+                    self.note_reference(slot, self.shares[owner as usize].since);
+                }
+                self.set_temporary(slot, owner, priority, &self.moving(index.block(slot)));
+            }
+            match (next, self.tasks.temporary.front_mut()) {
+                (Some(next), Some(front)) => front.search = next,
+                _ => {
+                    self.tasks.temporary.pop_front();
+                    self.tidy(owner, priority);
+                }
+            }
+        }
+    }
+
+    /// Closes the level of `priority` if nothing needs it.
+    pub(crate) fn tidy(&mut self, owner: u16, priority: i32) {
+        if let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[owner as usize].levels) {
+            levels.tidy(priority, &mut managed.pools);
+        }
+    }
+}
