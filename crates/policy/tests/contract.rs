@@ -89,18 +89,12 @@ fn blocks_can_be_removed() {
     });
 }
 
-/// Those that cannot be resized yet.
-const OF_ONE_SIZE: &[&str] = &["clock-pro"];
-
 /// A cache becomes smaller and larger at any time, and blocks leave it without others coming: every invariant holds at every
 /// step, and a host that uses slots again, and numbers more of them when it needs them, sees the same hits and victims as
 /// one that gives every block a slot for ever.
 #[test]
 fn sizes_can_change() {
     for_each(|info, references, capacity| {
-        if OF_ONE_SIZE.contains(&info.name) {
-            return;
-        }
         let seed = references.iter().take(9).sum();
         let steps = workload::resized(seed, BLOCKS, LENGTH, capacity);
         let blocks: Vec<u64> =
@@ -138,9 +132,6 @@ fn sizes_can_change() {
 fn a_cache_can_be_as_large_as_what_it_holds() {
     for ghosts in [0, 5, BLOCKS as u32] {
         for_each(|info, references, most| {
-            if OF_ONE_SIZE.contains(&info.name) {
-                return;
-            }
             let mut host = host(info, references, 1, Slots::Reused { ghosts });
             for (at, &block) in references.iter().enumerate() {
                 let size = host.resident().len();

@@ -6,7 +6,7 @@
 //! * The loops cs and gli have no published tables; section 2.4.2.1 says that LIRS follows OPT there, and that LRU stays
 //!   near 0 until the whole loop fits.
 //!
-//! CLOCK-Pro gets a wider tolerance: no available program reproduces its column exactly, the authors' own included.
+//! CLOCK-Pro gets a point: no available program reproduces its column exactly, the authors' own included.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
@@ -109,7 +109,7 @@ fn cpp_car() {
 #[test]
 fn cpp_clock_pro() {
     let Some(cpp) = trace("cpp_clock_pro", "cpp") else { return };
-    let above = compare("clock-pro", &cpp, &CPP, &CPP_CLOCK_PRO, |size| if size < 35 { 100.0 } else { 1.5 });
+    let above = compare("clock-pro", &cpp, &CPP, &CPP_CLOCK_PRO, |_| 1.0);
     println!("on average {above:+.2}");
     assert!(above >= -0.5, "{above} on average");
 }
@@ -132,18 +132,23 @@ fn multi1_arc() {
     compare("arc", &multi1, &MULTI1, &MULTI1_ARC, |_| 0.25);
 }
 
-/// On a loop LIRS follows OPT, CLOCK-Pro is "a little lower than LIRS" (3.4.1), and LRU hits only where the loop fits.
+/// On a loop LIRS follows OPT, CLOCK-Pro is "a little lower than LIRS" (3.4.1), and LRU hits only where the loop fits. The
+/// default, which has Table 3.1's figures, is up to 7 points lower on cs; with m pages remembered, m_c of 1 at the start and unchanged for a page
+/// that HAND_hot met it is 3 points lower.
 #[test]
 fn loops() {
-    for (name, loop_length, below_opt) in [("cs", 1400, 1.6), ("gli", 0, 4.8)] {
+    for (name, loop_length, below_opt, below_lirs) in [("cs", 1400, 1.6, 7.1), ("gli", 0, 4.8, 1.3)] {
         let Some(references) = trace("loops", name) else { return };
         for size in (200..=1400).step_by(200) {
             let at = |spec| hit_ratio(spec, size, &references);
-            let (opt, lirs, clock_pro, lru) =
-                (opt(size, &references), at("lirs:ghosts=unlimited"), at("clock-pro"), at("lru"));
-            println!("{name} {size}: OPT {opt:.1}, LIRS {lirs:.1}, CLOCK-Pro {clock_pro:.1}, LRU {lru:.1}");
+            let (opt, lirs, lru) = (opt(size, &references), at("lirs:ghosts=unlimited"), at("lru"));
+            let (clock_pro, default) = (at("clock-pro:ghosts=1:start=1:overtaken=same"), at("clock-pro"));
+            println!(
+                "{name} {size}: OPT {opt:.1}, LIRS {lirs:.1}, CLOCK-Pro {clock_pro:.1}, {default:.1}, LRU {lru:.1}"
+            );
             assert!(lirs <= opt && lirs >= opt - below_opt, "LIRS on {name} at {size}");
             assert!(clock_pro <= opt && clock_pro >= lirs - 3.2, "CLOCK-Pro on {name} at {size}");
+            assert!(default <= opt && default >= lirs - below_lirs, "CLOCK-Pro's default on {name} at {size}");
             assert!(size >= loop_length || lru < 2.0, "LRU on {name} at {size}");
         }
     }

@@ -18,6 +18,7 @@ const VARIANTS: &[&str] = &[
     "mq:out=50%",
     "eelru:late=0",
     "eelru:early=3:late=15:reach=500%",
+    "clock-pro:ghosts=1:overtaken=same",
     "dulo:base=lru",
     "dulo:base=lirs",
     "dulo:base=clock-pro",
@@ -61,6 +62,7 @@ fn multiples_of_the_cache_size() {
         ("lru", 0),
         ("opt", 0),
         ("w-tinylfu", 0),
+        ("clock-pro", 2000),
         ("arc", 1000),
         ("car", 1000),
         ("2q", 500),
@@ -85,7 +87,7 @@ fn multiples_of_the_cache_size() {
 #[test]
 fn errors_name_the_range() {
     for value in ["-1", "1000.1", "nan", "inf", "none", "two", "-5%", "100001%"] {
-        for policy in ["lirs", "lru-2", "s3-fifo"] {
+        for policy in ["lirs", "clock-pro", "lru-2", "s3-fifo"] {
             let error = ghosts(&parse(&format!("{policy}:ghosts={value}")), 100).unwrap_err().to_string();
             let expected = "a multiple of the cache size from 0 to 1000 such as 1.5 or 150%, or unlimited";
             assert!(error.contains(expected), "{error}");

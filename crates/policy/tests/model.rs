@@ -55,17 +55,18 @@ const VARIANTS: &[&str] = &[
     "clock-pro:cold=1",
     "clock-pro:cold=10%",
     "clock-pro:cold=50%",
+    "clock-pro:ghosts=1",
+    "clock-pro:ghosts=0:start=50%",
+    "clock-pro:ghosts=unlimited:overtaken=same",
+    "clock-pro:ghosts=50%:overtaken=same:start=3",
 ];
 
 const SEEDS: u64 = 200;
 
-/// Those that cannot be resized yet.
-const OF_ONE_SIZE: &[&str] = &["clock-pro"];
-
 #[test]
 fn evicts_what_the_model_evicts() {
     let defaults = registry().iter().map(|info| info.name);
-    for spec in defaults.chain(VARIANTS.iter().copied()) {
+    for spec in defaults.chain(VARIANTS.iter().copied()).filter(|s| s.starts_with("clock-pro")) {
         for seed in 0..SEEDS {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as usize;
@@ -90,7 +91,7 @@ fn evicts_what_the_model_evicts() {
 fn sheds_and_resizes_as_the_model_does() {
     let defaults = registry().iter().map(|info| info.name);
     let all = defaults.chain(VARIANTS.iter().copied());
-    for spec in all.filter(|spec| !OF_ONE_SIZE.iter().any(|name| spec.contains(name))) {
+    for spec in all {
         for seed in 0..SEEDS / 2 {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as u32;
@@ -132,7 +133,7 @@ fn sheds_and_resizes_as_the_model_does() {
 /// for the page that HAND_cold just replaced, must not have removed it.
 #[test]
 fn clock_pro_finds_the_oldest_ghost() {
-    let mut host = Host::new("clock-pro", 2, 8, Slots::Forever, None);
+    let mut host = Host::new("clock-pro:ghosts=1", 2, 8, Slots::Forever, None);
     for block in [1, 2, 3, 4] {
         host.access(block);
     }

@@ -10,8 +10,6 @@ use rustix::time::{ClockId, clock_gettime};
 const CAPACITY: u32 = 40_000;
 const LARGE: u32 = 200_000;
 const CPU_S_MOST: f64 = 2.0;
-/// Those that cannot be resized yet.
-const OF_ONE_SIZE: &[&str] = &["clock-pro"];
 
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -76,7 +74,7 @@ fn random_references() {
 #[test]
 fn one_block_more_or_less() {
     let setup = Setup { capacity: 1, slots: 1, block_bytes: 4096, ghosts: 1, future: None };
-    for info in registry().iter().filter(|info| !info.offline && !OF_ONE_SIZE.contains(&info.name)) {
+    for info in registry().iter().filter(|info| !info.offline) {
         let mut pool = Pool {
             policy: build(&info.name.parse().expect("a policy"), &setup).expect("it can be made"),
             free: Vec::new(),

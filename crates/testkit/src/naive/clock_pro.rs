@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::Outcome;
-use crate::naive::{Model, Settings};
+use crate::naive::{Model, Portion, Settings};
 
 struct Page {
     block: u64,
@@ -17,15 +17,30 @@ struct Page {
 pub(crate) struct ClockPro {
     m: usize,
     m_c: usize,
-    adaptive: bool,
+    /// m_c, where it is fixed.
+    fixed: Option<Portion>,
+    history: Portion,
+    non_resident_most: usize,
+    /// Whether m_c grows for a faulted page that HAND_hot meets.
+    grows_for_overtaken: bool,
     list: Vec<Page>,
 }
 
 impl ClockPro {
     pub(crate) fn new(m: usize, settings: Settings) -> ClockPro {
-        let adaptive = settings.get("cold", "adaptive") == "adaptive";
-        let fixed = if adaptive { 1 } else { settings.blocks("cold", "", m).min(m - 1).max(1) };
-        ClockPro { m, m_c: fixed, adaptive, list: Vec::new() }
+        let fixed = (settings.get("cold", "adaptive") != "adaptive").then(|| settings.portion("cold", ""));
+        let history = settings.history("2");
+        let mut model = ClockPro {
+            m,
+            m_c: settings.portion("start", "1%").of(m),
+            fixed,
+            history,
+            non_resident_most: usize::MAX,
+            grows_for_overtaken: settings.get("overtaken", "up") == "up",
+            list: Vec::new(),
+        };
+        model.resize(m, usize::MAX);
+        model
     }
 
     fn count(&self, of: impl Fn(&Page) -> bool) -> usize {
@@ -37,7 +52,7 @@ impl ClockPro {
     }
 
     fn change_m_c(&mut self, by: isize) {
-        if self.adaptive {
+        if self.fixed.is_none() {
             self.m_c = self.m_c.saturating_add_signed(by).min(self.m - 1).max(1);
         }
     }
@@ -103,9 +118,19 @@ impl ClockPro {
         }
     }
 
+    fn run_hand_test(&mut self) {
+        while self.count(|page| !page.resident) > self.non_resident_most {
+            let hand_test = self.list.iter().position(|page| page.in_test).expect("a page in its test period");
+            self.terminate_test(hand_test);
+        }
+    }
+
     fn run_hand_cold(&mut self) -> u64 {
         loop {
-            let at = self.list.iter().position(|page| page.resident && !page.hot).expect("a cold page");
+            let Some(at) = self.list.iter().position(|page| page.resident && !page.hot) else {
+                self.run_hand_hot(u64::MAX);
+                continue;
+            };
             let block = self.list[at].block;
             if self.list[at].referenced {
                 self.list[at].referenced = false;
@@ -138,7 +163,7 @@ impl Model for ClockPro {
         let hot = match self.find(block) {
             Some(_) => {
                 let hot = self.competes(block);
-                if !hot {
+                if !hot && !self.grows_for_overtaken {
                     self.change_m_c(-1);
                 }
                 let at = self.find(block).expect("no hand moves past the candidate");
@@ -148,11 +173,21 @@ impl Model for ClockPro {
             None => !full && self.count(|page| page.hot) < self.m - self.m_c,
         };
         self.list.push(Page { block, hot, resident: true, in_test: !hot, referenced: false });
-        while self.count(|page| !page.resident) > self.m {
-            let hand_test = self.list.iter().position(|page| page.in_test).expect("a page in its test period");
-            self.terminate_test(hand_test);
-        }
+        self.run_hand_test();
         Outcome { hit: false, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        let victim = self.run_hand_cold();
+        self.run_hand_test();
+        victim
+    }
+
+    fn resize(&mut self, m: usize, ghosts: usize) {
+        self.m = m;
+        self.m_c = self.fixed.map_or(self.m_c, |fixed| fixed.of(m)).min(m - 1).max(1);
+        self.non_resident_most = self.history.of(m).min(ghosts);
+        self.run_hand_test();
     }
 
     fn ghosts(&self) -> BTreeSet<u64> {

@@ -122,14 +122,6 @@ impl Settings<'_> {
         if share { Portion::Share(self.share(key, default, 100)) } else { Portion::Count(self.number(key, default)) }
     }
 
-    /// A share of `whole` rounded to the nearest, or a count.
-    fn blocks(&self, key: &str, default: &str, whole: usize) -> usize {
-        if self.get(key, default).ends_with('%') {
-            return self.share(key, default, whole).round() as usize;
-        }
-        self.number(key, default) as usize
-    }
-
     /// A share of `whole`, such as `25%`, not rounded.
     fn share(&self, key: &str, default: &str, whole: usize) -> f64 {
         let percent: f64 = self.get(key, default).trim_end_matches('%').parse().expect("a percentage");
