@@ -101,6 +101,8 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// The cache was set up without tenants.
+    NotHeard,
     /// The tenant's number is not below [`Limits::tenants`].
     NoTenant,
     /// The tenant has as many files with a priority as it may.
@@ -151,6 +153,9 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Refusal::NotHeard => {
+                write!(f, "the cache was set up without tenants: a policy decides, and nobody is heard")
+            }
             Refusal::NoTenant => write!(f, "the cache knows no tenant with so large a number"),
             Refusal::TooManyFiles { most } => write!(f, "a tenant gives priorities to at most {most} files"),
             Refusal::TooManyLevels { most } => write!(f, "a tenant has at most {most} priority levels"),

@@ -157,6 +157,11 @@ impl Control {
         }
     }
 
+    /// How the cache is shared.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Every tenant that was heard of, those that are gone included.
     pub fn tenants(&self) -> impl Iterator<Item = Tenant> + '_ {
         let heard = (0..).zip(&self.owners).filter(|(_, owner)| **owner != UNKNOWN);

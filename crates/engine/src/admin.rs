@@ -1,16 +1,13 @@
 //! Changes while running, and what can be seen from outside.
 
-use nigh_policy::{Kind, Spec, Stream, Tenant, build};
-
 use crate::arena::Exclusive;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::counters::{Counters, Gauges};
 use crate::device::Reading;
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, PREFETCHED};
 use crate::request::{BlockState, Fault, Outcome, Refusal, Reply, Volume, WriteMode};
-use crate::slots::{Key, NONE, Slots};
-use crate::tenants::Manager;
+use crate::slots::{Key, NONE};
 use crate::volume::Closing;
 
 impl Engine {
@@ -117,43 +114,6 @@ impl Engine {
             }
             self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
         }
-    }
-
-    /// From now on `policy` decides, and keeps `capacity` blocks resident, at most `Config::capacity_max`; on an error
-    /// nothing changes. It is told of the blocks that were resident about in the order in which they were inserted; what the
-    /// one before remembered of others is lost. Where it lets blocks go, dirty ones are written first.
-    pub fn change(&mut self, now: u64, policy: &Spec, capacity: u32) -> Result<(), ConfigError> {
-        if self.config.tenants.is_some() {
-            return Err(ConfigError::Impossible { what: "a cache with tenants keeps its size, and has no policy" });
-        }
-        if capacity == 0 || capacity > self.config.capacity_max {
-            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
-        }
-        let setup = Engine::setup(&self.config, capacity);
-        self.policy = Manager::Policy(build(policy, &setup)?);
-        self.config.policy = policy.clone();
-        self.capacity = capacity;
-        self.marks = self.config.marks(capacity);
-        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
-        let old = std::mem::replace(&mut self.slots, Slots::new(Engine::slots_most(&self.config, capacity)));
-        self.resident = 0;
-        let mut blocks: Vec<(u16, Key, u32)> = Vec::new();
-        for slot in old.used() {
-            let (key, frame) = (old.key(slot), old.frame(slot));
-            if frame != NONE {
-                let age = self.frames.age(frame);
-                blocks.push((age, key, frame));
-            }
-        }
-        drop(old);
-        blocks.sort_unstable_by_key(|&(age, key, _)| (std::cmp::Reverse(age), key));
-        for (_, key, frame) in blocks {
-            let (slot, _, _) = self.reference(key, Kind::Read, Tenant(key.volume().0), Stream(0));
-            self.place(slot, frame);
-        }
-        self.frames.set_limit(capacity + self.config.spare + self.config.storing);
-        self.pump(now);
-        Ok(())
     }
 
     /// Whether `surplus_memory` gives any: after a change, and after anything that frees frames.

@@ -1,9 +1,19 @@
 //! How an engine is set up, and what limits it keeps.
 
-use nigh_policy::{Spec, SpecError};
+use nigh_policy::Spec;
 
+use crate::error::ConfigError;
+use crate::files::Files;
 use crate::slots::FRAMES_MOST;
-use crate::tenants::Tenants;
+
+/// How tenants share a cache, in place of a policy.
+#[derive(Clone, Debug, Default)]
+pub struct Tenants {
+    /// Who gives up a block, which one, and what is fetched ahead.
+    pub control: nigh_control::Config,
+    /// What tenants call a file.
+    pub files: Files,
+}
 
 /// How an engine is set up. Counts are in blocks unless their names say otherwise.
 #[derive(Clone, Debug)]
@@ -12,10 +22,8 @@ pub struct Config {
     pub block_bytes: u32,
     /// How many blocks the policy may keep resident.
     pub capacity: u32,
-    /// How far `Engine::change` can go; address space is reserved for it.
+    /// How far `Engine::resize` can go; address space is reserved for it.
     pub capacity_max: u32,
-    /// How many blocks that left the policy may remember, for each block of `capacity`.
-    pub ghosts_per_block: f32,
     /// Frames beyond `capacity`: for what is pinned, dirty or being filled and not resident.
     pub spare: u32,
     /// Frames beyond these for blocks on their way to levels, so that nobody else waits for levels.
@@ -73,14 +81,13 @@ pub(crate) struct Marks {
 }
 
 impl Config {
-    /// The usual set-up for `capacity` blocks of 4 KiB: an eighth of them may be dirty, as many ghosts as blocks.
+    /// The usual set-up for `capacity` blocks of 4 KiB: an eighth of them may be dirty.
     pub fn new(capacity: u32, policy: Spec) -> Config {
         let dirty = (capacity / 8).max(512);
         Config {
             block_bytes: 4096,
             capacity,
             capacity_max: capacity,
-            ghosts_per_block: 1.0,
             spare: (capacity / 32).clamp(1024, 16384),
             storing: 0,
             policy,
@@ -105,9 +112,6 @@ impl Config {
         }
         if self.capacity == 0 || self.capacity > self.capacity_max {
             return wrong("capacity is from 1 to capacity_max");
-        }
-        if !(0.0..=16.0).contains(&self.ghosts_per_block) {
-            return wrong("ghosts_per_block is from 0 to 16");
         }
         let frames = u64::from(self.capacity_max) + u64::from(self.spare) + u64::from(self.storing);
         if frames > u64::from(FRAMES_MOST) {
@@ -148,44 +152,4 @@ impl Config {
         let scaled = |count| (u64::from(count) * u64::from(most) / u64::from(set)) as u32;
         Marks { most, start: scaled(self.write_back.start), stop: scaled(self.write_back.stop) }
     }
-
-    /// How many ghosts a cache of `capacity` blocks remembers.
-    pub(crate) fn ghosts(&self, capacity: u32) -> u32 {
-        if let Some(tenants) = &self.tenants {
-            return tenants.control.ghosts(capacity);
-        }
-        (f64::from(capacity) * f64::from(self.ghosts_per_block)).round() as u32
-    }
-}
-
-/// Why an engine cannot be made or changed as asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// Two settings contradict each other, or one is out of range.
-    #[error("the cache cannot be set up: {what}")]
-    Impossible {
-        /// What must hold.
-        what: &'static str,
-    },
-    /// The policy cannot be made.
-    #[error(transparent)]
-    Policy(#[from] SpecError),
-    /// There is no address space for the frames.
-    #[error("no address space for {bytes} bytes of frames")]
-    NoMemory {
-        /// How much was asked for.
-        bytes: u64,
-    },
-    /// The number of the volume is taken.
-    #[error("volume {0} is already open")]
-    Taken(u32),
-    /// The number of the port is taken.
-    #[error("port {0} is already open")]
-    PortTaken(u16),
-    /// There is no such port.
-    #[error("port {0} is not open")]
-    NoPort(u16),
-    /// Volumes have regions at the port, or it has operations.
-    #[error("port {0} is in use")]
-    PortInUse(u16),
 }

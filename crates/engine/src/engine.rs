@@ -9,14 +9,16 @@ use nigh_policy::{Access, Kind, Setup, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::arena::{Arena, Shared};
-use crate::config::{Config, ConfigError, Marks};
+use crate::config::{Config, Marks};
+use crate::decider::{self, Decider, Successor};
 use crate::device::{Reading, Record};
+use crate::error::ConfigError;
+use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
 use crate::port::PortState;
 use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
 use crate::store::LevelState;
-use crate::tenants::Manager;
 use crate::volume::{VolumeState, overlap};
 
 /// Where a request is.
@@ -84,7 +86,18 @@ pub struct Engine {
     /// For `capacity`.
     pub(crate) marks: Marks,
     pub(crate) arena: Arc<Arena>,
-    pub(crate) policy: Manager,
+    pub(crate) policy: Box<dyn Decider>,
+    /// The capacity that there is to be.
+    pub(crate) goal: u32,
+    /// Who is to decide as soon as there is room for what it remembers.
+    pub(crate) next: Option<Successor>,
+    /// How many ghosts the policy has room for, and how many its predecessor had, as long as there is one.
+    pub(crate) ghosts: u32,
+    pub(crate) ghosts_before: u32,
+    /// Whether `step` may have something to do.
+    pub(crate) stepping: bool,
+    /// What tenants call a file.
+    pub(crate) files: Files,
     /// Tenants with a list that may be asked what to fetch ahead.
     pub(crate) asking: Vec<Tenant>,
     pub(crate) slots: Slots,
@@ -158,16 +171,25 @@ impl Engine {
         let frames_max = config.capacity_max + config.spare + config.storing;
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
         let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
-        let setup = Engine::setup(&config, config.capacity);
-        let marks = config.marks(config.capacity);
+        let (capacity, block_bytes) = (config.capacity, config.block_bytes);
+        let ghosts = decider::ghosts(&config, capacity)?;
+        let slots = Slots::new(Slots::most(capacity, ghosts));
+        let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None };
+        let marks = config.marks(capacity);
         Ok(Engine {
             shift: config.block_bytes.trailing_zeros(),
-            capacity: config.capacity,
+            capacity,
             marks,
             arena,
-            policy: Manager::new(&config, &setup)?,
+            policy: decider::decider(&config, &setup)?,
+            goal: capacity,
+            next: None,
+            ghosts,
+            ghosts_before: 0,
+            stepping: false,
+            files: config.tenants.as_ref().map_or_else(Files::default, |tenants| tenants.files.clone()),
             asking: Vec::new(),
-            slots: Slots::new(Engine::slots_most(&config, config.capacity)),
+            slots,
             resident: 0,
             frames: Frames::new(config.capacity + config.spare + config.storing, frames_max),
             outside: HashMap::new(),
@@ -206,18 +228,6 @@ impl Engine {
             writing_back: false,
             config,
         })
-    }
-
-    /// How many slots are in use at most: one more than blocks and ghosts, that of the incoming block while the victim is
-    /// still resident.
-    pub(crate) fn slots_most(config: &Config, capacity: u32) -> u32 {
-        capacity + config.ghosts(capacity) + 1
-    }
-
-    pub(crate) fn setup(config: &Config, capacity: u32) -> Setup {
-        let ghosts = config.ghosts(capacity);
-        let slots = Slots::numbers(Engine::slots_most(config, capacity));
-        Setup { capacity, slots, block_bytes: config.block_bytes, ghosts, future: None }
     }
 
     /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
@@ -496,7 +506,6 @@ impl Engine {
     /// Gives the newly inserted `slot` its frame.
     pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
         self.slots.set_frame(slot, frame);
-        self.frames.insert(frame);
     }
 
     /// Frees the slots of the blocks that the policy no longer remembers.
@@ -507,7 +516,7 @@ impl Engine {
     }
 
     /// The policy evicted `victim`: its frame is free, or lives on outside of the policy.
-    fn depart(&mut self, victim: Slot) {
+    pub(crate) fn depart(&mut self, victim: Slot) {
         let (key, frame) = (self.slots.key(victim), self.slots.frame(victim));
         assert_ne!(frame, NONE, "the victim is resident");
         self.slots.set_frame(victim, NONE);

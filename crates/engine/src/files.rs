@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nigh_policy::Block;
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::request::Volume;
 use crate::slots::Key;
 
@@ -104,7 +104,7 @@ impl Files {
     /// Where `block` of a file lies.
     pub(crate) fn key(&self, block: Block) -> Option<Key> {
         if self.is_empty() {
-            let exists = block.volume < Key::VOLUMES && block.index < Key::BLOCKS - 1;
+            let exists = block.volume < Key::VOLUMES && block.index < Key::BLOCKS;
             return exists.then(|| Key::new(Volume(block.volume), block.index));
         }
         let behind = self.by_file.partition_point(|piece| (piece.file, piece.offset) <= (block.volume, block.index));

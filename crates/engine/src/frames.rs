@@ -7,19 +7,10 @@ pub(crate) const DIRTY: u8 = 2;
 /// Loaded ahead, and not referenced since.
 pub(crate) const PREFETCHED: u8 = 4;
 
-const FLAG_BITS: u32 = 3;
-/// Ages of frames are less than this.
-const AGES: u16 = 1 << (16 - FLAG_BITS);
-/// How much older a frame gets while as many blocks are inserted as there are frames.
-const AGES_A_TURN: u32 = 64;
-
 /// The frames of the arena, in use or free.
 pub(crate) struct Frames {
-    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`, and above them when its block was inserted into the policy.
-    states: Vec<u16>,
-    /// The present, as in `states`, and insertions until it is over.
-    present: u16,
-    remaining: u32,
+    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`.
+    states: Vec<u8>,
     /// Frames that were used and are free, the next to be used last.
     free: Vec<u32>,
     /// Free frames whose memory the host may have given back to the system.
@@ -36,12 +27,17 @@ impl Frames {
         // Reserved at once, touched as frames are used.
         let states = Vec::with_capacity(most as usize);
         let (free, idle) = (Vec::new(), Vec::new());
-        Frames { states, present: 0, remaining: 0, free, idle, in_use: 0, limit, most }
+        Frames { states, free, idle, in_use: 0, limit, most }
     }
 
     /// How many more frames can be taken.
     pub(crate) fn available(&self) -> u32 {
         self.limit.saturating_sub(self.in_use)
+    }
+
+    /// Whether more are in use or promised, which `reserved` are, than the limit says.
+    pub(crate) fn is_overdrawn(&self, reserved: u32) -> bool {
+        self.in_use + reserved > self.limit
     }
 
     pub(crate) fn in_use(&self) -> u32 {
@@ -94,46 +90,21 @@ impl Frames {
 
     #[inline(always)]
     pub(crate) fn has(&self, frame: u32, flag: u8) -> bool {
-        self.states[frame as usize] & u16::from(flag) != 0
+        self.states[frame as usize] & flag != 0
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, frame: u32, flag: u8) {
-        self.states[frame as usize] |= u16::from(flag);
+        self.states[frame as usize] |= flag;
     }
 
     #[inline(always)]
     pub(crate) fn clear(&mut self, frame: u32, flag: u8) {
-        self.states[frame as usize] &= !u16::from(flag);
-    }
-
-    /// How long ago the block of `frame` was inserted into the policy: grows by one as a 64th of all frames get new blocks,
-    /// and begins anew after 128 times all frames.
-    pub(crate) fn age(&self, frame: u32) -> u16 {
-        self.present.wrapping_sub(self.states[frame as usize] >> FLAG_BITS) % AGES
-    }
-
-    /// The block of `frame` is inserted into the policy.
-    #[inline(always)]
-    pub(crate) fn insert(&mut self, frame: u32) {
-        if self.remaining == 0 {
-            self.present = (self.present + 1) % AGES;
-            self.remaining = self.most.div_ceil(AGES_A_TURN);
-        }
-        self.remaining -= 1;
-        let state = &mut self.states[frame as usize];
-        *state = (*state % (1 << FLAG_BITS)) | (self.present << FLAG_BITS);
-    }
-
-    /// `frame` takes the place of `other` as the frame of a block.
-    pub(crate) fn inherit(&mut self, frame: u32, other: u32) {
-        let inserted = self.states[other as usize] >> FLAG_BITS;
-        let state = &mut self.states[frame as usize];
-        *state = (*state % (1 << FLAG_BITS)) | (inserted << FLAG_BITS);
+        self.states[frame as usize] &= !flag;
     }
 
     /// Memory of the bookkeeping.
     pub(crate) fn bytes(&self) -> usize {
-        2 * self.states.capacity() + 4 * (self.free.capacity() + self.idle.capacity())
+        self.states.capacity() + 4 * (self.free.capacity() + self.idle.capacity())
     }
 }

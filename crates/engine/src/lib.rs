@@ -7,11 +7,14 @@
 
 mod admin;
 mod arena;
+mod change;
 mod config;
 mod counters;
+mod decider;
 mod device;
 mod dirty;
 mod engine;
+mod error;
 mod files;
 mod frames;
 mod level;
@@ -28,9 +31,11 @@ mod write;
 mod write_back;
 
 pub use arena::{Exclusive, Shared};
-pub use config::{Config, ConfigError, Limits, WriteBack};
+pub use config::{Config, Limits, Tenants, WriteBack};
 pub use counters::{Counters, Gauges, LevelCounters};
+pub use decider::Successor;
 pub use engine::Engine;
+pub use error::ConfigError;
 pub use files::{Files, Piece};
 pub use level::{LevelConfig, Stored};
 pub use port::PortConfig;
@@ -39,4 +44,3 @@ pub use request::{
     WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
-pub use tenants::Tenants;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::ConfigError;
 use crate::engine::Engine;
+use crate::error::ConfigError;
 use crate::queue::Queue;
 use crate::request::{Port, Region, Volume, WriteMode};
 use crate::scheduler::Scheduler;
@@ -96,11 +96,11 @@ impl Engine {
             let blocks = start..bytes.div_ceil(block_bytes);
             parts.push(Part { blocks, port: region.port, place: region.offset >> self.shift });
         }
-        if regions.is_empty() || bytes.div_ceil(block_bytes) >= Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "a volume has from 1 to 2^36 - 1 blocks" });
+        if regions.is_empty() || bytes.div_ceil(block_bytes) > Key::BLOCKS {
+            return Err(ConfigError::Impossible { what: "a volume has from 1 to 2^34 blocks" });
         }
         if volume.0 >= Key::VOLUMES {
-            return Err(ConfigError::Impossible { what: "volumes are numbered below 4096" });
+            return Err(ConfigError::Impossible { what: "volumes are numbered below 2^22 - 1" });
         }
         let at = volume.0 as usize;
         if self.volumes.len() <= at {

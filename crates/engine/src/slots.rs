@@ -13,17 +13,17 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Frames are numbered below this.
 pub(crate) const FRAMES_MOST: u32 = (1 << 24) - 1;
 
-/// A block of a volume, packed into 48 bits: the volume's number above 36 bits of block index. Not all are ones.
+/// A block of a volume, packed into 56 bits: the volume's number above 34 bits of block index. Not all are ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(u64);
 
-const INDEX_BITS: u32 = 36;
+const INDEX_BITS: u32 = 34;
 
 impl Key {
-    /// Blocks are numbered below this, and the last of these numbers is not used.
+    /// Blocks are numbered below this.
     pub(crate) const BLOCKS: u64 = 1 << INDEX_BITS;
     /// Volumes are numbered below this.
-    pub(crate) const VOLUMES: u32 = 1 << (48 - INDEX_BITS);
+    pub(crate) const VOLUMES: u32 = (1 << (56 - INDEX_BITS)) - 1;
 
     #[inline(always)]
     pub(crate) fn new(volume: Volume, block: u64) -> Key {
@@ -53,118 +53,247 @@ const WAYS: usize = 32;
 /// So many slots of each hundred of the buckets are in use when all that may be are.
 const LOAD_PERCENT: u64 = 94;
 
-/// The keys of neighbouring slots, each plus one, so that 0 is a free slot: 32 bits below, and 16 above.
-#[derive(Clone)]
+/// The keys of neighbouring slots, each plus one, so that 0 is a free slot: 32 bits below, and 24 above.
+#[derive(Clone, Copy)]
 struct Bucket {
     low: [u32; WAYS],
-    high: [u16; WAYS],
+    high: [[u8; 3]; WAYS],
 }
 
 impl Bucket {
-    /// Which slots have `entry`, as bits.
+    const FREE: Bucket = Bucket { low: [0; WAYS], high: [[0; 3]; WAYS] };
+
+    /// Which slots have `low` below, as bits.
     #[inline(always)]
-    fn matching(&self, entry: u64) -> u32 {
-        let (low, high) = (entry as u32, (entry >> 32) as u16);
-        let mut matching = 0;
+    fn alike(&self, low: u32) -> u32 {
+        let mut alike = 0;
         for way in 0..WAYS {
-            matching |= u32::from(self.low[way] == low && self.high[way] == high) << way;
+            alike |= u32::from(self.low[way] == low) << way;
         }
-        matching
+        alike
+    }
+
+    /// The slot that has `entry`. Where none is alike, what is above is not read.
+    #[inline(always)]
+    fn position(&self, entry: u64) -> Option<usize> {
+        let mut alike = self.alike(entry as u32);
+        while alike != 0 {
+            let way = alike.trailing_zeros() as usize;
+            if self.entry(way) == entry {
+                return Some(way);
+            }
+            alike &= alike - 1;
+        }
+        None
+    }
+
+    /// Which slots are free, as bits.
+    fn free(&self) -> u32 {
+        let (mut free, mut alike) = (0, self.alike(0));
+        while alike != 0 {
+            let way = alike.trailing_zeros();
+            free |= u32::from(self.high[way as usize] == [0; 3]) << way;
+            alike &= alike - 1;
+        }
+        free
     }
 
     #[inline(always)]
     fn entry(&self, way: usize) -> u64 {
-        u64::from(self.high[way]) << 32 | u64::from(self.low[way])
+        let [a, b, c] = self.high[way];
+        u64::from(u32::from_le_bytes([a, b, c, 0])) << 32 | u64::from(self.low[way])
     }
 
     fn set(&mut self, way: usize, entry: u64) {
-        (self.low[way], self.high[way]) = (entry as u32, (entry >> 32) as u16);
+        let [a, b, c, _] = ((entry >> 32) as u32).to_le_bytes();
+        (self.low[way], self.high[way]) = (entry as u32, [a, b, c]);
+    }
+}
+
+/// Buckets that keys hash to, and behind them others for blocks that overflow.
+#[derive(Clone, Copy)]
+struct Segment {
+    /// The first bucket, and the one behind the last.
+    base: u32,
+    end: u32,
+    /// How many buckets keys hash to.
+    hashed: u32,
+    /// Slots in use, and how many there may be.
+    used: u32,
+    most: u32,
+}
+
+impl Segment {
+    /// A segment behind `base` buckets where `most` slots may be in use. After long use, one block in two thousand
+    /// overflows; room for eight times as many, and two buckets, is used up but by odds that need not be considered, for
+    /// the hash is secret.
+    fn new(base: u32, most: u32) -> Segment {
+        let hashed = (u64::from(most) * 100).div_ceil(LOAD_PERCENT * WAYS as u64) as u32;
+        let hashed = hashed.max(1);
+        let end = base + hashed + most.div_ceil(256 * WAYS as u32) + 2;
+        Segment { base, end, hashed, used: 0, most }
+    }
+
+    /// The buckets of a key with `hash`. The hash has to be a good one: with `foldhash::fast`, neighbours share buckets and
+    /// ten times as many overflow.
+    #[inline(always)]
+    fn choices(&self, hash: u64) -> [usize; 3] {
+        let (low, high) = (hash as u32, (hash >> 32) as u32);
+        let hashes = [low, high, low ^ high.rotate_left(16)];
+        hashes.map(|hash| self.base as usize + ((u64::from(hash) * u64::from(self.hashed)) >> 32) as usize)
+    }
+
+    fn is_spare(&self, slot: Slot) -> bool {
+        slot.index() / WAYS >= (self.base + self.hashed) as usize
     }
 }
 
 /// The index of all blocks that the policy knows.
 ///
 /// A block's slot lies in one of the three buckets that its key hashes to, so finding it reads no table but the keys
-/// themselves, and a slot costs 9 bytes: key and frame. A slot is never moved, because the policy knows it by its number;
+/// themselves, and a slot costs 10 bytes: key and frame. A slot is never moved, because the policy knows it by its number;
 /// the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
+///
+/// For the same reason the index grows by a segment, with buckets of its own. New blocks go to the newest segment that has
+/// room, and are looked for in the newest first. A segment is at least as large as all before it, so there are few:
+/// one more than the logarithm to base 2 of how many times the first one the index is.
 pub(crate) struct Slots {
     buckets: Vec<Bucket>,
     /// Per slot: its frame plus one, or 0 for a ghost.
     frames: Vec<[u8; 3]>,
+    newest: Segment,
+    /// The newest of them last.
+    older: Vec<Segment>,
     hasher: RandomState,
-    /// How many buckets keys hash to; the rest are for blocks that overflow.
-    hashed: u32,
     overflow: HashMap<Key, Slot, RandomState>,
-    /// Free slots of the buckets that keys do not hash to.
-    spare: Vec<Slot>,
+    /// Free slots of the buckets that keys do not hash to, by segment, the newest last.
+    spare: Vec<Vec<Slot>>,
     /// Slots in use, and how many there may be.
     len: u32,
     limit: u32,
 }
 
 impl Slots {
-    /// How many buckets keys hash to, and how many more there are, where `limit` slots may be in use. After long use,
-    /// one block in two thousand overflows; room for eight times as many, and two buckets, is used up but by odds that need
-    /// not be considered, for the hash is secret.
-    fn buckets(limit: u32) -> (u32, u32) {
-        let hashed = (u64::from(limit) * 100).div_ceil(LOAD_PERCENT * WAYS as u64) as u32;
-        (hashed.max(1), limit.div_ceil(256 * WAYS as u32) + 2)
-    }
-
-    /// Slots are numbered below this where `limit` may be in use.
-    pub(crate) fn numbers(limit: u32) -> u32 {
-        let (hashed, spare) = Slots::buckets(limit);
-        (hashed + spare) * WAYS as u32
+    /// How many slots are in use at most with so many resident blocks and ghosts: one more, that of the incoming block while the
+    /// victim is still resident.
+    pub(crate) fn most(capacity: u32, ghosts: u32) -> u32 {
+        capacity + ghosts + 1
     }
 
     pub(crate) fn new(limit: u32) -> Slots {
-        let (hashed, spare) = Slots::buckets(limit);
-        let spare = hashed * WAYS as u32..(hashed + spare) * WAYS as u32;
-        let numbers = spare.end as usize;
         let hasher = RandomState::default();
-        Slots {
+        let newest = Segment::new(0, limit);
+        let buckets = newest.end as usize;
+        let mut slots = Slots {
             // All zeros, so that the system gives memory when it is touched.
-            buckets: vec![Bucket { low: [0; WAYS], high: [0; WAYS] }; numbers / WAYS],
-            frames: vec![[0; 3]; numbers],
+            buckets: vec![Bucket::FREE; buckets],
+            frames: vec![[0; 3]; buckets * WAYS],
+            newest,
+            older: Vec::new(),
             overflow: HashMap::with_hasher(hasher.clone()),
             hasher,
-            hashed,
-            spare: spare.rev().map(Slot).collect(),
+            spare: Vec::new(),
             len: 0,
             limit,
-        }
+        };
+        slots.add_spare();
+        slots
     }
 
-    /// The buckets of `key`. The hash has to be a good one: with `foldhash::fast`, neighbours share buckets and ten times as
-    /// many overflow.
+    /// The buckets of the newest segment that keys do not hash to are free.
+    fn add_spare(&mut self) {
+        let Segment { base, hashed, end, .. } = self.newest;
+        let spare = (base + hashed) * WAYS as u32..end * WAYS as u32;
+        self.spare.push(spare.rev().map(Slot).collect());
+    }
+
+    /// Slots are numbered below this.
+    pub(crate) fn numbers(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// The segment that `limit` slots need in addition.
+    fn addition(&self, limit: u32) -> Option<Segment> {
+        let room = self.older.iter().map(|segment| segment.most).sum::<u32>() + self.newest.most;
+        (limit > room).then(|| Segment::new(self.newest.end, (limit - room).max(room)))
+    }
+
+    /// Slots are numbered below this when `limit` may be in use.
+    pub(crate) fn numbers_for(&self, limit: u32) -> u32 {
+        self.addition(limit).unwrap_or(self.newest).end * WAYS as u32
+    }
+
+    /// Gets memory for up to `most` more slots of those that `limit` needs. Says whether that is all.
+    pub(crate) fn lengthen(&mut self, limit: u32, most: u32) -> bool {
+        let numbers = self.numbers_for(limit) as usize;
+        let length = self.frames.len();
+        if length < numbers {
+            if self.buckets.capacity() * WAYS < numbers {
+                self.buckets.reserve_exact(numbers / WAYS - self.buckets.len());
+                self.frames.reserve_exact(numbers - length);
+            }
+            let next = numbers.min(length + most.next_multiple_of(WAYS as u32) as usize);
+            self.buckets.resize(next / WAYS, Bucket::FREE);
+            self.frames.resize(next, [0; 3]);
+        }
+        self.frames.len() >= numbers
+    }
+
+    /// From now on `limit` slots may be in use, no fewer than there are. There is memory for them.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        if let Some(segment) = self.addition(limit) {
+            assert!(self.buckets.len() >= segment.end as usize, "the index was lengthened for it");
+            self.older.push(std::mem::replace(&mut self.newest, segment));
+            self.add_spare();
+        }
+        assert!(self.len <= limit);
+        self.limit = limit;
+    }
+
     #[inline(always)]
-    fn choices(&self, key: Key) -> [usize; 3] {
-        let hash = self.hasher.hash_one(key.0);
-        let (low, high) = (hash as u32, (hash >> 32) as u32);
-        let hashes = [low, high, low ^ high.rotate_left(16)];
-        hashes.map(|hash| ((u64::from(hash) * u64::from(self.hashed)) >> 32) as usize)
+    fn find_in(&self, segment: &Segment, hash: u64, key: Key) -> Option<Slot> {
+        for bucket in segment.choices(hash) {
+            if let Some(way) = self.buckets[bucket].position(key.0 + 1) {
+                return Some(Slot((bucket * WAYS + way) as u32));
+            }
+        }
+        None
     }
 
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<Slot> {
-        for bucket in self.choices(key) {
-            let matching = self.buckets[bucket].matching(key.0 + 1);
-            if matching != 0 {
-                return Some(Slot(bucket as u32 * WAYS as u32 + matching.trailing_zeros()));
-            }
+        self.find_hashed(self.hasher.hash_one(key.0), key)
+    }
+
+    #[inline(always)]
+    fn find_hashed(&self, hash: u64, key: Key) -> Option<Slot> {
+        let found = self.find_in(&self.newest, hash, key);
+        if found.is_some() || (self.older.is_empty() && self.overflow.is_empty()) {
+            return found;
         }
-        if self.overflow.is_empty() { None } else { self.overflow.get(&key).copied() }
+        self.find_further(hash, key)
+    }
+
+    #[inline(never)]
+    fn find_further(&self, hash: u64, key: Key) -> Option<Slot> {
+        let older = self.older.iter().rev().find_map(|segment| self.find_in(segment, hash, key));
+        older.or_else(|| self.overflow.get(&key).copied())
     }
 
     /// The slot of `key`, made if there is none.
     pub(crate) fn find_or_add(&mut self, key: Key) -> Slot {
-        if let Some(slot) = self.find(key) {
+        let hash = self.hasher.hash_one(key.0);
+        if let Some(slot) = self.find_hashed(hash, key) {
             return slot;
         }
         assert!(self.len < self.limit, "the policy remembers more ghosts than it may");
         self.len += 1;
-        let free = self.choices(key).map(|bucket| (self.buckets[bucket].matching(0), bucket));
-        let [first, second, third] = free;
+        let mut at = self.older.len();
+        while self.segment(at).used == self.segment(at).most {
+            at = at.checked_sub(1).expect("the segments have room for the limit");
+        }
+        self.segment_mut(at).used += 1;
+        let [first, second, third] = self.segment(at).choices(hash).map(|bucket| (self.buckets[bucket].free(), bucket));
         let emptier = |one: (u32, usize), other: (u32, usize)| {
             if other.0.count_ones() > one.0.count_ones() { other } else { one }
         };
@@ -172,7 +301,7 @@ impl Slots {
         let slot = if ways != 0 {
             Slot(bucket as u32 * WAYS as u32 + ways.trailing_zeros())
         } else {
-            let slot = self.spare.pop().expect("few blocks overflow");
+            let slot = self.spare[at].pop().expect("few blocks overflow");
             self.overflow.insert(key, slot);
             slot
         };
@@ -180,15 +309,29 @@ impl Slots {
         slot
     }
 
+    /// By age, the newest last.
+    fn segment(&self, at: usize) -> &Segment {
+        self.older.get(at).unwrap_or(&self.newest)
+    }
+
+    fn segment_mut(&mut self, at: usize) -> &mut Segment {
+        self.older.get_mut(at).unwrap_or(&mut self.newest)
+    }
+
     /// Forgets the block of `slot`, which is not resident; the slot is free.
     pub(crate) fn remove(&mut self, slot: Slot) {
         assert_eq!(self.frame(slot), NONE, "a resident block is not forgotten");
-        let key = self.key(slot);
-        if slot.index() / WAYS >= self.hashed as usize {
-            self.overflow.remove(&key).expect("its slot is not in its buckets");
-            self.spare.push(slot);
+        let bucket = slot.0 / WAYS as u32;
+        let at = match bucket < self.newest.base {
+            true => self.older.partition_point(|segment| segment.base <= bucket) - 1,
+            false => self.older.len(),
+        };
+        if self.segment(at).is_spare(slot) {
+            self.overflow.remove(&self.key(slot)).expect("its slot is not in its buckets");
+            self.spare[at].push(slot);
         }
         self.set_entry(slot, 0);
+        self.segment_mut(at).used -= 1;
         self.len -= 1;
     }
 
@@ -239,7 +382,7 @@ impl Slots {
         size_of_val(&*self.buckets)
             + size_of_val(&*self.frames)
             + self.overflow.allocation_size()
-            + self.spare.capacity() * size_of::<Slot>()
+            + self.spare.iter().map(|spare| spare.capacity() * size_of::<Slot>()).sum::<usize>()
     }
 }
 
@@ -250,12 +393,13 @@ mod tests {
     #[test]
     fn slots_are_found_and_used_again() {
         let mut slots = Slots::new(3);
-        let last = Key::BLOCKS - 2;
-        let keys = [Key::new(Volume(0), 7), Key::new(Volume(4095), 7), Key::new(Volume(4095), last)];
+        let last = Key::BLOCKS - 1;
+        let keys =
+            [Key::new(Volume(0), 7), Key::new(Volume(Key::VOLUMES - 1), 7), Key::new(Volume(Key::VOLUMES - 1), last)];
         let [a, b, c] = keys.map(|key| slots.find_or_add(key));
         assert_eq!(slots.len(), 3);
         assert_eq!(keys.map(|key| slots.find(key)), [Some(a), Some(b), Some(c)]);
-        assert_eq!(slots.key(c).block(), Block { volume: 4095, index: last });
+        assert_eq!(slots.key(c).block(), Block { volume: Key::VOLUMES - 1, index: last });
         assert_eq!(slots.frame(c), NONE);
         slots.set_frame(c, FRAMES_MOST - 1);
         assert_eq!(slots.frame(c), FRAMES_MOST - 1);
@@ -273,7 +417,7 @@ mod tests {
     fn full_for_long() {
         let limit = 20_000;
         let mut slots = Slots::new(limit);
-        let numbers = Slots::numbers(limit);
+        let numbers = slots.numbers();
         assert!(f64::from(numbers) < 1.09 * f64::from(limit), "{numbers} slots for {limit}");
         let key = |number: u64| Key::new(Volume((number % 3) as u32), number * 8);
         let mut known: Vec<(Key, Slot)> = (0..limit.into()).map(|at| (key(at), slots.find_or_add(key(at)))).collect();
@@ -293,5 +437,37 @@ mod tests {
         assert_eq!(slots.used(), used, "no slot is two blocks'");
         println!("{most} of {limit} overflowed at most");
         assert!(most > 0 && most < limit as usize / 500, "{most} of {limit} overflowed");
+    }
+
+    /// Blocks stay where they are when the index grows; few more overflow; and what grows bit by bit has few segments.
+    #[test]
+    fn grown_by_segments() {
+        let mut slots = Slots::new(100);
+        let key = |number: u64| Key::new(Volume(1), number * 8);
+        let mut known: Vec<(Key, Slot)> = Vec::new();
+        let mut limit = 100;
+        while limit < 20_000 {
+            for number in known.len() as u64..limit.into() {
+                known.push((key(number), slots.find_or_add(key(number))));
+            }
+            limit += limit / 10;
+            let numbers = slots.numbers_for(limit);
+            while !slots.lengthen(limit, 1000) {}
+            slots.set_limit(limit);
+            assert_eq!(slots.numbers(), numbers);
+            assert!(known.iter().all(|&(key, slot)| slots.find(key) == Some(slot) && slots.key(slot) == key));
+        }
+        assert!(slots.older.len() <= 8, "{} segments", slots.older.len() + 1);
+        println!("{} segments, {} overflow", slots.older.len() + 1, slots.overflow.len());
+        for (key, slot) in known {
+            slots.remove(slot);
+            assert_eq!(slots.find(key), None);
+        }
+        assert_eq!((slots.len(), slots.overflow.len(), slots.used().len()), (0, 0, 0));
+        assert!(slots.older.iter().all(|segment| segment.used == 0) && slots.newest.used == 0);
+        let free: usize = slots.spare.iter().map(Vec::len).sum();
+        let segments = slots.older.iter().chain([&slots.newest]);
+        let spare: u32 = segments.map(|segment| segment.end - segment.base - segment.hashed).sum();
+        assert_eq!(free, spare as usize * WAYS);
     }
 }

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use crate::arena::Shared;
-use crate::config::ConfigError;
 use crate::counters::LevelCounters;
 use crate::device::{Reading, Record};
 use crate::engine::Engine;
+use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING};
 use crate::level::{Entry, Level, LevelConfig, OPENINGS, Stored};
 use crate::queue::{Class, Waiting};

@@ -196,7 +196,6 @@ impl Engine {
         let mut woken = LoadWaiters::new();
         let was_dirty = old != frame && self.frames.has(old, DIRTY);
         if old != frame {
-            self.frames.inherit(frame, old);
             match self.loads.get_mut(&old) {
                 // Its waiters have the contents now; the frame is free when the device is done with it.
                 Some(load) => woken = std::mem::take(&mut load.waiters),

@@ -156,8 +156,11 @@ impl Engine {
     }
 
     /// When `next_operation` should be called again although nothing happened, in µs: for dirty blocks whose age is up
-    /// or whose write is to be tried again.
+    /// or whose write is to be tried again. It is 0 where `step` has something to do at once.
     pub fn next_wakeup(&self) -> Option<u64> {
+        if self.can_step() {
+            return Some(0);
+        }
         let due = self.due.iter().filter_map(|volume| {
             let state = self.volumes[volume.0 as usize].as_ref()?;
             let (_, since) = state.dirty.oldest()?;

@@ -105,7 +105,6 @@ fn several_threads_share_an_engine() {
         block_bytes: BLOCK as u32,
         capacity: 8,
         capacity_max: 8,
-        ghosts_per_block: 1.0,
         spare: 7,
         storing: 0,
         policy: "lru".parse().expect("registered"),

@@ -109,7 +109,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
     /// Tenants share the cache.
-    #[error("a cache with tenants keeps its size, its allocation and its batches, and has no policy")]
+    #[error("a cache with tenants keeps its allocation and its batches, and has no policy but what they say")]
     Tenants,
     /// Something cannot be said.
     #[error("export {name}: {source}")]
@@ -141,15 +141,14 @@ pub struct Unwritten {
 }
 
 impl Common {
-    /// Changes memory and policy. Where anything changes, what the policy remembers of absent blocks is lost.
+    /// Changes memory and policy. Another policy does not remember which blocks were evicted.
     pub(crate) fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         let _one = self.administrate()?;
         let settings = lock(&self.settings).clone();
         let most = settings.memory_max.max(settings.memory);
         let memory = memory.unwrap_or(settings.memory);
-        let policy = policy.unwrap_or(&settings.policy);
-        let changes = memory != settings.memory || *policy != settings.policy;
-        if changes && settings.allocate.is_some() {
+        let policy = policy.filter(|policy| **policy != settings.policy);
+        if policy.is_some() && settings.allocate.is_some() {
             return Err(ChangeError::Tenants);
         }
         if memory < BLOCK {
@@ -162,11 +161,11 @@ impl Common {
         if memory > most {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
-        if changes {
+        if policy.is_some() || memory != settings.memory {
             self.cache.change(policy, settings.blocks_per_shard(memory))?;
             let mut settings = lock(&self.settings);
             settings.memory = memory;
-            settings.policy = policy.clone();
+            settings.policy = policy.cloned().unwrap_or(settings.policy.clone());
         }
         Ok(())
     }

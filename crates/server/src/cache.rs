@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nigh_backend::{Completion, Handle};
 use nigh_engine::{
     Action, BlockState, Config, ConfigError, Counters, Engine, Fault, Fill, Gauges, Op, Operation, Outcome, Port,
-    PortConfig, Refusal, Region, Request, Shared, Volume, WriteMode,
+    PortConfig, Refusal, Region, Request, Shared, Successor, Volume, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
@@ -35,6 +35,8 @@ const HEAP: usize = 40 << 20;
 const SURPLUS: usize = 4096;
 /// How long a wait goes on whose end nobody may tell.
 const GLANCE: Duration = Duration::from_millis(10);
+/// Between two steps of a change, so that others get the lock.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// A part of the cache.
 struct Shard {
@@ -421,8 +423,9 @@ impl Cache {
         while !over() {
             self.timer.due.store(u64::MAX, Ordering::Release);
             for shard in 0..self.shards() {
-                self.return_surplus(shard, &mut work);
-                self.with(shard, &mut work, |_, _| ());
+                if !self.step(shard, &mut work) {
+                    self.return_surplus(shard, &mut work);
+                }
             }
             self.settle(&mut work, None);
             let due = self.timer.due.load(Ordering::Acquire);
@@ -540,18 +543,41 @@ impl Cache {
         }
     }
 
-    /// Changes policy and capacity of every shard, or of none: they are set up alike, so the first one refuses for all.
-    pub(crate) fn change(&self, policy: &Spec, blocks_per_shard: u32) -> Result<(), ConfigError> {
+    /// Changes capacity and, if one is given, policy of every shard, or of none: they are set up alike, so the first one refuses
+    /// for all. Ends when there is nothing to do at once; the timer goes on with what has to be written before.
+    pub(crate) fn change(&self, policy: Option<&Spec>, blocks_per_shard: u32) -> Result<(), ConfigError> {
         let mut work = Work::default();
-        let result = (0..self.shards()).try_for_each(|shard| {
-            self.with(shard, &mut work, |core, now| core.engine.change(now, policy, blocks_per_shard))
-        });
-        self.settle(&mut work, None);
+        // Policies are made without the engines, for to make their arrays takes time.
+        let mut next = Vec::new();
+        for shard in (0..self.shards()).filter(|_| policy.is_some()) {
+            let policy = policy.expect("one is given");
+            let setup = self.with(shard, &mut work, |core, _| core.engine.setup(policy))?;
+            next.push(Successor::new(policy, &setup)?);
+        }
         for shard in 0..self.shards() {
+            self.with(shard, &mut work, |core, _| core.engine.resize(blocks_per_shard))?;
+        }
+        for (shard, next) in (0..).zip(next) {
+            drop(self.with(shard, &mut work, |core, _| core.engine.set_policy(next))?);
+        }
+        for shard in 0..self.shards() {
+            // Whoever hits in between waits for one step at most.
+            while self.step(shard, &mut work) {
+                std::thread::sleep(PAUSE);
+            }
             self.return_surplus(shard, &mut work);
         }
         self.settle(&mut work, None);
-        result
+        Ok(())
+    }
+
+    /// Goes on with changes of `shard`, one step. Says whether there is more to do at once.
+    fn step(&self, shard: u32, work: &mut Work) -> bool {
+        let (more, retired) = self.with(shard, work, |core, now| (core.engine.step(now), core.engine.take_retired()));
+        self.settle(work, None);
+        // Its memory is freed while nobody waits for the engine.
+        drop(retired);
+        more
     }
 
     /// Calls the engine of the tenants, and does what that brings about.
@@ -622,7 +648,7 @@ mod tests {
         // More blocks than there are spare frames.
         client.write(0, &[1; 4 << 20]).unwrap();
         let cache = &server.common.cache;
-        cache.change(&"lru".parse().unwrap(), 1).unwrap();
+        cache.change(None, 1).unwrap();
         let begin = Instant::now();
         let waits =
             || cache.gauges().dirty > 0 || cache.shards.iter().any(|shard| lock(&shard.core).engine.has_surplus());

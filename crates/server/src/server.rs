@@ -253,7 +253,7 @@ impl Server {
         statistics(&self.common)
     }
 
-    /// Changes the cache while it runs. Where anything changes, what the policy remembers of absent blocks is lost.
+    /// Changes the cache while it runs, a few blocks at a time. Another policy does not remember which blocks were evicted.
     pub fn change(&self, memory: u64, policy: &Spec) -> Result<(), ChangeError> {
         self.common.change(Some(memory), Some(policy))
     }

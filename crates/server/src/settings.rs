@@ -96,7 +96,7 @@ pub struct Settings {
     /// Which block leaves.
     pub policy: Spec,
     /// With this, exports are tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
-    /// shard then, and keeps its size.
+    /// shard then.
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses that are fetched at a time.
     pub batch: u32,

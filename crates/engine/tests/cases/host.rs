@@ -1,8 +1,8 @@
 //! An engine with disks in memory, for tests that go step by step.
 
 use nigh_engine::{
-    Action, Config, Counters, Engine, Fault, Limits, Op, Operation, Outcome, Port, PortConfig, Region, Request,
-    Scheduler, Volume, WriteBack, WriteMode,
+    Action, Config, ConfigError, Counters, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig,
+    Region, Reply, Request, Scheduler, Successor, Volume, WriteBack, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 
@@ -14,7 +14,6 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
         block_bytes: BLOCK as u32,
         capacity,
         capacity_max: capacity.max(16),
-        ghosts_per_block: 1.0,
         spare: 12,
         storing: 0,
         policy: policy.parse().expect("a registered policy"),
@@ -69,8 +68,35 @@ impl Host {
         }
     }
 
+    /// Goes on with a change of size or policy as far as it goes without the devices.
+    pub(crate) fn steps(&mut self) {
+        while self.engine.step(self.now) {}
+        drop(self.engine.take_retired());
+    }
+
+    /// Does all that follows from what tenants said.
+    fn steps_of_tenants(&mut self) {
+        if self.engine.hears_tenants() {
+            self.steps();
+        }
+    }
+
+    pub(crate) fn resize(&mut self, capacity: u32) {
+        self.engine.resize(capacity).expect("possible");
+        self.steps();
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: &str) -> Result<(), ConfigError> {
+        let policy = policy.parse().expect("registered");
+        let next = Successor::new(&policy, &self.engine.setup(&policy)?)?;
+        self.engine.set_policy(next)?;
+        self.steps();
+        Ok(())
+    }
+
     /// Everything for the devices.
     pub(crate) fn operations(&mut self) -> Vec<Operation> {
+        self.steps_of_tenants();
         std::iter::from_fn(|| self.engine.next_operation(self.now)).collect()
     }
 
@@ -94,6 +120,7 @@ impl Host {
 
     /// Does everything there is to do for the devices.
     pub(crate) fn run(&mut self) {
+        self.steps_of_tenants();
         while let Some(operation) = self.engine.next_operation(self.now) {
             self.perform(operation);
         }
@@ -150,5 +177,13 @@ impl Host {
 
     pub(crate) fn counters(&self, volume: u32) -> Counters {
         self.engine.counters(Volume(volume)).expect("an open volume")
+    }
+}
+
+/// The frames to fill of a write that was replied to.
+pub(crate) fn fill_of(reply: Option<Reply>) -> Fill {
+    match reply {
+        Some(Reply { outcome: Outcome::Fill(fill), .. }) => fill,
+        other => panic!("expected frames to fill, not {other:?}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Tests that go step by step, on disks in memory.
 
 mod behaviour;
+mod change;
 mod host;
 mod levels;
 mod replay;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 
 use crate::host::{BLOCK, Host, config};
-use nigh_engine::{Op, WriteMode};
+use nigh_engine::{Engine, Op, WriteMode};
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
 
@@ -12,9 +12,8 @@ fn policies() -> impl Iterator<Item = &'static str> {
 }
 
 /// Reads or, every third time, overwrites each block in turn, and compares with `bare`, which tells hits from misses.
-fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64], mut bare: impl FnMut(u64) -> bool) {
-    let mut config = config(capacity, policy);
-    config.ghosts_per_block = ghosts_per_block;
+fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut(u64) -> bool) {
+    let config = config(capacity, policy);
     let blocks = references.iter().max().map_or(1, |&block| block as usize + 1);
     let mut host = Host::new(config, &[(blocks * BLOCK, WriteMode::Back)]);
     let mut written = vec![None; blocks];
@@ -44,6 +43,14 @@ fn compare(policy: &str, capacity: u32, ghosts_per_block: f32, references: &[u64
     host.engine.check();
 }
 
+/// With room for as many ghosts as the engine gives the policy.
+fn bare(policy: &str, capacity: u32, blocks: u64) -> Bare {
+    let spec = policy.parse().expect("registered");
+    let engine = Engine::new(config(capacity, policy)).expect("possible");
+    let ghosts = engine.setup(&spec).expect("possible").ghosts;
+    Bare::with_block_bytes(BLOCK as u32, policy, capacity, blocks as u32, Slots::Reused { ghosts }, None)
+}
+
 #[test]
 fn every_policy_on_random_references() {
     let mut count = 0;
@@ -51,29 +58,26 @@ fn every_policy_on_random_references() {
         for seed in 0..6 {
             let (blocks, capacity) = ([40, 120, 300][seed as usize % 3], [9, 25, 64][seed as usize / 2]);
             let references = mixed(seed, blocks, 4000);
-            let ghosts = if seed % 2 == 0 { capacity } else { 2 * capacity };
-            let slots = Slots::Reused { ghosts };
-            let mut bare = Bare::with_block_bytes(BLOCK as u32, policy, capacity, blocks as u32, slots, None);
-            let ghosts_per_block = ghosts as f32 / capacity as f32;
-            compare(policy, capacity, ghosts_per_block, &references, |block| bare.access(block).hit);
+            let mut bare = bare(policy, capacity, blocks);
+            compare(policy, capacity, &references, |block| bare.access(block).hit);
             count += 1;
         }
     }
     println!("{count} runs");
 }
 
-/// Text traces of the LIRS authors: name, blocks of the cache, ghosts for each, and how many references.
-const TRACES: [(&str, u32, f32, usize); 4] = [
-    // Room for every block of the trace, as a replay has.
-    ("multi1", 1000, 4.0, usize::MAX),
-    ("cpp", 50, 1.0, usize::MAX),
-    ("gli", 1500, 1.0, usize::MAX),
-    ("2_pools", 450, 2.0, 40_000),
+/// Text traces of the LIRS authors: name, blocks of the cache, and how many references.
+const TRACES: [(&str, u32, usize); 5] = [
+    ("multi1", 1000, usize::MAX),
+    ("cpp", 50, usize::MAX),
+    ("cs", 1000, usize::MAX),
+    ("gli", 1500, usize::MAX),
+    ("2_pools", 450, 40_000),
 ];
 
 #[test]
 fn every_policy_on_traces() {
-    for (name, capacity, ghosts_per_block, most) in TRACES {
+    for (name, capacity, most) in TRACES {
         let path = format!("{}/../../../shared/traces/lirs/{name}.trace.gz", env!("CARGO_MANIFEST_DIR"));
         let Ok(file) = std::fs::File::open(path) else {
             println!("skipped: every_policy_on_traces: no ../shared/traces/lirs/{name}.trace.gz");
@@ -82,12 +86,32 @@ fn every_policy_on_traces() {
         let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
         let blocks = lines.filter_map(|line| line.expect("text").trim().parse().ok());
         let references: Vec<u64> = blocks.take(most).collect();
-        let ghosts = (capacity as f32 * ghosts_per_block) as u32;
         for policy in policies() {
-            let slots = Slots::Reused { ghosts };
-            let mut bare = Bare::with_block_bytes(BLOCK as u32, policy, capacity, 0, slots, None);
-            compare(policy, capacity, ghosts_per_block, &references, |block| bare.access_unchecked(block).hit);
+            let mut bare = bare(policy, capacity, 0);
+            compare(policy, capacity, &references, |block| bare.access_unchecked(block).hit);
         }
         println!("{name}: {} references, {} policies", references.len(), policies().count());
+    }
+}
+
+/// Reads of several blocks hit and miss as the same blocks one after the other.
+#[test]
+fn requests_of_many_blocks() {
+    const MOST: u64 = 8;
+    for policy in policies() {
+        for (seed, capacity) in [(1, 9), (2, 25), (3, 64)] {
+            let blocks = 300;
+            let mut bare = bare(policy, capacity, blocks);
+            let mut host = Host::new(config(capacity, policy), &[(blocks as usize * BLOCK, WriteMode::Back)]);
+            for (at, first) in mixed(seed, blocks, 2000).into_iter().enumerate() {
+                let length = (at as u64 * 7 + seed) % MOST + 1;
+                let range = first..(first + length).min(blocks);
+                let before = host.counters(0).hits;
+                host.read(0, first as usize * BLOCK, (range.end - range.start) as usize * BLOCK);
+                let expected = range.filter(|&block| bare.access(block).hit).count() as u64;
+                let hits = host.counters(0).hits - before;
+                assert_eq!(hits, expected, "{policy}, {capacity} blocks: request {at}, from block {first}");
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use level::LevelDisk;
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
     Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig, Refusal, Region,
-    Reply, Request, Scheduler, Shared, Submitted, Volume, WriteBack, WriteMode,
+    Reply, Request, Scheduler, Shared, Submitted, Successor, Volume, WriteBack, WriteMode,
 };
 use nigh_policy::{Spec, Stream, Tenant};
 use rand::{RngExt, SeedableRng};
@@ -136,7 +136,6 @@ fn config(random: &mut Random) -> Config {
         block_bytes,
         capacity,
         capacity_max: if random.random_bool(0.5) { capacity } else { 160 },
-        ghosts_per_block: [0.0, 0.5, 1.0, 2.0][random.random_range(0..4usize)],
         spare,
         storing: 0,
         policy: policies[random.random_range(0..policies.len())].parse().expect("a registered policy"),
@@ -646,13 +645,17 @@ impl World {
         match self.random.random_range(0..4) {
             0 => {
                 let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
+                self.engine.resize(capacity).expect("possible");
+            }
+            1 => {
                 let policies = policies();
                 let policy = policies[self.random.random_range(0..policies.len())];
                 let policy = policy.parse::<Spec>().expect("registered");
-                let done = self.engine.change(self.now, &policy, capacity);
-                assert_eq!(done.is_err(), self.talk.is_some(), "{done:?}");
+                let setup = self.engine.setup(&policy).expect("possible");
+                let next = Successor::new(&policy, &setup).expect("possible");
+                assert_eq!(self.engine.set_policy(next).is_err(), self.talk.is_some());
             }
-            1 => {
+            2 => {
                 if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
                     surplus.slices_mut().for_each(|slice| slice.fill(0));
                     self.engine.return_memory(self.now, surplus);
@@ -710,6 +713,10 @@ impl World {
         while let Some(at) = self.held.iter().position(|held| held.until <= self.now) {
             self.release(at);
         }
+        if self.random.random_bool(0.2) {
+            self.engine.step(self.now);
+            self.replies();
+        }
         if self.random.random_bool(0.9) {
             self.operations();
         }
@@ -718,6 +725,7 @@ impl World {
     /// Lets everything come to an end, or what `over` asks for.
     fn settle(&mut self, over: impl Fn(&World) -> bool) {
         for _ in 0..1_000_000 {
+            self.engine.step(self.now);
             self.operations();
             self.replies();
             if over(self) {

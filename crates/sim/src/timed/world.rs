@@ -416,6 +416,7 @@ impl<'a> World<'a> {
 
     /// Gives the device what it can work on, and sees to it that the engine is called when it wants to be.
     fn launch(&mut self) {
+        while self.engine.step(self.now_us()) {}
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
             let block = u64::from(self.setup.block_bytes);
             let disk = usize::from(operation.port.0);

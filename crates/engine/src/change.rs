@@ -1,0 +1,170 @@
+//! Another size and another policy while running, in steps that touch a bounded number of blocks each.
+
+use nigh_policy::{Policy, Room, Setup, Spec};
+
+use crate::decider::{Successor, ghosts_of};
+use crate::engine::Engine;
+use crate::error::ConfigError;
+use crate::slots::Slots;
+
+/// Blocks that leave, change over or find room in one step.
+const BLOCKS_A_STEP: u32 = 128;
+/// Slots that one step gets memory for.
+const SLOTS_A_STEP: u32 = 4096;
+
+impl Engine {
+    /// From now on the policy is to keep `capacity` blocks resident, at most `Config::capacity_max`; on an error nothing
+    /// changes. [`step`](Engine::step) does it. Order and ghosts are kept. Blocks that leave are those that the policy would
+    /// evict; dirty ones are written first.
+    pub fn resize(&mut self, capacity: u32) -> Result<(), ConfigError> {
+        if capacity == 0 || capacity > self.config.capacity_max {
+            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
+        }
+        self.policy.ghosts(capacity)?;
+        if let Some(next) = &self.next {
+            next.ghosts(capacity)?;
+        }
+        self.goal = capacity;
+        self.stepping = true;
+        Ok(())
+    }
+
+    /// What [`Successor::new`] needs to know for a policy of this engine.
+    pub fn setup(&self, policy: &Spec) -> Result<Setup, ConfigError> {
+        let (capacity, block_bytes) = (self.capacity, self.config.block_bytes);
+        let ghosts = ghosts_of(policy, capacity)?;
+        let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts)));
+        Ok(Setup { capacity, slots, block_bytes, ghosts, future: None })
+    }
+
+    /// From now on `next` is to decide. [`step`](Engine::step) does it, after the change before is over. The blocks change over in
+    /// the order in which the present policy would evict them; what it remembers of others is lost. Gives back one that was
+    /// waiting to decide, and now never will. An error in a cache with tenants, which say themselves what decides.
+    pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
+        if self.hears_tenants() {
+            return Err(ConfigError::Impossible { what: "a cache with tenants has no policy but what they say" });
+        }
+        next.ghosts(self.capacity)?;
+        next.ghosts(self.goal)?;
+        self.stepping = true;
+        Ok(self.next.replace(next))
+    }
+
+    /// Goes on with a change of size or policy, or with what tenants said: a bounded number of blocks. Says whether there
+    /// is more to do at once. What has to wait for write-back goes on when [`next_wakeup`](Engine::next_wakeup) says so.
+    pub fn step(&mut self, now: u64) -> bool {
+        if self.policy.is_pending() {
+            self.step_policy();
+        } else if self.next.is_some() {
+            self.step_to_next();
+        } else if self.goal > self.capacity {
+            self.step_up(now);
+        } else if self.goal < self.capacity && self.can_shrink() {
+            self.step_down();
+        }
+        self.stepping = self.is_changing();
+        self.can_step()
+    }
+
+    /// Whether a change is not over yet.
+    pub fn is_changing(&self) -> bool {
+        self.policy.is_pending() || self.next.is_some() || self.goal != self.capacity
+    }
+
+    /// A policy that was replaced and has handed over everything: its memory is for the host to free, when nobody waits for
+    /// the engine.
+    pub fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
+        self.policy.take_retired()
+    }
+
+    /// How many blocks the policy may keep resident at present.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Whether `step` has something to do at once.
+    pub(crate) fn can_step(&self) -> bool {
+        self.stepping
+            && (self.goal >= self.capacity || self.can_shrink() || self.next.is_some() || self.policy.is_pending())
+    }
+
+    /// Not while frames are used that the last step took away: dirty blocks wait outside to be written.
+    fn can_shrink(&self) -> bool {
+        !self.frames.is_overdrawn(self.reserved)
+    }
+
+    fn step_policy(&mut self) {
+        self.drain_forgotten();
+        self.tick += 1;
+        let tick = self.tick;
+        let (decider, known) = self.deciding();
+        decider.step(BLOCKS_A_STEP, tick, &known);
+        self.drain_forgotten();
+        if !self.policy.is_pending() {
+            self.ghosts_before = 0;
+            self.set_slots();
+        }
+    }
+
+    fn step_to_next(&mut self) {
+        let ghosts = self.next.as_ref().and_then(|next| next.ghosts(self.capacity).ok());
+        let ghosts = ghosts.expect("it was asked before");
+        let most = Slots::most(self.capacity, ghosts.max(self.ghosts));
+        if !self.slots.lengthen(most, SLOTS_A_STEP) {
+            return;
+        }
+        let mut next = self.next.take().expect("one that waits");
+        self.ghosts_before = std::mem::replace(&mut self.ghosts, ghosts);
+        self.set_slots();
+        next.resize(self.room());
+        self.drain_forgotten();
+        self.config.policy = next.spec().clone();
+        let refused = self.policy.succeed(next, self.slots.numbers());
+        assert!(refused.is_ok(), "a cache with tenants refuses before");
+    }
+
+    fn step_up(&mut self, now: u64) {
+        let ghosts = self.policy.ghosts(self.goal).expect("it was asked before");
+        let most = Slots::most(self.goal, ghosts.max(self.ghosts));
+        if self.slots.numbers() < self.slots.numbers_for(most) {
+            self.slots.lengthen(most, SLOTS_A_STEP);
+            self.policy.resize(self.room());
+            self.drain_forgotten();
+            return;
+        }
+        self.slots.set_limit(most);
+        self.set_capacity(self.goal.min(self.capacity + BLOCKS_A_STEP));
+        self.pump(now);
+    }
+
+    fn step_down(&mut self) {
+        self.set_capacity(self.goal.max(self.capacity.saturating_sub(BLOCKS_A_STEP)));
+    }
+
+    /// The policy keeps `capacity` blocks from now on, and those beyond leave.
+    fn set_capacity(&mut self, capacity: u32) {
+        self.capacity = capacity;
+        self.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
+        self.drain_forgotten();
+        self.policy.resize(self.room());
+        self.drain_forgotten();
+        while self.resident > capacity {
+            let victim = self.policy.shed();
+            self.depart(victim);
+            self.drain_forgotten();
+        }
+        self.set_slots();
+        self.frames.set_limit(capacity + self.config.spare + self.config.storing);
+        self.marks = self.config.marks(capacity);
+        self.dirty_most = self.marks.most.max(self.dirty + self.filling);
+    }
+
+    fn room(&self) -> Room {
+        Room { capacity: self.capacity, slots: self.slots.numbers(), ghosts: self.ghosts }
+    }
+
+    /// The index has room for the blocks and ghosts that there can be.
+    fn set_slots(&mut self) {
+        self.slots.set_limit(Slots::most(self.capacity, self.ghosts.max(self.ghosts_before)));
+    }
+}

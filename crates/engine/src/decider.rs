@@ -1,0 +1,320 @@
+//! Who decides which block leaves: one policy, or tenants that have a say.
+
+use nigh_control::{Chunk, Control, Directive, Index, Refusal, Statistics};
+use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
+
+use crate::config::Config;
+use crate::error::ConfigError;
+
+/// Slots are numbered below this.
+const SLOTS_MOST: u64 = 1 << 30;
+
+/// Decides which block leaves. A policy answers for tenants as one to whom they say nothing.
+pub(crate) trait Decider: Policy + Send {
+    /// How many ghosts it has a use for where `capacity` blocks are resident.
+    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError>;
+
+    /// From now on `next` decides, in a host with `slots` slots; `step` does what remains. Gives `next` back where there is no
+    /// policy to be replaced.
+    fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor>;
+
+    /// Whether `step` has something to do.
+    fn is_pending(&self) -> bool;
+
+    /// Goes on with what takes time: at most `most` blocks. Says whether there is more. `tick` is the last reference's.
+    fn step(&mut self, most: u32, tick: u64, index: &dyn Index) -> bool;
+
+    /// What was replaced, to be dropped when there is time for it.
+    fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
+        None
+    }
+
+    /// Whether the first reference to a prefetched block matters, although its prefetch was one: a list goes on with each.
+    fn follows_lists(&self) -> bool {
+        false
+    }
+
+    /// As [`Control::apply`].
+    fn apply(&mut self, _tenant: Tenant, _directive: &Directive, _index: &dyn Index) -> Result<(), Refusal> {
+        Err(Refusal::NotHeard)
+    }
+
+    /// As [`Control::extend`].
+    fn extend(&mut self, _tenant: Tenant, _chunk: &Chunk, _index: &dyn Index) -> Result<(), Refusal> {
+        Err(Refusal::NotHeard)
+    }
+
+    /// As [`Control::set_bounds`].
+    fn set_bounds(&mut self, _tenant: Tenant, _floor: u32, _ceiling: u32) -> Result<(), Refusal> {
+        Err(Refusal::NotHeard)
+    }
+
+    /// As [`Control::forget`].
+    fn forget(&mut self, _tenant: Tenant) {}
+
+    /// As [`Control::close`].
+    fn close(&mut self, _tenant: Tenant) {}
+
+    /// As [`Control::said`].
+    fn said(&self, _tenant: Tenant) -> Vec<Directive> {
+        Vec::new()
+    }
+
+    /// What `tenant` did, where that is counted.
+    fn statistics(&self, _tenant: Tenant) -> Option<Statistics> {
+        None
+    }
+
+    /// Resident blocks that `tenant` owns, where blocks have owners.
+    fn owned(&self, _tenant: Tenant) -> Option<u32> {
+        None
+    }
+
+    /// As [`Control::has_list`].
+    fn has_list(&self, _tenant: Tenant) -> bool {
+        false
+    }
+
+    /// As [`Control::late`].
+    fn late(&mut self, _slot: Slot, _tenant: Tenant) {}
+
+    /// As [`Control::loaded`].
+    fn loaded(&mut self, _tenant: Tenant) {}
+
+    /// As [`Control::devices`].
+    fn devices(&self, _tenant: Tenant) -> &[u32] {
+        &[]
+    }
+
+    /// As [`Control::next_prefetch`].
+    fn next_prefetch(&mut self, _tenant: Tenant, _device: u32, _index: &dyn Index) -> Option<Block> {
+        None
+    }
+
+    /// As [`Control::prefetched`].
+    fn prefetched(&mut self, _tenant: Tenant, _device: u32) {}
+
+    /// Prefetches that lists asked for and that are not complete, by tenant.
+    fn outstanding(&self) -> Vec<(Tenant, u32)> {
+        Vec::new()
+    }
+}
+
+/// The decider that `config` asks for.
+pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>, ConfigError> {
+    Ok(match &config.tenants {
+        Some(tenants) => Box::new(Control::new(setup, tenants.control.clone())),
+        None => Box::new(Single::new(&config.policy, setup)?),
+    })
+}
+
+/// How many ghosts the decider that `config` asks for has a use for where `capacity` blocks are resident.
+pub(crate) fn ghosts(config: &Config, capacity: u32) -> Result<u32, ConfigError> {
+    match &config.tenants {
+        Some(tenants) => checked(tenants.control.ghosts(capacity), capacity),
+        None => ghosts_of(&config.policy, capacity),
+    }
+}
+
+pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
+    match nigh_policy::ghosts(policy, capacity)? {
+        u32::MAX => Err(ConfigError::Unlimited { policy: policy.clone() }),
+        ghosts => checked(ghosts, capacity),
+    }
+}
+
+fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
+    if u64::from(ghosts) + u64::from(capacity) >= SLOTS_MOST {
+        return Err(ConfigError::Impossible { what: "blocks and ghosts are less than 2^30" });
+    }
+    Ok(ghosts)
+}
+
+/// A policy that is to take the place of an engine's. Made without the engine, because to make its arrays takes time.
+pub struct Successor {
+    spec: Spec,
+    policy: Box<dyn Policy + Send>,
+}
+
+impl Successor {
+    /// The policy `spec` for an engine that gave `setup` for it. If the engine has another size by the time it gets the
+    /// policy, it is resized.
+    pub fn new(spec: &Spec, setup: &Setup) -> Result<Successor, ConfigError> {
+        Ok(Successor { spec: spec.clone(), policy: build(spec, setup)? })
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    pub(crate) fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+        ghosts_of(&self.spec, capacity)
+    }
+
+    pub(crate) fn resize(&mut self, room: Room) {
+        self.policy.resize(room);
+    }
+}
+
+/// One policy, whoever the tenants are.
+struct Single {
+    spec: Spec,
+    policies: Succession,
+}
+
+impl Single {
+    fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
+        let policies = Succession::new(build(spec, setup)?, setup.slots);
+        Ok(Single { spec: spec.clone(), policies })
+    }
+}
+
+impl Policy for Single {
+    #[inline]
+    fn hit(&mut self, slot: Slot, access: &Access) {
+        self.policies.hit(slot, access);
+    }
+
+    #[inline]
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
+        self.policies.evict(incoming, access)
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: Slot, access: &Access) {
+        self.policies.insert(slot, access);
+    }
+
+    fn shed(&mut self) -> Slot {
+        self.policies.shed()
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.policies.resize(room);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.policies.remove(slot);
+    }
+
+    #[inline]
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        self.policies.take_forgotten()
+    }
+
+    fn check(&self) {
+        self.policies.check();
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        self.policies.gauges(report);
+    }
+}
+
+impl Decider for Single {
+    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+        ghosts_of(&self.spec, capacity)
+    }
+
+    fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor> {
+        self.spec = next.spec;
+        self.policies.succeed(next.policy, slots);
+        Ok(())
+    }
+
+    fn is_pending(&self) -> bool {
+        self.policies.is_pending()
+    }
+
+    fn step(&mut self, most: u32, tick: u64, index: &dyn Index) -> bool {
+        let (tenant, stream, kind) = (Tenant(0), Stream(0), Kind::Read);
+        self.policies.step(most, &mut |slot| Access { block: index.block(slot), tenant, stream, kind, tick })
+    }
+
+    fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
+        self.policies.take_retired()
+    }
+}
+
+impl Decider for Control {
+    fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
+        checked(self.config().ghosts(capacity), capacity)
+    }
+
+    fn succeed(&mut self, next: Successor, _slots: u32) -> Result<(), Successor> {
+        Err(next)
+    }
+
+    fn is_pending(&self) -> bool {
+        Control::is_pending(self)
+    }
+
+    fn step(&mut self, most: u32, _tick: u64, index: &dyn Index) -> bool {
+        Control::step(self, most, index)
+    }
+
+    fn follows_lists(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
+        Control::apply(self, tenant, directive, index)
+    }
+
+    fn extend(&mut self, tenant: Tenant, chunk: &Chunk, index: &dyn Index) -> Result<(), Refusal> {
+        Control::extend(self, tenant, chunk, index)
+    }
+
+    fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
+        Control::set_bounds(self, tenant, floor, ceiling)
+    }
+
+    fn forget(&mut self, tenant: Tenant) {
+        Control::forget(self, tenant);
+    }
+
+    fn close(&mut self, tenant: Tenant) {
+        Control::close(self, tenant);
+    }
+
+    fn said(&self, tenant: Tenant) -> Vec<Directive> {
+        Control::said(self, tenant)
+    }
+
+    fn statistics(&self, tenant: Tenant) -> Option<Statistics> {
+        Some(Control::statistics(self, tenant))
+    }
+
+    fn owned(&self, tenant: Tenant) -> Option<u32> {
+        Some(self.size(tenant))
+    }
+
+    fn has_list(&self, tenant: Tenant) -> bool {
+        Control::has_list(self, tenant)
+    }
+
+    fn late(&mut self, slot: Slot, tenant: Tenant) {
+        Control::late(self, slot, tenant);
+    }
+
+    fn loaded(&mut self, tenant: Tenant) {
+        Control::loaded(self, tenant);
+    }
+
+    fn devices(&self, tenant: Tenant) -> &[u32] {
+        Control::devices(self, tenant)
+    }
+
+    fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
+        Control::next_prefetch(self, tenant, device, index)
+    }
+
+    fn prefetched(&mut self, tenant: Tenant, device: u32) {
+        Control::prefetched(self, tenant, device);
+    }
+
+    fn outstanding(&self) -> Vec<(Tenant, u32)> {
+        self.tenants().map(|tenant| (tenant, Control::outstanding(self, tenant))).collect()
+    }
+}

@@ -1,0 +1,315 @@
+//! A policy that takes over from another one while the cache is in use, a few blocks at a time.
+//!
+//! The predecessor names its blocks by `shed`, worst first, and in this order the successor is told of them, so what it
+//! has afterwards is the order of the predecessor as its own rules see it. A block that is referenced meanwhile changes over at
+//! once. As long as the predecessor has blocks, it names the victims. What it remembers of blocks that left is given back:
+//! no policy says of a ghost what another could do with it.
+//!
+//! **Invariant:** each slot that the host knows is known to exactly one of the two. The ghosts of both together are at most as
+//! many as the predecessor had or as the successor may have, whichever is more.
+
+use crate::{Access, Policy, Room, Slot};
+
+/// What one policy has of each slot: nothing, a ghost or a resident block. Two bits a slot.
+struct Known {
+    words: Vec<u64>,
+    resident: u32,
+    ghosts: u32,
+}
+
+const PER_WORD: usize = 32;
+const GHOST: u64 = 1;
+const RESIDENT: u64 = 3;
+/// The lower bit of each slot of a word.
+const LOWER: u64 = 0x5555_5555_5555_5555;
+
+impl Known {
+    fn new(slots: u32) -> Known {
+        Known { words: vec![0; (slots as usize).div_ceil(PER_WORD)], resident: 0, ghosts: 0 }
+    }
+
+    fn grow(&mut self, slots: u32) {
+        let words = (slots as usize).div_ceil(PER_WORD);
+        self.words.resize(words.max(self.words.len()), 0);
+    }
+
+    #[inline(always)]
+    fn get(&self, slot: Slot) -> u64 {
+        self.words.get(slot.index() / PER_WORD).map_or(0, |word| word >> (2 * (slot.index() % PER_WORD)) & RESIDENT)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, slot: Slot, state: u64) {
+        let (word, shift) = (&mut self.words[slot.index() / PER_WORD], 2 * (slot.index() % PER_WORD));
+        let before = *word >> shift & RESIDENT;
+        *word = *word & !(RESIDENT << shift) | state << shift;
+        self.resident = self.resident + u32::from(state == RESIDENT) - u32::from(before == RESIDENT);
+        self.ghosts = self.ghosts + u32::from(state == GHOST) - u32::from(before == GHOST);
+    }
+
+    /// A ghost at or behind word `from`, which is moved on; at most `words` of them are looked at.
+    fn ghost(&self, from: &mut usize, words: usize) -> Option<Slot> {
+        let end = self.words.len().min(from.saturating_add(words));
+        while *from < end {
+            let word = self.words[*from];
+            let ghosts = word & LOWER & !(word >> 1);
+            if ghosts != 0 {
+                return Some(Slot((*from * PER_WORD) as u32 + ghosts.trailing_zeros() / 2));
+            }
+            *from += 1;
+        }
+        None
+    }
+
+    fn check(&self) {
+        let count = |of: fn(u64) -> u64| self.words.iter().map(|&word| of(word).count_ones()).sum::<u32>();
+        assert_eq!(self.resident, count(|word| word & LOWER & word >> 1));
+        assert_eq!(self.ghosts, count(|word| word & LOWER & !(word >> 1)));
+    }
+}
+
+/// A policy that hands over its blocks.
+struct Predecessor {
+    policy: Box<dyn Policy + Send>,
+    known: Known,
+    /// Ghosts are looked for from this word on.
+    at: usize,
+}
+
+/// Words in which one step looks for ghosts, for each block that it may move.
+const WORDS_PER_BLOCK: usize = 16;
+
+impl Predecessor {
+    /// Frees the slots that the policy no longer remembers; `but` is one that the caller has a use for. Says whether that was
+    /// among them.
+    fn drain(&mut self, forgotten: &mut Vec<Slot>, but: Option<Slot>) -> bool {
+        let mut among = false;
+        while let Some(slot) = self.policy.take_forgotten() {
+            self.known.set(slot, 0);
+            match but == Some(slot) {
+                true => among = true,
+                false => forgotten.push(slot),
+            }
+        }
+        among
+    }
+
+    /// Its worst block, which it does not know any more.
+    fn give_worst(&mut self, forgotten: &mut Vec<Slot>) -> Slot {
+        let victim = self.policy.shed();
+        self.known.set(victim, GHOST);
+        if !self.drain(forgotten, Some(victim)) {
+            self.give(victim, forgotten);
+        }
+        victim
+    }
+
+    /// It does not know `slot` any more.
+    fn give(&mut self, slot: Slot, forgotten: &mut Vec<Slot>) {
+        self.policy.remove(slot);
+        self.known.set(slot, 0);
+        self.drain(forgotten, None);
+    }
+
+    /// Gives back one ghost, if there is any in the next `words` words.
+    fn give_ghost(&mut self, words: usize, forgotten: &mut Vec<Slot>) -> bool {
+        let Some(ghost) = self.known.ghost(&mut self.at, words) else { return false };
+        self.give(ghost, forgotten);
+        forgotten.push(ghost);
+        true
+    }
+}
+
+/// A policy and, for a while, the one before it.
+pub struct Succession {
+    policy: Box<dyn Policy + Send>,
+    known: Known,
+    before: Option<Box<Predecessor>>,
+    /// Slots that the host has not taken back yet and that neither policy knows.
+    forgotten: Vec<Slot>,
+    /// A predecessor that knows nothing any more.
+    retired: Option<Box<dyn Policy + Send>>,
+}
+
+impl Succession {
+    /// `policy`, which has no blocks yet, in a host with `slots` slots.
+    pub fn new(policy: Box<dyn Policy + Send>, slots: u32) -> Succession {
+        Succession { policy, known: Known::new(slots), before: None, forgotten: Vec::new(), retired: None }
+    }
+
+    /// From now on `policy` decides, which has no blocks yet, in a host with `slots` slots. Takes no time in proportion to the
+    /// cache; [`step`](Succession::step) does what remains.
+    ///
+    /// # Panics
+    /// If the policy before has not taken over yet.
+    pub fn succeed(&mut self, policy: Box<dyn Policy + Send>, slots: u32) {
+        assert!(self.before.is_none(), "one after the other");
+        let policy = std::mem::replace(&mut self.policy, policy);
+        let known = std::mem::replace(&mut self.known, Known::new(slots));
+        let mut before = Predecessor { policy, known, at: 0 };
+        before.drain(&mut self.forgotten, None);
+        self.before = Some(Box::new(before));
+    }
+
+    /// Whether the policy has not taken over everything yet.
+    pub fn is_pending(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// Goes on with taking over: at most `most` blocks or ghosts. `access` is a reference to a resident block, as it could have
+    /// been when it was inserted. Says whether there is more to do.
+    pub fn step(&mut self, most: u32, access: &mut dyn FnMut(Slot) -> Access) -> bool {
+        let Some(before) = &mut self.before else { return false };
+        let mut left = most;
+        let mut words = WORDS_PER_BLOCK * most as usize;
+        while left > 0 && words > 0 && before.known.ghosts > 0 {
+            let from = before.at;
+            before.give_ghost(words, &mut self.forgotten);
+            words -= before.at - from;
+            left -= 1;
+        }
+        while left > 0 && before.known.ghosts == 0 && before.known.resident > 0 {
+            let slot = before.give_worst(&mut self.forgotten);
+            self.known.set(slot, RESIDENT);
+            self.policy.insert(slot, &access(slot));
+            left -= 1;
+        }
+        if before.known.ghosts + before.known.resident == 0 {
+            self.retired = self.before.take().map(|before| before.policy);
+        }
+        self.before.is_some()
+    }
+
+    /// A predecessor that has handed over everything. To drop it takes time in proportion to its arrays.
+    pub fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
+        self.retired.take()
+    }
+
+    /// Before the policy makes a ghost, the predecessor has one less.
+    fn make_way(&mut self) {
+        if let Some(before) = &mut self.before {
+            before.give_ghost(usize::MAX, &mut self.forgotten);
+        }
+    }
+
+    /// The victim of the predecessor, as long as it has blocks.
+    fn shed_before(&mut self) -> Option<Slot> {
+        let before = self.before.as_mut().filter(|before| before.known.resident > 0)?;
+        let victim = before.give_worst(&mut self.forgotten);
+        self.forgotten.push(victim);
+        Some(victim)
+    }
+
+    /// Takes `slot` from the predecessor. Says whether that knew it.
+    fn take(&mut self, slot: Slot) -> bool {
+        match &mut self.before {
+            Some(before) if before.known.get(slot) != 0 => {
+                before.give(slot, &mut self.forgotten);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hit_while_pending(&mut self, slot: Slot, access: &Access) {
+        if self.take(slot) {
+            self.known.set(slot, RESIDENT);
+            self.policy.insert(slot, access);
+        } else {
+            self.policy.hit(slot, access);
+        }
+    }
+}
+
+impl Policy for Succession {
+    #[inline]
+    fn hit(&mut self, slot: Slot, access: &Access) {
+        if self.before.is_some() {
+            return self.hit_while_pending(slot, access);
+        }
+        self.policy.hit(slot, access);
+    }
+
+    fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
+        // First: else it could be forgotten for the victim.
+        let taken = self.take(incoming);
+        if let Some(victim) = self.shed_before() {
+            return Some(victim);
+        }
+        self.make_way();
+        match self.policy.evict(incoming, access) {
+            Some(victim) => {
+                self.known.set(victim, GHOST);
+                Some(victim)
+            }
+            None => {
+                self.forgotten.extend(taken.then_some(incoming));
+                None
+            }
+        }
+    }
+
+    fn insert(&mut self, slot: Slot, access: &Access) {
+        self.take(slot);
+        self.known.set(slot, RESIDENT);
+        self.policy.insert(slot, access);
+    }
+
+    fn shed(&mut self) -> Slot {
+        if let Some(victim) = self.shed_before() {
+            return victim;
+        }
+        self.make_way();
+        let victim = self.policy.shed();
+        self.known.set(victim, GHOST);
+        victim
+    }
+
+    fn resize(&mut self, room: Room) {
+        self.known.grow(room.slots);
+        self.policy.resize(room);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        if !self.take(slot) {
+            self.known.set(slot, 0);
+            self.policy.remove(slot);
+        }
+    }
+
+    fn take_forgotten(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.forgotten.pop() {
+            return Some(slot);
+        }
+        let slot = self.policy.take_forgotten()?;
+        self.known.set(slot, 0);
+        Some(slot)
+    }
+
+    fn check(&self) {
+        self.policy.check();
+        self.known.check();
+        if let Some(before) = &self.before {
+            before.policy.check();
+            before.known.check();
+            let words = self.known.words.iter().zip(&before.known.words);
+            assert!(words.into_iter().all(|(one, other)| one & other & LOWER == 0), "both know a slot");
+        }
+    }
+
+    #[inline(always)]
+    fn warm(&self, slot: Slot) {
+        self.policy.warm(slot);
+    }
+
+    #[inline(always)]
+    fn approach(&self, slot: Slot) {
+        self.policy.approach(slot);
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, u64)) {
+        self.policy.gauges(report);
+    }
+}
