@@ -121,11 +121,11 @@ fn print(route: &str, title: &str, pairs: &[(Times, Times)]) {
     println!(
         "{:12}prefetched {:.0}, used {:.0}, of these late {:.0}, wasted {:.0}; lists dropped {:.0}",
         "",
-        prefetched(&|of| of.prefetch_issued),
-        prefetched(&|of| of.prefetch_used),
-        prefetched(&|of| of.prefetch_late),
-        prefetched(&|of| of.prefetch_wasted),
-        prefetched(&|of| of.tenant.as_ref().map_or(0, |tenant| tenant.lists_dropped))
+        prefetched(&|of| of.disk.prefetch_issued),
+        prefetched(&|of| of.disk.prefetch_used),
+        prefetched(&|of| of.disk.prefetch_late),
+        prefetched(&|of| of.disk.prefetch_wasted),
+        prefetched(&|of| of.disk.tenant.as_ref().map_or(0, |tenant| tenant.lists_dropped))
     );
 }
 
@@ -165,8 +165,8 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
         Ok((first.map_err(broken)??, neighbour.map_err(broken)??))
     })?;
     let [of_first, of_neighbour] = host.exports()?;
-    let references = |of: &ExportStatistics| of.hits + of.joined + of.misses;
-    let misses = (of_neighbour.misses - before.misses) as f64;
+    let references = |of: &ExportStatistics| of.disk.hits + of.disk.joined + of.disk.misses;
+    let misses = (of_neighbour.disk.misses - before.disk.misses) as f64;
     let neighbour_misses = 1000.0 * misses / (references(&of_neighbour) - references(&before)) as f64;
     first.disconnect()?;
     neighbour.disconnect()?;
@@ -268,7 +268,7 @@ impl Host {
         };
         let exports = EXPORTS.into_iter().map(export).collect::<Result<_, _>>()?;
         let mut settings = Settings::new(CACHE * BLOCK, "lru".parse()?, exports);
-        settings.allocate = Some(Allocation::LruSp);
+        settings.host.allocate = Some(Allocation::LruSp);
         Ok(Host::Library(Box::new(Server::start(settings)?)))
     }
 

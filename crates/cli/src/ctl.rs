@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{Control, ControlClient, FileExtent, Statistics};
+use nigh_server::{Control, ControlClient, FileExtent, HostStatistics, Statistics};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
@@ -58,8 +58,8 @@ fn command(command: &CtlCommand) -> anyhow::Result<Control> {
         CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
             // A slip is told before anybody is asked.
             let export = export(text)?;
-            let target = text[export.name.len() + 1..].to_owned();
-            Control::AddExport { name: export.name, target, options: words(options)? }
+            let target = text[export.disk.name.len() + 1..].to_owned();
+            Control::AddExport { name: export.disk.name, target, options: words(options)? }
         }
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Control::RemoveExport { name: name.clone(), discard: *discard }
@@ -91,28 +91,30 @@ fn said(path: &Path) -> anyhow::Result<String> {
 /// For people: counts since the server's start.
 fn text(status: &Statistics) -> String {
     let mut text = String::new();
-    let Statistics { policy, readahead, memory_bytes, resident_bytes, connections, .. } = status;
+    let Statistics { host, connections, .. } = status;
+    let HostStatistics { policy, readahead, memory_bytes, resident_bytes, .. } = host;
     let (memory, resident) = (human_bytes(*memory_bytes), human_bytes(*resident_bytes));
     let _ = writeln!(text, "policy   {policy}\nmemory   {memory}, {resident} of it in use");
     let _ = writeln!(text, "ahead    {readahead}");
     let _ = writeln!(text, "clients  {connections}, {} since the start, {} refused", status.accepted, status.refused);
-    let _ = writeln!(text, "queue    {} operations wait for a device\n", status.device_queue);
+    let _ = writeln!(text, "queue    {} operations wait for a device\n", host.device_queue);
     let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "READS", "WRITES", "HIT %", "DIRTY", "FAULTS", "TARGET"]);
     for export in &status.exports {
-        let hits = export.hits + export.joined;
-        let references = hits + export.misses;
+        let disk = &export.disk;
+        let hits = disk.hits + disk.joined;
+        let references = hits + disk.misses;
         let ratio =
             if references == 0 { "-".into() } else { format!("{:.1}", 100.0 * hits as f64 / references as f64) };
         table.row([
-            export.name.clone(),
-            human_bytes(export.size),
+            disk.name.clone(),
+            human_bytes(disk.size),
             export.connections.to_string(),
-            export.reads.to_string(),
-            export.writes.to_string(),
+            disk.reads.to_string(),
+            disk.writes.to_string(),
             ratio,
-            human_bytes(export.dirty_bytes),
-            export.device_faults.to_string(),
-            export.target.clone(),
+            human_bytes(disk.dirty_bytes),
+            disk.device_faults.to_string(),
+            disk.target.clone(),
         ]);
     }
     text + &table.to_string()

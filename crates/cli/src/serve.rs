@@ -9,7 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
-use nigh_server::{Allocation, ExportOptions, ExportSettings, Listen, Server, Settings, TlsSettings, WriteMode};
+use nigh_server::{
+    Allocation, DiskSettings, ExportOptions, ExportSettings, HostSettings, Listen, Server, Settings, TlsSettings,
+    WriteMode,
+};
 use serde::Deserialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -157,7 +160,7 @@ fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
     while let Ok(Event::Reload(asked)) = events.recv() {
         let done = reload(server, args).map_err(|error| format!("{error:#}"));
         match &done {
-            Ok(Settings { memory, policy, readahead, .. }) => {
+            Ok(Settings { host: HostSettings { memory, policy, readahead, .. }, .. }) => {
                 tracing::info!(memory, %policy, %readahead, "reloaded");
             }
             Err(error) => tracing::error!("not reloaded: {error}"),
@@ -207,11 +210,11 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         exports.push(export);
     }
     ensure!(!exports.is_empty(), "there is nothing to serve: say NAME=TARGET, such as root=/srv/root.img");
-    let names: BTreeSet<&str> = exports.iter().map(|export| export.name.as_str()).collect();
+    let names: BTreeSet<&str> = exports.iter().map(|export| export.disk.name.as_str()).collect();
     ensure!(names.len() == exports.len(), "two exports have the same name");
     for text in &args.set {
         let (name, list) = text.split_once(':').with_context(|| format!("'{text}' is not NAME:OPTION,..."))?;
-        let export = exports.iter_mut().find(|export| export.name == name);
+        let export = exports.iter_mut().find(|export| export.disk.name == name);
         let export = export.with_context(|| format!("--set {text}: there is no export {name}"))?;
         options(list.split(','))?.apply(export);
     }
@@ -221,20 +224,20 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let memory_max = memory_max.unwrap_or(memory.saturating_mul(growth));
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
-    settings.memory_max = memory_max;
-    settings.allocate = args.allocate.or(file.allocate).map(Allocation::from);
-    settings.batch = args.batch.or(file.batch).unwrap_or(Settings::BATCH);
-    ensure!((1..=4096).contains(&settings.batch), "batch is from 1 to 4096");
+    settings.host.memory_max = memory_max;
+    settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
+    settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
+    ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
     if let Some(text) = args.readahead.as_ref().or(file.readahead.as_ref()) {
-        settings.readahead = text.parse()?;
+        settings.host.readahead = text.parse()?;
     }
     if let Some(text) = args.scheduler.as_ref().or(file.scheduler.as_ref()) {
-        settings.scheduler = text.parse()?;
+        settings.host.scheduler = text.parse()?;
     }
-    settings.depth = args.depth.or(file.depth).unwrap_or(Settings::DEPTH);
-    ensure!(settings.depth > 0, "--depth is at least 1");
-    settings.shards = args.shards.or(file.shards);
-    ensure!(settings.shards != Some(0), "--shards is at least 1");
+    settings.host.depth = args.depth.or(file.depth).unwrap_or(HostSettings::DEPTH);
+    ensure!(settings.host.depth > 0, "--depth is at least 1");
+    settings.host.shards = args.shards.or(file.shards);
+    ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     settings.metrics = args.metrics.or(file.metrics);
     settings.tls = tls(args, file.tls)?;
@@ -344,7 +347,7 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     let Plan { settings, listen, insecure_tcp, control } = plan;
     let mut text = String::new();
     for export in &settings.exports {
-        let _ = writeln!(text, "serve    {} from {}{}", export.name, export.target, said(export));
+        let _ = writeln!(text, "serve    {} from {}{}", export.disk.name, export.disk.target, said(export));
     }
     for address in listen {
         let how = match (address, &settings.tls) {
@@ -359,19 +362,24 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     if args.stdio {
         let _ = writeln!(text, "on       standard input and output");
     }
-    let (memory, most) = (human_bytes(settings.memory), human_bytes(settings.memory_max));
-    match settings.allocate {
+    let (memory, most) = (human_bytes(settings.host.memory), human_bytes(settings.host.memory_max));
+    match settings.host.allocate {
         Some(allocation) => {
             let _ = writeln!(text, "memory   {memory} in one shard");
-            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {}", settings.batch);
+            let _ = writeln!(text, "allocate {allocation}, predicted blocks in batches of {}", settings.host.batch);
         }
         None => {
-            let _ = writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.shards());
-            let _ = writeln!(text, "policy   {}", settings.policy);
+            let _ =
+                writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.host.shards());
+            let _ = writeln!(text, "policy   {}", settings.host.policy);
         }
     }
-    let _ = writeln!(text, "ahead    {}", settings.readahead);
-    let _ = writeln!(text, "device   {} orders its requests, {} a shard at a time", settings.scheduler, settings.depth);
+    let _ = writeln!(text, "ahead    {}", settings.host.readahead);
+    let _ = writeln!(
+        text,
+        "device   {} orders its requests, {} a shard at a time",
+        settings.host.scheduler, settings.host.depth
+    );
     if let Some(path) = control {
         let _ = writeln!(text, "control  {}", path.display());
     }
@@ -383,8 +391,8 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
 
 /// The options of an export, in words.
 fn said(export: &ExportSettings) -> String {
-    let ExportSettings { read_only, write_mode, clients, connections, requests, iops, bandwidth, .. } = export;
-    let ExportSettings { floor, ceiling, .. } = export;
+    let ExportSettings { disk, clients, connections, requests } = export;
+    let DiskSettings { read_only, write_mode, iops, bandwidth, floor, ceiling, .. } = disk;
     let mut text = match (read_only, write_mode) {
         (true, _) => ", read-only".to_owned(),
         (false, WriteMode::Back) => {

@@ -1,128 +1,34 @@
 //! A connection: negotiation and requests, on a thread of its own.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nigh_engine::{Exclusive, Op, Outcome, Refusal};
+use nigh_engine::{Op, Outcome, Refusal};
+use nigh_host::SubmitError;
+use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
+use nigh_policy::Stream as Source;
 
-use crate::cache::{Cache, PIECE, Submitted, Work, pieces};
-use crate::job::{Job, Kind, Waiter};
-use crate::link::{self, Data, Link, Measure, Reply};
+use crate::error::Ended;
+use crate::input::Input;
+use crate::job::{Job, Kind};
+use crate::link::{self, Data, Link, Reply};
 use crate::negotiate::{Guest, negotiate};
-use crate::readahead::Ahead;
+use crate::patience::PATIENCE;
 use crate::status;
 use crate::stream::Stream;
 
-/// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
-const BUFFER: usize = 16 << 10;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
-/// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
 
-/// Why a connection ended before the client said goodbye.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
-    #[error("{0}")]
-    Violation(#[from] nigh_nbd::Violation),
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("the exports cannot be offered: {0}")]
-    Exports(#[from] nigh_nbd::InvalidExport),
-    #[error("TLS: {0}")]
-    Tls(io::Error),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-/// Why a client cannot have the export that it chose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("the export has as many clients as allowed")]
-    Full,
-    #[error("the export is being removed")]
-    Leaving,
-    #[error("the export is for other clients now")]
-    Others,
-}
-
-/// Bytes that were received and not yet used.
-pub(crate) struct Input {
-    pub(crate) stream: Arc<Stream>,
-    buffer: Box<[u8]>,
-    pub(crate) start: usize,
-    end: usize,
-}
-
-impl Input {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    /// Receives more; says no at the end of the stream.
-    pub(crate) fn receive(&mut self) -> io::Result<bool> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        let read = self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])])?;
-        self.end += read;
-        Ok(read > 0)
-    }
-
-    /// Makes room for messages of so many bytes.
-    pub(crate) fn grow(&mut self, bytes: usize) {
-        if self.buffer.len() < bytes {
-            let mut larger = vec![0; bytes.next_power_of_two()];
-            larger[self.start..self.end].copy_from_slice(self.bytes());
-            self.buffer = larger.into();
-        }
-    }
-
-    /// Receives a payload into `frames`.
-    fn fill(&mut self, frames: &mut Exclusive) -> io::Result<()> {
-        let total = frames.len();
-        let mut done = total.min(self.end - self.start);
-        let mut ready = &self.buffer[self.start..self.start + done];
-        for slice in frames.slices_mut() {
-            let (now, later) = ready.split_at(slice.len().min(ready.len()));
-            slice[..now.len()].copy_from_slice(now);
-            ready = later;
-        }
-        self.start += done;
-        while done < total {
-            let mut slices = Vec::with_capacity(frames.slices_mut().len() + 1);
-            let mut skip = done;
-            for slice in frames.slices_mut() {
-                let skipped = skip.min(slice.len());
-                skip -= skipped;
-                if skipped < slice.len() {
-                    slices.push(IoSliceMut::new(&mut slice[skipped..]));
-                }
-            }
-            slices.push(IoSliceMut::new(&mut self.buffer));
-            let read = self.stream.read(&mut slices)?;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            done += read;
-        }
-        if done > total {
-            (self.start, self.end) = (0, done - total);
-        }
-        Ok(())
-    }
-}
-
 /// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
 pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
-    let Some(mut session) = Session::begin(stream.clone(), cache, guest)? else { return Ok(()) };
+    let Some(mut session) = Connection::begin(stream.clone(), cache, guest)? else { return Ok(()) };
     let result = session.run();
     session.send();
     if result.is_ok() {
@@ -134,7 +40,7 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) 
 }
 
 /// A connection in the transmission phase.
-struct Session {
+struct Connection {
     input: Input,
     transmission: Transmission,
     cache: Arc<Cache>,
@@ -147,16 +53,18 @@ struct Session {
     received: Instant,
     /// What this client reads, and what is therefore fetched ahead.
     ahead: Ahead,
+    /// The number of the connection: what tells its requests from those of others to a policy.
+    stream: Source,
 }
 
-impl Session {
+impl Connection {
     /// Negotiates; none if the client leaves.
-    fn begin(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<Option<Session>, Ended> {
+    fn begin(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<Option<Connection>, Ended> {
         stream.set_patience(PATIENCE, link::GLANCE)?;
-        let mut input = Input { stream: stream.clone(), buffer: vec![0; BUFFER].into(), start: 0, end: 0 };
-        let Some((transmission, disk)) = negotiate(&mut input, guest)? else { return Ok(None) };
-        let link = Link::new(stream, transmission.framing(), disk, cache.clone());
-        Ok(Some(Session {
+        let mut input = Input::new(stream.clone());
+        let Some((transmission, export)) = negotiate(&mut input, guest)? else { return Ok(None) };
+        let link = Link::new(stream, transmission.framing(), export, cache.clone());
+        Ok(Some(Connection {
             input,
             transmission,
             cache: cache.clone(),
@@ -165,14 +73,15 @@ impl Session {
             batch_bytes: 0,
             work: Work::default(),
             received: Instant::now(),
-            ahead: Ahead::new(&cache.readahead),
+            ahead: Ahead::new(cache.readahead()),
+            stream: Source(guest.id),
         }))
     }
 
     fn run(&mut self) -> Result<(), Ended> {
         loop {
-            self.transmission.resize(self.link.disk.size());
-            self.transmission.set_read_only(self.link.disk.read_only());
+            self.transmission.resize(self.link.disk().size());
+            self.transmission.set_read_only(self.link.disk().read_only());
             if self.input.stream.is_dismissed() {
                 return Ok(());
             }
@@ -208,10 +117,10 @@ impl Session {
 
     /// Does what calls brought about, and sends what is queued for this client.
     fn send(&mut self) {
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
         self.link.send_batch(&mut self.batch, &mut self.work);
         self.batch_bytes = 0;
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -229,14 +138,14 @@ impl Session {
 
     /// Waits until the request is within the export's rates; says no if the client goes before that.
     fn wait_for_turn(&mut self, request: &Request) -> bool {
-        if !self.link.disk.throttle.is_on() {
+        if !self.link.disk().is_throttled() {
             return true;
         }
         self.send();
         let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
         let stream = &self.input.stream;
         let gone = || stream.is_dismissed() || stream.is_gone();
-        self.link.disk.throttle.wait(if data { request.length } else { 0 }, gone)
+        self.link.disk().wait_for_turn(if data { request.length } else { 0 }, gone)
     }
 
     fn request(&mut self, request: &Request) -> Result<(), Ended> {
@@ -259,7 +168,7 @@ impl Session {
             }
             Command::Cache => self.prefetch(request, range),
             Command::BlockStatus { .. } => {
-                let disk = &self.link.disk;
+                let disk = self.link.disk();
                 let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
                 let length = bytes.len();
                 self.reply(Reply { data: Data::Bytes(bytes), bytes: length, ends: true, ..Reply::default() });
@@ -269,38 +178,52 @@ impl Session {
     }
 
     /// Submits until it is taken or refused for good.
-    fn submit(
+    fn submit<W: Waiter + 'static>(
         &mut self,
         op: Op,
         range: &Range<u64>,
         fua: bool,
-        waiter: impl Fn() -> Waiter,
+        waiter: impl Fn() -> Arc<W>,
     ) -> Result<Submitted, Errno> {
         loop {
-            let volume = self.link.disk.volume;
-            let prefetcher = if op == Op::Read { self.ahead.prefetcher(&self.cache.readahead) } else { None };
+            let (cache, disk, work) = (&self.cache, self.link.disk(), &mut self.work);
+            let submission = Submission { op, range: range.clone(), fua, stream: self.stream };
+            let waiter = || waiter() as Arc<dyn Waiter>;
+            let prefetcher = if op == Op::Read { self.ahead.prefetcher(cache.readahead()) } else { None };
             let submitted = match prefetcher {
-                Some(prefetcher) => {
-                    self.cache.read_ahead(&self.link.disk, range.clone(), prefetcher, &mut self.work, &waiter)
-                }
-                None => self.cache.submit(volume, op, range.clone(), fua, &mut self.work, &waiter),
+                Some(prefetcher) => cache.read_ahead(disk, submission, prefetcher, work, waiter),
+                None => cache.submit(disk, submission, work, waiter),
             };
             match submitted {
                 Ok(submitted) => return Ok(submitted),
-                Err(Refusal::Busy) => {
-                    self.send();
-                    self.cache.wait_for_room(volume, range.start);
-                }
-                Err(Refusal::NoVolume) => {
-                    self.send();
-                    if !self.link.disk.wait_for_opening() {
-                        return Err(Errno::Shutdown);
-                    }
-                }
-                // The disk has become shorter.
-                Err(Refusal::OutOfRange) => return Err(if op == Op::Read { Errno::Inval } else { Errno::NoSpc }),
-                Err(Refusal::TooLong) => unreachable!("pieces are short"),
+                Err(error) => self.wait_to_retry(error, op == Op::Read, |cache, link| {
+                    cache.wait_for_room(link.disk(), range.start);
+                })?,
             }
+        }
+    }
+
+    /// Waits until a submission that was refused can be tried again; the error if it cannot.
+    fn wait_to_retry(
+        &mut self,
+        error: SubmitError,
+        is_read: bool,
+        wait_for_room: impl FnOnce(&Cache, &Link),
+    ) -> Result<(), Errno> {
+        match error {
+            SubmitError::Refused(Refusal::Busy) => {
+                self.send();
+                wait_for_room(&self.cache, &self.link);
+                Ok(())
+            }
+            SubmitError::Refused(Refusal::NoVolume) => {
+                self.send();
+                if self.link.disk().wait_for_opening() { Ok(()) } else { Err(Errno::Shutdown) }
+            }
+            // The disk has become shorter.
+            SubmitError::Refused(Refusal::OutOfRange) => Err(if is_read { Errno::Inval } else { Errno::NoSpc }),
+            SubmitError::Refused(Refusal::TooLong) => unreachable!("pieces are short"),
+            SubmitError::Poisoned(_) => Err(Errno::Io),
         }
     }
 
@@ -312,10 +235,12 @@ impl Session {
     fn submit_piece(&mut self, job: &Arc<Job>, op: Op, range: Range<u64>, fua: bool) {
         let waiter = || {
             job.wait();
-            Waiter::Piece(job.clone(), range.clone())
+            job.clone()
         };
         match self.submit(op, &range, fua, waiter) {
-            Ok(Submitted { shard, outcome: Some(outcome), .. }) => job.deliver(shard, range, outcome, &mut self.work),
+            Ok(Submitted { shard, outcome: Some(outcome), .. }) => {
+                job.clone().deliver(shard, range, outcome, &mut self.work);
+            }
             Ok(_) => {}
             Err(errno) => job.refuse(range, errno, &mut self.work),
         }
@@ -326,10 +251,7 @@ impl Session {
         // A hit needs no place among the requests in progress, but whether it is one shows only later.
         self.admit(1, bytes);
         let (link, tag, since) = (self.link.clone(), request.tag(), self.received);
-        let waiter = || {
-            let job = Job::new(&link, Kind::Whole, tag, Measure::Miss, since, 1);
-            Waiter::Piece(Arc::new(job), range.clone())
-        };
+        let waiter = || Arc::new(Job::new(&link, Kind::Whole, tag, Measure::Miss, since, 1));
         let submitted = self.submit(Op::Read, &range, false, waiter);
         let (head, data) = match submitted {
             Ok(Submitted { outcome: None, .. }) => return,
@@ -358,7 +280,7 @@ impl Session {
         let length = request.length as usize;
         self.admit(1, length);
         let deadline = Instant::now() + PATIENCE;
-        while !self.cache.heap.take(length) {
+        while !self.cache.heap().take(length) {
             self.send();
             if Instant::now() > deadline {
                 self.link.dismiss(1, length);
@@ -381,7 +303,7 @@ impl Session {
         let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
         self.admit(1, 0);
         for piece in pieces {
-            let submitted = self.submit(Op::Write, &piece, fua, || Waiter::Piece(job.clone(), piece.clone()));
+            let submitted = self.submit(Op::Write, &piece, fua, || job.clone());
             let length = piece.end - piece.start;
             let (shard, token, outcome) = match submitted {
                 Ok(Submitted { shard, token, outcome }) => (shard, token, outcome),
@@ -413,7 +335,7 @@ impl Session {
                 }
             }
         }
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
         Ok(())
     }
 
@@ -437,32 +359,23 @@ impl Session {
         // All shards have it before the client's next request is looked at.
         let job = self.job(request, Kind::Plain, Measure::Flush, self.cache.shards() as usize);
         self.admit(1, 0);
-        let volume = self.link.disk.volume;
         for shard in 0..self.cache.shards() {
             loop {
-                let waiter = || Waiter::Piece(job.clone(), 0..0);
-                match self.cache.flush(shard, volume, &mut self.work, waiter) {
+                let waiter = || job.clone() as Arc<dyn Waiter>;
+                match self.cache.flush(shard, self.link.disk(), &mut self.work, waiter) {
                     Ok(Submitted { outcome: Some(outcome), .. }) => {
-                        job.deliver(shard, 0..0, outcome, &mut self.work);
+                        job.clone().deliver(shard, 0..0, outcome, &mut self.work);
                     }
                     Ok(_) => {}
-                    Err(Refusal::Busy) => {
-                        self.send();
-                        self.cache.wait_for_room_in(shard);
-                        continue;
-                    }
-                    Err(_) => {
-                        self.send();
-                        if self.link.disk.wait_for_opening() {
-                            continue;
-                        }
-                        job.refuse(0..0, Errno::Shutdown, &mut self.work);
-                    }
+                    Err(error) => match self.wait_to_retry(error, false, |cache, _| cache.wait_for_room_in(shard)) {
+                        Ok(()) => continue,
+                        Err(errno) => job.refuse(0..0, errno, &mut self.work),
+                    },
                 }
                 break;
             }
         }
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
     }
 
     /// Trims or zeroes a range.
@@ -473,23 +386,14 @@ impl Session {
         for piece in pieces {
             self.submit_piece(&job, op, piece, fua);
         }
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
     }
 
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
-        let volume = self.link.disk.volume;
-        for piece in self.cache.extents(range) {
-            if self.cache.has_tenants {
-                self.cache.foresee(volume, piece, &mut self.work);
-                continue;
-            }
-            let refused = || unreachable!("a prefetch is answered at once");
-            // A hint may be refused.
-            let _ = self.cache.submit(volume, Op::Prefetch, piece, false, &mut self.work, refused);
-        }
+        self.cache.prefetch(self.link.disk(), range, self.stream, &mut self.work);
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });
-        self.cache.settle(&mut self.work, Some(&self.link));
+        self.cache.settle(&mut self.work, Some(&*self.link));
     }
 }
 
@@ -498,10 +402,10 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
+    use nigh_host::BLOCK;
     use nigh_nbd::client::Client;
 
     use super::*;
-    use crate::settings::BLOCK;
     use crate::{ExportSettings, Server, Settings};
 
     #[test]
@@ -519,7 +423,7 @@ mod tests {
             let (links, begun) = channel();
             scope.spawn(move || {
                 let guest = Guest { common, id, tls: None };
-                let mut session = Session::begin(stream, &common.cache, &guest).unwrap().unwrap();
+                let mut session = Connection::begin(stream, common.host.cache(), &guest).unwrap().unwrap();
                 links.send(session.link.clone()).unwrap();
                 // It may be that the client is gone.
                 let _ = session.run();

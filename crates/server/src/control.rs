@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering;
 use std::thread::Builder;
 
 use nigh_backend::{Target, TargetError};
+use nigh_host::FileExtent;
+use nigh_host::front::lock;
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::ChangeError;
-use crate::hints::FileExtent;
+use crate::clients::Common;
+use crate::error::ChangeError;
 use crate::metrics::{Statistics, statistics};
 use crate::options::ExportOptions;
-use crate::server::Common;
 use crate::settings::ExportSettings;
-use crate::sync::lock;
 
 /// Version of the form of the answers.
 const SCHEMA: u32 = 1;
@@ -261,7 +261,7 @@ fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
             let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
             common.change(memory, policy.as_ref())?;
-            readahead.iter().for_each(|readahead| common.cache.readahead.set(readahead));
+            readahead.iter().for_each(|readahead| common.host.cache().readahead().set(readahead));
         }
         Control::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
         Control::AddExport { name, target, options } => {

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use nigh_engine::{Fault, Fill, Outcome, Shared};
+use nigh_host::front::{Measure, Waiter, Work, lock};
 use nigh_nbd::{Errno, Tag};
 
-use crate::cache::Work;
-use crate::link::{Data, Link, Measure, Reply};
-use crate::sync::lock;
+use crate::link::{Data, Link, Reply};
 
 /// How the answer to a request is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +50,6 @@ struct State {
     failed: Vec<u64>,
 }
 
-/// What waits for a reply of an engine.
-pub(crate) enum Waiter {
-    /// A piece of a request: its range.
-    Piece(Arc<Job>, Range<u64>),
-    /// A thread that closes or flushes an export is told how that ended.
-    Told(Sender<Result<(), Fault>>),
-}
-
 /// What a client is told of a fault of a device.
 fn errno(fault: Fault, kind: Measure) -> Errno {
     if fault == Fault::SHUT_DOWN {
@@ -69,6 +59,27 @@ fn errno(fault: Fault, kind: Measure) -> Errno {
         // Only in reply to zeroes that were to be fast.
         Errno::NotSup if kind != Measure::Write => Errno::Io,
         errno => errno,
+    }
+}
+
+impl Waiter for Job {
+    fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
+        let result = match outcome {
+            Outcome::Fill(fill) => {
+                lock(&self.state).fill = Some(fill);
+                return self.filled.notify_one();
+            }
+            Outcome::Data(data) => Ok(Some(data)),
+            Outcome::Done => Ok(None),
+            Outcome::Failed(fault) => {
+                if self.measure == Measure::Write {
+                    lock(&self.state).failed.push(range.start);
+                    self.filled.notify_one();
+                }
+                Err(errno(fault, self.measure))
+            }
+        };
+        self.end_piece(shard, range, result, work);
     }
 }
 
@@ -98,26 +109,6 @@ impl Job {
     /// A piece does not get its reply at once.
     pub(crate) fn wait(&self) {
         self.waited.store(true, Ordering::Relaxed);
-    }
-
-    /// An engine replied to the piece of `range`.
-    pub(crate) fn deliver(&self, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
-        let result = match outcome {
-            Outcome::Fill(fill) => {
-                lock(&self.state).fill = Some(fill);
-                return self.filled.notify_one();
-            }
-            Outcome::Data(data) => Ok(Some(data)),
-            Outcome::Done => Ok(None),
-            Outcome::Failed(fault) => {
-                if self.measure == Measure::Write {
-                    lock(&self.state).failed.push(range.start);
-                    self.filled.notify_one();
-                }
-                Err(errno(fault, self.measure))
-            }
-        };
-        self.end_piece(shard, range, result, work);
     }
 
     fn end_piece(&self, shard: u32, range: Range<u64>, result: Result<Option<Shared>, Errno>, work: &mut Work) {
@@ -174,7 +165,7 @@ impl Job {
         if reply.head.is_some() {
             // With the lock held, so that the last chunk is behind the others.
             self.link.push(reply);
-            work.kick(&self.link);
+            work.flush(&self.link);
         }
     }
 
@@ -197,7 +188,7 @@ impl Job {
             match state.fill.take() {
                 Some(fill) => return Some(fill),
                 None if state.failed.contains(&start) => return None,
-                None => state = self.filled.wait(state).expect("nobody panics with a lock"),
+                None => state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }

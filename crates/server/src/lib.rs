@@ -1,40 +1,40 @@
-//! Serves disks over NBD through the engine: shards, connections, listeners, metrics.
+//! Serves disks over NBD: negotiation, connections, listeners, TLS, the control socket and statistics.
 
 #![doc = include_str!("../README.md")]
 
 mod admin;
-mod cache;
+mod clients;
 mod connection;
 mod control;
-mod disk;
-mod hints;
+mod error;
+mod export;
 mod http;
+mod input;
 mod job;
-mod latency;
 mod link;
 mod listen;
 mod metrics;
 mod negotiate;
 mod options;
-mod readahead;
+mod patience;
 mod refusals;
 mod server;
 mod settings;
+mod socket;
 mod status;
 mod stream;
-mod sync;
-mod throttle;
 mod tls;
 
-pub use nigh_control::{Allocation, Chunk, Directive, Order};
-pub use nigh_engine::WriteMode;
+pub use nigh_host::{
+    Allocation, Chunk, Directive, DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary,
+    Order, Settings as HostSettings, TenantStatistics, Unwritten, WriteMode,
+};
 
-pub use admin::{ChangeError, ExportError, Unwritten};
 pub use control::{Answer, Control, ControlClient, ControlError};
-pub use hints::{FileExtent, HintError};
+pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};
-pub use metrics::{ExportStatistics, LatencySummary, Statistics, TenantStatistics};
+pub use metrics::{ExportStatistics, Statistics};
 pub use options::{ExportOptions, OptionError};
-pub use server::{Server, StartError};
+pub use server::Server;
 pub use settings::{ExportSettings, Settings, TlsSettings};
 pub use tls::TlsError;

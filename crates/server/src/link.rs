@@ -7,38 +7,24 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nigh_engine::Shared;
+use nigh_host::front::{Cache, Disk, Measure, Outlet, Work, lock};
 use nigh_nbd::{Framing, Header};
 
-use crate::cache::{Cache, Work};
-use crate::disk::Disk;
+use crate::export::Export;
+use crate::patience::PATIENCE;
 use crate::stream::{SLICES_MAX, Stream};
-use crate::sync::lock;
 
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
-/// A client that takes nothing for so long is left.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 const WRITER_STACK: usize = 128 << 10;
-
-/// What kind of latency a request has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
-    /// A read that found everything in the cache.
-    Hit,
-    /// A read that had to wait.
-    Miss,
-    /// A write, zeroes or trim.
-    Write,
-    Flush,
-}
 
 /// What follows the header of a reply.
 #[derive(Default)]
@@ -122,7 +108,7 @@ struct State {
 pub(crate) struct Link {
     pub(crate) stream: Arc<Stream>,
     pub(crate) framing: Framing,
-    pub(crate) disk: Arc<Disk>,
+    export: Arc<Export>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// For the connection's own thread: there is room for requests, or all were replied to.
@@ -131,17 +117,28 @@ pub(crate) struct Link {
     handed: Condvar,
 }
 
+impl Outlet for Link {
+    /// Writes what can be written without waiting; the writer does the rest.
+    fn flush(self: Arc<Self>, work: &mut Work) {
+        self.send(lock(&self.state), Wait::No, work);
+    }
+}
+
 impl Link {
-    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, disk: Arc<Disk>, cache: Arc<Cache>) -> Arc<Link> {
+    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, export: Arc<Export>, cache: Arc<Cache>) -> Arc<Link> {
         Arc::new(Link {
             stream,
             framing,
-            disk,
+            export,
             cache,
             state: Mutex::default(),
             room: Condvar::new(),
             handed: Condvar::new(),
         })
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.export.disk
     }
 
     /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
@@ -151,7 +148,7 @@ impl Link {
     }
 
     fn admit_to(&self, state: &mut State, requests: usize, bytes: usize) -> bool {
-        let full = state.requests + requests > self.disk.requests_max()
+        let full = state.requests + requests > self.export.requests_max()
             || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
         if full && !state.broken {
             return false;
@@ -178,17 +175,12 @@ impl Link {
 
     /// Memory of a collected read is not needed.
     pub(crate) fn give_up(&self, bytes: usize) {
-        self.cache.heap.give(bytes);
+        self.cache.heap().give(bytes);
     }
 
     /// Queues a reply.
     pub(crate) fn push(&self, reply: Reply) {
         lock(&self.state).queue.push_back(reply);
-    }
-
-    /// Writes what can be written without waiting; the writer does the rest.
-    pub(crate) fn send_now(self: &Arc<Self>, work: &mut Work) {
-        self.send(lock(&self.state), Wait::No, work);
     }
 
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
@@ -199,7 +191,8 @@ impl Link {
             state.bytes += reply.bytes;
             state.queue.push_back(reply);
         }
-        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.disk.requests_max()) {
+        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.export.requests_max())
+        {
             state = self.wait(state);
         }
         self.send(state, Wait::Briefly, work);
@@ -208,7 +201,7 @@ impl Link {
     /// The connection's own thread waits until somebody wrote.
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waits = true;
-        self.room.wait(state).expect("nobody panics with a lock")
+        self.room.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody wrote. Most of the time nobody waits for that, and a system call is spared.
@@ -255,7 +248,7 @@ impl Link {
             let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
             if wait != Wait::No {
                 // Others may wait for the frames that were written or copied.
-                self.cache.settle(work, Some(self));
+                self.cache.settle(work, Some(&**self));
             }
             state = lock(&self.state);
             state.requests -= requests;
@@ -298,7 +291,7 @@ impl Link {
         match reply.data {
             Data::None | Data::Bytes(_) => {}
             Data::Frames(shard, frames) => work.release(shard, frames),
-            Data::Heap(bytes) => self.cache.heap.give(bytes.len()),
+            Data::Heap(bytes) => self.cache.heap().give(bytes.len()),
         }
     }
 
@@ -308,7 +301,7 @@ impl Link {
         for reply in batch {
             if let Data::Frames(_, frames) = &reply.data {
                 let length = frames.len();
-                if !self.cache.heap.take(length) {
+                if !self.cache.heap().take(length) {
                     tracing::warn!("a slow client is left: others need the memory of its replies");
                     return false;
                 }
@@ -356,21 +349,12 @@ impl Link {
             let reply = batch.pop_front().expect("not empty");
             if let Some((measure, since)) = reply.measure {
                 let now = *now.get_or_insert_with(Instant::now);
-                self.measure(measure, now.saturating_duration_since(since));
+                self.disk().measure(measure, now.saturating_duration_since(since));
             }
             done(reply);
         }
         *sent = written;
         Ok(())
-    }
-
-    fn measure(&self, measure: Measure, took: Duration) {
-        match measure {
-            Measure::Hit => self.disk.hits.add(took),
-            Measure::Miss => self.disk.misses.add(took),
-            Measure::Write => self.disk.writes.add(took),
-            Measure::Flush => self.disk.flushes.add(took),
-        }
     }
 
     fn hand_over(self: &Arc<Self>, state: &mut State) {
@@ -401,7 +385,7 @@ impl Link {
             } else if state.closed {
                 return;
             } else {
-                state = self.handed.wait(state).expect("nobody panics with a lock");
+                state = self.handed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
@@ -441,14 +425,27 @@ impl Link {
 mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
 
     use nigh_engine::{Op, Outcome};
+    use nigh_host::BLOCK;
+    use nigh_host::front::{Submission, Waiter};
+    use nigh_policy::Stream as Source;
 
     use super::*;
-    use crate::job::Waiter;
-    use crate::settings::BLOCK;
     use crate::{ExportSettings, Server, Settings};
+
+    /// Tells that a reply came.
+    struct Told(Sender<()>);
+
+    impl Waiter for Told {
+        fn deliver(self: Arc<Self>, shard: u32, _: std::ops::Range<u64>, outcome: Outcome, work: &mut Work) {
+            if let Outcome::Data(data) = outcome {
+                work.release(shard, data);
+            }
+            self.0.send(()).unwrap();
+        }
+    }
 
     #[test]
     fn what_is_handed_over_when_the_writer_is_gone_is_dropped() {
@@ -456,14 +453,15 @@ mod tests {
         const LONG: usize = 1 << 20;
         let export = ExportSettings::new("disk", "memory:1M".parse().unwrap());
         let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export])).unwrap();
-        let cache = &server.common.cache;
-        let disk = cache.disks.named("disk").unwrap();
-        let heap = cache.heap.left();
+        let cache = server.host().cache();
+        let export = server.common.find("disk").unwrap();
+        let heap = cache.heap().left();
         let mut work = Work::default();
         let mut read = || {
             let (told, done) = channel();
-            let waiter = || Waiter::Told(told);
-            let submitted = cache.submit(disk.volume, Op::Read, 0..BLOCK, false, &mut work, waiter).unwrap();
+            let submission = Submission { op: Op::Read, range: 0..BLOCK, fua: false, stream: Source(0) };
+            let waiter = || Arc::new(Told(told)) as Arc<dyn Waiter>;
+            let submitted = cache.submit(&export.disk, submission, &mut work, waiter).unwrap();
             cache.settle(&mut work, None);
             match submitted.outcome {
                 Some(Outcome::Data(data)) => Some(Data::Frames(submitted.shard, data)),
@@ -477,7 +475,7 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let stream = Arc::new(Stream::socket(theirs.into()));
             stream.set_patience(GLANCE, GLANCE).unwrap();
-            (ours, Link::new(stream, Framing::Simple, disk.clone(), cache.clone()))
+            (ours, Link::new(stream, Framing::Simple, export.clone(), cache.clone()))
         };
         let (_other, gate) = link();
         let (mut ours, link) = link();
@@ -487,7 +485,7 @@ mod tests {
         };
         // Has the writer started, and wait for more.
         push(Data::Bytes(vec![0; LONG]));
-        link.send_now(&mut Work::default());
+        link.clone().flush(&mut Work::default());
         ours.read_exact(&mut vec![0; LONG]).unwrap();
         while lock(&link.state).writing {
             std::thread::yield_now();
@@ -499,11 +497,11 @@ mod tests {
             scope.spawn(|| {
                 // What it is to do after the socket was full and before it hands over.
                 let mut work = Work::default();
-                work.kick(&gate);
+                work.flush(&gate);
                 link.send_batch(&mut Vec::new(), &mut work);
                 cache.settle(&mut work, None);
             });
-            while cache.heap.left() == heap {
+            while cache.heap().left() == heap {
                 std::thread::yield_now();
             }
             push(second);
@@ -515,10 +513,10 @@ mod tests {
         });
         let state = lock(&link.state);
         assert!(state.queue.is_empty() && !state.writing, "{} replies wait for nobody", state.queue.len());
-        assert_eq!((state.requests, cache.heap.left()), (0, heap));
+        assert_eq!((state.requests, cache.heap().left()), (0, heap));
         drop(state);
-        cache.close(disk.volume, true).unwrap();
-        assert_eq!(cache.gauges().frames, 0);
+        server.host().remove("disk", true).unwrap();
+        assert_eq!(server.host().host_statistics().frames_bytes, 0);
         server.shut_down().unwrap();
     }
 }

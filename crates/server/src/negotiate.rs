@@ -8,10 +8,12 @@ use nigh_nbd::wire::option_reply;
 use nigh_nbd::{Exports, InvalidExport, Negotiation, Outcome, Tls, Transmission};
 use rustls::ServerConfig;
 
-use crate::connection::{Ended, Input, PATIENCE, Refused};
-use crate::disk::Disk;
+use crate::clients::Common;
+use crate::error::{Ended, Refused};
+use crate::export::Export;
+use crate::input::Input;
 use crate::link;
-use crate::server::Common;
+use crate::patience::PATIENCE;
 use crate::stream::Stream;
 
 /// How long a client may take to choose an export.
@@ -28,11 +30,11 @@ pub(crate) struct Guest<'a> {
 
 impl Guest<'_> {
     /// What a client with a certificate of these names may see.
-    fn sees(&self, names: &[String]) -> Result<(Vec<Arc<Disk>>, Exports), InvalidExport> {
-        let mut disks = self.common.cache.disks.all();
-        disks.retain(|disk| !disk.is_leaving() && disk.is_for(names));
-        let exports = Exports::new(disks.iter().map(|disk| disk.offer()).collect())?;
-        Ok((disks, exports))
+    fn sees(&self, names: &[String]) -> Result<(Vec<Arc<Export>>, Exports), InvalidExport> {
+        let mut exports = self.common.exports();
+        exports.retain(|export| export.is_for(names));
+        let offered = Exports::new(exports.iter().map(|export| export.offer()).collect())?;
+        Ok((exports, offered))
     }
 }
 
@@ -48,14 +50,14 @@ fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<
 }
 
 /// Agrees with the client on an export; none if the client leaves.
-pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(Transmission, Arc<Disk>)>, Ended> {
-    let (mut disks, exports) = match guest.tls {
+pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(Transmission, Arc<Export>)>, Ended> {
+    let (mut exports, offered) = match guest.tls {
         // It is asked again when it is known who the client is.
         Some(_) => (Vec::new(), Exports::new(Vec::new())?),
         None => guest.sees(&[])?,
     };
     let tls = if guest.tls.is_some() { Tls::Required } else { Tls::Off };
-    let mut negotiation = Negotiation::new(exports, tls);
+    let mut negotiation = Negotiation::new(offered, tls);
     let deadline = Instant::now() + CHOICE;
     send_all(&input.stream, &Negotiation::greeting(), deadline)?;
     let mut out = Vec::new();
@@ -64,7 +66,7 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
         let (used, mut outcome) = negotiation.step(input.bytes(), &mut out)?;
         input.start += used;
         if let Outcome::Transmit(transmission) = &outcome
-            && let Err(refused) = guest.common.enter(guest.id, &disks[transmission.export()], &names)
+            && let Err(refused) = guest.common.enter(guest.id, &exports[transmission.export()], &names)
         {
             out.clear();
             let kind = match refused {
@@ -93,13 +95,13 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
                 let Some(config) = &guest.tls else { return Ok(None) };
                 names = input.stream.secure(config).map_err(Ended::Tls)?;
                 input.stream.set_patience(PATIENCE, link::GLANCE)?;
-                let exports;
-                (disks, exports) = guest.sees(&names)?;
-                negotiation.tls_started(exports);
+                let offered;
+                (exports, offered) = guest.sees(&names)?;
+                negotiation.tls_started(offered);
             }
             Outcome::Transmit(transmission) => {
-                let disk = disks.swap_remove(transmission.export());
-                return Ok(Some((transmission, disk)));
+                let export = exports.swap_remove(transmission.export());
+                return Ok(Some((transmission, export)));
             }
             Outcome::Abort => return Ok(None),
         }

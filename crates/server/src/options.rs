@@ -1,6 +1,6 @@
 //! Options of an export, as a user or a control client says them.
 
-use nigh_engine::WriteMode;
+use nigh_host::WriteMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::settings::ExportSettings;
@@ -8,7 +8,7 @@ use crate::settings::ExportSettings;
 /// What is to change of an export's settings, by their names there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "the fields are those of `ExportSettings`")]
+#[expect(missing_docs, reason = "the fields are those of `ExportSettings` and `DiskSettings`")]
 pub struct ExportOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
@@ -66,16 +66,17 @@ fn read_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteMode>, D:
 impl ExportOptions {
     /// All of `settings`.
     pub fn of(settings: &ExportSettings) -> ExportOptions {
+        let disk = &settings.disk;
         ExportOptions {
-            read_only: Some(settings.read_only),
-            write_mode: Some(settings.write_mode),
+            read_only: Some(disk.read_only),
+            write_mode: Some(disk.write_mode),
             clients: Some(settings.clients.clone()),
             connections: Some(settings.connections),
             requests: Some(settings.requests),
-            iops: Some(settings.iops),
-            bandwidth: Some(settings.bandwidth),
-            floor: Some(settings.floor),
-            ceiling: Some(settings.ceiling),
+            iops: Some(disk.iops),
+            bandwidth: Some(disk.bandwidth),
+            floor: Some(disk.floor),
+            ceiling: Some(disk.ceiling),
         }
     }
 
@@ -132,17 +133,18 @@ impl ExportOptions {
     pub fn apply(&self, settings: &mut ExportSettings) {
         let ExportOptions { read_only, write_mode, clients, connections, requests, iops, bandwidth, floor, ceiling } =
             self;
-        settings.read_only = read_only.unwrap_or(settings.read_only);
-        settings.write_mode = write_mode.unwrap_or(settings.write_mode);
         if let Some(clients) = clients {
             settings.clients.clone_from(clients);
         }
         settings.connections = connections.unwrap_or(settings.connections);
         settings.requests = requests.unwrap_or(settings.requests);
-        settings.iops = iops.unwrap_or(settings.iops);
-        settings.bandwidth = bandwidth.unwrap_or(settings.bandwidth);
-        settings.floor = floor.unwrap_or(settings.floor);
-        settings.ceiling = ceiling.unwrap_or(settings.ceiling);
+        let disk = &mut settings.disk;
+        disk.read_only = read_only.unwrap_or(disk.read_only);
+        disk.write_mode = write_mode.unwrap_or(disk.write_mode);
+        disk.iops = iops.unwrap_or(disk.iops);
+        disk.bandwidth = bandwidth.unwrap_or(disk.bandwidth);
+        disk.floor = floor.unwrap_or(disk.floor);
+        disk.ceiling = ceiling.unwrap_or(disk.ceiling);
     }
 }
 
@@ -175,12 +177,15 @@ mod tests {
         let mut settings = ExportSettings::new("disk", "memory:1M".parse().unwrap());
         let all = ["read-only", "write-mode=through", "client=a", "client=b.example", "iops=500", "bandwidth=3M"];
         options(&all).unwrap().apply(&mut settings);
-        assert!(settings.read_only && settings.write_mode == WriteMode::Through);
-        assert_eq!((settings.clients.len(), settings.iops, settings.bandwidth), (2, 500, 3 << 20));
+        assert!(settings.disk.read_only && settings.disk.write_mode == WriteMode::Through);
+        assert_eq!((settings.clients.len(), settings.disk.iops, settings.disk.bandwidth), (2, 500, 3 << 20));
         options(&["read-only=no", "client=any", "iops=none", "requests=7", "floor=1M"]).unwrap().apply(&mut settings);
-        assert_eq!((settings.floor, settings.ceiling), (1 << 20, 0));
-        assert_eq!((settings.read_only, settings.clients.len(), settings.iops, settings.requests), (false, 0, 0, 7));
-        assert_eq!(settings.bandwidth, 3 << 20, "what is not said stays");
+        assert_eq!((settings.disk.floor, settings.disk.ceiling), (1 << 20, 0));
+        assert_eq!(
+            (settings.disk.read_only, settings.clients.len(), settings.disk.iops, settings.requests),
+            (false, 0, 0, 7)
+        );
+        assert_eq!(settings.disk.bandwidth, 3 << 20, "what is not said stays");
     }
 
     #[test]

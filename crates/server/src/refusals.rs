@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::lock;
+use nigh_host::front::lock;
 
 /// After one was told, none is for so long.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -1,144 +1,52 @@
 //! The server: its threads, their beginning and end.
 
-use std::collections::HashMap;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nigh_backend::{Driver, Handle};
 use nigh_control::Directive;
-use nigh_engine::ConfigError;
+use nigh_host::front::lock;
+use nigh_host::{FileExtent, Host, Unwritten};
 use nigh_policy::Spec;
 use rustls::ServerConfig;
 
-use crate::admin::{ChangeError, ExportError, Unwritten, check_clients};
-use crate::cache::{Cache, Work};
-use crate::connection::{self, Refused};
+use crate::clients::Common;
+use crate::connection;
 use crate::control::{self, Reload};
-use crate::disk::{DISKS_MAX, Disk, Opening};
-use crate::hints::FileExtent;
+use crate::error::{ChangeError, StartError};
 use crate::http;
-use crate::listen::{Listen, ListenError, Listener};
+use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
 use crate::options::ExportOptions;
-use crate::refusals::Refusals;
 use crate::settings::{ExportSettings, Settings};
 use crate::stream::Stream;
-use crate::sync::lock;
-use crate::tls::{self, TlsError};
+use crate::tls;
 
 /// Stack of a connection's thread.
 const CONNECTION_STACK: usize = 256 << 10;
 /// How long a shutdown waits for clients to take their replies.
 const FAREWELL: Duration = Duration::from_secs(20);
 
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// There is nothing to serve.
-    #[error("there is no export to serve")]
-    NoExports,
-    /// An export cannot be served.
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    /// Certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// There is less memory in the machine.
-    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
-    Memory {
-        /// In MiB.
-        asked: u64,
-        /// In MiB.
-        there: u64,
-    },
-    /// The cache cannot be set up so.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// It cannot listen.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// Statistics cannot be served.
-    #[error("cannot serve statistics on {0}: {1}")]
-    Metrics(std::net::SocketAddr, std::io::Error),
-    /// The system gives no thread or descriptor.
-    #[error("cannot start: {0}")]
-    System(#[from] std::io::Error),
-}
-
-/// What the threads share.
-pub(crate) struct Common {
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) handle: Handle,
-    /// As they are now; those of the exports are with the disks, and what is fetched ahead is with the cache.
-    pub(crate) settings: Mutex<Settings>,
-    /// The certificates that new clients meet.
-    tls: Mutex<Option<Arc<ServerConfig>>>,
-    pub(crate) stopping: AtomicBool,
-    pub(crate) clients: Mutex<HashMap<u64, Client>>,
-    /// A client left.
-    pub(crate) left: Condvar,
-    pub(crate) accepted: AtomicU64,
-    /// Connections beyond `Settings::connections_max`.
-    pub(crate) refusals: Refusals,
-    pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
-    /// Held by the one who changes the server.
-    pub(crate) administration: Mutex<()>,
-}
-
-/// A connection.
-pub(crate) struct Client {
-    pub(crate) stream: Arc<Stream>,
-    /// What it chose.
-    pub(crate) disk: Option<Arc<Disk>>,
-    /// The names of its certificate, if it chose.
-    pub(crate) names: Vec<String>,
-}
-
-/// A running server. It is to be shut down; one that is dropped instead leaves its threads running.
+/// A running server. Dropping it shuts it down; what cannot be written then is lost.
 pub struct Server {
     pub(crate) common: Arc<Common>,
     listeners: Vec<Arc<Listener>>,
     threads: Vec<JoinHandle<()>>,
-    driver: JoinHandle<()>,
-    timer: JoinHandle<()>,
 }
 
 impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
-    pub fn start(mut settings: Settings) -> Result<Server, StartError> {
-        // Their number stays, whatever memory becomes.
-        settings.shards = Some(settings.shards());
-        if settings.exports.is_empty() {
+    pub fn start(settings: Settings) -> Result<Server, StartError> {
+        let Settings { host, exports, connections_max, metrics, tls } = settings;
+        if exports.is_empty() {
             return Err(StartError::NoExports);
         }
-        check_memory(settings.memory)?;
-        let config = settings.engine();
-        let tls = settings.tls.as_ref().map(tls::configure).transpose()?;
-        let limit = settings.shards() * DISKS_MAX * settings.depth as usize;
-        let (driver, handle) = Driver::new(limit)?;
-        let (metrics, exports) = (settings.metrics, std::mem::take(&mut settings.exports));
-        let readahead = std::mem::take(&mut settings.readahead);
-        let cache = Cache::new(settings.shards(), &config, settings.ports(), readahead, handle.clone())?;
-        let common = Arc::new(Common {
-            cache: Arc::new(cache),
-            handle,
-            settings: Mutex::new(settings),
-            tls: Mutex::new(tls),
-            stopping: AtomicBool::new(false),
-            clients: Mutex::default(),
-            left: Condvar::new(),
-            accepted: AtomicU64::new(0),
-            refusals: Refusals::default(),
-            controllers: Mutex::default(),
-            administration: Mutex::new(()),
-        });
+        let config = tls.as_ref().map(tls::configure).transpose()?;
         let http = match metrics {
             Some(address) => {
                 let listener = std::net::TcpListener::bind(address);
@@ -146,27 +54,10 @@ impl Server {
             }
             None => None,
         };
-        let cache = common.cache.clone();
-        let driver = Builder::new().name("driver".into()).spawn(move || {
-            let mut work = Work::default();
-            driver.run(|done| {
-                for completion in done.drain(..) {
-                    cache.complete(completion, &mut work);
-                }
-                cache.settle(&mut work, None);
-            });
-        })?;
-        let at = common.clone();
-        let timer = Builder::new()
-            .name("timer".into())
-            .spawn(move || at.cache.keep_time(|| at.stopping.load(Ordering::Acquire)))?;
-        let mut server = Server { common, listeners: Vec::new(), threads: Vec::new(), driver, timer };
+        let common = Common::new(Host::start(host)?, connections_max, (tls, config));
+        let mut server = Server { common: Arc::new(common), listeners: Vec::new(), threads: Vec::new() };
         for export in exports {
-            if let Err(error) = server.common.add_one(export) {
-                // There is nothing to lose.
-                let _ = server.shut_down();
-                return Err(error.into());
-            }
+            server.common.add_one(export)?;
         }
         if let Some(listener) = http {
             server.accept(listener, "metrics", |common, socket| {
@@ -205,14 +96,14 @@ impl Server {
     }
 
     fn has_tls(&self) -> bool {
-        lock(&self.common.tls).is_some()
+        lock(&self.common.tls).1.is_some()
     }
 
     /// Clients over TCP have to start TLS, if there is any.
     fn let_in(&mut self, listener: Listener) -> Result<(), StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
         self.accept(listener, "listener", move |common, socket| {
-            let tls = if tcp { lock(&common.tls).clone() } else { None };
+            let tls = if tcp { lock(&common.tls).1.clone() } else { None };
             connect(common, Stream::socket(socket), tls, || ());
         })
     }
@@ -284,7 +175,7 @@ impl Server {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let disk = ExportSettings::new("disk", "memory:16M".parse()?);
     /// let mut settings = Settings::new(4 << 20, "lru".parse()?, vec![disk]);
-    /// settings.allocate = Some(Allocation::LruSp);
+    /// settings.host.allocate = Some(Allocation::LruSp);
     /// let server = Server::start(settings)?;
     ///
     /// // It will be read from first to last, again and again: of what is there, the end is needed last.
@@ -302,7 +193,7 @@ impl Server {
     /// }
     /// client.disconnect()?;
     ///
-    /// let disk = &server.statistics().exports[0];
+    /// let disk = &server.statistics().exports[0].disk;
     /// // LRU would have kept nothing until it is read again.
     /// assert!(disk.misses + disk.prefetch_issued < 3 * 4096);
     /// server.shut_down().map_err(|unwritten| unwritten[0].clone())?;
@@ -310,13 +201,15 @@ impl Server {
     /// # }
     /// ```
     pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
-        self.common.hint(name, directive)
+        self.common.find(name)?;
+        Ok(self.common.host.hint(name, directive)?)
     }
 
     /// Makes `extents` the files of an export, which is one file, number 0, until then. What was said of it before is
     /// forgotten.
     pub fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
-        self.common.name_files(name, extents)
+        self.common.find(name)?;
+        Ok(self.common.host.name_files(name, extents)?)
     }
 
     /// What was said on behalf of an export's clients, as far as it holds, as a sidecar of directives (docs/control.md).
@@ -332,77 +225,49 @@ impl Server {
     /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again. What does not succeed
     /// is told, and the rest done; where certificates cannot be read, or are missing for what exports want, nothing is.
     pub fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
-        let only = |error: ChangeError| vec![error];
-        let now = lock(&self.common.settings).clone();
-        if wanted.tls.is_some() != now.tls.is_some() {
-            return Err(only(ChangeError::TlsOnOff));
-        }
-        if (wanted.allocate, wanted.batch) != (now.allocate, now.batch) {
-            return Err(only(ChangeError::Tenants));
-        }
-        let unknown = wanted.exports.iter().filter_map(|export| check_clients(export, wanted.tls.as_ref()).err());
-        let unknown: Vec<_> = unknown.map(ChangeError::from).collect();
-        if !unknown.is_empty() {
-            return Err(unknown);
-        }
-        let tls = wanted.tls.as_ref().map(tls::configure).transpose().map_err(|error| only(error.into()))?;
-        self.change(wanted.memory, &wanted.policy).map_err(only)?;
-        self.common.cache.readahead.set(&wanted.readahead);
-        *lock(&self.common.tls) = tls;
-        lock(&self.common.settings).tls = wanted.tls.clone();
-        self.common.reconcile(&wanted.exports)
+        self.common.reload(wanted)
+    }
+
+    /// The cache that it serves.
+    pub fn host(&self) -> &Host {
+        &self.common.host
     }
 
     /// Lets no more clients in, finishes the replies to those there are, and writes everything back. What could not
-    /// be written is told.
-    pub fn shut_down(self) -> Result<(), Vec<Unwritten>> {
-        let Common { cache, handle, stopping, administration, .. } = &*self.common;
+    /// be written is lost and returned.
+    pub fn shut_down(mut self) -> Result<(), Vec<Unwritten>> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Vec<Unwritten>> {
+        let Common { host, stopping, administration, controllers, .. } = &*self.common;
         // Whoever changes the server now finishes that.
         let changing = lock(administration);
         stopping.store(true, Ordering::Release);
         drop(changing);
-        self.listeners.iter().for_each(|listener| listener.stop());
-        for stream in &*lock(&self.common.controllers) {
+        self.listeners.drain(..).for_each(|listener| listener.stop());
+        for stream in &*lock(controllers) {
             // Its client is gone already, if this fails.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let disks = cache.disks.all();
-        disks.iter().for_each(|disk| disk.throttle.set(0, 0));
+        self.common.exports().iter().for_each(|export| export.disk.lift_rates());
         self.common.dismiss(|_| true, FAREWELL);
-        let mut unwritten = Vec::new();
-        for disk in &disks {
-            disk.set_opening(Opening::Closed);
-            unwritten.extend(self.common.close(disk, false).err());
-        }
-        cache.wake_timer();
-        if unwritten.is_empty() {
-            for disk in &disks {
-                let _ = handle.detach(disk.port).recv();
+        let result = host.shut_down();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a listening thread panicked");
             }
-            handle.stop();
-            for thread in self.threads.into_iter().chain([self.driver, self.timer]) {
-                thread.join().expect("threads do not panic");
-            }
-            Ok(())
-        } else {
-            Err(unwritten)
         }
+        result
     }
 }
 
-/// Says no where `memory` bytes are more than the machine has.
-fn check_memory(memory: u64) -> Result<(), StartError> {
-    let there = machine_memory();
-    match memory > there {
-        true => Err(StartError::Memory { asked: memory >> 20, there: there >> 20 }),
-        false => Ok(()),
+impl Drop for Server {
+    fn drop(&mut self) {
+        for lost in self.end().err().unwrap_or_default() {
+            tracing::error!(%lost, "dirty blocks are lost");
+        }
     }
-}
-
-/// Memory of the machine, in bytes.
-pub(crate) fn machine_memory() -> u64 {
-    let system = rustix::system::sysinfo();
-    system.totalram * u64::from(system.mem_unit)
 }
 
 /// Serves a client on a thread of its own.
@@ -411,7 +276,7 @@ fn connect(common: &Arc<Common>, stream: Stream, tls: Option<Arc<ServerConfig>>,
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {
-        at.serve(id, tls);
+        serve(&at, id, tls);
         left();
     };
     if let Err(error) = thread.spawn(serve) {
@@ -420,76 +285,16 @@ fn connect(common: &Arc<Common>, stream: Stream, tls: Option<Arc<ServerConfig>>,
     }
 }
 
-impl Common {
-    /// How many clients there are, and how many of them have each of `disks`.
-    pub(crate) fn connections(&self, disks: &[Arc<Disk>]) -> (u64, Vec<u64>) {
-        let clients = lock(&self.clients);
-        let of = |disk| clients.values().filter(|client| client.has(disk)).count() as u64;
-        (clients.len() as u64, disks.iter().map(of).collect())
-    }
-
-    /// Counts a connection in; none if there are enough.
-    pub(crate) fn register(&self, stream: Arc<Stream>) -> Option<u64> {
-        let most = lock(&self.settings).connections_max;
-        let mut clients = lock(&self.clients);
-        if clients.len() >= most {
-            drop(clients);
-            if let Some(refused) = self.refusals.add(Instant::now()) {
-                tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
-            }
-            return None;
+fn serve(common: &Common, id: u64, tls: Option<Arc<ServerConfig>>) {
+    let stream = common.stream_of(id);
+    // One that came in too late to be told of the end.
+    if !common.stopping.load(Ordering::Acquire) {
+        common.host.look_at_sizes();
+        tracing::debug!(id, "connected");
+        match connection::serve(stream, common.host.cache(), &Guest { common, id, tls }) {
+            Ok(()) => tracing::debug!(id, "left"),
+            Err(error) => tracing::info!(id, %error, "the connection ended"),
         }
-        let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        clients.insert(id, Client { stream, disk: None, names: Vec::new() });
-        Some(id)
     }
-
-    /// The client, whose certificate has these names, chose a disk. It may be that it cannot have it, or not any more.
-    pub(crate) fn enter(&self, id: u64, disk: &Arc<Disk>, names: &[String]) -> Result<(), Refused> {
-        // Whoever changes the disk's settings looks at the clients afterwards.
-        let mut clients = lock(&self.clients);
-        if disk.is_leaving() {
-            return Err(Refused::Leaving);
-        }
-        if !disk.is_for(names) {
-            return Err(Refused::Others);
-        }
-        let most = disk.settings().connections;
-        let there = clients.values().filter(|client| client.has(disk)).count() as u64;
-        if most > 0 && there >= most {
-            if let Some(refused) = disk.refusals.add(Instant::now()) {
-                tracing::warn!(disk = disk.name, most, refused, "clients are refused: it has as many as allowed");
-            }
-            return Err(Refused::Full);
-        }
-        let client = clients.get_mut(&id).expect("it is registered");
-        client.disk = Some(disk.clone());
-        client.names = names.to_vec();
-        Ok(())
-    }
-
-    pub(crate) fn forget(&self, id: u64) {
-        lock(&self.clients).remove(&id);
-        self.left.notify_all();
-    }
-
-    fn serve(&self, id: u64, tls: Option<Arc<ServerConfig>>) {
-        let stream = lock(&self.clients)[&id].stream.clone();
-        // One that came in too late to be told of the end.
-        if !self.stopping.load(Ordering::Acquire) {
-            self.look_at_sizes();
-            tracing::debug!(id, "connected");
-            match connection::serve(stream, &self.cache, &Guest { common: self, id, tls }) {
-                Ok(()) => tracing::debug!(id, "left"),
-                Err(error) => tracing::info!(id, %error, "the connection ended"),
-            }
-        }
-        self.forget(id);
-    }
-}
-
-impl Client {
-    pub(crate) fn has(&self, disk: &Arc<Disk>) -> bool {
-        self.disk.as_ref().is_some_and(|of| Arc::ptr_eq(of, disk))
-    }
+    common.forget(id);
 }

@@ -2,76 +2,34 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 
 use nigh_backend::Target;
-use nigh_control::{Allocation, Config as Control, Limits};
-use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
+use nigh_host::DiskSettings;
 use nigh_policy::Spec;
-use nigh_prefetch::Spec as ReadAhead;
 
-use crate::cache::PIECE;
-use crate::disk::DISKS_MAX;
-
-/// Size of a block, in bytes.
-pub(crate) const BLOCK: u64 = 4096;
-/// Shards per processor.
-const SHARDS_PER_PROCESSOR: usize = 4;
-/// A shard has at most so many bytes where nobody asked for fewer shards.
-const SHARD_BYTES_MOST: u64 = 8 << 30;
-/// A shard has at least so many blocks where nobody asked for more shards.
-const SHARD_BLOCKS: u64 = 1024;
-
-/// A disk to be served.
+/// A disk that is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportSettings {
-    /// By which clients choose it.
-    pub name: String,
-    /// What it is served from.
-    pub target: Target,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// When writes reach the device.
-    pub write_mode: WriteMode,
+    /// The disk. Clients choose it by its name.
+    pub disk: DiskSettings,
     /// Names of certificates, one of which a client needs to see it; everybody sees it if there are none.
     pub clients: Vec<String>,
     /// Clients at a time; 0 for no limit of its own.
     pub connections: u64,
     /// Requests in progress of each client, at most and without this 512.
     pub requests: u64,
-    /// Requests of all clients per second; 0 for no limit.
-    pub iops: u64,
-    /// Bytes read and written by all clients per second; 0 for no limit.
-    pub bandwidth: u64,
-    /// With [`Settings::allocate`]: bytes of the cache that it keeps, whatever others do.
-    pub floor: u64,
-    /// With [`Settings::allocate`]: bytes of the full cache that it has at most; 0 for no limit.
-    pub ceiling: u64,
 }
 
 impl ExportSettings {
     /// `target` as `name`: written back, for everybody, without limits.
     pub fn new(name: impl Into<String>, target: Target) -> ExportSettings {
-        ExportSettings {
-            name: name.into(),
-            target,
-            read_only: false,
-            write_mode: WriteMode::Back,
-            clients: Vec::new(),
-            connections: 0,
-            requests: 0,
-            iops: 0,
-            bandwidth: 0,
-            floor: 0,
-            ceiling: 0,
-        }
+        ExportSettings::from(DiskSettings::new(name, target))
     }
+}
 
-    /// Floor and ceiling in blocks.
-    pub(crate) fn bounds(&self) -> (u32, u32) {
-        let blocks = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX - 1);
-        let ceiling = if self.ceiling == 0 { 0 } else { (self.ceiling / BLOCK).max(1) };
-        (blocks(self.floor.div_ceil(BLOCK)), blocks(ceiling))
+impl From<DiskSettings> for ExportSettings {
+    fn from(disk: DiskSettings) -> ExportSettings {
+        ExportSettings { disk, clients: Vec::new(), connections: 0, requests: 0 }
     }
 }
 
@@ -89,29 +47,12 @@ pub struct TlsSettings {
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Memory for the contents of blocks, in bytes.
-    pub memory: u64,
-    /// How much memory a change while running can ask for, in bytes.
-    pub memory_max: u64,
-    /// Which block leaves.
-    pub policy: Spec,
-    /// With this, exports are tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
-    /// shard then.
-    pub allocate: Option<Allocation>,
-    /// The most blocks of predicted accesses that are fetched at a time.
-    pub batch: u32,
-    /// What is fetched ahead of the reads of each client.
-    pub readahead: ReadAhead,
-    /// In which order operations go to a device.
-    pub scheduler: Scheduler,
-    /// Operations of each shard at one device at a time; those beyond wait for the scheduler.
-    pub depth: u32,
-    /// Parts of the cache, each with a lock of its own; chosen by the number of processors if none.
-    pub shards: Option<usize>,
+    /// The cache, without disks.
+    pub host: nigh_host::Settings,
+    /// The exports at the start, at least one.
+    pub exports: Vec<ExportSettings>,
     /// Connections at a time; more are closed at once.
     pub connections_max: usize,
-    /// The disks at the start, at least one.
-    pub exports: Vec<ExportSettings>,
     /// Where statistics are served over HTTP.
     pub metrics: Option<SocketAddr>,
     /// With this, clients over TCP have to start TLS.
@@ -119,80 +60,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Operations of a shard at a device unless said otherwise: those of a fast device are not held back.
-    pub const DEPTH: u32 = 32;
-
-    /// Predicted blocks that are fetched at a time unless said otherwise: ACFS, 5.3.
-    pub const BATCH: u32 = 16;
-
     /// `exports` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
-        Settings {
-            memory,
-            memory_max: memory,
-            policy,
-            allocate: None,
-            batch: Settings::BATCH,
-            readahead: ReadAhead::None,
-            scheduler: Scheduler::default(),
-            depth: Settings::DEPTH,
-            shards: None,
-            connections_max: 1024,
-            exports,
-            metrics: None,
-            tls: None,
-        }
-    }
-
-    /// What decides which block leaves, in words.
-    pub(crate) fn decides(&self) -> String {
-        self.allocate.map_or_else(|| self.policy.to_string(), |allocation| allocation.to_string())
-    }
-
-    /// How many shards there will be.
-    pub fn shards(&self) -> usize {
-        if self.allocate.is_some() {
-            return 1;
-        }
-        self.shards.unwrap_or_else(|| {
-            let processors = available_parallelism().map_or(1, |processors| processors.get());
-            let most = (self.memory / BLOCK / SHARD_BLOCKS).max(1) as usize;
-            let least = self.memory.max(self.memory_max).div_ceil(SHARD_BYTES_MOST) as usize;
-            (processors * SHARDS_PER_PROCESSOR).min(most).max(least)
-        })
-    }
-
-    /// Blocks of each shard in `memory` bytes.
-    pub(crate) fn blocks_per_shard(&self, memory: u64) -> u32 {
-        (memory / BLOCK / self.shards() as u64).clamp(1, u64::from(u32::MAX)) as u32
-    }
-
-    /// How the engine of one shard is set up.
-    pub(crate) fn engine(&self) -> Config {
-        let capacity = self.blocks_per_shard(self.memory);
-        let mut config = Config::new(capacity, self.policy.clone());
-        config.block_bytes = BLOCK as u32;
-        config.tenants = self.allocate.map(|allocation| Tenants {
-            control: Control {
-                allocation,
-                batch: self.batch,
-                limits: Limits { tenants: DISKS_MAX as u32, ..Limits::default() },
-                ..Control::default()
-            },
-            files: Files::default(),
-        });
-        config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
-        // A piece and what it is merged with, several times over.
-        config.spare = (capacity / 32).clamp(256, 4096);
-        config.limits.request_bytes = PIECE as u32;
-        config.limits.dirty = (capacity / 8).max(128);
-        config.write_back.start = config.limits.dirty / 2;
-        config.write_back.stop = config.limits.dirty / 4;
-        config
-    }
-
-    /// How the engines' ports are set up.
-    pub(crate) fn ports(&self) -> PortConfig {
-        PortConfig { depth: self.depth, scheduler: self.scheduler }
+        let host = nigh_host::Settings::new(memory, policy, Vec::new());
+        Settings { host, exports, connections_max: 1024, metrics: None, tls: None }
     }
 }

@@ -1,11 +1,10 @@
 //! What BLOCK_STATUS reports.
 
 use nigh_engine::BlockState;
+use nigh_host::Poisoned;
+use nigh_host::front::{Cache, Disk};
 use nigh_nbd::wire::EXTENTS_MAX;
 use nigh_nbd::{Context, Contexts, Errno, Extent, Framing, Request, cache_state, state};
-
-use crate::cache::Cache;
-use crate::disk::Disk;
 
 /// Extents of the device that are asked for at a time.
 const DEVICE_EXTENTS: usize = 1024;
@@ -17,7 +16,9 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
         return framing.error(request.tag(), Errno::Inval).to_vec();
     };
     // The cache first: what is written back meanwhile is then seen on the device.
-    let blocks = blocks(cache, disk, request);
+    let Ok(blocks) = blocks(cache, disk, request) else {
+        return framing.error(request.tag(), Errno::Io).to_vec();
+    };
     let last = contexts.iter().last();
     for context in contexts.iter() {
         let is_last = Some(context) == last;
@@ -26,7 +27,7 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
             Context::Allocation => match allocation(disk, request, &blocks) {
                 Ok(extents) => chunks.extents(request, context, extents, is_last, &mut out),
                 Err(error) => {
-                    tracing::warn!(disk = disk.name, %error, "the extents cannot be told");
+                    tracing::warn!(disk = disk.name(), %error, "the extents cannot be told");
                     out.clear();
                     out.extend_from_slice(&framing.error(request.tag(), Errno::from(error.kind())));
                     return out;
@@ -38,13 +39,13 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
 }
 
 /// What the cache has of the request's range, as far as one reply goes; flags of `x-nigh:cache`.
-fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Vec<Extent> {
+fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Result<Vec<Extent>, Poisoned> {
     let range = request.offset..request.offset + request.length;
     let mut extents: Vec<Extent> = Vec::new();
     let mut at = range.start;
     for piece in cache.extents(range) {
         let end = piece.end;
-        cache.states(disk.volume, piece, |block_end, state| {
+        cache.states(disk, piece, |block_end, state| {
             let flags = match state {
                 BlockState::Absent => 0,
                 BlockState::Clean => cache_state::CACHED,
@@ -56,12 +57,12 @@ fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Vec<Extent> {
                 Some(last) if last.flags == flags => last.length += length,
                 _ => extents.push(Extent { length, flags }),
             }
-        });
+        })?;
         if extents.len() > EXTENTS_MAX {
             break;
         }
     }
-    extents
+    Ok(extents)
 }
 
 /// The device's extents, with what is dirty in the cache as data; flags of `base:allocation`.

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::net::Shutdown;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustls::ServerConfig;
 
+use crate::socket::{again, receive, send};
 use crate::tls::Secure;
 
 /// Most slices that one call writes: what Linux allows.
@@ -144,28 +144,4 @@ impl Stream {
             let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
         }
     }
-}
-
-/// Calls until no signal comes between.
-fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
-}
-
-/// Reads what there is, at least a byte; 0 at the end.
-pub(crate) fn receive(input: impl AsFd, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-    match slices {
-        [alone] => again(|| rustix::io::read(&input, &mut **alone)),
-        _ => again(|| rustix::io::readv(&input, slices)),
-    }
-}
-
-/// Sends at least a byte, or says `WouldBlock`.
-pub(crate) fn send(socket: impl AsFd, slices: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
-    let flags = if wait { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
-    again(|| rustix::net::sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nigh_host::front::lock;
 use rustix::net::sockopt::{self, Timeout};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -20,8 +21,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::settings::TlsSettings;
-use crate::stream;
-use crate::sync::lock;
+use crate::socket;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -208,7 +208,7 @@ impl Secure {
             }
         }
         while *sent < bytes.len() {
-            *sent += stream::send(socket, &[IoSlice::new(&bytes[*sent..])], wait)?;
+            *sent += socket::send(socket, &[IoSlice::new(&bytes[*sent..])], wait)?;
         }
         bytes.clear();
         *sent = 0;
@@ -225,7 +225,7 @@ impl Secure {
 impl Incoming {
     /// Receives more; says no at the end.
     fn receive(&mut self, socket: &OwnedFd) -> io::Result<bool> {
-        let read = stream::receive(socket, &mut [IoSliceMut::new(&mut self.buffer)])?;
+        let read = socket::receive(socket, &mut [IoSliceMut::new(&mut self.buffer)])?;
         (self.start, self.end) = (0, read);
         Ok(read > 0)
     }
@@ -257,7 +257,7 @@ fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant)
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         set_timeout(socket, Timeout::Send, deadline)?;
-        let sent = stream::send(socket, &[IoSlice::new(rest)], true)?;
+        let sent = socket::send(socket, &[IoSlice::new(rest)], true)?;
         rest = &rest[sent..];
     }
     Ok(())

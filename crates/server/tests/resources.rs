@@ -104,7 +104,7 @@ fn memory_stays_within_its_limit() {
     let most = (MEMORY * 105 / 100 + 64 * MIB) / 1024;
     println!("resident before {before} KiB, after {after} KiB, allowed {most} KiB more");
     assert!(after - before <= most);
-    assert!(server.statistics().resident_bytes <= MEMORY);
+    assert!(server.statistics().host.resident_bytes <= MEMORY);
     server.shut_down().unwrap();
 }
 
@@ -116,7 +116,7 @@ fn memory_that_is_made_smaller_is_given_back() {
     let export = ExportSettings::new("disk", "delay:0.1ms:memory:256M".parse().unwrap());
     let mut settings = Settings::new(MEMORY, "lirs".parse().unwrap(), vec![export]);
     // Each has a MiB of frames for what is in progress, which is kept.
-    settings.shards = Some(8);
+    settings.host.shards = Some(8);
     let server = Server::start(settings).unwrap();
     let before = status("VmRSS");
     let mut client = Client::connect(socket(&server), "disk", &[]).unwrap();

@@ -31,7 +31,7 @@ fn quiet(server: &Server) {
     let start = Instant::now();
     loop {
         let now = server.statistics();
-        if now.requests == 0 && now.connections == 0 {
+        if now.host.requests == 0 && now.connections == 0 {
             return;
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{now:?}");
@@ -104,8 +104,8 @@ fn many_clients_see_what_they_wrote_and_the_file_has_it_at_the_end() {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let statistics = server.statistics();
-    println!("{} hits, {} misses", statistics.exports[1].hits, statistics.exports[1].misses);
-    assert!(statistics.exports[1].evictions > 0, "the cache was too large for this test");
+    println!("{} hits, {} misses", statistics.exports[1].disk.hits, statistics.exports[1].disk.misses);
+    assert!(statistics.exports[1].disk.evictions > 0, "the cache was too large for this test");
     server.shut_down().unwrap();
     assert!(std::fs::read(&path).unwrap() == parts.concat(), "the file is not what the clients wrote");
 }
@@ -279,7 +279,7 @@ fn an_export_whose_writes_all_fail_is_removed_and_its_clients_are_told() {
     let target = format!("fault:{}:memory:64M", faults.join(","));
     let export = ExportSettings::new("disk", target.parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
-    settings.shards = Some(1);
+    settings.host.shards = Some(1);
     let server = Server::start(settings).unwrap();
     let ((from_server, output), (input, to_server)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
     server.attach(input.into(), output.into(), || ());
@@ -290,7 +290,7 @@ fn an_export_whose_writes_all_fail_is_removed_and_its_clients_are_told() {
         let ended = writes.map(|_| client.receive().unwrap());
         writes.map(|write| ended.iter().find(|ended| ended.cookie == write).unwrap().result.is_ok())
     });
-    while server.statistics().waiting == 0 {
+    while server.statistics().host.waiting == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     server.remove("disk", true).unwrap();
@@ -323,7 +323,7 @@ fn a_target_that_grew_is_larger_for_new_clients_and_old_ones_go_on() {
 fn policy_and_memory_change_while_clients_work() {
     let export = ExportSettings::new("disk", "memory:32M".parse().unwrap());
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![export]);
-    settings.memory_max = 16 * MIB;
+    settings.host.memory_max = 16 * MIB;
     let server = Server::start(settings).unwrap();
     std::thread::scope(|scope| {
         let client = connect(&server, "disk");
@@ -349,7 +349,7 @@ fn policy_and_memory_change_while_clients_work() {
         client.join().unwrap();
     });
     server.change(MIB, &"lru".parse().unwrap()).unwrap();
-    assert!(server.statistics().resident_bytes <= MIB);
+    assert!(server.statistics().host.resident_bytes <= MIB);
     server.shut_down().unwrap();
 }
 
@@ -376,7 +376,7 @@ fn who_leaves_while_it_is_throttled_leaves_its_turn_to_the_others() {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let reply = stays.receive().expect("it has to wait for one that is gone");
     assert_eq!((reply.cookie, reply.buffer), (submitted, vec![0; 4096]));
-    assert_eq!(server.statistics().exports[0].read_bytes, 4096, "what nobody waits for is read");
+    assert_eq!(server.statistics().exports[0].disk.read_bytes, 4096, "what nobody waits for is read");
     drop((stays, stream));
     quiet(&server);
     server.shut_down().unwrap();
@@ -424,12 +424,12 @@ fn read_ahead_changes_while_clients_read() {
     let mut client = connect(&server, "disk");
     let mut ahead = |at: u64| {
         client.read(at, 4096).unwrap();
-        server.statistics().exports[0].prefetch_issued
+        server.statistics().exports[0].disk.prefetch_issued
     };
     let mut reload = |readahead: &str| {
-        settings.readahead = readahead.parse().unwrap();
+        settings.host.readahead = readahead.parse().unwrap();
         server.reload(&settings).unwrap();
-        assert_eq!(server.statistics().readahead, readahead);
+        assert_eq!(server.statistics().host.readahead, readahead);
     };
     assert_eq!(ahead(0), 0);
     reload("extent:64K");

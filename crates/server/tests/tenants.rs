@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
 use nigh_server::{
-    Allocation, Chunk, Directive, ExportOptions, ExportSettings, ExportStatistics, FileExtent, Order, Server, Settings,
-    TenantStatistics,
+    Allocation, Chunk, Directive, DiskSettings, DiskStatistics, ExportOptions, ExportSettings, FileExtent, Order,
+    Server, Settings, TenantStatistics,
 };
 
 const BLOCK: u64 = 4096;
@@ -16,7 +16,7 @@ const CACHE: u64 = 256;
 fn start(allocate: Option<Allocation>, exports: &[&str]) -> Server {
     let export = |name: &&str| ExportSettings::new(*name, "memory:64M".parse().unwrap());
     let mut settings = Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), exports.iter().map(export).collect());
-    settings.allocate = allocate;
+    settings.host.allocate = allocate;
     Server::start(settings).unwrap()
 }
 
@@ -32,8 +32,8 @@ fn read(client: &mut Client<UnixStream>, blocks: impl IntoIterator<Item = u64>) 
     }
 }
 
-fn export(server: &Server, at: usize) -> ExportStatistics {
-    server.statistics().exports[at].clone()
+fn export(server: &Server, at: usize) -> DiskStatistics {
+    server.statistics().exports[at].disk.clone()
 }
 
 fn tenant(server: &Server, at: usize) -> TenantStatistics {
@@ -89,7 +89,7 @@ fn nbd_s_cache_makes_the_list_longer_and_trim_says_what_is_not_needed() {
     client.cache(20 * BLOCK, 12 * BLOCK).unwrap();
     // Across two extents.
     client.cache((1 << 20) - BLOCK, 2 * BLOCK).unwrap();
-    until(|| export(&server, 0).prefetch_issued == 34 && server.statistics().loading == 0);
+    until(|| export(&server, 0).prefetch_issued == 34 && server.statistics().host.loading == 0);
     let said = server.hints("disk").unwrap();
     assert!(
         said.contains("predict = [{ file = 0, offset = 0, length = 131072 }, { file = 0, offset = 1044480"),
@@ -136,8 +136,8 @@ fn floors_and_ceilings_change_while_clients_work() {
     assert_eq!(others(&server), 100);
     read(&mut two, 3000..3300);
     assert_eq!(others(&server), 100);
-    assert!(set(&server, "two", "floor=1M").unwrap_err().contains("export two: a floor is at most"));
-    assert_eq!(export(&server, 1).options.floor, Some(0), "what was refused is not so");
+    assert!(set(&server, "two", "floor=1M").unwrap_err().contains("disk two: a floor is at most"));
+    assert_eq!(server.statistics().exports[1].options.floor, Some(0), "what was refused is not so");
     server.shut_down().unwrap();
 }
 
@@ -145,22 +145,22 @@ fn floors_and_ceilings_change_while_clients_work() {
 fn a_reload_moves_a_floor_from_one_export_to_another() {
     let server = start(Some(Allocation::LruSp), &["one", "two"]);
     let with = |one: u64, two: u64| {
-        let export = |name: &str, floor: u64| ExportSettings {
-            floor: floor * BLOCK,
-            ..ExportSettings::new(name, "memory:64M".parse().unwrap())
+        let export = |name: &str, floor: u64| {
+            let disk = DiskSettings::new(name, "memory:64M".parse().unwrap());
+            DiskSettings { floor: floor * BLOCK, ..disk }.into()
         };
         let mut settings =
             Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), vec![export("one", one), export("two", two)]);
-        settings.allocate = Some(Allocation::LruSp);
+        settings.host.allocate = Some(Allocation::LruSp);
         settings
     };
     for (one, two) in [(200, 10), (10, 200), (200, 10)] {
         server.reload(&with(one, two)).unwrap();
-        assert_eq!(export(&server, 0).options.floor, Some(one * BLOCK));
-        assert_eq!(export(&server, 1).options.floor, Some(two * BLOCK));
+        assert_eq!(server.statistics().exports[0].options.floor, Some(one * BLOCK));
+        assert_eq!(server.statistics().exports[1].options.floor, Some(two * BLOCK));
     }
     let mut other = with(200, 10);
-    other.allocate = Some(Allocation::Static);
+    other.host.allocate = Some(Allocation::Static);
     assert!(server.reload(&other).unwrap_err()[0].to_string().contains("keeps its allocation"));
     server.shut_down().unwrap();
 }
@@ -185,9 +185,9 @@ fn files_of_a_disk_have_priorities_of_their_own() {
 
     let refused = |result: Result<(), nigh_server::ChangeError>| result.unwrap_err().to_string();
     let missing = Directive::Predict { accesses: vec![Chunk { file: 0, bytes: None }] };
-    assert_eq!(refused(server.hint("disk", &missing)), "export disk: there is no file 0");
+    assert_eq!(refused(server.hint("disk", &missing)), "disk disk: there is no file 0");
     let priority = Directive::SetPriority { file: 1 << 16 | 4, priority: 1 };
-    assert_eq!(refused(server.hint("disk", &priority)), "export disk: there is no file 65540");
+    assert_eq!(refused(server.hint("disk", &priority)), "disk disk: there is no file 65540");
     for bad in [extent(1 << 16, 0, 0, 1), extent(1, 0, 16_384, 1), extent(1, 0, 0, 0)] {
         assert!(refused(server.name_files("disk", &[bad])).contains("extents begin at"), "{bad:?}");
     }
@@ -207,8 +207,8 @@ fn an_export_that_goes_takes_what_was_said_along() {
     set(&server, "stays", "floor=900K").unwrap();
     server.add(ExportSettings::new("comes", "memory:64M".parse().unwrap())).unwrap();
     assert_eq!(server.hints("comes").unwrap(), "");
-    let greedy = ExportSettings { floor: 1 << 20, ..ExportSettings::new("greedy", "memory:64M".parse().unwrap()) };
-    assert!(server.add(greedy).unwrap_err().to_string().contains("export greedy: a floor is at most"));
+    let greedy = DiskSettings { floor: 1 << 20, ..DiskSettings::new("greedy", "memory:64M".parse().unwrap()) };
+    assert!(server.add(greedy.into()).unwrap_err().to_string().contains("disk greedy: a floor is at most"));
     assert_eq!(server.statistics().exports.len(), 2);
     server.shut_down().unwrap();
 }
@@ -225,12 +225,12 @@ fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     server.shut_down().unwrap();
 
     let server = start(Some(Allocation::Global), &["disk"]);
-    assert_eq!((server.statistics().policy.as_str(), server.statistics().shards), ("global", 1));
+    assert_eq!((server.statistics().host.policy.as_str(), server.statistics().host.shards), ("global", 1));
     let refused = server.change(CACHE * BLOCK, &"lirs".parse().unwrap()).unwrap_err().to_string();
     assert!(refused.contains("has no policy but what they say"), "{refused}");
     for memory in [CACHE * BLOCK / 2, CACHE * BLOCK] {
         server.change(memory, &"lru".parse().unwrap()).unwrap();
-        assert_eq!(server.statistics().memory_bytes, memory);
+        assert_eq!(server.statistics().host.memory_bytes, memory);
     }
     assert!(server.hint("disc", &mru()).unwrap_err().to_string().contains("no export disc"));
     server.shut_down().unwrap();

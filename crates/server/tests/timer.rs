@@ -26,7 +26,7 @@ fn blocks_that_wait_to_be_written_cost_no_time() {
     let before = cpu("timer");
     std::thread::sleep(Duration::from_secs(1));
     let after = cpu("timer");
-    assert_eq!(server.statistics().exports[0].dirty_bytes, 4096);
+    assert_eq!(server.statistics().exports[0].disk.dirty_bytes, 4096);
     assert!(after - before < Duration::from_millis(20), "{:?} of the timer in a second", after - before);
     client.disconnect().unwrap();
     server.shut_down().unwrap();

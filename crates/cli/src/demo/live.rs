@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use nigh_nbd::client::Client;
 use nigh_policy::Spec;
-use nigh_server::{ExportSettings, Listen, Server, Settings, Statistics};
+use nigh_server::{DiskSettings, ExportSettings, Listen, Server, Settings, Statistics};
 use nigh_trace::Request;
 use tempfile::TempDir;
 
@@ -109,10 +109,10 @@ impl Served {
         latencies.sort_unstable();
         let mut hits = [Hits::default(); TENANTS.len()];
         for (export, of) in statistics.exports.iter().zip(&mut hits) {
-            of.hits = export.hits + export.joined;
-            of.requests = of.hits + export.misses;
+            of.hits = export.disk.hits + export.disk.joined;
+            of.requests = of.hits + export.disk.misses;
         }
-        let device_reads = statistics.exports.iter().map(|export| export.device_reads).sum();
+        let device_reads = statistics.exports.iter().map(|export| export.disk.device_reads).sum();
         Served { hits, device_reads, elapsed, latencies }
     }
 
@@ -141,12 +141,12 @@ pub(super) fn serve(
 ) -> anyhow::Result<Served> {
     let export = |tenant: usize| -> anyhow::Result<ExportSettings> {
         let target = format!("delay:{DELAY}:{}", disks.image(tenant).display()).parse()?;
-        Ok(ExportSettings { read_only: true, ..ExportSettings::new(TENANTS[tenant], target) })
+        Ok(DiskSettings { read_only: true, ..DiskSettings::new(TENANTS[tenant], target) }.into())
     };
     let exports = (0..TENANTS.len()).map(export).collect::<Result<_, _>>()?;
     let mut settings = Settings::new(memory, policy.clone(), exports);
     // The cache of a replay is not divided.
-    settings.shards = Some(1);
+    settings.host.shards = Some(1);
     let mut server = Server::start(settings)?;
     let driven = server.listen(&Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|()| {
         let start = Instant::now();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_server::{ExportStatistics, LatencySummary, Statistics};
+use nigh_server::{DiskStatistics, LatencySummary, Statistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -70,11 +70,11 @@ struct Counts {
 
 impl Counts {
     /// Since `before`; since its beginning where the export is new, or was removed and added meanwhile.
-    fn between(before: Option<&ExportStatistics>, now: &ExportStatistics) -> Counts {
+    fn between(before: Option<&DiskStatistics>, now: &DiskStatistics) -> Counts {
         let requests =
-            |of: &ExportStatistics| kinds(of).iter().map(|kind| kind.count).sum::<u64>() + of.flush_latency.count;
+            |of: &DiskStatistics| kinds(of).iter().map(|kind| kind.count).sum::<u64>() + of.flush_latency.count;
         let before = before.filter(|before| requests(before) <= requests(now));
-        let since = |count: fn(&ExportStatistics) -> u64| count(now).saturating_sub(before.map_or(0, count));
+        let since = |count: fn(&DiskStatistics) -> u64| count(now).saturating_sub(before.map_or(0, count));
         let hits = since(|of| of.hits + of.joined);
         let mut latencies = BTreeMap::new();
         for (at, kind) in kinds(now).into_iter().enumerate() {
@@ -145,7 +145,7 @@ impl Counts {
 }
 
 /// Reads and writes.
-fn kinds(of: &ExportStatistics) -> [&LatencySummary; 3] {
+fn kinds(of: &DiskStatistics) -> [&LatencySummary; 3] {
     [&of.hit_latency, &of.miss_latency, &of.write_latency]
 }
 
@@ -155,21 +155,21 @@ impl Interval {
         let now = &second.status;
         let mut sum = Counts::default();
         let exports = now.exports.iter().map(|export| {
-            let before = first.status.exports.iter().find(|before| before.name == export.name);
-            let counts = Counts::between(before, export);
+            let before = first.status.exports.iter().find(|before| before.disk.name == export.disk.name);
+            let counts = Counts::between(before.map(|before| &before.disk), &export.disk);
             sum.add(&counts);
-            counts.row(&export.name, seconds, export.dirty_bytes, export.connections)
+            counts.row(&export.disk.name, seconds, export.disk.dirty_bytes, export.connections)
         });
         let exports: Vec<Row> = exports.collect();
         let dirty = exports.iter().map(|row| row.dirty_bytes).sum();
         Interval {
             schema: 1,
             seconds,
-            policy: now.policy.clone(),
-            memory_bytes: now.memory_bytes,
-            resident_bytes: now.resident_bytes,
+            policy: now.host.policy.clone(),
+            memory_bytes: now.host.memory_bytes,
+            resident_bytes: now.host.resident_bytes,
             connections: now.connections,
-            device_queue: now.device_queue,
+            device_queue: now.host.device_queue,
             total: sum.row("total", seconds, dirty, now.connections),
             exports,
         }

@@ -63,7 +63,7 @@ fn what_cannot_be_said_is_one_line() {
     let nigh = start(&[]);
     let sidecar = nigh.path("hints.toml");
     for (said, why) in [
-        ("[[at]]\npredict = [{ file = 3 }]", "export loop: there is no file 3"),
+        ("[[at]]\npredict = [{ file = 3 }]", "disk loop: there is no file 3"),
         ("[[at]]\nset_policy = [{ priority = 0, policy = \"lirs\" }]", "cannot manage a priority level"),
         ("[[at]]\nrequest = 5\npredict = []", "from now on"),
         ("[[at]]\ntenant = 1\npredict = []", "from now on"),
@@ -140,7 +140,7 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
     write("3M", "policy = \"lru\"\n");
     assert!(nigh.refuses(&["reload"]).contains("policy does not go with allocate"));
     write("17M", "");
-    assert!(nigh.refuses(&["reload"]).contains("export disk: a floor is at most"));
+    assert!(nigh.refuses(&["reload"]).contains("disk disk: a floor is at most"));
     assert_eq!(floor(), 3 * MIB);
     nigh.server.end();
 }
@@ -157,5 +157,5 @@ fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
     assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
-    assert!(refused(&floor).contains("export disk: a floor or ceiling takes an allocation"));
+    assert!(refused(&floor).contains("disk disk: a floor or ceiling takes an allocation"));
 }

@@ -17,11 +17,11 @@ pub(crate) struct Histogram {
 
 /// A histogram at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     /// How many durations are in each bucket.
     counts: Vec<u64>,
     /// Sum of all, in µs.
-    pub(crate) sum_us: u64,
+    pub sum_us: u64,
 }
 
 impl Default for Histogram {
@@ -63,12 +63,13 @@ impl Histogram {
 }
 
 impl Latencies {
-    pub(crate) fn count(&self) -> u64 {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// The duration that a share of all are below, in µs, to a quarter of its size.
-    pub(crate) fn quantile_us(&self, share: f64) -> u64 {
+    pub fn quantile_us(&self, share: f64) -> u64 {
         let rank = (self.count() as f64 * share).ceil() as u64;
         let mut below = 0;
         let reached = self.counts.iter().position(|count| {
@@ -79,12 +80,12 @@ impl Latencies {
     }
 
     /// The end in µs of each bucket that is not empty, and how many are in it.
-    pub(crate) fn buckets(&self) -> Vec<(u64, u64)> {
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (end(at), *count)).collect()
     }
 
     /// How many are in each doubling, with its end in seconds: the last without an end.
-    pub(crate) fn doublings(&self) -> Vec<(f64, u64)> {
+    pub fn doublings(&self) -> Vec<(f64, u64)> {
         let last = self.counts.len().div_ceil(STEPS).saturating_sub(1);
         let chunks = self.counts.chunks(STEPS).enumerate();
         chunks

@@ -1,4 +1,4 @@
-//! How fast the clients of a disk may ask, as token buckets that all of them share.
+//! How fast a disk takes requests, as token buckets that all its users share.
 //!
 //! Requests take turns in the order in which they came. One pays before it goes; one that only waits owes nothing, so that
 //! a client that leaves meanwhile leaves no debt to the others.

@@ -1,46 +1,49 @@
-//! A disk that is served: one volume of the engines, and its device.
+//! A disk: one volume of the engines, and its device.
 
 use std::io;
 use std::mem;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
-
-use nigh_backend::{Extent, Geometry};
-use nigh_engine::{Operation, Port, Volume};
-use nigh_nbd::{BlockSizes, Features};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
 
 use crate::latency::Histogram;
-use crate::refusals::Refusals;
-use crate::settings::ExportSettings;
+use crate::settings::{DISKS_MAX, DiskSettings};
 use crate::sync::lock;
 use crate::throttle::Throttle;
+use nigh_backend::{Extent, Geometry};
+use nigh_engine::{Operation, Port, Volume};
+use nigh_policy::Tenant;
 
-/// Most requests of a connection in progress: it is not read from beyond.
-const REQUESTS_MAX: u64 = 512;
-/// Most disks at a time.
-pub(crate) const DISKS_MAX: usize = 4096;
+/// What kind of latency a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// A read that found everything in the cache.
+    Hit,
+    /// A read that had to wait.
+    Miss,
+    /// A write, zeroes or trim.
+    Write,
+    /// A flush.
+    Flush,
+}
 
 /// One disk.
-pub(crate) struct Disk {
+pub struct Disk {
     /// Its number in the engines, and its place in the list of disks.
     pub(crate) volume: Volume,
     /// The queue to its device.
     pub(crate) port: Port,
-    pub(crate) name: String,
+    name: String,
     /// As they are now.
-    settings: Mutex<ExportSettings>,
+    settings: Mutex<DiskSettings>,
     /// The same as in `settings`.
     read_only: AtomicBool,
-    /// Most requests of a client in progress.
-    requests_max: AtomicUsize,
-    pub(crate) throttle: Throttle,
-    /// Clients beyond `ExportSettings::connections`.
-    pub(crate) refusals: Refusals,
+    throttle: Throttle,
     /// Whether the device can be written.
     pub(crate) writable: bool,
-    /// It is about to be removed: nobody sees it any more.
-    leaving: AtomicBool,
+    /// It is not open yet, or about to be removed: it is not found by its name.
+    hidden: AtomicBool,
     /// Held by whoever closes or opens it in the engines.
     pub(crate) changing: Mutex<()>,
     /// None once the device is gone: what is left of it would keep its file open.
@@ -78,17 +81,15 @@ pub(crate) enum Opening {
 }
 
 impl Disk {
-    pub(crate) fn new(volume: Volume, settings: ExportSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
+    pub(crate) fn new(volume: Volume, settings: DiskSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
         Disk {
             volume,
             port: Port(u16::try_from(volume.0).expect("there are fewer disks")),
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
-            requests_max: AtomicUsize::new(requests_max(&settings)),
             throttle: Throttle::new(settings.iops, settings.bandwidth),
-            refusals: Refusals::default(),
             writable: !settings.read_only,
-            leaving: AtomicBool::new(true),
+            hidden: AtomicBool::new(true),
             changing: Mutex::default(),
             settings: Mutex::new(settings),
             geometry: RwLock::new(Some(geometry)),
@@ -103,47 +104,93 @@ impl Disk {
         }
     }
 
-    pub(crate) fn settings(&self) -> ExportSettings {
+    /// Its number in the engines.
+    pub fn volume(&self) -> Volume {
+        self.volume
+    }
+
+    /// Who is charged for its blocks.
+    pub(crate) fn tenant(&self) -> Tenant {
+        Tenant(self.volume.0)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its settings as they are now.
+    pub fn settings(&self) -> DiskSettings {
         lock(&self.settings).clone()
     }
 
     /// Takes the settings over that are not the engines' business.
-    pub(crate) fn set(&self, settings: ExportSettings) {
+    pub(crate) fn set(&self, settings: DiskSettings) {
         let mut now = lock(&self.settings);
         self.read_only.store(settings.read_only, Ordering::Release);
-        self.requests_max.store(requests_max(&settings), Ordering::Relaxed);
         if (settings.iops, settings.bandwidth) != (now.iops, now.bandwidth) {
             self.throttle.set(settings.iops, settings.bandwidth);
         }
         *now = settings;
     }
 
-    pub(crate) fn read_only(&self) -> bool {
+    /// Whether writes are refused now.
+    pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 
+    /// Whether the device can be written, whatever the settings are now.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.hidden.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_hidden(&self, hidden: bool) {
+        self.hidden.store(hidden, Ordering::Release);
+    }
+
+    /// Whether requests have to wait for their turn.
     #[inline]
-    pub(crate) fn requests_max(&self) -> usize {
-        self.requests_max.load(Ordering::Relaxed)
+    pub fn is_throttled(&self) -> bool {
+        self.throttle.is_on()
     }
 
-    /// Whether it is for clients with a certificate of these names.
-    pub(crate) fn is_for(&self, names: &[String]) -> bool {
-        let settings = lock(&self.settings);
-        settings.clients.is_empty() || settings.clients.iter().any(|name| names.contains(name))
+    /// Waits until a request of so many bytes is within the rates, or they change. Returns false if `gone` becomes true
+    /// meanwhile: then the request is not to be made.
+    pub fn wait_for_turn(&self, bytes: u64, gone: impl Fn() -> bool) -> bool {
+        self.throttle.wait(bytes, gone)
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Acquire)
+    /// Lifts the rates: waiting requests go on at once. They return when a removal fails.
+    pub fn lift_rates(&self) {
+        self.throttle.set(0, 0);
     }
 
-    pub(crate) fn set_leaving(&self, leaving: bool) {
-        self.leaving.store(leaving, Ordering::Release);
+    /// Restores the rates of the settings.
+    pub(crate) fn restore_rates(&self) {
+        let (iops, bandwidth) = {
+            let settings = lock(&self.settings);
+            (settings.iops, settings.bandwidth)
+        };
+        self.throttle.set(iops, bandwidth);
+    }
+
+    /// Counts how long a request took.
+    pub fn measure(&self, measure: Measure, took: Duration) {
+        match measure {
+            Measure::Hit => self.hits.add(took),
+            Measure::Miss => self.misses.add(took),
+            Measure::Write => self.writes.add(took),
+            Measure::Flush => self.flushes.add(took),
+        }
     }
 
     /// Asks the device.
     fn ask<R>(&self, question: impl FnOnce(&dyn Geometry) -> io::Result<R>) -> io::Result<R> {
-        let geometry = self.geometry.read().expect(UNBROKEN);
+        let geometry = read(&self.geometry);
         question(geometry.as_deref().ok_or(io::ErrorKind::NotFound)?)
     }
 
@@ -152,17 +199,18 @@ impl Disk {
         self.ask(|geometry| geometry.size())
     }
 
-    /// As `Geometry::extents`.
-    pub(crate) fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+    /// As `Geometry::extents` of its device.
+    pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         self.ask(|geometry| geometry.extents(range, most))
     }
 
     /// The device is gone.
     pub(crate) fn forget_device(&self) {
-        *self.geometry.write().expect(UNBROKEN) = None;
+        *write(&self.geometry) = None;
     }
 
-    pub(crate) fn size(&self) -> u64 {
+    /// Its size as the engines know it, in bytes.
+    pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
@@ -175,32 +223,11 @@ impl Disk {
         self.opened.notify_all();
     }
 
-    /// Waits until the engines take requests again; says no if they never will.
-    pub(crate) fn wait_for_opening(&self) -> bool {
+    /// Waits until the engines take requests again; returns false if they never will.
+    pub fn wait_for_opening(&self) -> bool {
         let changing = |opening: &mut Opening| *opening == Opening::Changing;
-        let opening = self.opened.wait_while(lock(&self.opening), changing).expect("nobody panics with a lock");
+        let opening = self.opened.wait_while(lock(&self.opening), changing).unwrap_or_else(PoisonError::into_inner);
         *opening == Opening::Open
-    }
-
-    /// What a client is told of it.
-    pub(crate) fn offer(&self) -> nigh_nbd::Export {
-        nigh_nbd::Export {
-            name: self.name.clone(),
-            description: String::new(),
-            size: self.size(),
-            features: Features {
-                read_only: self.read_only(),
-                rotational: false,
-                flush: true,
-                fua: true,
-                trim: true,
-                write_zeroes: true,
-                fast_zero: true,
-                cache: true,
-                multi_conn: true,
-            },
-            blocks: BlockSizes::default(),
-        }
     }
 
     /// A shard wants the device flushed.
@@ -228,11 +255,6 @@ impl Disk {
     }
 }
 
-fn requests_max(settings: &ExportSettings) -> usize {
-    let most = if settings.requests == 0 { REQUESTS_MAX } else { settings.requests.min(REQUESTS_MAX) };
-    most as usize
-}
-
 /// The disks there are, by number.
 #[derive(Default)]
 pub(crate) struct Disks {
@@ -249,30 +271,35 @@ struct Place {
 impl Disks {
     /// All of them, in the order of their numbers.
     pub(crate) fn all(&self) -> Vec<Arc<Disk>> {
-        self.places.read().expect(UNBROKEN).iter().filter_map(|place| place.disk.clone()).collect()
+        read(&self.places).iter().filter_map(|place| place.disk.clone()).collect()
     }
 
-    /// Which has this name.
+    /// Which has this name, and is not hidden.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Disk>> {
-        self.all().into_iter().find(|disk| disk.name == name)
+        self.all().into_iter().find(|disk| disk.name == name && !disk.is_hidden())
+    }
+
+    /// Whether a disk has this name, hidden or not.
+    pub(crate) fn is_taken(&self, name: &str) -> bool {
+        self.all().iter().any(|disk| disk.name == name)
     }
 
     /// The disk of an operation.
     pub(crate) fn of(&self, port: Port) -> Arc<Disk> {
-        let disk = self.places.read().expect(UNBROKEN)[usize::from(port.0)].disk.clone();
+        let disk = read(&self.places)[usize::from(port.0)].disk.clone();
         disk.expect("a disk has no operations when it is removed")
     }
 
     /// A number that nobody has; none if there are enough.
     pub(crate) fn free_number(&self) -> Option<Volume> {
-        let places = self.places.read().expect(UNBROKEN);
+        let places = read(&self.places);
         let free = places.iter().position(|place| place.last.strong_count() == 0).unwrap_or(places.len());
         (free < DISKS_MAX).then_some(Volume(free as u32))
     }
 
     /// Adds a disk whose number is free.
     pub(crate) fn add(&self, disk: Arc<Disk>) {
-        let mut places = self.places.write().expect(UNBROKEN);
+        let mut places = write(&self.places);
         let at = disk.volume.0 as usize;
         if places.len() <= at {
             places.resize_with(at + 1, Place::default);
@@ -281,8 +308,14 @@ impl Disks {
     }
 
     pub(crate) fn remove(&self, volume: Volume) {
-        self.places.write().expect(UNBROKEN)[volume.0 as usize].disk = None;
+        write(&self.places)[volume.0 as usize].disk = None;
     }
 }
 
-const UNBROKEN: &str = "nobody panics with a lock";
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

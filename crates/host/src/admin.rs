@@ -1,0 +1,271 @@
+//! Changes of a running host: memory and policy, its disks and their settings.
+
+use std::sync::Arc;
+
+use nigh_backend::{Device, Options};
+use nigh_engine::Volume;
+use nigh_policy::Spec;
+
+use crate::common::Common;
+use crate::disk::{Disk, Opening};
+use crate::error::{ChangeError, DiskError, Unwritten};
+use crate::settings::{BLOCK, DiskSettings};
+use crate::sync::lock;
+
+/// How often the writing of dirty blocks is tried when a disk is closed.
+const CLOSING_TRIES: u32 = 3;
+
+/// Memory of the machine, in bytes.
+pub(crate) fn machine_memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram * u64::from(system.mem_unit)
+}
+
+impl Common {
+    /// Changes memory and policy. Where anything changes, what the policy remembers of absent blocks is lost.
+    pub(crate) fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
+        let _one = self.administrate()?;
+        let settings = lock(&self.settings).clone();
+        let most = settings.memory_max.max(settings.memory);
+        let memory = memory.unwrap_or(settings.memory);
+        let policy = policy.filter(|policy| **policy != settings.policy);
+        if policy.is_some() && settings.allocate.is_some() {
+            return Err(ChangeError::Tenants);
+        }
+        if memory < BLOCK {
+            return Err(ChangeError::MemoryMin);
+        }
+        let there = machine_memory();
+        if memory > there {
+            return Err(ChangeError::Memory { asked: memory >> 20, there: there >> 20 });
+        }
+        if memory > most {
+            return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
+        }
+        if policy.is_some() || memory != settings.memory {
+            self.cache.change(policy, settings.blocks_per_shard(memory))??;
+            let mut settings = lock(&self.settings);
+            settings.memory = memory;
+            if let Some(policy) = policy {
+                settings.policy = policy.clone();
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens another disk.
+    pub(crate) fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
+        let _one = self.administrate()?;
+        Ok(self.add_one(settings)?)
+    }
+
+    pub(crate) fn add_one(&self, settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
+        self.check_bounds(&settings)?;
+        let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
+        if self.cache.disks.is_taken(&settings.name) {
+            return Err(DiskError::Duplicate(settings.name));
+        }
+        let (disk, device) = open(volume, settings)?;
+        let disk = Arc::new(disk);
+        self.handle.attach(disk.port, device);
+        self.cache.disks.add(disk.clone());
+        if let Err(error) = self.open_in_cache(&disk) {
+            // There is nothing to lose.
+            let _ = self.cache.close(&disk, true);
+            self.drop_disk(&disk);
+            return Err(error);
+        }
+        disk.set_hidden(false);
+        Ok(disk)
+    }
+
+    fn open_in_cache(&self, disk: &Disk) -> Result<(), DiskError> {
+        let (name, settings) = (|| disk.name().to_owned(), disk.settings());
+        let opened = self.cache.open(disk, disk.size(), settings.write_mode)?;
+        opened.map_err(|source| DiskError::Config { name: name(), source })?;
+        if self.cache.has_tenants() {
+            let admitted = self.cache.admit(disk, disk.size(), settings.bounds())?;
+            admitted.map_err(|source| DiskError::Bounds { name: name(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Removes a disk: requests in progress are replied to, its dirty blocks written, or dropped if `discard`.
+    pub(crate) fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
+        let _one = self.administrate()?;
+        let disk = self.find(name)?;
+        disk.set_hidden(true);
+        // No request waits for its turn.
+        disk.lift_rates();
+        let closed = {
+            let _one = lock(&disk.changing);
+            disk.set_opening(Opening::Changing);
+            let closed = self.close(&disk, discard);
+            if closed.is_err() {
+                disk.restore_rates();
+                // Some shards may have closed it.
+                self.cache.open(&disk, disk.size(), disk.settings().write_mode)??;
+            }
+            disk.set_opening(if closed.is_ok() { Opening::Closed } else { Opening::Open });
+            closed
+        };
+        if let Err(unwritten) = closed {
+            disk.set_hidden(false);
+            return Err(unwritten.into());
+        }
+        self.drop_disk(&disk);
+        Ok(())
+    }
+
+    /// Has the engines close a disk, with several tries.
+    pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), Unwritten> {
+        let mut result = Ok(());
+        for _ in 0..CLOSING_TRIES {
+            result = self.cache.close(disk, discard);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause })
+    }
+
+    /// A disk that no engine has any more.
+    fn drop_disk(&self, disk: &Disk) {
+        if self.cache.is_driven() {
+            // An error says the same: the device is gone.
+            let _ = self.handle.detach(disk.port).recv();
+        }
+        self.cache.detach(disk.port);
+        disk.forget_device();
+        self.cache.disks.remove(disk.volume);
+    }
+
+    /// Changes the settings of a disk while it is used.
+    pub(crate) fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
+        let _one = self.administrate()?;
+        let disk = self.find(name)?;
+        let mut settings = disk.settings();
+        change(&mut settings);
+        if !settings.read_only && !disk.is_writable() {
+            return Err(ChangeError::OpenedReadOnly(settings.name));
+        }
+        let _changing = lock(&disk.changing);
+        self.check_bounds(&settings)?;
+        if self.cache.has_tenants() {
+            let set = self.cache.set_bounds(&disk, settings.bounds())?;
+            set.map_err(|source| DiskError::Bounds { name: settings.name.clone(), source })?;
+        }
+        self.cache.set_mode(&disk, settings.write_mode)?;
+        disk.set(settings);
+        Ok(())
+    }
+
+    /// Writes back what is dirty, of one disk or of all, and flushes the devices.
+    pub(crate) fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
+        let disks = match name {
+            Some(name) => vec![self.find(name)?],
+            None => self.cache.disks.all(),
+        };
+        let mut result = Ok(());
+        for disk in disks {
+            let written = loop {
+                match self.cache.write_back(&disk) {
+                    Ok(written) => break written,
+                    Err(_) if disk.wait_for_opening() => {}
+                    Err(_) => return Err(ChangeError::NoDisk(disk.name().to_owned())),
+                }
+            };
+            result = result.and(written.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause }));
+        }
+        Ok(result?)
+    }
+
+    fn check_bounds(&self, settings: &DiskSettings) -> Result<(), DiskError> {
+        match self.cache.has_tenants() || (settings.floor, settings.ceiling) == (0, 0) {
+            true => Ok(()),
+            false => Err(DiskError::NoTenants(settings.name.clone())),
+        }
+    }
+
+    /// Takes notice of targets whose size changed.
+    pub(crate) fn look_at_sizes(&self) {
+        for disk in self.cache.disks.all() {
+            if disk.is_hidden() {
+                continue;
+            }
+            let _one = lock(&disk.changing);
+            match disk.present_size() {
+                Ok(size) if size != disk.size() && size > 0 && !disk.is_hidden() => self.resize(&disk, size),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(disk = disk.name(), %error, "its size is not known"),
+            }
+        }
+    }
+
+    fn resize(&self, disk: &Disk, size: u64) {
+        disk.set_opening(Opening::Changing);
+        let closed = self.cache.close(disk, false);
+        let size = match &closed {
+            Ok(()) => size,
+            Err(cause) => {
+                tracing::error!(disk = disk.name(), %cause, "its size changed, but its dirty blocks cannot be written");
+                disk.size()
+            }
+        };
+        match self.reopen(disk, size, closed.is_ok()) {
+            Ok(()) => {
+                tracing::info!(disk = disk.name(), before = disk.size(), size, "its size changed");
+                disk.set_size(size);
+                disk.set_opening(Opening::Open);
+            }
+            Err(error) => {
+                tracing::error!(disk = disk.name(), %error, "it cannot be opened with its new size");
+                disk.set_opening(Opening::Closed);
+            }
+        }
+    }
+
+    fn reopen(&self, disk: &Disk, size: u64, was_closed: bool) -> Result<(), DiskError> {
+        let settings = disk.settings();
+        let opened = self.cache.open(disk, size, settings.write_mode)?;
+        opened.map_err(|source| DiskError::Config { name: disk.name().to_owned(), source })?;
+        if was_closed
+            && self.cache.has_tenants()
+            && let Err(error) = self.cache.admit(disk, size, settings.bounds())?
+        {
+            // Others were given floors meanwhile.
+            tracing::error!(disk = disk.name(), %error, "it has no floor and no ceiling any more");
+        }
+        Ok(())
+    }
+
+    /// Closes every disk: writes back what is dirty, and drops what cannot be written, which is returned.
+    pub(crate) fn close_all(&self) -> Vec<Unwritten> {
+        let mut unwritten = Vec::new();
+        for disk in self.cache.disks.all() {
+            let _one = lock(&disk.changing);
+            disk.set_hidden(true);
+            disk.lift_rates();
+            disk.set_opening(Opening::Closed);
+            if let Err(error) = self.close(&disk, false) {
+                unwritten.push(error);
+                // It was said what is lost.
+                let _ = self.cache.close(&disk, true);
+            }
+        }
+        unwritten
+    }
+}
+
+fn open(volume: Volume, settings: DiskSettings) -> Result<(Disk, Box<dyn Device>), DiskError> {
+    let name = settings.name.clone();
+    let options = Options { read_only: settings.read_only, block_bytes: BLOCK as u32, ..Options::default() };
+    let device = settings.target.open(&options).map_err(|source| DiskError::Open { name: name.clone(), source })?;
+    let geometry = device.geometry();
+    let wrong = |reason| DiskError::Size { name: name.clone(), reason };
+    let size = geometry.size().map_err(|error| wrong(format!("its size is not known: {error}")))?;
+    if size == 0 {
+        return Err(wrong(format!("{} is empty", settings.target)));
+    }
+    Ok((Disk::new(volume, settings, geometry, size), device))
+}

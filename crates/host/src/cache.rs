@@ -1,0 +1,641 @@
+//! The shards: engines behind locks, and the consequences of calling them.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use nigh_backend::{Completion, Handle};
+use nigh_engine::{
+    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig, Request, Volume,
+};
+use nigh_policy::Stream;
+use nigh_prefetch::{Prefetcher, Reference};
+use slab::Slab;
+
+use crate::disk::{Disk, Disks};
+use crate::error::{HostError, Poisoned, SubmitError};
+use crate::readahead::ReadAhead;
+use crate::settings::BLOCK;
+use crate::sync::{Budget, lock};
+use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
+
+/// What goes to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
+const EXTENT: u64 = 1 << 20;
+/// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
+/// the longest read.
+const HEAP: usize = 40 << 20;
+/// How long a wait goes on whose end nobody may tell.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// A part of the cache.
+struct Shard {
+    core: Mutex<Core>,
+    /// A request was replied to.
+    room: Condvar,
+}
+
+pub(crate) struct Core {
+    pub(crate) engine: Engine,
+    /// Who waits for replies, by token.
+    pub(crate) waiters: Slab<Waiting>,
+    /// How many threads wait for `Shard::room`.
+    queueing: usize,
+    /// An assertion of the engine failed: it is not called any more.
+    poisoned: bool,
+}
+
+/// What is to be done after a call of an engine, without its lock.
+struct After {
+    /// Threads wait for room, and there is some.
+    room: bool,
+    /// When the engine has something to do, in µs.
+    wakeup: Option<u64>,
+}
+
+/// A request within one extent, or a flush.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What is asked for.
+    pub op: Op,
+    /// Of which bytes.
+    pub range: Range<u64>,
+    /// To be on stable storage before the reply.
+    pub fua: bool,
+    /// Which code or connection issued it.
+    pub stream: Stream,
+}
+
+/// When something is to be done although nothing happens.
+#[derive(Default)]
+struct Timer {
+    /// In µs.
+    due: AtomicU64,
+    thread: OnceLock<Thread>,
+}
+
+/// All shards, and the way to the devices.
+pub struct Cache {
+    shards: Box<[Shard]>,
+    /// How the port of each disk is set up.
+    pub(crate) ports: PortConfig,
+    pub(crate) disks: Disks,
+    /// Whether a device may be flushed for shards that wait: spares a look at all disks.
+    flush_wanted: AtomicBool,
+    /// Memory for replies outside of the engines.
+    heap: Budget,
+    /// What is fetched ahead of reads.
+    readahead: ReadAhead,
+    /// Whether disks are tenants; there is one shard then.
+    has_tenants: bool,
+    handle: Handle,
+    /// Whether the driver runs.
+    driven: AtomicBool,
+    started: Instant,
+    timer: Timer,
+}
+
+/// `range` cut at multiples of `size`.
+pub fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Range<u64>> + Clone {
+    let count = (range.end.div_ceil(size) - range.start / size) as usize;
+    (0..count).map(move |at| {
+        let start = (range.start / size + at as u64) * size;
+        start.max(range.start)..(start + size).min(range.end)
+    })
+}
+
+impl Cache {
+    /// `shards` engines, each set up as `config` says, without disks.
+    pub(crate) fn new(
+        shards: usize,
+        config: &Config,
+        ports: PortConfig,
+        readahead: nigh_prefetch::Spec,
+        handle: Handle,
+    ) -> Result<Cache, ConfigError> {
+        let shard = |_| {
+            let engine = Engine::new(config.clone())?;
+            let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false };
+            Ok(Shard { core: Mutex::new(core), room: Condvar::new() })
+        };
+        let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
+        let heap = Budget::new(HEAP);
+        Ok(Cache {
+            shards,
+            ports,
+            disks: Disks::default(),
+            flush_wanted: AtomicBool::new(false),
+            heap,
+            readahead: ReadAhead::new(readahead),
+            has_tenants: config.tenants.is_some(),
+            handle,
+            driven: AtomicBool::new(true),
+            started: Instant::now(),
+            timer: Timer::default(),
+        })
+    }
+
+    /// Memory for replies outside of the engines.
+    pub fn heap(&self) -> &Budget {
+        &self.heap
+    }
+
+    /// What is fetched ahead of reads.
+    pub fn readahead(&self) -> &ReadAhead {
+        &self.readahead
+    }
+
+    /// Whether disks are tenants.
+    pub fn has_tenants(&self) -> bool {
+        self.has_tenants
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u32 {
+        self.shards.len() as u32
+    }
+
+    /// The shard of the extent of `offset`. Extents are scattered, so that no stride of a client meets one shard only.
+    #[inline]
+    fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
+        let extent = (offset / EXTENT) ^ u64::from(volume.0).rotate_right(16);
+        let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((scattered * self.shards.len() as u64) >> 32) as u32
+    }
+
+    /// µs since the start.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Calls `shard`. A panic of `call` poisons it: the state of its engine is not known then.
+    pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
+        let mut core = lock(&self.shards[shard as usize].core);
+        if core.poisoned {
+            return Err(Poisoned { shard });
+        }
+        let core = &mut *core;
+        catch_unwind(AssertUnwindSafe(|| call(core))).map_err(|_| {
+            core.poisoned = true;
+            tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
+            // Its waiters are told by the next who calls it.
+            self.wake_timer();
+            Poisoned { shard }
+        })
+    }
+
+    /// Calls the engine of `shard` and collects what that brings about.
+    pub(crate) fn with<R>(
+        &self,
+        shard: u32,
+        work: &mut Work,
+        call: impl FnOnce(&mut Core, u64) -> R,
+    ) -> Result<R, Poisoned> {
+        let called = self.peek(shard, |core| {
+            let now = self.now();
+            let result = call(core, now);
+            (result, collect(core, shard, now, work))
+        });
+        let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
+        if room {
+            self.shards[shard as usize].room.notify_all();
+        }
+        if let Some(at) = wakeup
+            && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
+            && let Some(thread) = self.timer.thread.get()
+            // The timer itself looks before it waits; told, it would not wait.
+            && thread.id() != std::thread::current().id()
+        {
+            thread.unpark();
+        }
+        Ok(result)
+    }
+
+    /// Nobody will reply to those who wait for a poisoned shard.
+    fn fail_waiters(&self, shard: u32, work: &mut Work) {
+        let waiters = std::mem::take(&mut lock(&self.shards[shard as usize].core).waiters);
+        let fail = |(_, waiting)| (shard, waiting, Outcome::Failed(Fault::SHUT_DOWN));
+        work.replies.extend(waiters.into_iter().map(fail));
+    }
+
+    /// Why a request failed to which `shard` replied so.
+    pub(crate) fn failure(&self, shard: u32, fault: Fault) -> HostError {
+        match fault {
+            Fault::SHUT_DOWN if lock(&self.shards[shard as usize].core).poisoned => Poisoned { shard }.into(),
+            Fault::SHUT_DOWN => HostError::Closed,
+            fault => HostError::Device(fault),
+        }
+    }
+
+    /// Whether the devices do operations.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Acquire)
+    }
+
+    /// The devices are not driven any more: every shard is out of use.
+    pub(crate) fn poison(&self) {
+        self.driven.store(false, Ordering::Release);
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            lock(&self.shards[shard as usize].core).poisoned = true;
+            self.fail_waiters(shard, &mut work);
+        }
+        work.operations.clear();
+        self.settle(&mut work, None);
+    }
+
+    /// Does what was brought about, and what that brings about: operations go to the devices, replies to those who wait.
+    /// Waits for nothing, and leaves what `own` has to pass on to the caller.
+    pub fn settle(&self, work: &mut Work, own: Option<&dyn Outlet>) {
+        loop {
+            self.launch(&mut work.operations);
+            for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
+                waiter.deliver(shard, range, outcome, work);
+            }
+            while let Some(outlet) = work.outlets.pop() {
+                if !own.is_some_and(|own| std::ptr::addr_eq(own, Arc::as_ptr(&outlet))) {
+                    outlet.flush(work);
+                }
+            }
+            while let Some(shard) = work.polls.pop_first() {
+                // The frames of a poisoned shard serve nobody.
+                let _ = self.with(shard, work, |core, now| core.engine.poll(now));
+            }
+            if work.is_done() {
+                return;
+            }
+        }
+    }
+
+    /// Gives operations to the devices.
+    fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
+        let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
+        for flush in operations.extract_if(.., is_flush) {
+            self.disks.of(flush.1.port).sync(flush);
+            self.flush_wanted.store(true, Ordering::Release);
+        }
+        for (shard, operation) in operations.drain(..) {
+            self.handle.submit(shard, operation);
+        }
+        if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
+            for disk in self.disks.all() {
+                if let Some((shard, operation)) = disk.next_sync() {
+                    self.handle.submit(shard, operation);
+                }
+            }
+        }
+    }
+
+    /// A device is done with an operation.
+    pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
+        let Completion { sender, operation, result } = completion;
+        let mut over = vec![(sender, operation)];
+        if let Action::Flush = over[0].1.action {
+            over.extend(self.disks.of(over[0].1.port).synced());
+            // Others may have come to wait meanwhile.
+            self.flush_wanted.store(true, Ordering::Release);
+        }
+        for (shard, operation) in over {
+            // A poisoned shard's waiters have had their replies.
+            let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
+        }
+    }
+
+    /// Asks the shard of the first byte of the range. `waiter` is called if the reply does not come at once, and for a write.
+    #[inline]
+    pub fn submit(
+        &self,
+        disk: &Disk,
+        submission: Submission,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<Submitted, SubmitError> {
+        self.submit_to(self.shard_of(disk.volume, submission.range.start), disk, submission, work, waiter)
+    }
+
+    fn submit_to(
+        &self,
+        shard: u32,
+        disk: &Disk,
+        submission: Submission,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<Submitted, SubmitError> {
+        self.with(shard, work, |core, now| {
+            let entry = core.waiters.vacant_entry();
+            let token = entry.key();
+            let outcome = core.engine.submit(now, request(disk, &submission, token))?.reply.map(|reply| reply.outcome);
+            if matches!(outcome, None | Some(Outcome::Fill(_))) {
+                entry.insert(Waiting { waiter: waiter(), range: submission.range });
+            }
+            Ok(Submitted { shard, token, outcome })
+        })?
+    }
+
+    /// Submits a read, within one extent, and fetches ahead what `prefetcher` asks for because of it. What lies in the
+    /// read's shard comes before any of its misses goes to the device, so that neighbours become one operation.
+    pub fn read_ahead(
+        &self,
+        disk: &Disk,
+        submission: Submission,
+        prefetcher: &mut Prefetcher,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<Submitted, SubmitError> {
+        let (volume, size, stream) = (disk.volume, disk.size(), submission.stream);
+        let shard = self.shard_of(volume, submission.range.start);
+        let prefetch = |range| request(disk, &Submission { op: Op::Prefetch, range, fua: false, stream }, 0);
+        let mut elsewhere = None;
+        let submitted = self.with(shard, work, |core, now| {
+            let entry = core.waiters.vacant_entry();
+            let token = entry.key();
+            let request = request(disk, &submission, token);
+            let nigh_engine::Submitted { reply, missed } = core.engine.submit(now, request)?;
+            let outcome = reply.map(|reply| reply.outcome);
+            let range = submission.range;
+            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+            if outcome.is_none() {
+                entry.insert(Waiting { waiter: waiter(), range });
+            }
+            let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
+            // A tenant's own prediction is better than a guess.
+            let ahead = ahead.filter(|_| !core.engine.is_predicted(disk.tenant()));
+            if let Some(ahead) = ahead {
+                let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
+                for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(volume, piece.start) == shard) {
+                    // A hint may be refused.
+                    let _ = core.engine.submit(now, prefetch(piece));
+                }
+                elsewhere = Some(ahead);
+            }
+            Ok::<_, SubmitError>(Submitted { shard, token, outcome })
+        })??;
+        for piece in elsewhere.into_iter().flat_map(|ahead| self.extents(ahead)) {
+            let other = self.shard_of(volume, piece.start);
+            if other != shard {
+                // A hint may be refused.
+                let _ = self.with(other, work, |core, now| _ = core.engine.submit(now, prefetch(piece)));
+            }
+        }
+        Ok(submitted)
+    }
+
+    /// Flushes one shard of a disk.
+    pub fn flush(
+        &self,
+        shard: u32,
+        disk: &Disk,
+        work: &mut Work,
+        waiter: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<Submitted, SubmitError> {
+        let submission = Submission { op: Op::Flush, range: 0..0, fua: false, stream: Stream(0) };
+        self.submit_to(shard, disk, submission, work, waiter)
+    }
+
+    /// `range` will be read soon. A hint: nobody learns what became of it.
+    pub fn prefetch(&self, disk: &Disk, range: Range<u64>, stream: Stream, work: &mut Work) {
+        for range in self.extents(range) {
+            if self.has_tenants {
+                let (tenant, volume) = (disk.tenant(), disk.volume);
+                let _ = self.with(0, work, |core, _| core.engine.extend(tenant, volume, range));
+                continue;
+            }
+            let replied = || unreachable!("a prefetch is answered at once");
+            let _ = self.submit(disk, Submission { op: Op::Prefetch, range, fua: false, stream }, work, replied);
+        }
+    }
+
+    /// The frames of a write are filled. In a poisoned shard its waiter was told already.
+    pub fn commit(&self, shard: u32, fill: Fill, work: &mut Work) {
+        let _ = self.with(shard, work, |core, now| core.engine.commit(now, fill));
+    }
+
+    /// The frames of a write will not be filled, and its waiter is not told of its end.
+    pub fn abort(&self, shard: u32, token: usize, fill: Fill, work: &mut Work) {
+        let _ = self.with(shard, work, |core, now| {
+            core.waiters.remove(token);
+            core.engine.abort(now, fill);
+        });
+    }
+
+    /// `range` cut at the borders of extents.
+    pub fn extents(&self, range: Range<u64>) -> impl ExactSizeIterator<Item = Range<u64>> + Clone + use<> {
+        pieces(range, EXTENT)
+    }
+
+    /// Waits until the shard of `offset` may take a request that it refused as busy, or for a moment.
+    pub fn wait_for_room(&self, disk: &Disk, offset: u64) {
+        self.wait_for_room_in(self.shard_of(disk.volume, offset));
+    }
+
+    /// As `wait_for_room`.
+    pub fn wait_for_room_in(&self, shard: u32) {
+        let shard = &self.shards[shard as usize];
+        let mut core = lock(&shard.core);
+        core.queueing += 1;
+        let (mut core, _) = shard.room.wait_timeout(core, GLANCE).unwrap_or_else(PoisonError::into_inner);
+        core.queueing -= 1;
+    }
+
+    /// What the cache has of the blocks of `range`, which is within one extent: `report` is called for each block, with
+    /// where it ends.
+    pub fn states(
+        &self,
+        disk: &Disk,
+        range: Range<u64>,
+        mut report: impl FnMut(u64, BlockState),
+    ) -> Result<(), Poisoned> {
+        self.peek(self.shard_of(disk.volume, range.start), |core| {
+            for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+                report((block + 1) * BLOCK, core.engine.state(disk.volume, block));
+            }
+        })
+    }
+
+    /// Runs on a thread of its own: has the engines do what is due at a certain time, until `over`.
+    pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
+        self.timer.thread.set(std::thread::current()).expect("there is one timer");
+        let mut work = Work::default();
+        while !over() {
+            self.timer.due.store(u64::MAX, Ordering::Release);
+            for shard in 0..self.shards() {
+                // Also ends the waiting for a poisoned shard.
+                if !self.step(shard, &mut work) {
+                    self.return_surplus(shard, &mut work);
+                }
+            }
+            self.settle(&mut work, None);
+            let due = self.timer.due.load(Ordering::Acquire);
+            let wait = Duration::from_micros(due.saturating_sub(self.now()));
+            std::thread::park_timeout(wait.clamp(Duration::from_millis(1), Duration::from_secs(3600)));
+        }
+    }
+
+    /// Ends the waiting of the timer.
+    pub(crate) fn wake_timer(&self) {
+        if let Some(thread) = self.timer.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// The engine's request of a submission.
+#[inline]
+fn request(disk: &Disk, submission: &Submission, token: usize) -> Request {
+    let Submission { op, ref range, fua, stream } = *submission;
+    Request {
+        volume: disk.volume,
+        tenant: disk.tenant(),
+        op,
+        offset: range.start,
+        length: range.end - range.start,
+        fua,
+        stream,
+        token: token as u64,
+    }
+}
+
+/// Takes out what a call brought about.
+fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
+    let Core { engine, waiters, queueing, .. } = core;
+    let before = work.replies.len();
+    while let Some(reply) = engine.next_reply() {
+        let token = reply.token as usize;
+        let waiting = match (&reply.outcome, waiters.get(token)) {
+            // The reply to the write itself comes later.
+            (Outcome::Fill(_), Some(waiting)) => waiting.clone(),
+            _ => waiters.remove(token),
+        };
+        work.replies.push((shard, waiting, reply.outcome));
+    }
+    while let Some(operation) = engine.next_operation(now) {
+        work.operations.push((shard, operation));
+    }
+    // The timer gives back what was freed after a change, too.
+    let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
+    After { room: *queueing > 0 && work.replies.len() > before, wakeup }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::{DiskSettings, Host, HostError, Settings};
+
+    const MIB: u64 = 1 << 20;
+
+    fn start(target: &str, shards: usize) -> Host {
+        let disk = DiskSettings::new("disk", target.parse().unwrap());
+        let mut settings = Settings::new(64 * MIB, "lru".parse().unwrap(), vec![disk]);
+        settings.shards = Some(shards);
+        Host::start(settings).unwrap()
+    }
+
+    /// As an assertion of its engine that fails.
+    fn fail(cache: &Cache, shard: u32) {
+        let mut work = Work::default();
+        let failed = cache.with(shard, &mut work, |_, _| panic!("induced"));
+        cache.settle(&mut work, None);
+        assert_eq!(failed.err(), Some(Poisoned { shard }));
+    }
+
+    /// Dirty blocks that a smaller cache has no room for are written after the change; their frames are given back then.
+    #[test]
+    fn frames_that_are_freed_after_a_change_are_given_back() {
+        let host = start("delay:200ms:memory:16M", 1);
+        let session = host.open("disk").unwrap();
+        // More blocks than there are spare frames.
+        session.write(0, &[1; 4 << 20], false).unwrap();
+        let cache = host.cache();
+        cache.change(None, 1).unwrap().unwrap();
+        let begin = Instant::now();
+        let waits = || cache.gauges().dirty > 0 || cache.peek(0, |core| core.engine.has_surplus()).unwrap();
+        assert!(waits(), "nothing is left to be written");
+        // It would wake for the age of what is dirty; now there is nothing it knows to wait for.
+        cache.wake_timer();
+        while waits() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "frames are kept");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        host.shut_down().unwrap();
+    }
+
+    #[test]
+    fn a_disk_is_not_found_before_it_is_open() {
+        let host = start("memory:1M", 1);
+        std::thread::scope(|scope| {
+            let (go_on, wait) = channel::<()>();
+            let (held, holds) = channel();
+            // Nothing can be opened while a shard is held.
+            scope.spawn(|| {
+                host.cache().peek(0, move |_| {
+                    held.send(()).unwrap();
+                    // Fails when it is to go on.
+                    let _ = wait.recv();
+                })
+            });
+            holds.recv().unwrap();
+            let adding = scope.spawn(|| host.add(DiskSettings::new("new", "memory:1M".parse().unwrap())));
+            while !host.cache().disks.is_taken("new") {
+                std::thread::yield_now();
+            }
+            assert_eq!(host.open("new").err(), Some(HostError::NoDisk("new".into())));
+            drop(go_on);
+            adding.join().unwrap().unwrap();
+        });
+        host.open("new").unwrap().read(0, &mut [0; 4096]).unwrap();
+    }
+
+    #[test]
+    fn an_assertion_that_fails_poisons_its_shard_alone() {
+        let (host, other) = (start("memory:64M", 4), start("memory:1M", 1));
+        let session = host.open("disk").unwrap();
+        let cache = host.cache();
+        let of = |shard| (0..64).map(|at| at * EXTENT).find(|at| cache.shard_of(Volume(0), *at) == shard).unwrap();
+        let (broken, whole) = (of(2), of(1));
+        session.write(broken, &[1; 4096], false).unwrap();
+        session.write(whole, &[2; 4096], false).unwrap();
+        fail(cache, 2);
+        let poisoned = Err(HostError::Poisoned(Poisoned { shard: 2 }));
+        let mut block = [0; 4096];
+        assert_eq!(session.read(broken, &mut block), poisoned);
+        assert_eq!(session.write(broken, &block, false), poisoned);
+        assert_eq!(session.flush(), poisoned);
+        session.read(whole, &mut block).unwrap();
+        assert_eq!(block, [2; 4096]);
+        let (done, result) = channel();
+        session.read_then(broken..broken + 4096, move |read| done.send(read).unwrap());
+        assert_eq!(result.recv().unwrap().map(|_| ()), poisoned);
+        assert!(host.statistics().1[0].hits > 0);
+        let unwritten = host.shut_down().unwrap_err();
+        assert_eq!(unwritten[0].cause, HostError::Poisoned(Poisoned { shard: 2 }));
+        other.open("disk").unwrap().read(0, &mut block).unwrap();
+        other.shut_down().unwrap();
+    }
+
+    #[test]
+    fn requests_in_progress_in_a_poisoned_shard_end() {
+        let host = start("delay:100ms:memory:64M", 1);
+        let session = host.open("disk").unwrap();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| session.read(0, &mut [0; 4096]));
+            while host.cache().gauges().loading == 0 {
+                std::thread::yield_now();
+            }
+            fail(host.cache(), 0);
+            assert_eq!(reading.join().unwrap(), Err(HostError::Poisoned(Poisoned { shard: 0 })));
+        });
+    }
+
+    #[test]
+    fn pieces_cover_the_range() {
+        let list = |range, size| pieces(range, size).map(|piece| (piece.start, piece.end)).collect::<Vec<_>>();
+        assert_eq!(list(0..10, 10), [(0, 10)]);
+        assert_eq!(list(9..21, 10), [(9, 10), (10, 20), (20, 21)]);
+        assert_eq!(list(10..20, 10), [(10, 20)]);
+        assert_eq!(list(12..13, 10), [(12, 13)]);
+    }
+}

@@ -1,0 +1,148 @@
+//! A request of a program that calls back when it is over.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use nigh_engine::Outcome;
+
+use crate::cache::Cache;
+use crate::disk::{Disk, Measure};
+use crate::error::HostError;
+use crate::sync::lock;
+use crate::work::{Outlet, Waiter, Work};
+
+/// What is called at the end.
+pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, HostError>) + Send>;
+
+thread_local! {
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Requests that ended in the callback that runs.
+    static ENDED: RefCell<VecDeque<Arc<Call>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Whether this thread runs a callback, which must not wait.
+pub(crate) fn is_running() -> bool {
+    RUNNING.get()
+}
+
+/// A request in progress.
+pub(crate) struct Call {
+    cache: Arc<Cache>,
+    disk: Arc<Disk>,
+    measure: Measure,
+    since: Instant,
+    /// Where the bytes begin on the disk.
+    origin: u64,
+    /// A piece had to wait.
+    waited: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Pieces that are not over, and one for the submission.
+    left: usize,
+    bytes: Vec<u8>,
+    error: Option<HostError>,
+    done: Option<Done>,
+}
+
+impl Call {
+    pub(crate) fn new(
+        cache: &Arc<Cache>,
+        disk: &Arc<Disk>,
+        pieces: usize,
+        origin: u64,
+        measure: Measure,
+        bytes: Vec<u8>,
+        done: Done,
+    ) -> Arc<Call> {
+        let state = State { left: pieces + 1, bytes, error: None, done: Some(done) };
+        Arc::new(Call {
+            cache: cache.clone(),
+            disk: disk.clone(),
+            measure,
+            since: Instant::now(),
+            origin,
+            waited: AtomicBool::new(false),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// It waits for a piece.
+    pub(crate) fn waiter(self: &Arc<Self>) -> Arc<dyn Waiter> {
+        self.waited.store(true, Ordering::Relaxed);
+        self.clone()
+    }
+
+    /// A piece is over.
+    pub(crate) fn end_piece(self: &Arc<Self>, error: Option<HostError>, work: &mut Work) {
+        let mut state = lock(&self.state);
+        state.error = state.error.take().or(error);
+        state.left -= 1;
+        if state.left == 0 {
+            work.flush(self);
+        }
+    }
+
+    /// All pieces were submitted.
+    pub(crate) fn end_submission(self: &Arc<Self>, work: &mut Work) {
+        self.end_piece(None, work);
+    }
+
+    fn part(&self, range: &Range<u64>) -> Range<usize> {
+        (range.start - self.origin) as usize..(range.end - self.origin) as usize
+    }
+}
+
+impl Waiter for Call {
+    fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
+        match outcome {
+            Outcome::Fill(mut fill) => {
+                fill.frames.copy_from(&lock(&self.state).bytes[self.part(&range)]);
+                return self.cache.commit(shard, fill, work);
+            }
+            Outcome::Data(data) => {
+                data.copy_to(&mut lock(&self.state).bytes[self.part(&range)]);
+                work.release(shard, data);
+                self.end_piece(None, work);
+            }
+            Outcome::Done => self.end_piece(None, work),
+            Outcome::Failed(fault) => self.end_piece(Some(self.cache.failure(shard, fault)), work),
+        }
+    }
+}
+
+impl Outlet for Call {
+    /// Calls back. What ends in a callback calls back after it, so that callbacks which submit again do not nest.
+    fn flush(self: Arc<Self>, _work: &mut Work) {
+        if is_running() {
+            return ENDED.with_borrow_mut(|ended| ended.push_back(self));
+        }
+        RUNNING.set(true);
+        let mut next = Some(self);
+        while let Some(call) = next {
+            call.call_back();
+            next = ENDED.with_borrow_mut(VecDeque::pop_front);
+        }
+        RUNNING.set(false);
+    }
+}
+
+impl Call {
+    fn call_back(&self) {
+        let mut state = lock(&self.state);
+        let (bytes, error, done) = (std::mem::take(&mut state.bytes), state.error.take(), state.done.take());
+        drop(state);
+        let waited = self.measure == Measure::Hit && self.waited.load(Ordering::Relaxed);
+        self.disk.measure(if waited { Measure::Miss } else { self.measure }, self.since.elapsed());
+        let done = done.expect("a request ends once");
+        if catch_unwind(AssertUnwindSafe(|| done(error.map_or(Ok(bytes), Err)))).is_err() {
+            tracing::error!(disk = self.disk.name(), "a callback panicked");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Another size or policy of every shard while it is used, in steps.
+
+use std::time::Duration;
+
+use nigh_engine::{ConfigError, Successor};
+use nigh_policy::Spec;
+
+use crate::cache::Cache;
+use crate::error::Poisoned;
+use crate::work::Work;
+
+/// Frames whose memory is given back to the system at a time, from one shard.
+const SURPLUS: usize = 4096;
+/// Between two steps of a change, so that others get the lock.
+const PAUSE: Duration = Duration::from_micros(50);
+
+impl Cache {
+    /// Changes capacity and, if one is given, policy of every shard, or of none: they are set up alike, so the first one
+    /// refuses for all. Ends when there is nothing to do at once; the timer goes on with what has to be written before.
+    pub(crate) fn change(
+        &self,
+        policy: Option<&Spec>,
+        blocks_per_shard: u32,
+    ) -> Result<Result<(), ConfigError>, Poisoned> {
+        let mut work = Work::default();
+        let begun = self.begin_change(policy, blocks_per_shard, &mut work);
+        for shard in 0..self.shards() {
+            // A hit in between waits for one step at most.
+            while self.step(shard, &mut work) {
+                std::thread::sleep(PAUSE);
+            }
+            self.return_surplus(shard, &mut work);
+        }
+        self.settle(&mut work, None);
+        begun
+    }
+
+    fn begin_change(
+        &self,
+        policy: Option<&Spec>,
+        blocks_per_shard: u32,
+        work: &mut Work,
+    ) -> Result<Result<(), ConfigError>, Poisoned> {
+        // Policies are made without the engines' locks, because their arrays take time to make.
+        let mut next = Vec::new();
+        if let Some(policy) = policy {
+            for shard in 0..self.shards() {
+                let setup = self.with(shard, work, |core, _| core.engine.setup(policy))?;
+                match setup.and_then(|setup| Successor::new(policy, &setup)) {
+                    Ok(successor) => next.push(successor),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+        }
+        for shard in 0..self.shards() {
+            if let Err(error) = self.with(shard, work, |core, _| core.engine.resize(blocks_per_shard))? {
+                return Ok(Err(error));
+            }
+        }
+        for (shard, next) in (0..).zip(next) {
+            if let Err(error) = self.with(shard, work, |core, _| core.engine.set_policy(next))? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Goes on with changes of `shard`, one step. Returns whether there is more to do at once.
+    pub(crate) fn step(&self, shard: u32, work: &mut Work) -> bool {
+        let stepped = self.with(shard, work, |core, now| (core.engine.step(now), core.engine.take_retired()));
+        self.settle(work, None);
+        // What was replaced is freed here, while nobody waits for the engine.
+        stepped.is_ok_and(|(more, _retired)| more)
+    }
+
+    /// Gives the memory of frames that a smaller cache left over back to the system.
+    pub(crate) fn return_surplus(&self, shard: u32, work: &mut Work) {
+        while let Ok(Some(mut frames)) = self.with(shard, work, |core, _| core.engine.surplus_memory(SURPLUS)) {
+            nigh_backend::release_memory(&mut frames);
+            // A poisoned shard has no use for it.
+            let _ = self.with(shard, work, |core, now| core.engine.return_memory(now, frames));
+        }
+    }
+}

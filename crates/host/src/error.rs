@@ -1,0 +1,226 @@
+//! What can go wrong.
+
+use nigh_backend::OpenError;
+use nigh_control::Refusal;
+use nigh_control::sidecar::SidecarError;
+use nigh_engine::{ConfigError, Fault};
+
+use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX};
+use crate::tenants::FileExtent;
+
+/// An assertion of a shard's engine failed: the shard is not used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shard {shard} of the cache failed an assertion and is out of use")]
+pub struct Poisoned {
+    /// Which shard.
+    pub shard: u32,
+}
+
+/// Why a request is not submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The engine does not take it.
+    #[error(transparent)]
+    Refused(#[from] nigh_engine::Refusal),
+    /// There is no engine any more.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// Why a request of a program fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// There is no disk of this name.
+    #[error("there is no disk {0}")]
+    NoDisk(String),
+    /// The disk was removed, or the host shut down.
+    #[error("the disk is closed")]
+    Closed,
+    /// The disk cannot be written.
+    #[error("the disk is read-only")]
+    ReadOnly,
+    /// A callback asked for what would make it wait.
+    #[error("a callback must not wait")]
+    InCallback,
+    /// The range passes the end of the disk.
+    #[error("the range passes the end of the disk")]
+    OutOfRange,
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] Fault),
+    /// An assertion of the engine failed.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// Why a host does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A disk cannot be opened.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// There is less memory in the machine.
+    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
+    Memory {
+        /// In MiB.
+        asked: u64,
+        /// In MiB.
+        there: u64,
+    },
+    /// The cache cannot be set up so.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The system gives no thread or descriptor.
+    #[error("cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Why a disk cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// Another has its name.
+    #[error("there is a disk {0} already")]
+    Duplicate(String),
+    /// There are as many as there can be.
+    #[error("there cannot be more than {DISKS_MAX} disks")]
+    TooMany,
+    /// Its target cannot be opened.
+    #[error("disk {name}: {source}")]
+    Open {
+        /// The disk.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// The size of its target is not known, or is 0.
+    #[error("disk {name}: {reason}")]
+    Size {
+        /// The disk.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The engines cannot open it.
+    #[error("disk {name}: {source}")]
+    Config {
+        /// The disk.
+        name: String,
+        /// Why.
+        source: ConfigError,
+    },
+    /// It has a floor or a ceiling in a cache without tenants.
+    #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp")]
+    NoTenants(String),
+    /// It cannot have so much of the cache.
+    #[error("disk {name}: {source}")]
+    Bounds {
+        /// The disk.
+        name: String,
+        /// Why.
+        source: Refusal,
+    },
+    /// An assertion of the engine failed.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// Why a running host cannot be changed so.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// There is no disk of this name.
+    #[error("there is no disk {0}")]
+    NoDisk(String),
+    /// It was opened for reading.
+    #[error("disk {0} was opened for reading only: remove it and add it again")]
+    OpenedReadOnly(String),
+    /// A disk cannot be opened, or not so.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// There is less memory in the machine.
+    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
+    Memory {
+        /// In MiB.
+        asked: u64,
+        /// In MiB.
+        there: u64,
+    },
+    /// Not even one block would fit.
+    #[error("less than {BLOCK} bytes of memory were asked for")]
+    MemoryMin,
+    /// More memory than address space was reserved for.
+    #[error("{asked} MiB of memory were asked for, and the cache was started for at most {most} MiB")]
+    MemoryMax {
+        /// In MiB.
+        asked: u64,
+        /// In MiB.
+        most: u64,
+    },
+    /// The cache cannot be set up so.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Dirty blocks cannot be written: the disk stays.
+    #[error(transparent)]
+    Unwritten(#[from] Unwritten),
+    /// Tenants share the cache.
+    #[error("a cache with tenants keeps its allocation and its batches, and has no policy but what they say")]
+    Tenants,
+    /// A hint is not taken.
+    #[error("disk {name}: {source}")]
+    Hint {
+        /// For which disk.
+        name: String,
+        /// Why.
+        source: Box<HintError>,
+    },
+    /// The host is shutting down.
+    #[error("the cache is shutting down")]
+    Stopping,
+    /// An assertion of the engine failed.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// A disk with dirty blocks that could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("disk {name}: not everything is written: {cause}")]
+pub struct Unwritten {
+    /// Its name.
+    pub name: String,
+    /// What failed last.
+    pub cause: HostError,
+}
+
+/// Why a hint is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum HintError {
+    /// The cache has no tenants.
+    #[error("hints are not taken without an allocation, such as lru-sp")]
+    NoTenants,
+    /// It is about a file that the disk does not have.
+    #[error("there is no file {0}")]
+    NoFile(u32),
+    /// A part of a file has no place on the disk.
+    #[error("file {}, offset {}: extents begin at multiples of {BLOCK} and lie on the disk; files are below {FILES_MAX}", .0.file, .0.offset)]
+    BadExtent(FileExtent),
+    /// Parts of files overlap.
+    #[error("extents overlap")]
+    Overlap,
+    /// It goes beyond a limit, or is not possible.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The text is not a sidecar.
+    #[error(transparent)]
+    Form(#[from] SidecarError),
+    /// It is about a later time or another tenant.
+    #[error("hints take effect at once: without 'tenant', 'request' and 'time_ns'")]
+    NotNow,
+    /// An assertion of the engine failed.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+impl HintError {
+    pub(crate) fn of(self, name: &str) -> ChangeError {
+        ChangeError::Hint { name: name.to_owned(), source: Box::new(self) }
+    }
+}

@@ -1,0 +1,250 @@
+//! The host: its threads, their beginning and end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+use nigh_backend::Driver;
+use nigh_control::Directive;
+use nigh_policy::{Spec, Stream};
+
+use crate::admin::machine_memory;
+use crate::cache::Cache;
+use crate::call;
+use crate::common::Common;
+use crate::disk::Disk;
+use crate::error::{ChangeError, HostError, StartError, Unwritten};
+use crate::session::Session;
+use crate::settings::{DISKS_MAX, DiskSettings, Settings};
+use crate::statistics::{DiskStatistics, HostStatistics};
+use crate::sync::lock;
+use crate::tenants::FileExtent;
+use crate::work::Work;
+
+/// A running cache of disks.
+///
+/// It is shut down by [`shut_down`](Host::shut_down), or when it is dropped: then what cannot be written is lost, and logged.
+/// Dropping it waits for the devices and the host's threads, except in a callback, where another thread does that.
+///
+/// ```
+/// use nigh_host::{DiskSettings, Host, Settings};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let disk = DiskSettings::new("disk", "memory:16M".parse()?);
+/// let host = Host::start(Settings::new(4 << 20, "lirs".parse()?, vec![disk]))?;
+/// let session = host.open("disk")?;
+/// session.write(8192, b"near", false)?;
+/// let mut bytes = [0; 4];
+/// session.read(8192, &mut bytes)?;
+/// assert_eq!(&bytes, b"near");
+///
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// session.read_then(8190..8194, move |read| sender.send(read).expect("it waits"));
+/// assert_eq!(receiver.recv()??, b"\0\0ne");
+///
+/// session.flush()?;
+/// assert!(host.statistics().1[0].hits > 0);
+/// host.shut_down().map_err(|unwritten| unwritten[0].clone())?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Host {
+    common: Arc<Common>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Host {
+    /// Opens the disks and starts the threads that do I/O.
+    pub fn start(mut settings: Settings) -> Result<Host, StartError> {
+        // Their number stays, whatever memory becomes.
+        settings.shards = Some(settings.shards());
+        let there = machine_memory();
+        if settings.memory > there {
+            return Err(StartError::Memory { asked: settings.memory >> 20, there: there >> 20 });
+        }
+        let config = settings.engine();
+        let limit = settings.shards() * DISKS_MAX * settings.depth as usize;
+        let (driver, handle) = Driver::new(limit)?;
+        let disks = std::mem::take(&mut settings.disks);
+        let readahead = std::mem::take(&mut settings.readahead);
+        let cache = Cache::new(settings.shards(), &config, settings.ports(), readahead, handle.clone())?;
+        let common = Common {
+            cache: Arc::new(cache),
+            handle,
+            settings: Mutex::new(settings),
+            stopping: AtomicBool::new(false),
+            administration: Mutex::new(()),
+        };
+        // From here on it ends its threads when it is dropped.
+        let host = Host { common: Arc::new(common), threads: Mutex::default() };
+        host.drive(driver)?;
+        for disk in disks {
+            host.common.add_one(disk)?;
+        }
+        Ok(host)
+    }
+
+    fn drive(&self, driver: Driver) -> Result<(), StartError> {
+        let cache = self.common.cache.clone();
+        let drive = move || {
+            let mut work = Work::default();
+            let run = || {
+                driver.run(|done| {
+                    done.drain(..).for_each(|completion| cache.complete(completion, &mut work));
+                    cache.settle(&mut work, None);
+                });
+            };
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                tracing::error!("the thread of the devices panicked: the cache is out of use");
+                cache.poison();
+            }
+        };
+        let at = self.common.clone();
+        let keep_time = move || at.cache.keep_time(|| at.stopping.load(Ordering::Acquire));
+        let mut threads = lock(&self.threads);
+        threads.push(Builder::new().name("driver".into()).spawn(drive)?);
+        threads.push(Builder::new().name("timer".into()).spawn(keep_time)?);
+        Ok(())
+    }
+
+    /// The shards, for a front end.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.common.cache
+    }
+
+    /// The disk of this name.
+    pub fn disk(&self, name: &str) -> Option<Arc<Disk>> {
+        self.common.cache.disks.named(name)
+    }
+
+    /// A program's use of the disk of this name.
+    pub fn open(&self, name: &str) -> Result<Session, HostError> {
+        self.open_as(name, Stream(0))
+    }
+
+    /// As [`open`](Host::open), with the identity of the code that issues the requests: policies may use it.
+    pub fn open_as(&self, name: &str, stream: Stream) -> Result<Session, HostError> {
+        let disk = self.disk(name).ok_or_else(|| HostError::NoDisk(name.to_owned()))?;
+        Ok(Session::new(&self.common.cache, disk, stream))
+    }
+
+    /// The settings as they are now, without the disks'.
+    pub fn settings(&self) -> Settings {
+        let readahead = self.common.cache.readahead().spec();
+        Settings { readahead, ..lock(&self.common.settings).clone() }
+    }
+
+    /// The host as it is now, and its disks, in the order of their numbers.
+    pub fn statistics(&self) -> (HostStatistics, Vec<DiskStatistics>) {
+        let disks = self.common.cache.disks.all();
+        let disks = disks.iter().filter(|disk| !disk.is_hidden()).map(|disk| self.disk_statistics(disk));
+        (self.host_statistics(), disks.collect())
+    }
+
+    /// The host as it is now.
+    pub fn host_statistics(&self) -> HostStatistics {
+        self.common.statistics()
+    }
+
+    /// A disk as it is now.
+    pub fn disk_statistics(&self, disk: &Disk) -> DiskStatistics {
+        self.common.disk_statistics(disk)
+    }
+
+    /// Changes memory and policy while it runs, a few blocks at a time. Another policy does not remember which blocks were
+    /// evicted.
+    pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
+        self.common.change(memory, policy)
+    }
+
+    /// Opens another disk.
+    pub fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
+        self.common.add(settings)
+    }
+
+    /// Removes a disk: requests in progress are replied to, its dirty blocks written, or dropped if `discard`. Where they
+    /// cannot be written it stays.
+    pub fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
+        self.common.remove(name, discard)
+    }
+
+    /// Changes the settings of a disk, except its name and target, while it is used.
+    pub fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
+        self.common.set(name, change)
+    }
+
+    /// A hint for a disk whose users are a tenant: which of its blocks they need less, and what they will read.
+    pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
+        self.common.hint(name, directive)
+    }
+
+    /// Names files as [`name_files`](Host::name_files) does, if there are any, and does what a sidecar of directives says
+    /// (docs/control.md), one after the other; nothing where it is not understood.
+    pub fn hint_all(&self, name: &str, files: &[FileExtent], sidecar: &str) -> Result<(), ChangeError> {
+        self.common.hint_all(name, files, sidecar)
+    }
+
+    /// Makes `extents` the files of a disk, which is one file, number 0, until then. Earlier hints for it are forgotten.
+    pub fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
+        self.common.name_files(name, extents)
+    }
+
+    /// The hints for a disk that hold, as a sidecar of directives (docs/control.md).
+    pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
+        self.common.hints(name)
+    }
+
+    /// Writes back what is dirty, of one disk or of all, and flushes the devices.
+    pub fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
+        self.common.write_back(name)
+    }
+
+    /// Takes notice of targets whose size changed: the disk is written back and opened anew, with an empty cache.
+    pub fn look_at_sizes(&self) {
+        self.common.look_at_sizes();
+    }
+
+    /// Replies to the requests in progress, writes everything back, and ends the threads. What could not be written, after
+    /// three tries, is lost and returned. Later requests fail.
+    ///
+    /// # Panics
+    /// In a callback, which must not wait.
+    pub fn shut_down(&self) -> Result<(), Vec<Unwritten>> {
+        assert!(!call::is_running(), "a callback must not wait for the end of its host");
+        end(&self.common, &mut lock(&self.threads))
+    }
+}
+
+fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unwritten>> {
+    let Common { cache, handle, stopping, administration, .. } = common;
+    // Whoever changes the host now finishes that.
+    let changing = lock(administration);
+    stopping.store(true, Ordering::Release);
+    drop(changing);
+    let unwritten = if threads.is_empty() { Vec::new() } else { common.close_all() };
+    cache.wake_timer();
+    handle.stop();
+    for thread in threads.drain(..) {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the cache panicked");
+        }
+    }
+    if unwritten.is_empty() { Ok(()) } else { Err(unwritten) }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let (common, mut threads) = (self.common.clone(), std::mem::take(&mut *lock(&self.threads)));
+        let mut end = move || {
+            for lost in end(&common, &mut threads).err().unwrap_or_default() {
+                tracing::error!(%lost, "dirty blocks are lost");
+            }
+        };
+        if !call::is_running() {
+            end();
+        } else if let Err(error) = Builder::new().name("farewell".into()).spawn(end) {
+            tracing::error!(%error, "no thread to shut the cache down");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The cache as a program uses it: hosts the engine on real I/O.
+
+#![doc = include_str!("../README.md")]
+
+mod admin;
+mod cache;
+mod call;
+mod change;
+mod common;
+mod disk;
+mod error;
+mod hints;
+mod host;
+mod latency;
+mod mailbox;
+mod readahead;
+mod session;
+mod settings;
+mod statistics;
+mod sync;
+mod tenants;
+mod throttle;
+mod volumes;
+mod work;
+
+pub use nigh_control::{Allocation, Chunk, Directive, Order};
+pub use nigh_engine::{Fault, WriteMode};
+
+pub use error::{ChangeError, DiskError, HintError, HostError, Poisoned, StartError, SubmitError, Unwritten};
+pub use host::Host;
+pub use latency::Latencies;
+pub use session::Session;
+pub use settings::{BLOCK, DISKS_MAX, DiskSettings, Settings};
+pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
+pub use tenants::{FileExtent, TenantStatistics};
+
+/// What a front end is made of: requests without waiting, and replies to whoever waits for them.
+pub mod front {
+    pub use crate::cache::{Cache, Submission, pieces};
+    pub use crate::disk::{Disk, Measure};
+    pub use crate::readahead::{Ahead, ReadAhead};
+    pub use crate::settings::PIECE;
+    pub use crate::sync::{Budget, lock};
+    pub use crate::work::{Outlet, Submitted, Waiter, Work};
+}

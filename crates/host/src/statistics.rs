@@ -1,0 +1,214 @@
+//! Statistics: a picture of the host at one moment.
+
+use nigh_engine::{Counters, Gauges};
+
+use crate::common::Common;
+use crate::disk::Disk;
+use crate::latency::Latencies;
+use crate::settings::BLOCK;
+use crate::sync::lock;
+use crate::tenants::TenantStatistics;
+
+/// A host at one moment. Counts are since its start.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct HostStatistics {
+    /// Which block leaves.
+    pub policy: String,
+    /// What is fetched ahead of reads.
+    pub readahead: String,
+    /// Parts of the cache.
+    pub shards: u32,
+    /// Memory for blocks, in bytes.
+    pub memory_bytes: u64,
+    /// Of these, in use by blocks that the policy keeps.
+    pub resident_bytes: u64,
+    /// Memory of blocks in use in any way, in bytes.
+    pub frames_bytes: u64,
+    /// Memory of indexes and bookkeeping, in bytes; without the policies'.
+    pub metadata_bytes: u64,
+    /// Blocks that the policy remembers without their contents.
+    pub ghosts: u64,
+    /// Blocks being loaded.
+    pub loading: u64,
+    /// Requests in progress, hits not counted.
+    pub requests: u64,
+    /// Of these, those that wait for memory or for the dirty limit.
+    pub waiting: u64,
+    /// Operations waiting for a device.
+    pub device_queue: u64,
+}
+
+/// A disk at one moment. Blocks are counted once for each request that references them.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DiskStatistics {
+    /// Its name.
+    pub name: String,
+    /// Where its blocks are.
+    pub target: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Read requests, a long one counted once for each of its pieces.
+    pub reads: u64,
+    /// Write requests, in the same way.
+    pub writes: u64,
+    /// Bytes asked for by reads.
+    pub read_bytes: u64,
+    /// Bytes of writes.
+    pub written_bytes: u64,
+    /// Referenced blocks that were there.
+    pub hits: u64,
+    /// Referenced blocks that were not.
+    pub misses: u64,
+    /// Referenced blocks that were being loaded already.
+    pub joined: u64,
+    /// Blocks that left to make room.
+    pub evictions: u64,
+    /// Bytes that the device does not have yet.
+    pub dirty_bytes: u64,
+    /// Blocks prefetched.
+    pub prefetch_issued: u64,
+    /// Of these, referenced later.
+    pub prefetch_used: u64,
+    /// Of those used, still being loaded then.
+    pub prefetch_late: u64,
+    /// Of those prefetched, gone without a reference.
+    pub prefetch_wasted: u64,
+    /// Operations of the device.
+    pub device_reads: u64,
+    /// Their bytes.
+    pub device_read_bytes: u64,
+    /// Operations of the device.
+    pub device_writes: u64,
+    /// Their bytes.
+    pub device_written_bytes: u64,
+    /// Flushes asked of the device; those of several shards at a time become one.
+    pub device_flushes: u64,
+    /// Operations that the device failed.
+    pub device_faults: u64,
+    /// Where disks are tenants.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub tenant: Option<TenantStatistics>,
+    /// From request to reply, of reads that waited for nothing.
+    pub hit_latency: LatencySummary,
+    /// Of reads that waited.
+    pub miss_latency: LatencySummary,
+    /// Of writes, zeroes and trims.
+    pub write_latency: LatencySummary,
+    /// Of flushes.
+    pub flush_latency: LatencySummary,
+}
+
+/// Latencies in µs, to a quarter of their size.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LatencySummary {
+    /// How many.
+    pub count: u64,
+    /// Half are below.
+    pub p50_us: u64,
+    /// All but one in a hundred are below.
+    pub p99_us: u64,
+    /// All but one in a thousand are below.
+    pub p999_us: u64,
+    /// Below how many µs, and how many of them; without empty ones, ascending.
+    pub buckets: Vec<(u64, u64)>,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    all: Latencies,
+}
+
+impl From<Latencies> for LatencySummary {
+    fn from(all: Latencies) -> LatencySummary {
+        let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| all.quantile_us(share));
+        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, buckets: all.buckets(), all }
+    }
+}
+
+impl LatencySummary {
+    /// All of them.
+    pub fn latencies(&self) -> &Latencies {
+        &self.all
+    }
+}
+
+impl Common {
+    /// The host as it is now.
+    pub(crate) fn statistics(&self) -> HostStatistics {
+        let cache = &self.cache;
+        let Gauges { resident, ghosts, frames, loading, requests, waiting, queued, dirty: _ } = cache.gauges();
+        let settings = lock(&self.settings);
+        HostStatistics {
+            policy: settings.decides(),
+            readahead: cache.readahead().spec().to_string(),
+            shards: cache.shards(),
+            memory_bytes: settings.memory,
+            resident_bytes: u64::from(resident) * BLOCK,
+            frames_bytes: u64::from(frames) * BLOCK,
+            metadata_bytes: cache.metadata_bytes() as u64,
+            ghosts: ghosts.into(),
+            loading: loading.into(),
+            requests: requests.into(),
+            waiting: waiting.into(),
+            device_queue: queued.into(),
+        }
+    }
+
+    /// A disk as it is now.
+    pub(crate) fn disk_statistics(&self, disk: &Disk) -> DiskStatistics {
+        let (counters, dirty) = self.cache.counters(disk);
+        let Counters {
+            reads,
+            writes,
+            read_bytes,
+            written_bytes,
+            hits,
+            misses,
+            adopted: _,
+            joined,
+            evictions,
+            prefetch_issued,
+            prefetch_used,
+            prefetch_late,
+            prefetch_wasted,
+            prefetch_dropped: _,
+            level_1_hits: _,
+            level_2_hits: _,
+            device_reads,
+            device_read_bytes,
+            device_writes,
+            device_written_bytes,
+            device_flushes,
+            device_faults,
+        } = counters;
+        DiskStatistics {
+            name: disk.name().to_owned(),
+            target: disk.settings().target.to_string(),
+            size: disk.size(),
+            reads,
+            writes,
+            read_bytes,
+            written_bytes,
+            hits,
+            misses,
+            joined,
+            evictions,
+            dirty_bytes: dirty * BLOCK,
+            prefetch_issued,
+            prefetch_used,
+            prefetch_late,
+            prefetch_wasted,
+            device_reads,
+            device_read_bytes,
+            device_writes,
+            device_written_bytes,
+            device_flushes,
+            device_faults,
+            tenant: self.cache.tenant_statistics(disk),
+            hit_latency: disk.hits.read().into(),
+            miss_latency: disk.misses.read().into(),
+            write_latency: disk.writes.read().into(),
+            flush_latency: disk.flushes.read().into(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Locks, and limits that threads share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex`, also where a thread panicked with it: what matters after a panic is remembered by the shard
+/// (`Cache::with`).
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number of bytes of memory, taken and given back by any thread.
+pub struct Budget {
+    left: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Budget {
+        Budget { left: AtomicUsize::new(bytes) }
+    }
+
+    /// Takes `bytes` if they are left.
+    pub fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+    }
+
+    /// Gives `bytes` back.
+    pub fn give(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// How many bytes can be taken.
+    pub fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,166 @@
+//! Disks in the engines: opened, closed, written back and counted, and the size of all shards.
+
+use std::sync::Arc;
+
+use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, Refusal, Region, WriteMode};
+
+use crate::cache::Cache;
+use crate::disk::Disk;
+use crate::error::{HostError, Poisoned, SubmitError};
+use crate::mailbox::Mailbox;
+use crate::work::{Waiting, Work};
+
+impl Cache {
+    /// Opens `disk` where it is closed, with so many bytes.
+    pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<Result<(), ConfigError>, Poisoned> {
+        let whole = Region::whole(disk.port, size);
+        let mut work = Work::default();
+        let opened = (0..self.shards()).try_for_each(|shard| {
+            let opened = self.with(shard, &mut work, |core, _| {
+                match core.engine.attach(disk.port, self.ports) {
+                    Ok(()) | Err(ConfigError::PortTaken(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                core.engine.open(disk.volume, mode, &[whole])
+            });
+            match opened {
+                Ok(Ok(()) | Err(ConfigError::Taken(_))) => Ok(()),
+                Ok(Err(error)) => Err(Ok(Err(error))),
+                Err(poisoned) => Err(Err(poisoned)),
+            }
+        });
+        self.settle(&mut work, None);
+        opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
+    }
+
+    /// Closes the port of a disk that no engine has any more.
+    pub(crate) fn detach(&self, port: Port) {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            // An error says that the shard never had it, or is poisoned.
+            let _ = self.with(shard, &mut work, |core, _| core.engine.detach(port));
+        }
+        self.settle(&mut work, None);
+    }
+
+    /// Writes back what is dirty of `disk`, or drops it if `discard`, flushes its device and forgets its blocks. On an
+    /// error it stays open in the shards that had it.
+    pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), HostError> {
+        let mailbox = Arc::new(Mailbox::default());
+        let mut work = Work::default();
+        let mut closing = 0;
+        let mut result = Ok(());
+        for shard in 0..self.shards() {
+            let begun = self.with(shard, &mut work, |core, now| {
+                let token = core.waiters.insert(Waiting { waiter: mailbox.clone(), range: 0..0 });
+                let begun = core.engine.close(now, disk.volume, discard, token as u64);
+                if begun.is_err() {
+                    core.waiters.remove(token);
+                }
+                begun.is_ok()
+            });
+            match begun {
+                Ok(begun) => closing += usize::from(begun),
+                Err(poisoned) => result = Err(poisoned.into()),
+            }
+        }
+        self.settle(&mut work, None);
+        for _ in 0..closing {
+            result = result.and(self.result_of(&mailbox));
+        }
+        if self.has_tenants() && result.is_ok() {
+            self.close_tenant(disk)?;
+        }
+        result
+    }
+
+    /// Waits for a reply without data.
+    fn result_of(&self, mailbox: &Mailbox) -> Result<(), HostError> {
+        let letter = mailbox.wait();
+        match letter.outcome {
+            Outcome::Failed(fault) => Err(self.failure(letter.shard, fault)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes back what is dirty of `disk` and flushes its device. Refused where an engine does not have it.
+    pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
+        let mailbox = Arc::new(Mailbox::default());
+        let mut work = Work::default();
+        let mut result = Ok(());
+        let mut waiting = 0;
+        for shard in 0..self.shards() {
+            let submitted = loop {
+                match self.flush(shard, disk, &mut work, || mailbox.clone()) {
+                    Err(SubmitError::Refused(Refusal::Busy)) => {
+                        self.settle(&mut work, None);
+                        self.wait_for_room_in(shard);
+                    }
+                    submitted => break submitted,
+                }
+            };
+            match submitted {
+                Ok(submitted) => match submitted.outcome {
+                    Some(Outcome::Failed(fault)) => result = result.and(Err(self.failure(shard, fault))),
+                    Some(_) => {}
+                    None => waiting += 1,
+                },
+                Err(SubmitError::Poisoned(poisoned)) => result = result.and(Err(poisoned.into())),
+                Err(SubmitError::Refused(refusal)) => {
+                    self.settle(&mut work, None);
+                    return Err(refusal);
+                }
+            }
+        }
+        self.settle(&mut work, None);
+        for _ in 0..waiting {
+            result = result.and(self.result_of(&mailbox));
+        }
+        Ok(result)
+    }
+
+    /// Writes of `disk` reach its device as `mode` says from now on. No effect where an engine does not have it.
+    pub(crate) fn set_mode(&self, disk: &Disk, mode: WriteMode) -> Result<(), Poisoned> {
+        let mut work = Work::default();
+        let set = (0..self.shards()).try_for_each(|shard| {
+            match self.with(shard, &mut work, |core, _| core.engine.set_mode(disk.volume, mode))? {
+                // It is closed for good only when it is removed.
+                Ok(()) | Err(Refusal::NoVolume) => Ok(()),
+                Err(refusal) => unreachable!("{refusal:?}"),
+            }
+        });
+        self.settle(&mut work, None);
+        set
+    }
+
+    /// What the shards hold, in sum; without poisoned ones.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let mut sum = Gauges::default();
+        for of in (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.gauges()).ok()) {
+            sum += of;
+        }
+        sum
+    }
+
+    /// What `disk` did, and how many of its blocks are dirty, in sum; without poisoned shards.
+    pub(crate) fn counters(&self, disk: &Disk) -> (Counters, u64) {
+        let mut sum = Counters::default();
+        let mut dirty = 0;
+        for shard in 0..self.shards() {
+            let of = self.peek(shard, |core| {
+                let engine = &core.engine;
+                Some((engine.counters(disk.volume)?, engine.dirty(disk.volume).unwrap_or(0)))
+            });
+            if let Ok(Some((counters, blocks))) = of {
+                sum += counters;
+                dirty += u64::from(blocks);
+            }
+        }
+        (sum, dirty)
+    }
+
+    /// Memory of the indexes and the frames' bookkeeping, in bytes.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.metadata_bytes()).ok()).sum()
+    }
+}

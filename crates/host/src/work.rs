@@ -1,0 +1,69 @@
+//! What calls of engines bring about, and who waits for it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use nigh_engine::{Operation, Outcome, Shared};
+
+/// One who waits for an engine's reply.
+pub trait Waiter: Send + Sync {
+    /// The engine of `shard` replied to the piece of `range`; 0..0 for a flush. Called without the shard's lock, by a thread
+    /// that must not wait for anything: what the reply brings about is added to `work`.
+    ///
+    /// A write is replied to twice: first with its frames, [`Outcome::Fill`], then with its end.
+    fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work);
+}
+
+/// Where replies leave the host.
+pub trait Outlet: Send + Sync {
+    /// Passes on what was delivered. Called once for many replies, without any lock, by a thread that must not wait.
+    fn flush(self: Arc<Self>, work: &mut Work);
+}
+
+/// One who waits, and for which piece.
+#[derive(Clone)]
+pub(crate) struct Waiting {
+    pub(crate) waiter: Arc<dyn Waiter>,
+    pub(crate) range: Range<u64>,
+}
+
+/// What calls of engines brought about and is still to be done, without their locks.
+#[derive(Default)]
+pub struct Work {
+    pub(crate) operations: Vec<(u32, Operation)>,
+    pub(crate) replies: Vec<(u32, Waiting, Outcome)>,
+    pub(crate) polls: BTreeSet<u32>,
+    pub(crate) outlets: Vec<Arc<dyn Outlet>>,
+}
+
+impl Work {
+    /// Gives frames of `shard` back.
+    pub fn release(&mut self, shard: u32, data: Shared) {
+        if data.release() {
+            self.polls.insert(shard);
+        }
+    }
+
+    /// `outlet` has replies to pass on.
+    pub fn flush(&mut self, outlet: &Arc<impl Outlet + 'static>) {
+        let at = Arc::as_ptr(outlet);
+        if !self.outlets.iter().any(|known| std::ptr::addr_eq(Arc::as_ptr(known), at)) {
+            self.outlets.push(outlet.clone());
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.operations.is_empty() && self.replies.is_empty() && self.outlets.is_empty()
+    }
+}
+
+/// What became of a request.
+pub struct Submitted {
+    /// Which shard has it.
+    pub shard: u32,
+    /// By which its waiter is known, if there is one: always for a write.
+    pub token: usize,
+    /// The reply; none if it comes later.
+    pub outcome: Option<Outcome>,
+}

@@ -1,0 +1,196 @@
+//! What the threads of a server share: its exports, and the clients there are.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nigh_host::Host;
+use nigh_host::front::lock;
+use rustls::ServerConfig;
+
+use crate::error::{ChangeError, Refused};
+use crate::export::Export;
+use crate::refusals::Refusals;
+use crate::settings::TlsSettings;
+use crate::stream::Stream;
+
+/// How long those have who cannot be told to leave.
+const FAREWELL_PIPES: Duration = Duration::from_millis(500);
+
+/// What the threads share.
+pub(crate) struct Common {
+    pub(crate) host: Host,
+    /// In the order of their disks' numbers.
+    exports: Mutex<Vec<Arc<Export>>>,
+    pub(crate) connections_max: usize,
+    /// Which certificates there are, and as new clients meet them.
+    pub(crate) tls: Mutex<(Option<TlsSettings>, Option<Arc<ServerConfig>>)>,
+    pub(crate) stopping: AtomicBool,
+    clients: Mutex<HashMap<u64, Client>>,
+    /// A client left.
+    left: Condvar,
+    accepted: AtomicU64,
+    /// Connections beyond `Settings::connections_max`.
+    refusals: Refusals,
+    pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
+    /// Held by the one who changes the server.
+    pub(crate) administration: Mutex<()>,
+}
+
+/// A connection.
+pub(crate) struct Client {
+    stream: Arc<Stream>,
+    /// What it chose.
+    export: Option<Arc<Export>>,
+    /// The names of its certificate, if it chose.
+    pub(crate) names: Vec<String>,
+}
+
+impl Client {
+    pub(crate) fn has(&self, export: &Arc<Export>) -> bool {
+        self.export.as_ref().is_some_and(|of| Arc::ptr_eq(of, export))
+    }
+}
+
+/// Clients so far and at the moment.
+pub(crate) struct Counts {
+    pub(crate) connections: u64,
+    pub(crate) accepted: u64,
+    pub(crate) refused: u64,
+}
+
+impl Common {
+    pub(crate) fn new(
+        host: Host,
+        connections_max: usize,
+        tls: (Option<TlsSettings>, Option<Arc<ServerConfig>>),
+    ) -> Common {
+        Common {
+            host,
+            exports: Mutex::default(),
+            connections_max,
+            tls: Mutex::new(tls),
+            stopping: AtomicBool::new(false),
+            clients: Mutex::default(),
+            left: Condvar::new(),
+            accepted: AtomicU64::new(0),
+            refusals: Refusals::default(),
+            controllers: Mutex::default(),
+            administration: Mutex::new(()),
+        }
+    }
+
+    /// All exports that clients may see.
+    pub(crate) fn exports(&self) -> Vec<Arc<Export>> {
+        lock(&self.exports).iter().filter(|export| !export.is_leaving()).cloned().collect()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Export>, ChangeError> {
+        let exports = lock(&self.exports);
+        let found = exports.iter().find(|export| export.name() == name);
+        found.cloned().ok_or_else(|| ChangeError::NoExport(name.to_owned()))
+    }
+
+    pub(crate) fn add_export(&self, export: Export) {
+        let mut exports = lock(&self.exports);
+        let at = exports.partition_point(|other| other.disk.volume() < export.disk.volume());
+        exports.insert(at, Arc::new(export));
+    }
+
+    pub(crate) fn remove_export(&self, export: &Arc<Export>) {
+        lock(&self.exports).retain(|other| !Arc::ptr_eq(other, export));
+    }
+
+    /// The right to change the server, one at a time.
+    pub(crate) fn administrate(&self) -> Result<MutexGuard<'_, ()>, ChangeError> {
+        let one = lock(&self.administration);
+        match self.stopping.load(Ordering::Acquire) {
+            true => Err(ChangeError::Stopping),
+            false => Ok(one),
+        }
+    }
+
+    /// How many clients there are, and how many of them have each of `exports`.
+    pub(crate) fn connections(&self, exports: &[Arc<Export>]) -> (Counts, Vec<u64>) {
+        let clients = lock(&self.clients);
+        let of = |export| clients.values().filter(|client| client.has(export)).count() as u64;
+        let counts = Counts {
+            connections: clients.len() as u64,
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused: self.refusals.count(),
+        };
+        (counts, exports.iter().map(of).collect())
+    }
+
+    /// Counts a connection in; none if there are enough.
+    pub(crate) fn register(&self, stream: Arc<Stream>) -> Option<u64> {
+        let most = self.connections_max;
+        let mut clients = lock(&self.clients);
+        if clients.len() >= most {
+            drop(clients);
+            if let Some(refused) = self.refusals.add(Instant::now()) {
+                tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
+            }
+            return None;
+        }
+        let id = self.accepted.fetch_add(1, Ordering::Relaxed);
+        clients.insert(id, Client { stream, export: None, names: Vec::new() });
+        Some(id)
+    }
+
+    /// The stream of a client that is there.
+    pub(crate) fn stream_of(&self, id: u64) -> Arc<Stream> {
+        lock(&self.clients)[&id].stream.clone()
+    }
+
+    /// The client, whose certificate has these names, chose an export. It may be that it cannot have it, or not any more.
+    pub(crate) fn enter(&self, id: u64, export: &Arc<Export>, names: &[String]) -> Result<(), Refused> {
+        // Whoever changes the export's settings looks at the clients afterwards.
+        let mut clients = lock(&self.clients);
+        if export.is_leaving() {
+            return Err(Refused::Leaving);
+        }
+        if !export.is_for(names) {
+            return Err(Refused::Others);
+        }
+        let most = export.connections_max();
+        let there = clients.values().filter(|client| client.has(export)).count() as u64;
+        if most > 0 && there >= most {
+            if let Some(refused) = export.refusals.add(Instant::now()) {
+                tracing::warn!(export = export.name(), most, refused, "clients are refused: it has as many as allowed");
+            }
+            return Err(Refused::Full);
+        }
+        let client = clients.get_mut(&id).expect("it is registered");
+        client.export = Some(export.clone());
+        client.names = names.to_vec();
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, id: u64) {
+        lock(&self.clients).remove(&id);
+        self.left.notify_all();
+    }
+
+    /// Takes no more requests of the clients that are `chosen`, also of what they sent.
+    pub(crate) fn cut_off(&self, chosen: impl Fn(&Client) -> bool) {
+        lock(&self.clients).values().filter(|client| chosen(client)).for_each(|client| client.stream.dismiss());
+    }
+
+    /// Lets the clients go that are `chosen`: they get their replies if they take them within `patience`.
+    pub(crate) fn dismiss(&self, chosen: impl Fn(&Client) -> bool, patience: Duration) {
+        let begin = Instant::now();
+        let mut clients = lock(&self.clients);
+        let chosen = |client: &&Client| chosen(client);
+        clients.values().filter(chosen).for_each(|client| client.stream.stop_reading());
+        while clients.values().any(|client| chosen(&client)) {
+            let pipes = clients.values().filter(chosen).all(|client| client.stream.is_deaf());
+            let most = if pipes { patience.min(FAREWELL_PIPES) } else { patience };
+            let Some(left) = most.checked_sub(begin.elapsed()) else { break };
+            (clients, _) = self.left.wait_timeout(clients, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        clients.values().filter(chosen).for_each(|client| client.stream.shut_down());
+    }
+}

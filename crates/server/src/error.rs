@@ -1,0 +1,105 @@
+//! What can go wrong.
+
+use std::io;
+use std::net::SocketAddr;
+
+use nigh_host::{DiskError, Unwritten};
+use nigh_nbd::InvalidExport;
+
+use crate::listen::ListenError;
+use crate::tls::TlsError;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is nothing to serve.
+    #[error("there is no export to serve")]
+    NoExports,
+    /// An export cannot be served.
+    #[error(transparent)]
+    Export(#[from] ChangeError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The cache does not start.
+    #[error(transparent)]
+    Host(#[from] nigh_host::StartError),
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Statistics cannot be served.
+    #[error("cannot serve statistics on {0}: {1}")]
+    Metrics(SocketAddr, io::Error),
+    /// The system gives no thread or descriptor.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Why an export cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Its name cannot be offered.
+    #[error(transparent)]
+    Offer(#[from] InvalidExport),
+    /// Its disk cannot be opened.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// It is for certain clients, and nobody is asked for a certificate.
+    #[error("export {0} is for certain clients, which takes TLS with an authority for client certificates")]
+    NoClientCa(String),
+}
+
+/// Why a running server cannot be changed so.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// There is no export of this name.
+    #[error("there is no export {0}")]
+    NoExport(String),
+    /// An export cannot be served.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The cache cannot be changed so.
+    #[error(transparent)]
+    Host(#[from] nigh_host::ChangeError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// TLS is for all clients over TCP or for none.
+    #[error("TLS cannot be switched on or off while the server runs")]
+    TlsOnOff,
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Stopping,
+}
+
+impl From<Unwritten> for ChangeError {
+    fn from(unwritten: Unwritten) -> ChangeError {
+        nigh_host::ChangeError::from(unwritten).into()
+    }
+}
+
+/// Why a connection ended before the client said goodbye.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("{0}")]
+    Violation(#[from] nigh_nbd::Violation),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the exports cannot be offered: {0}")]
+    Exports(#[from] InvalidExport),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a client cannot have the export that it chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("the export has as many clients as allowed")]
+    Full,
+    #[error("the export is being removed")]
+    Leaving,
+    #[error("the export is for other clients now")]
+    Others,
+}

@@ -1,0 +1,127 @@
+//! Exports: what clients connect to. Each is a disk of the host.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nigh_host::DiskSettings;
+use nigh_host::front::{Disk, lock};
+use nigh_nbd::{BlockSizes, Features};
+
+use crate::refusals::Refusals;
+use crate::settings::ExportSettings;
+
+/// Most requests of a connection in progress: it is not read from beyond.
+const REQUESTS_MAX: u64 = 512;
+
+/// An export.
+pub(crate) struct Export {
+    pub(crate) disk: Arc<Disk>,
+    /// As they are now; those of the disk are with the disk.
+    access: Mutex<Access>,
+    /// Most requests of a client in progress.
+    requests_max: AtomicUsize,
+    /// Clients beyond `ExportSettings::connections`.
+    pub(crate) refusals: Refusals,
+    /// It is about to be removed: no client sees it any more.
+    leaving: AtomicBool,
+}
+
+/// Who may have it, and how much.
+struct Access {
+    clients: Vec<String>,
+    connections: u64,
+    requests: u64,
+}
+
+impl Access {
+    fn of(settings: ExportSettings) -> Access {
+        let ExportSettings { disk: DiskSettings { .. }, clients, connections, requests } = settings;
+        Access { clients, connections, requests }
+    }
+
+    fn requests_max(&self) -> usize {
+        let most = if self.requests == 0 { REQUESTS_MAX } else { self.requests.min(REQUESTS_MAX) };
+        most as usize
+    }
+}
+
+impl Export {
+    pub(crate) fn new(disk: Arc<Disk>, settings: ExportSettings) -> Export {
+        let access = Access::of(settings);
+        Export {
+            disk,
+            requests_max: AtomicUsize::new(access.requests_max()),
+            access: Mutex::new(access),
+            refusals: Refusals::default(),
+            leaving: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.disk.name()
+    }
+
+    pub(crate) fn settings(&self) -> ExportSettings {
+        let disk = self.disk.settings();
+        let access = lock(&self.access);
+        let Access { clients, connections, requests } = &*access;
+        ExportSettings { disk, clients: clients.clone(), connections: *connections, requests: *requests }
+    }
+
+    /// Takes the settings over that are not the disk's.
+    pub(crate) fn set(&self, settings: ExportSettings) {
+        let access = Access::of(settings);
+        self.requests_max.store(access.requests_max(), Ordering::Relaxed);
+        *lock(&self.access) = access;
+    }
+
+    #[inline]
+    pub(crate) fn requests_max(&self) -> usize {
+        self.requests_max.load(Ordering::Relaxed)
+    }
+
+    /// Most clients at a time; 0 for no limit.
+    pub(crate) fn connections_max(&self) -> u64 {
+        lock(&self.access).connections
+    }
+
+    /// Whether it is for clients with a certificate of these names.
+    pub(crate) fn is_for(&self, names: &[String]) -> bool {
+        let access = lock(&self.access);
+        access.clients.is_empty() || access.clients.iter().any(|name| names.contains(name))
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
+    }
+
+    /// What clients learn of it.
+    pub(crate) fn offer(&self) -> nigh_nbd::Export {
+        offer(self.name().to_owned(), self.disk.size(), self.disk.read_only())
+    }
+}
+
+/// A disk as clients see it.
+pub(crate) fn offer(name: String, size: u64, read_only: bool) -> nigh_nbd::Export {
+    nigh_nbd::Export {
+        name,
+        description: String::new(),
+        size,
+        features: Features {
+            read_only,
+            rotational: false,
+            flush: true,
+            fua: true,
+            trim: true,
+            write_zeroes: true,
+            fast_zero: true,
+            cache: true,
+            multi_conn: true,
+        },
+        blocks: BlockSizes::default(),
+    }
+}

@@ -1,0 +1,6 @@
+//! How long clients have.
+
+use std::time::Duration;
+
+/// A client that takes longer to negotiate, to send the rest of a request, or to take a reply is left.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
