@@ -3,9 +3,9 @@
 use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
-use crate::device::Reading;
 use crate::engine::Engine;
 use crate::frames::{DIRTY, LOADING, PREFETCHED};
+use crate::record::Reading;
 use crate::request::{BlockState, Fault, Outcome, Refusal, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE};
 use crate::volume::Closing;

@@ -2,56 +2,16 @@
 
 use std::ops::Range;
 
-use nigh_policy::Tenant;
 use smallvec::SmallVec;
 
-use crate::arena::{Exclusive, Shared};
+use crate::arena::Exclusive;
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
 use crate::queue::{Class, Waiting};
+use crate::record::{Fetch, Reading, Record, Store};
 use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
-use crate::store::{Fetch, Store};
 use crate::volume::{Round, Target};
-
-/// Whether somebody waits for a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// Somebody does.
-    Demand,
-    /// Nobody does yet.
-    Ahead,
-    /// Nobody does yet; this tenant's list said that it will.
-    Predicted(Tenant),
-}
-
-/// An operation that is queued or at its device.
-pub(crate) enum Record {
-    /// Into these frames of consecutive blocks; `alone` if it must not be joined by others.
-    Read { first: Key, frames: Vec<u32>, alone: bool },
-    /// Of consecutive blocks, whose frames are held until the operation has them.
-    Write { first: Key, blocks: u64, held: Option<Shared> },
-    /// For the requests that wait by the time the first of its round starts.
-    Flush { volume: Volume },
-    /// The discard or zeroes of a request, as far as it lies in one region.
-    Range { volume: Volume, request: u32, blocks: Range<u64> },
-    /// Of blocks that a level holds.
-    Fetch(Fetch),
-    /// Of blocks that a level is to hold.
-    Store(Store),
-}
-
-impl Record {
-    /// Whose it is; a store is nobody's.
-    pub(crate) fn volume(&self) -> Option<Volume> {
-        Some(match self {
-            Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
-            Record::Flush { volume } | Record::Range { volume, .. } => *volume,
-            Record::Fetch(fetch) => fetch.first.volume(),
-            Record::Store(_) => return None,
-        })
-    }
-}
 
 impl Engine {
     /// Where `blocks` of `volume`, which lie in one region, are: the port, and the bytes of its device, as far as the volume

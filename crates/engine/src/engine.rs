@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 use crate::arena::{Arena, Shared};
 use crate::config::{Config, Marks};
 use crate::decider::{self, Decider, Successor};
-use crate::device::{Reading, Record};
 use crate::error::ConfigError;
 use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
-use crate::port::PortState;
+use crate::level::LevelState;
+use crate::queue::PortState;
+use crate::record::{Reading, Record};
 use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
-use crate::store::LevelState;
 use crate::volume::{VolumeState, overlap};
 
 /// Where a request is.

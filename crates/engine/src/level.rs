@@ -7,8 +7,10 @@ use std::ops::Range;
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
+use crate::arena::Shared;
 use crate::counters::LevelCounters;
 use crate::request::{Port, Volume};
+use crate::slots::Key;
 
 /// How a level is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,6 +364,24 @@ impl Level {
         }
         assert!(self.underway.values().all(|&place| bit(&self.busy, place)));
     }
+}
+
+/// Blocks that are about to be stored at places one after the other.
+pub(crate) struct Batch {
+    pub(crate) place: u32,
+    pub(crate) blocks: Vec<(Key, Entry)>,
+    pub(crate) frames: Vec<u32>,
+    pub(crate) held: Shared,
+}
+
+/// A level of the engine.
+pub(crate) struct LevelState {
+    pub(crate) level: Level,
+    pub(crate) batch: Option<Batch>,
+    /// Batches before that one.
+    pub(crate) full: Vec<Batch>,
+    /// Whether it keeps its port from being detached.
+    pub(crate) attached: bool,
 }
 
 #[cfg(test)]

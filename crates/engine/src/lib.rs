@@ -21,6 +21,7 @@ mod level;
 mod port;
 mod queue;
 mod read;
+mod record;
 mod request;
 mod scheduler;
 mod slots;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::engine::Engine;
 use crate::error::ConfigError;
-use crate::queue::Queue;
+use crate::queue::{PortState, Queue};
 use crate::request::{Port, Region, Volume, WriteMode};
 use crate::scheduler::Scheduler;
 use crate::slots::Key;
@@ -23,22 +23,6 @@ impl Default for PortConfig {
     fn default() -> PortConfig {
         PortConfig { depth: 32, scheduler: Scheduler::default() }
     }
-}
-
-/// One port.
-pub(crate) struct PortState {
-    pub(crate) depth: u32,
-    pub(crate) queue: Queue,
-    /// Operations at the device.
-    pub(crate) at_device: u32,
-    /// Write operations queued or at the device.
-    pub(crate) writes: u32,
-    /// Whether it is in `Engine::ready`.
-    ready: bool,
-    /// Volumes whose write-back waits until `writes` is below the depth.
-    pub(crate) blocked: VecDeque<Volume>,
-    /// Regions of open volumes, and levels.
-    pub(crate) users: u32,
 }
 
 impl Engine {

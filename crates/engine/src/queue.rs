@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::request::Volume;
 use crate::scheduler::{Deadline, Scheduler};
 
 /// While writes wait, so many reads go before one of them does, so that reads cannot starve them; the deadline scheduler
@@ -278,6 +279,22 @@ impl Queue {
     pub(crate) fn len(&self) -> usize {
         [&self.control, &self.reads, &self.writes, &self.prefetches].map(|lane| lane.by_arrival.len()).iter().sum()
     }
+}
+
+/// One port.
+pub(crate) struct PortState {
+    pub(crate) depth: u32,
+    pub(crate) queue: Queue,
+    /// Operations at the device.
+    pub(crate) at_device: u32,
+    /// Write operations queued or at the device.
+    pub(crate) writes: u32,
+    /// Whether it is in `Engine::ready`.
+    pub(crate) ready: bool,
+    /// Volumes whose write-back waits until `writes` is below the depth.
+    pub(crate) blocked: VecDeque<Volume>,
+    /// Regions of open volumes, and levels.
+    pub(crate) users: u32,
 }
 
 #[cfg(test)]

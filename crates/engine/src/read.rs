@@ -6,10 +6,10 @@ use nigh_policy::{Kind, Slot};
 use smallvec::SmallVec;
 
 use crate::arena::Shared;
-use crate::device::{Reading, Record};
 use crate::engine::{Engine, Load, LoadWaiters, Step};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::queue::Class;
+use crate::record::{Reading, Record};
 use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
 

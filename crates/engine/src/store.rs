@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use crate::arena::Shared;
 use crate::counters::LevelCounters;
-use crate::device::{Reading, Record};
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::frames::{DIRTY, LOADING};
-use crate::level::{Entry, Level, LevelConfig, OPENINGS, Stored};
+use crate::level::{Batch, Entry, Level, LevelConfig, LevelState, OPENINGS, Stored};
 use crate::queue::{Class, Waiting};
+use crate::record::{Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
 
@@ -19,48 +19,8 @@ const LEVELS: usize = 2;
 /// So many places of a level are looked at in one call while a long range is taken out of it.
 const SWEEP: u32 = 1024;
 
-/// Blocks that are about to be stored at places one after the other.
-struct Batch {
-    place: u32,
-    blocks: Vec<(Key, Entry)>,
-    frames: Vec<u32>,
-    held: Shared,
-}
-
 /// A block to be loaded, its frame, and the level and place that it is loaded from, if any.
 type Placed = (u64, u32, Option<(usize, u32)>);
-
-/// A level of the engine.
-pub(crate) struct LevelState {
-    level: Level,
-    batch: Option<Batch>,
-    /// Batches before that one.
-    full: Vec<Batch>,
-    /// Whether it keeps its port from being detached.
-    attached: bool,
-}
-
-/// A fetch from a level that is queued or at its device.
-pub(crate) struct Fetch {
-    pub(crate) level: usize,
-    pub(crate) place: u32,
-    pub(crate) first: Key,
-    pub(crate) frames: Vec<u32>,
-    /// Of which opening of the volume.
-    opening: u32,
-    /// The checksums of what was stored.
-    sums: Vec<u64>,
-}
-
-/// Blocks on their way to a level.
-pub(crate) struct Store {
-    pub(crate) level: usize,
-    pub(crate) place: u32,
-    pub(crate) blocks: Vec<(Key, Entry)>,
-    pub(crate) frames: Vec<u32>,
-    /// Until the operation has them.
-    pub(crate) held: Option<Shared>,
-}
 
 impl Engine {
     /// Adds a level below those that there are, and gives its number. To be called before volumes are opened. It is empty,

@@ -8,11 +8,11 @@ use nigh_policy::{Block, Kind, Slot, Stream, Tenant};
 use smallvec::SmallVec;
 
 use crate::decider::Decider;
-use crate::device::Reading;
 use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::files::{Files, Piece};
 use crate::frames::{LOADING, PREFETCHED};
+use crate::record::Reading;
 use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::VolumeState;

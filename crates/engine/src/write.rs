@@ -6,10 +6,10 @@ use nigh_policy::Kind;
 use smallvec::SmallVec;
 
 use crate::arena::{Exclusive, Shared};
-use crate::device::{Reading, Record};
 use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING};
 use crate::queue::Class;
+use crate::record::{Reading, Record};
 use crate::request::{Fill, Op, Outcome, Reply, Volume, WriteMode};
 use crate::slots::{Key, NONE};
 use crate::volume::{Flush, Listed, Lock, overlap};

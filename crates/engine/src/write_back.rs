@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use crate::arena::Shared;
-use crate::device::Record;
 use crate::engine::Engine;
 use crate::queue::Class;
+use crate::record::Record;
 use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::Listed;
