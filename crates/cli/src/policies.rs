@@ -47,9 +47,6 @@ fn detail(info: &Info) -> String {
     if info.spatial {
         text.push_str("  looks at which blocks are neighbours on disk: not with nigh sim --sample\n");
     }
-    if info.one_size {
-        text.push_str("  needs a cache of one size: cannot manage a priority level\n");
-    }
     for param in info.params {
         let _ = writeln!(text, "  {}={}  {}", param.key, param.default, param.doc);
     }
@@ -68,7 +65,6 @@ fn as_json(info: &Info) -> serde_json::Value {
         "paper": info.paper,
         "offline": info.offline,
         "spatial": info.spatial,
-        "one_size": info.one_size,
         "params": params,
     })
 }

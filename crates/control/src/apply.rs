@@ -197,11 +197,6 @@ impl Control {
     fn set_policy(&mut self, owner: u16, priority: i32, policy: &Order) -> Result<(), Refusal> {
         let limits = self.config.limits;
         let (managed, levels) = self.levels(owner);
-        if let Order::Policy(spec) = policy
-            && nigh_policy::registry().iter().any(|info| info.name == spec.name() && info.one_size)
-        {
-            return Err(Refusal::OneSize { policy: spec.name().to_owned() });
-        }
         let is_other = |order: &Order| matches!(order, Order::Policy(_));
         let pool = levels.open(priority, &limits, &mut managed.pools)?;
         let more = is_other(policy) && !is_other(managed.pools.order(pool));

@@ -138,11 +138,6 @@ pub enum Refusal {
     TooManyBlocks,
     /// The floor is above the ceiling, the ceiling is 0, or all floors together leave no block for others.
     BadBounds,
-    /// The policy works in a cache of one size only; a level grows and shrinks.
-    OneSize {
-        /// Its name.
-        policy: String,
-    },
     /// The same thing said before is still being done: the level is still handed over from the policy before, or as many
     /// temporary priorities as can wait do.
     Busy,
@@ -170,9 +165,6 @@ impl fmt::Display for Refusal {
             Refusal::TooManyBlocks => write!(f, "a list predicts at most {} blocks", u32::MAX - 1),
             Refusal::BadBounds => {
                 write!(f, "a floor is at most the ceiling, a ceiling at least 1, all floors less than the cache")
-            }
-            Refusal::OneSize { policy } => {
-                write!(f, "policy '{policy}' needs a cache of one size: it cannot manage a priority level")
             }
             Refusal::Busy => write!(f, "what was said about this before is still being done: say it again later"),
             Refusal::Policy(error) => error.fmt(f),

@@ -59,7 +59,6 @@ fn levels(spec: &str, seed: u64) {
         match done {
             Ok(()) => assert!(!info.offline),
             Err(Refusal::Busy) => assert_ne!(before, order),
-            Err(Refusal::OneSize { .. }) => assert!(info.one_size),
             Err(refusal) => {
                 assert!(matches!(refusal, Refusal::Policy(_)) && info.offline, "{refusal:?}");
                 assert!(refusal.to_string().contains(info.name), "{refusal}");
@@ -107,7 +106,7 @@ fn levels(spec: &str, seed: u64) {
 /// The pool of a level is a cache of its own: alone, and without placeholders, it is the policy that has the whole cache.
 #[test]
 fn a_level_that_has_the_cache_is_the_policy() {
-    for info in registry().iter().filter(|info| !info.offline && !info.one_size) {
+    for info in registry().iter().filter(|info| !info.offline) {
         for seed in 0..12 {
             let capacity = [1, 2, 5, 12, 20, 33][seed as usize % 6];
             let limits = Limits { ghosts: 1.0, ..Limits::default() };

@@ -14,7 +14,7 @@ const TENANTS: u32 = 4;
 const BLOCKS: u64 = 40;
 
 fn order(random: &mut Random) -> Order {
-    let online: Vec<_> = registry().iter().filter(|info| !info.offline && !info.one_size).collect();
+    let online: Vec<_> = registry().iter().filter(|info| !info.offline).collect();
     match random.random_range(0..4) {
         0 => Order::Lru,
         1 => Order::Mru,

@@ -25,7 +25,6 @@ impl Configured for Arc {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {

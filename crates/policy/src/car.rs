@@ -26,7 +26,6 @@ impl Configured for Car {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(_params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -38,7 +38,6 @@ impl Configured for Clock {
         }],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Clock, SpecError> {

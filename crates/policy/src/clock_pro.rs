@@ -121,7 +121,6 @@ impl Configured for ClockPro {
         ],
         offline: false,
         spatial: false,
-        one_size: true,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

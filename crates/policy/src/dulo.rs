@@ -95,7 +95,6 @@ impl Configured for Dulo {
         ],
         offline: false,
         spatial: true,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

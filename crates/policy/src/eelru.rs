@@ -348,7 +348,6 @@ impl Configured for Eelru {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -180,7 +180,6 @@ impl Configured for Fbr {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Fbr, SpecError> {

@@ -21,7 +21,6 @@ impl Configured for Fifo {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Fifo, SpecError> {

@@ -41,7 +41,6 @@ impl Configured for GClock {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<GClock, SpecError> {

@@ -103,7 +103,6 @@ impl Configured for Lfu {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lfu, SpecError> {

@@ -106,7 +106,6 @@ impl<O: Orders> Configured for Lirs<O> {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -128,7 +128,6 @@ impl Configured for Lrfu {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<Lrfu, SpecError> {

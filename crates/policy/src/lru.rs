@@ -21,7 +21,6 @@ impl Configured for Lru {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Lru, SpecError> {

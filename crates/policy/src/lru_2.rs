@@ -151,7 +151,6 @@ impl Configured for Lru2 {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

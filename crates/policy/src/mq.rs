@@ -123,7 +123,6 @@ impl Configured for Mq {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -89,7 +89,6 @@ impl Configured for Opt {
         params: &[],
         offline: true,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Opt, SpecError> {

@@ -138,7 +138,6 @@ impl Configured for S3Fifo {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

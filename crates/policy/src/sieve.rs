@@ -53,7 +53,6 @@ impl Configured for Sieve {
         params: &[],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, _params: &Params) -> Result<Sieve, SpecError> {

@@ -22,8 +22,6 @@ pub struct Info {
     pub offline: bool,
     /// Whether it looks at which blocks are neighbours, of which a sample of blocks has hardly any.
     pub spatial: bool,
-    /// Whether it divides a cache of one size among its lists, and so may be asked for a victim only when that is full.
-    pub one_size: bool,
 }
 
 /// One parameter of a policy.

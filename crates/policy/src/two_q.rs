@@ -61,7 +61,6 @@ impl Configured for TwoQ {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {

@@ -235,7 +235,6 @@ impl Configured for WTinyLfu {
         ],
         offline: false,
         spatial: false,
-        one_size: false,
     };
 
     fn new(setup: &Setup, params: &Params) -> Result<WTinyLfu, SpecError> {
