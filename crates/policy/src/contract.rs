@@ -99,9 +99,7 @@ pub trait Policy {
     /// There is at least one. It may be asked again at once, and whether or not the cache is full.
     /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
     /// This is no reference: what a paper adapts at one stays as it is.
-    fn shed(&mut self) -> Slot {
-        panic!("this policy cannot shed")
-    }
+    fn shed(&mut self) -> Slot;
 
     /// From now on the host has `room`. Order and ghosts are kept; what a parameter gives as a share of the cache is a
     /// share of the new capacity, and a count is lowered where it does not fit. Ghosts beyond `room.ghosts` are
@@ -110,9 +108,7 @@ pub trait Policy {
     ///
     /// If more blocks are resident than `room.capacity`, the host calls `shed` until they are not, with nothing but
     /// `take_forgotten` and `resize` between.
-    fn resize(&mut self, room: Room) {
-        panic!("this policy cannot be resized: {room:?}")
-    }
+    fn resize(&mut self, room: Room);
 
     /// The most that `room.slots` may be in a `resize`.
     fn slots_most(&self) -> u32 {

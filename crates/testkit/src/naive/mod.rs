@@ -34,14 +34,10 @@ pub trait Model {
     fn access(&mut self, block: u64) -> Outcome;
 
     /// Takes the block out that leaves where none comes.
-    fn shed(&mut self) -> u64 {
-        panic!("this model cannot shed")
-    }
+    fn shed(&mut self) -> u64;
 
     /// Has room for `capacity` blocks and `ghosts` ghosts from now on. Where more are resident, sheds follow.
-    fn resize(&mut self, capacity: usize, ghosts: usize) {
-        panic!("this model cannot be resized to {capacity} and {ghosts}")
-    }
+    fn resize(&mut self, capacity: usize, ghosts: usize);
 
     /// The blocks remembered without their contents.
     fn ghosts(&self) -> BTreeSet<u64> {
