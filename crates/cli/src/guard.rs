@@ -117,7 +117,9 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<ExitCode> {
         None if args.dry_run => dry::run(args).map(|()| ExitCode::SUCCESS),
         None => serve(args, &state()?).map(|()| ExitCode::SUCCESS),
         Some(GuardCommand::Run(run)) => command::run(args, run, &state()?),
-        Some(GuardCommand::Status { json }) => status(&state()?, *json).map(|()| ExitCode::SUCCESS),
+        Some(GuardCommand::Status { json }) => {
+            status(&state()?, args.state.is_none(), *json).map(|()| ExitCode::SUCCESS)
+        }
         Some(GuardCommand::Restore) => restore(&state()?, &args.cgroupfs).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -215,9 +217,11 @@ fn plain_group(group: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn status(state: &Path, json: bool) -> anyhow::Result<()> {
-    let text =
-        nigh_guard::ask(state).with_context(|| format!("no guard is running: none answers in {}", state.display()))?;
+/// Prints the status of the guard in `state`, or else, with `or_machine`, of the machine's.
+fn status(state: &Path, or_machine: bool, json: bool) -> anyhow::Result<()> {
+    let answer = nigh_guard::ask(state);
+    let answer = if or_machine { answer.or_else(|_| nigh_guard::ask(Path::new(OF_MACHINE))) } else { answer };
+    let text = answer.with_context(|| format!("no guard is running: none answers in {}", state.display()))?;
     if json {
         return output::print(format!("{text}\n").as_bytes());
     }

@@ -410,6 +410,15 @@ fn a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_roo
 }
 
 #[test]
+fn every_user_can_ask_for_the_status() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let (_service, _stderr) = protecting(&mut machine, &[]);
+    let Some(mut ask) = as_nobody("every_user_can_ask_for_the_status", &machine, &["status"]) else { return };
+    let answer = output(&mut ask);
+    assert!(String::from_utf8_lossy(&answer.stdout).contains("box/vx protected by low"), "{answer:?}");
+}
+
+#[test]
 fn everything_is_restored_before_ctrl_z_stops_it() {
     let mut machine = Machine::thrashing(Version::V2);
     let before = machine.values();
