@@ -6,6 +6,7 @@ mod dulo;
 mod growth;
 mod guard;
 mod live;
+mod load;
 mod lru_sp;
 mod measure;
 mod memory;
@@ -14,6 +15,7 @@ mod nbd;
 mod peers;
 mod replay;
 mod rival;
+mod shards;
 mod timed;
 mod workloads;
 
@@ -105,6 +107,15 @@ enum Bench {
         #[arg(long, default_value_t = 0.5)]
         seconds: f64,
     },
+    /// One shard against several: what a lock for all clients costs here, and would cost on more processors
+    Shards {
+        /// Rounds; in each all servers take their turns
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -121,6 +132,7 @@ fn main() -> anyhow::Result<()> {
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
+        Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

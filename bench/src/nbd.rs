@@ -1,7 +1,5 @@
 //! `nigh serve` against nbdkit and qemu-nbd: hits, and hits beside another client's misses.
 
-mod load;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use self::load::{Connection, Order, Reads, all_cached, stamped, write_stamped};
+use crate::load::{Connection, Order, Reads, all_cached, stamped, write_stamped};
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::{CLIENTS, Peer, SERVERS};
 

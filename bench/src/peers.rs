@@ -27,12 +27,19 @@ impl Peer {
     /// Starts `command` on the servers' processor, waits until it listens on `socket`, and leaves the calling thread on
     /// the clients' processor.
     pub(crate) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
-        let shown = format!("{command:?}").replace('"', "");
         // A child begins where its parent runs, with all the threads that it will have.
         pin(SERVERS)?;
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let process = spawn(command);
         pin(CLIENTS)?;
-        let mut process = process.with_context(|| format!("starting {shown}"))?;
+        Peer::wait(process?, socket)
+    }
+
+    /// As `start`, but on any processor.
+    pub(crate) fn unpinned(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
+        Peer::wait(spawn(command)?, socket)
+    }
+
+    fn wait((shown, mut process): (String, Child), socket: &Path) -> anyhow::Result<Peer> {
         let clock = clock_getcpuclockid(Pid::from_raw(process.id() as i32))?;
         let begun = Instant::now();
         let stream = loop {
@@ -60,6 +67,14 @@ impl Drop for Peer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The command as a user would write it, and its process.
+fn spawn(command: &mut Command) -> anyhow::Result<(String, Child)> {
+    let shown = format!("{command:?}").replace('"', "");
+    let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let process = process.with_context(|| format!("starting {shown}"))?;
+    Ok((shown, process))
 }
 
 fn pin(processor: usize) -> anyhow::Result<()> {

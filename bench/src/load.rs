@@ -14,46 +14,46 @@ use nigh_nbd::{Decoded, Framing, ReplyHeader, RequestHeader};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Every multiple of it begins with its own offset, so that a wrong reply is noticed.
-pub(super) const STAMPED: u64 = 4096;
+pub(crate) const STAMPED: u64 = 4096;
 const BUFFER: usize = 4 << 20;
 
 /// In which order blocks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     Random,
     Sequential,
 }
 
 /// What to read.
 #[derive(Clone, Debug)]
-pub(super) struct Reads {
-    pub(super) range: Range<u64>,
-    pub(super) length: u64,
-    pub(super) order: Order,
+pub(crate) struct Reads {
+    pub(crate) range: Range<u64>,
+    pub(crate) length: u64,
+    pub(crate) order: Order,
     /// How many are on their way: as soon as some were replied to, as many are asked for, in one message.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
 }
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) elapsed: Duration,
-    pub(super) latencies_ns: Vec<u64>,
+pub(crate) struct Found {
+    pub(crate) elapsed: Duration,
+    pub(crate) latencies_ns: Vec<u64>,
 }
 
 impl Found {
-    pub(super) fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.latencies_ns.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    pub(super) fn p50_us(&mut self) -> f64 {
+    pub(crate) fn p50_us(&mut self) -> f64 {
         let middle = self.latencies_ns.len() / 2;
         *self.latencies_ns.select_nth_unstable(middle).1 as f64 / 1e3
     }
 }
 
 /// A connection that only reads.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     framing: Framing,
     buffer: Box<[u8]>,
@@ -65,7 +65,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects with structured replies where the server knows them, as libnbd and QEMU do.
-    pub(super) fn open(socket: &Path) -> anyhow::Result<Connection> {
+    pub(crate) fn open(socket: &Path) -> anyhow::Result<Connection> {
         let stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
         let mut handshake = Handshake::begin(&stream)?;
         handshake.structured_replies()?;
@@ -74,13 +74,18 @@ impl Connection {
         Ok(Connection { stream, framing, buffer, start: 0, end: 0, seed: 0x9e37_79b9_7f4a_7c15, next: 0 })
     }
 
+    /// With random offsets of its own; `seed` is not 0.
+    pub(crate) fn seeded(self, seed: u64) -> Connection {
+        Connection { seed: seed.wrapping_mul(self.seed), ..self }
+    }
+
     /// Reads for `how_long`.
-    pub(super) fn read_for(&mut self, reads: &Reads, how_long: Duration) -> anyhow::Result<Found> {
+    pub(crate) fn read_for(&mut self, reads: &Reads, how_long: Duration) -> anyhow::Result<Found> {
         self.read_until(reads, |begun, _| begun.elapsed() >= how_long)
     }
 
     /// Reads all of a range once.
-    pub(super) fn read_all(&mut self, range: Range<u64>) -> anyhow::Result<()> {
+    pub(crate) fn read_all(&mut self, range: Range<u64>) -> anyhow::Result<()> {
         let length = (256 << 10).min(range.end - range.start);
         let count = (range.end - range.start).div_ceil(length);
         self.next = 0;
@@ -89,7 +94,7 @@ impl Connection {
     }
 
     /// Reads until `over` says so, given when it began and how many were asked for.
-    pub(super) fn read_until(&mut self, reads: &Reads, over: impl Fn(Instant, u64) -> bool) -> anyhow::Result<Found> {
+    pub(crate) fn read_until(&mut self, reads: &Reads, over: impl Fn(Instant, u64) -> bool) -> anyhow::Result<Found> {
         let mut asked: Vec<(u64, Instant)> = Vec::new();
         let mut free: Vec<usize> = (0..reads.depth).collect();
         let mut out = Vec::new();
@@ -198,7 +203,7 @@ impl Connection {
 }
 
 /// The bytes of a disk from `offset` on, each block stamped with its offset.
-pub(super) fn stamped(offset: u64, length: usize) -> Vec<u8> {
+pub(crate) fn stamped(offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0xa5; length];
     for (block, at) in bytes.chunks_mut(STAMPED as usize).zip((offset..).step_by(STAMPED as usize)) {
         block[..8].copy_from_slice(&at.to_be_bytes());
@@ -207,7 +212,7 @@ pub(super) fn stamped(offset: u64, length: usize) -> Vec<u8> {
 }
 
 /// Writes stamped blocks over the wire.
-pub(super) fn write_stamped(socket: &Path, range: Range<u64>) -> anyhow::Result<()> {
+pub(crate) fn write_stamped(socket: &Path, range: Range<u64>) -> anyhow::Result<()> {
     const STEP: u64 = 1 << 20;
     let mut client = Client::connect(UnixStream::connect(socket)?, "", &[])?;
     for offset in range.step_by(STEP as usize) {
@@ -217,7 +222,7 @@ pub(super) fn write_stamped(socket: &Path, range: Range<u64>) -> anyhow::Result<
 }
 
 /// Says whether nigh has all of `range` in its cache.
-pub(super) fn all_cached(socket: &Path, range: Range<u64>) -> anyhow::Result<bool> {
+pub(crate) fn all_cached(socket: &Path, range: Range<u64>) -> anyhow::Result<bool> {
     let mut client = Client::connect(UnixStream::connect(socket)?, "", &["x-nigh:cache"])?;
     let mut at = range.start;
     while at < range.end {
