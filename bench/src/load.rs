@@ -66,10 +66,15 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects with structured replies where the server knows them, as libnbd and QEMU do.
     pub(crate) fn open(socket: &Path) -> anyhow::Result<Connection> {
+        Connection::to(socket, "")
+    }
+
+    /// As `open`, to the export of this name.
+    pub(crate) fn to(socket: &Path, export: &str) -> anyhow::Result<Connection> {
         let stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
         let mut handshake = Handshake::begin(&stream)?;
         handshake.structured_replies()?;
-        let framing = handshake.go("")?.framing();
+        let framing = handshake.go(export)?.framing();
         let buffer = vec![0; BUFFER].into();
         Ok(Connection { stream, framing, buffer, start: 0, end: 0, seed: 0x9e37_79b9_7f4a_7c15, next: 0 })
     }

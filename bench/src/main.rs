@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod acfs;
+mod changes;
 mod control;
 mod dulo;
 mod growth;
@@ -33,6 +34,12 @@ struct Cli {
 enum Bench {
     /// The file systems and programs of ACFS in the timed simulation: elapsed times beside global LRU's
     Acfs(acfs::AcfsArgs),
+    /// Memory and policy changed under `fio --verify`: what hits wait because of it
+    Changes {
+        /// Times that everything is changed
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
     Control {
         /// Pairs of runs
@@ -121,6 +128,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Acfs(args) => acfs::bench(&args),
+        Bench::Changes { rounds } => changes::run(rounds),
         Bench::Control { rounds, shared_device } => control::run(rounds, shared_device),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
