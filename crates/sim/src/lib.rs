@@ -9,6 +9,7 @@ pub mod number;
 pub mod references;
 pub mod replay;
 pub mod sample;
+pub mod shards;
 pub mod stack;
 pub mod sweep;
 pub mod timed;
