@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_engine::{Config, Engine, Op, Outcome, Request, Volume, WriteMode};
+use nigh_engine::{Config, Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
 use nigh_policy::{Stream, Tenant};
 
 use crate::load::{Connection, Order, Reads};
@@ -115,7 +115,8 @@ fn locked_us() -> anyhow::Result<f64> {
     const HITS: u64 = 2_000_000;
     let blocks = HOT / BLOCK;
     let mut engine = Engine::new(Config::new(blocks as u32, "lru".parse()?))?;
-    engine.open(Volume(0), HOT, WriteMode::Back)?;
+    engine.attach(Port(0), PortConfig::default())?;
+    engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), HOT)])?;
     let request = |block: u64| Request {
         volume: Volume(0),
         tenant: Tenant(0),
@@ -136,7 +137,8 @@ fn locked_us() -> anyhow::Result<f64> {
     let begin = Instant::now();
     for _ in 0..HITS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let reply = engine.submit(0, request((random >> 33) % blocks)).ok().flatten().context("all is cached")?;
+        let submitted = engine.submit(0, request((random >> 33) % blocks)).ok().context("no request is refused")?;
+        let reply = submitted.reply.context("all is cached")?;
         ensure!(matches!(reply.outcome, Outcome::Data(_)), "a hit has its data");
         ensure!(engine.next_reply().is_none() && engine.next_operation(0).is_none(), "a hit has no consequences");
         std::hint::black_box(engine.next_wakeup());

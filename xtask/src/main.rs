@@ -34,6 +34,8 @@ enum Command {
     Tidy,
     /// Our figures beside published ones, as tables
     Golden,
+    /// Whole traces through `nigh sim` and `nigh serve`: every policy has the same hits in both
+    Agreement,
     /// Benches side by side with peers; each prints ratios
     Bench {
         /// The bench and its options; without one, the benches there are
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Install => suite::install(),
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
+        Command::Agreement => suite::agreement(),
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),

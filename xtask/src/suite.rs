@@ -100,6 +100,12 @@ pub(crate) fn golden() -> anyhow::Result<()> {
     check(&mut cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "golden", "--", "--nocapture"]))
 }
 
+pub(crate) fn agreement() -> anyhow::Result<()> {
+    let mut compare =
+        cargo(&["test", "--release", "--locked", "-p", "nigh", "--test", "agreement", "--", "--nocapture"]);
+    check(compare.env("NIGH_AGREEMENT", "whole"))
+}
+
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     check(&mut cargo(&["build", "--release", "--locked", "-p", "nigh"]))?;
     check(cargo(&["run", "--release", "--locked", "--quiet", "-p", "nigh-bench", "--"]).args(args))

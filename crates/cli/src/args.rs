@@ -136,7 +136,7 @@ pub(crate) struct ServeArgs {
     /// Refuse writes to the disks
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Parts of the cache, each with its lock [default: four a processor]
+    /// Parts of the cache, each with its lock [default: one for four processors]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<usize>,
     /// Clients at a time [default: 1024]

@@ -186,8 +186,7 @@ fn compared(specs: &[Spec], served: &[Served], runs: &[Run]) -> String {
     text.push_str(if is_same {
         "\n"
     } else {
-        "\nWhere they differ, requests in flight at the same time overtook each other, or a block was forgotten: a server\n\
-         remembers only as many absent blocks as it caches, a replay all.\n\n"
+        "\nWhere they differ, requests of several connections reached the cache in another order than that of the trace.\n\n"
     });
     text
 }

@@ -16,8 +16,9 @@ pub const PIECE: u64 = 256 << 10;
 pub const DISKS_MAX: usize = 4096;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
-/// Shards per processor.
-const SHARDS_PER_PROCESSOR: usize = 4;
+/// Processors that share the lock of a shard where nobody asked for another number of shards. With more, the lock would cost
+/// more than a tenth of the rate of hits (`cargo xtask bench shards`).
+const PROCESSORS_PER_SHARD: usize = 4;
 /// A shard has at most so many bytes where nobody asked for fewer shards.
 const SHARD_BYTES_MOST: u64 = 8 << 30;
 /// A shard has at least so many blocks where nobody asked for more shards.
@@ -130,7 +131,7 @@ impl Settings {
             let processors = available_parallelism().map_or(1, |processors| processors.get());
             let most = (self.memory / BLOCK / SHARD_BLOCKS).max(1) as usize;
             let least = self.memory.max(self.memory_max).div_ceil(SHARD_BYTES_MOST) as usize;
-            (processors * SHARDS_PER_PROCESSOR).min(most).max(least)
+            (processors / PROCESSORS_PER_SHARD).max(1).min(most).max(least)
         })
     }
 
