@@ -118,7 +118,7 @@ pub(crate) fn ghosts(config: &Config, capacity: u32) -> Result<u32, ConfigError>
 
 pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError> {
     match nigh_policy::ghosts(policy, capacity)? {
-        u32::MAX => Err(ConfigError::Unlimited { policy: policy.clone() }),
+        u32::MAX => Err(ConfigError::Unlimited { policy: Box::new(policy.clone()) }),
         ghosts => checked(ghosts, capacity),
     }
 }

@@ -18,7 +18,7 @@ pub enum ConfigError {
     #[error("policy '{policy}' remembers any number of blocks: that is for replay only, give a number for ghosts=")]
     Unlimited {
         /// The policy.
-        policy: Spec,
+        policy: Box<Spec>,
     },
     /// There is no address space for the frames.
     #[error("no address space for {bytes} bytes of frames")]

@@ -82,7 +82,7 @@ impl Common {
     fn open_in_cache(&self, disk: &Disk) -> Result<(), DiskError> {
         let (name, settings) = (|| disk.name().to_owned(), disk.settings());
         let opened = self.cache.open(disk, disk.size(), settings.write_mode)?;
-        opened.map_err(|source| DiskError::Config { name: name(), source })?;
+        opened.map_err(|source| DiskError::Config { name: name(), source: Box::new(source) })?;
         if self.cache.has_tenants() {
             let admitted = self.cache.admit(disk, disk.size(), settings.bounds())?;
             admitted.map_err(|source| DiskError::Bounds { name: name(), source })?;
@@ -228,7 +228,7 @@ impl Common {
     fn reopen(&self, disk: &Disk, size: u64, was_closed: bool) -> Result<(), DiskError> {
         let settings = disk.settings();
         let opened = self.cache.open(disk, size, settings.write_mode)?;
-        opened.map_err(|source| DiskError::Config { name: disk.name().to_owned(), source })?;
+        opened.map_err(|error| DiskError::Config { name: disk.name().to_owned(), source: Box::new(error) })?;
         if was_closed
             && self.cache.has_tenants()
             && let Err(error) = self.cache.admit(disk, size, settings.bounds())?

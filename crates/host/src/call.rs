@@ -104,7 +104,7 @@ impl Waiter for Call {
         match outcome {
             Outcome::Fill(mut fill) => {
                 fill.frames.copy_from(&lock(&self.state).bytes[self.part(&range)]);
-                return self.cache.commit(shard, fill, work);
+                self.cache.commit(shard, fill, work)
             }
             Outcome::Data(data) => {
                 data.copy_to(&mut lock(&self.state).bytes[self.part(&range)]);

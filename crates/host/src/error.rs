@@ -106,7 +106,7 @@ pub enum DiskError {
         /// The disk.
         name: String,
         /// Why.
-        source: ConfigError,
+        source: Box<ConfigError>,
     },
     /// It has a floor or a ceiling in a cache without tenants.
     #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp")]
