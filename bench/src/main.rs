@@ -6,6 +6,7 @@ mod control;
 mod dulo;
 mod growth;
 mod guard;
+mod history;
 mod live;
 mod load;
 mod lru_sp;
@@ -105,6 +106,15 @@ enum Bench {
         #[arg(long)]
         policy: Option<String>,
     },
+    /// Hit ratios of every policy that remembers ghosts, by how many, over all traces in ../shared/traces and generated ones
+    History {
+        /// Print the hit ratios of every trace and size
+        #[arg(long)]
+        cells: bool,
+        /// Size of the cache whose metadata is measured
+        #[arg(long, default_value_t = 1_000_000)]
+        blocks: u32,
+    },
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
         /// Rounds; in each all servers take their turns
@@ -137,6 +147,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
+        Bench::History { cells, blocks } => history::run(cells, blocks),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),

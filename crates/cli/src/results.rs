@@ -80,6 +80,8 @@ pub(crate) struct Row {
     pub(crate) references_per_s: Option<f64>,
     /// Half the width of the 95 % confidence interval of the ratios, where they come from a sample.
     pub(crate) error: Option<f64>,
+    /// The most ghosts that the policy remembers at this size; nothing where their number is not limited.
+    pub(crate) ghosts: Option<u32>,
 }
 
 /// The hits of one policy at every size: only the sizes are listed at which there are more than one block below.

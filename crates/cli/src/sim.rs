@@ -243,6 +243,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
     sizes.dedup();
     note_sizes(&sizes, distinct, &mut results.notes);
     note_sample(references, &mut results.notes);
+    note_unlimited(&plan.specs, references.distinct(), &mut results.notes);
 
     let internals_at = match plan.internals {
         Some(size) => {
@@ -355,7 +356,14 @@ fn ratios(references: &References, spec: &Spec, size: u64, counted: u64, misses:
         cpu_s: None,
         references_per_s: None,
         error: estimate.map(|estimate| rounded(estimate.error)),
+        ghosts: ghosts(spec, size),
     }
+}
+
+/// The most ghosts that the policy remembers with a cache of `size` blocks, if their number is limited.
+fn ghosts(spec: &Spec, size: u64) -> Option<u32> {
+    let capacity = u32::try_from(size).unwrap_or(u32::MAX).max(1);
+    nigh_policy::ghosts(spec, capacity).ok().filter(|&ghosts| ghosts < u32::MAX)
 }
 
 /// Ratios are given to eight digits behind the point: enough for every reference of a long trace.
@@ -378,6 +386,13 @@ fn note_sizes(sizes: &[u64], distinct: u64, notes: &mut Vec<String>) {
             "{noun} {} blocks {verb} beyond the trace's {distinct} distinct blocks: only first references miss",
             beyond.join(", ")
         ));
+    }
+}
+
+fn note_unlimited(specs: &[Spec], capacity: u32, notes: &mut Vec<String>) {
+    let unlimited = |spec: &&Spec| matches!(nigh_policy::ghosts(spec, capacity), Ok(u32::MAX));
+    for spec in specs.iter().filter(unlimited) {
+        notes.push(format!("{spec} remembers every block it has seen: replay only, 'nigh serve' refuses it"));
     }
 }
 
