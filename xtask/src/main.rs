@@ -1,5 +1,6 @@
 //! `cargo xtask COMMAND`: what is done to the tree.
 
+mod circles;
 mod fuzz;
 mod guest;
 mod run;

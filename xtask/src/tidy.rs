@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::circles::circles;
 use crate::run::root;
 
 /// Which crates of the workspace each crate may depend on: arrows go one way. A crate that is not here is a new room
@@ -88,6 +89,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
         own_paths(path, &text, &mut wrong);
     }
     unreferenced(&root, &files, &mut wrong);
+    file_circles(&root, &files, &mut wrong);
     if wrong.is_empty() {
         return Ok(());
     }
@@ -150,6 +152,31 @@ fn own_paths(path: &Path, text: &str, wrong: &mut Vec<String>) {
         if ["/work/", "/root/", "/home/"].iter().any(|own| line.contains(own)) {
             wrong.push(format!("{}:{}: a path of one machine", path.display(), at + 1));
         }
+    }
+}
+
+/// Imports between the files of a crate go one way.
+fn file_circles(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) {
+    let mut crates: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+        let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let Some(src) = parts.iter().position(|part| part == "src") else { continue };
+        let mut module = parts[src + 1..].to_vec();
+        if let Some(last) = module.last_mut() {
+            *last = last.trim_end_matches(".rs").to_owned();
+        }
+        // Each binary is a crate of its own.
+        if module.first().is_some_and(|first| first == "bin") {
+            continue;
+        }
+        if module.last().is_some_and(|last| ["lib", "main", "mod"].contains(&last.as_str())) {
+            module.pop();
+        }
+        let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        crates.entry(parts[..src].iter().collect()).or_default().insert(module.join("::"), text);
+    }
+    for (name, files) in crates {
+        wrong.extend(circles(&files).into_iter().map(|line| format!("{}: {line}", name.display())));
     }
 }
 

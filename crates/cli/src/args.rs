@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     pub(crate) policy: Option<String>,
     /// How the disks share the cache, each a tenant, instead of --policy: lru-sp (who says nothing gets what LRU would give
     /// it), global (LRU) or static (equal parts). What tenants say comes by 'nigh ctl hint' and NBD's CACHE
-    #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "memory_max", "shards"])]
+    #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "shards"])]
     pub(crate) allocate: Option<AllocateArg>,
     /// The most blocks of predicted accesses that are fetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -401,7 +401,7 @@ pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Policies to replay, such as lru,lirs:hir=1%,clock-pro; 'all' is every one ('nigh policies' lists them)
-    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::sim::POLICIES)]
+    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES)]
     pub(crate) policy: Vec<String>,
     /// Cache sizes: shares of the distinct blocks (1%,5%), bytes (64M), blocks (100b), or ranges of these
     /// (64M..4G doubles, 100b..1000b/100b steps). Without sizes, LRU's curve is exact for every size
@@ -613,7 +613,7 @@ pub(crate) enum TraceCommand {
         force: bool,
     },
     /// Generate a workload
-    #[command(after_long_help = crate::trace::generators_help())]
+    #[command(after_long_help = crate::generators::generators_help())]
     Generate {
         /// What to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
         spec: String,

@@ -19,9 +19,10 @@ use signal_hook::flag;
 
 use crate::args::{DemoArgs, OutputArgs};
 use crate::results::grouped;
-use crate::sim::{self, Plan, Source};
+use crate::sim::{self, Plan};
 use crate::size::human_bytes;
-use crate::{output, progress, quantity};
+use crate::source::{self, Source};
+use crate::{asked, output, progress, quantity};
 use live::{Disks, Hits, Served};
 
 /// Tenant 0 has a skewed table and a report that reads the same 6 MiB again and again; tenant 1 has skewed files and a
@@ -41,28 +42,28 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let requests = requests.with_context(|| format!("--requests {}: expected a count, such as 30k", args.requests))?;
     let requests = generate(requests)?;
     let references = load(&requests)?;
-    let specs = sim::parse_policies(&SERVED.split(',').map(str::to_owned).collect::<Vec<_>>())?;
+    let specs = asked::parse_policies(&SERVED.split(',').map(str::to_owned).collect::<Vec<_>>())?;
 
     let served = serve(&requests, &specs)?;
     let jobs: Vec<Job> = specs
         .iter()
         .map(|spec| Job { spec: spec.clone(), capacity: (MEMORY / u64::from(BLOCK_BYTES)) as u32, gauges: 0 })
         .collect();
-    let runs = sweep(&references, &jobs, sim::threads(args.threads), Watch::default())?;
+    let runs = sweep(&references, &jobs, asked::threads(args.threads), Watch::default())?;
     output::print(compared(&specs, &served, &runs).as_bytes())?;
 
     let source =
         Source { name: "the same requests".to_owned(), format: "generated".to_owned(), block_bytes: BLOCK_BYTES };
     let plan = Plan {
-        specs: sim::parse_policies(&sim::POLICIES.split(',').map(str::to_owned).collect::<Vec<_>>())?,
-        sizes: sim::default_sizes(),
+        specs: asked::parse_policies(&asked::POLICIES.split(',').map(str::to_owned).collect::<Vec<_>>())?,
+        sizes: asked::default_sizes(),
         exact_lru: true,
         internals: None,
         record_internals: true,
         warmup: 0,
-        threads: sim::threads(args.threads),
+        threads: asked::threads(args.threads),
     };
-    let found = sim::execute(&plan, &references, sim::summary(&source, &references))?;
+    let found = sim::execute(&plan, &references, source::summary(&source, &references))?;
     sim::write(&OutputArgs { json: false, csv: false, html: Some(args.html.clone()) }, &found, &references)?;
     let next = format!(
         "\nOpen {} in a browser. Next, a trace and a disk of your own:\n\n    \

@@ -12,7 +12,7 @@ use nigh_trace::{Op, Request};
 use crate::args::{LayoutArgs, OrderArg};
 use crate::results::grouped;
 use crate::size::human_bytes;
-use crate::{output, quantity, trace};
+use crate::{output, quantity, source, written};
 
 pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
     let fragmentation = quantity::share(&args.fragmentation).with_context(|| {
@@ -22,8 +22,8 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
         .with_context(|| format!("--at {}: expected a place on the disk, such as 0 or 2G", args.at))?;
     let listed = args.files.as_deref().map(layout::read_files).transpose()?.unwrap_or_default();
 
-    trace::spare(&args.to, Some(&args.from), args.force)?;
-    let (source, mut requests) = trace::open(&args.from, &args.input)?;
+    written::spare(&args.to, Some(&args.from), args.force)?;
+    let (source, mut requests) = source::open(&args.from, &args.input)?;
     ensure!(base.is_multiple_of(source.block_bytes.into()), "--at {}: expected whole blocks", args.at);
     let mut all: Vec<Request> = Vec::new();
     let mut batch = Vec::new();
@@ -92,6 +92,6 @@ fn write(requests: &[Request], layout: &Layout, to: &Path, options: &WriteOption
         writer.push(&placed)?;
         placed.clear();
     }
-    trace::report(&writer.finish()?, to);
+    written::report(&writer.finish()?, to);
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
 mod args;
+mod asked;
 mod ctl;
 mod demo;
 mod devices;
 mod front;
+mod generators;
 mod guard;
 mod layout;
 mod output;
@@ -16,10 +18,12 @@ mod results;
 mod serve;
 mod sim;
 mod size;
+mod source;
 mod table;
 mod timed;
 mod top;
 mod trace;
+mod written;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -37,7 +41,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Guard(args) => return run_guard(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Sim(args) => sim::run(&args),
+        Command::Sim(args) => match &args.timed.device {
+            Some(device) => timed::run(&args, device),
+            None => sim::run(&args),
+        },
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),

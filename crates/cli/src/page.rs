@@ -4,8 +4,7 @@ use nigh_policy::registry;
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
 use nigh_sim::References;
 
-use crate::results::{Row, TraceSummary};
-use crate::sim::Found;
+use crate::results::{Found, Row, TraceSummary};
 
 /// Cells of the time-space map.
 const MAP_COLUMNS: usize = 800;

@@ -10,6 +10,13 @@ use crate::size::human_bytes;
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
 
+/// What a plan led to.
+pub(crate) struct Found {
+    pub(crate) results: Results,
+    /// The policies' internals, with policy and size.
+    pub(crate) internals: Vec<(String, u64, nigh_sim::replay::Series)>,
+}
+
 /// Everything one `nigh sim` found.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Results {

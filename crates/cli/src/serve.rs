@@ -190,12 +190,11 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         // With flags, the command line has seen to it.
         for (name, given) in [
             ("policy", file.policy.is_some() || args.policy.is_some()),
-            ("memory-max", file.memory_max.is_some() || args.memory_max.is_some()),
             ("shards", file.shards.is_some() || args.shards.is_some()),
         ] {
             ensure!(
                 !given,
-                "{name} does not go with allocate: a cache with tenants is one shard, keeps its size, and has no policy"
+                "{name} does not go with allocate: a cache with tenants is one shard, and tenants choose their policies"
             );
         }
     }
@@ -220,8 +219,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     }
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
-    let growth = if args.allocate.or(file.allocate).is_some() { 1 } else { GROWTH };
-    let memory_max = memory_max.unwrap_or(memory.saturating_mul(growth));
+    let memory_max = memory_max.unwrap_or(memory.saturating_mul(GROWTH));
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;

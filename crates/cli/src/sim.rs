@@ -1,6 +1,5 @@
 //! `nigh sim`: a trace against policies and sizes.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
@@ -11,15 +10,9 @@ use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep}
 use nigh_trace::Requests;
 
 use crate::args::{OpsArg, OutputArgs, SimArgs};
-use crate::results::{Curve, Results, Row, SampleSummary, TraceSummary, csv, json, peak_memory_bytes};
+use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, json, peak_memory_bytes};
 use crate::size::Sizes;
-use crate::{output, page, progress, quantity, timed, trace};
-
-/// What is replayed unless policies are named.
-pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
-
-/// The sizes unless any are given, in shares of the distinct blocks.
-const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];
+use crate::{asked, output, page, progress, quantity, source};
 
 /// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
 const LRU_SIZES_IN_ONE_PASS: usize = 8;
@@ -28,19 +21,16 @@ const LRU_SIZES_IN_ONE_PASS: usize = 8;
 const INTERNALS_POINTS: usize = 500;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
-    if let Some(device) = &args.timed.device {
-        return timed::run(args, device);
-    }
     // Everything on the command line is looked at before the trace is, which may take long.
-    let mut specs = parse_policies(&args.policy)?;
-    let given = parse_sizes(&args.size)?;
+    let mut specs = asked::parse_policies(&args.policy)?;
+    let given = asked::parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup: Warmup = args.warmup.parse()?;
     let sample = args.sample.as_deref().map(parse_rate).transpose()?;
-    let limit = args.input.limit.as_deref().map(parse_limit).transpose()?;
+    let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
-    let (source, mut requests) = trace::sources(args)?.pop().context("no trace was given")?;
+    let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: match args.ops {
@@ -62,23 +52,16 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     );
     let plan = Plan {
         specs,
-        sizes: given.unwrap_or_else(default_sizes),
+        sizes: given.unwrap_or_else(asked::default_sizes),
         exact_lru: args.size.is_empty(),
         internals: internals.filter(|_| args.output.html.is_some()),
         record_internals: args.output.html.is_some(),
         warmup: warmup.references(references.ids.len())?,
-        threads: threads(args.threads),
+        threads: asked::threads(args.threads),
     };
-    let mut found = execute(&plan, &references, summary(&source, &references))?;
+    let mut found = execute(&plan, &references, source::summary(&source, &references))?;
     found.results.notes.extend(left_out);
     write(&args.output, &found, &references)
-}
-
-/// Where the references come from.
-pub(crate) struct Source {
-    pub(crate) name: String,
-    pub(crate) format: String,
-    pub(crate) block_bytes: u32,
 }
 
 /// What is to be replayed.
@@ -95,42 +78,6 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
 }
 
-/// What a plan led to.
-pub(crate) struct Found {
-    pub(crate) results: Results,
-    /// The policies' internals, with policy and size.
-    pub(crate) internals: Vec<(String, u64, nigh_sim::replay::Series)>,
-}
-
-/// The threads that replay: one a processor unless a number is given.
-pub(crate) fn threads(given: Option<NonZeroUsize>) -> usize {
-    given.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
-}
-
-/// The sizes unless any are given.
-pub(crate) fn default_sizes() -> Vec<Sizes> {
-    SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
-}
-
-/// The policies named on a command line.
-pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
-    let mut specs: Vec<Spec> = Vec::new();
-    for name in names {
-        if name == "all" {
-            specs.extend(registry().iter().map(|info| info.name.parse().expect("a registered name is a policy")));
-        } else {
-            specs.push(name.parse()?);
-        }
-    }
-    let mut unique = Vec::new();
-    for spec in specs {
-        if !unique.contains(&spec) {
-            unique.push(spec);
-        }
-    }
-    Ok(unique)
-}
-
 /// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
 fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     let is_spatial = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.spatial);
@@ -143,20 +90,10 @@ fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<
     Ok((!names.is_empty()).then(note))
 }
 
-pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
-    let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
-    Ok((!sizes.is_empty()).then_some(sizes))
-}
-
 fn parse_rate(text: &str) -> anyhow::Result<Sample> {
     quantity::share(text)
         .and_then(Sample::new)
         .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
-}
-
-pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
-    let limit = quantity::count(text).filter(|&limit| limit > 0);
-    limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
 }
 
 /// How many references warm the cache.
@@ -206,29 +143,6 @@ pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::R
     }
     bar.finish_and_clear();
     Ok(loader.finish())
-}
-
-/// What is said of the trace.
-pub(crate) fn summary(source: &Source, references: &References) -> TraceSummary {
-    let totals = &references.totals;
-    let (first, last) = totals.time_ns;
-    TraceSummary {
-        name: source.name.clone(),
-        format: source.format.clone(),
-        requests: totals.requests,
-        reads: totals.reads,
-        writes: totals.writes,
-        bytes: totals.bytes,
-        references: totals.references,
-        distinct_blocks: references.distinct_in_trace(),
-        block_bytes: source.block_bytes,
-        duration_s: (last > first).then(|| (last - first) as f64 / 1e9),
-        sample: references.sample.map(|sample| SampleSummary {
-            rate: sample.rate(),
-            references: references.ids.len() as u64,
-            distinct_blocks: u64::from(references.distinct()),
-        }),
-    }
 }
 
 /// Replays what `plan` says.

@@ -16,9 +16,8 @@ use nigh_trace::layout;
 
 use crate::args::{AllocateArg, OpsArg, SimArgs};
 use crate::results::{TraceSummary, csv, json};
-use crate::sim::{self, Source};
-use crate::trace::{self, Opened};
-use crate::{output, progress};
+use crate::source::{self, Opened, Source};
+use crate::{asked, output, progress};
 use results::{DeviceSummary, Results, Row};
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
@@ -29,12 +28,12 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // With tenants no policy decides; LRU is what they have in common.
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
-    let sizes = sim::parse_sizes(&args.size)?.unwrap_or_else(sim::default_sizes);
+    let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let profile = profile(device)?;
     let readahead = timed.readahead.parse()?;
     let scheduler = timed.scheduler.parse()?;
     let think = think(&timed.think)?;
-    let limit = args.input.limit.as_deref().map(sim::parse_limit).transpose()?.unwrap_or(u64::MAX);
+    let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
     let layouts = timed.extents.iter().map(|path| layout::read_extents(path)).collect::<Result<Vec<_>, _>>()?;
     ensure!(
         layouts.len() <= 1 || layouts.len() == args.trace.len(),
@@ -50,7 +49,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         OpsArg::Writes => Ops::Writes,
     };
 
-    let loaded = load(trace::sources(args)?, think, ops, limit, events)?;
+    let loaded = load(source::sources(args)?, think, ops, limit, events)?;
     let done = AtomicU64::new(0);
     let setup = Setup {
         programs: &loaded.programs,
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     }
     let steps: usize = loaded.programs.iter().map(|program| program.steps.len()).sum();
     let bar = progress::requests("simulating".to_owned(), (jobs.len() * steps) as u64);
-    let outcomes = progress::follow(bar, &done, || sweep(&setup, &jobs, sim::threads(args.threads)))?;
+    let outcomes = progress::follow(bar, &done, || sweep(&setup, &jobs, asked::threads(args.threads)))?;
 
     let names: Vec<&str> = loaded.programs.iter().map(|program| program.name.as_str()).collect();
     let rows = jobs.iter().zip(&outcomes);
@@ -101,8 +100,8 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
 /// The policies named on a command line; of the usual ones those that need no future.
 fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
     let offline = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.offline);
-    let mut specs = sim::parse_policies(names)?;
-    if names.iter().map(String::as_str).eq(sim::POLICIES.split(',')) || names == ["all"] {
+    let mut specs = asked::parse_policies(names)?;
+    if names.iter().map(String::as_str).eq(asked::POLICIES.split(',')) || names == ["all"] {
         specs.retain(|spec| !offline(spec));
     }
     match specs.iter().find(|spec| offline(spec)) {
@@ -198,7 +197,7 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Ev
     formats.dedup();
     let references = loader.finish();
     let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
-    let summary = sim::summary(&source, &references);
+    let summary = source::summary(&source, &references);
     Ok(Loaded { programs, references, summary })
 }
 

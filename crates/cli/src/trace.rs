@@ -1,197 +1,35 @@
-//! `nigh trace`: look at, convert and generate traces; and how every command finds the trace it is given.
+//! `nigh trace`: look at, convert and generate traces.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
 use nigh_sim::{Loader, Ops, Options, References};
-use nigh_trace::generate::{Arrivals, Common, Generator, Param, component_params, generators};
-use nigh_trace::write::{self, WriteOptions, Writer, Written};
-use nigh_trace::{Field, Format, Note, Op, ReadOptions, Request, Requests};
+use nigh_trace::generate::Generator;
+use nigh_trace::write::{self, WriteOptions, Writer};
+use nigh_trace::{Field, Format, Op, Request, Requests};
 use serde::Serialize;
 
-use crate::args::{GenerateArgs, InputArgs, SimArgs, TraceCommand};
+use crate::args::{GenerateArgs, InputArgs, TraceCommand};
 use crate::results::grouped;
-use crate::sim::{self, Source};
 use crate::size::human_bytes;
-use crate::{layout, output, progress, quantity};
+use crate::source::{self, Source};
+use crate::{layout, output, progress, written};
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Info { trace, input, json } => info(trace, input, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
         TraceCommand::Convert { from, to, input, to_format, force } => {
-            spare(to, Some(from), *force)?;
+            written::spare(to, Some(from), *force)?;
             convert(from, to, input, to_format.as_deref())
         }
         TraceCommand::Generate { spec, to, generation, block_size, to_format, force } => {
-            spare(to, None, *force)?;
+            written::spare(to, None, *force)?;
             generate(spec, to, generation, block_size, to_format.as_deref())
         }
         TraceCommand::Layout(args) => layout::run(args),
         TraceCommand::Formats => formats(),
-    }
-}
-
-/// An open trace, or a generated workload.
-pub(crate) type Opened = (Source, Box<dyn Requests + Send>);
-
-/// The traces, or the generated workload, that `nigh sim` is to replay; at least one.
-pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
-    if let Some(spec) = &args.generate {
-        let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
-        let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
-        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes };
-        return Ok(vec![(source, requests)]);
-    }
-    let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
-    // A device has a seed, too.
-    let seed = seed.is_some() && args.timed.device.is_none();
-    let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
-    ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
-    let several = args.trace.len() > 1 && args.timed.device.is_none();
-    ensure!(!several, "several traces are programs that run at the same time: add --device");
-    args.trace.iter().map(|path| open(path, &args.input)).collect()
-}
-
-pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
-    let options = ReadOptions {
-        format: input.format.as_deref().map(str::parse).transpose()?,
-        columns: input.columns.as_deref().map(str::parse).transpose()?,
-        block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
-        stream: input.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
-        action: input.action.as_deref().map(str::parse).transpose()?,
-        recorded_sizes: input.recorded_sizes,
-        limit: input.limit.as_deref().map(sim::parse_limit).transpose()?,
-    };
-    let opened = nigh_trace::open(path, &options)?;
-    ensure!(
-        opened.block_bytes.is_power_of_two(),
-        "{}: its blocks have {} bytes, which is no power of two: set --block-size",
-        path.display(),
-        opened.block_bytes
-    );
-    let is = |formats: &[Format]| formats.contains(&opened.format);
-    ensure!(input.stream.is_none() || is(&[Format::Pc]), "--stream is for the pc format, not for {}", opened.format);
-    let events = input.action.is_none() || is(&[Format::Blkparse, Format::Perf]);
-    ensure!(events, "--action is for the formats blkparse and perf, not for {}", opened.format);
-    let objects = !input.recorded_sizes || is(&[Format::OracleGeneral, Format::Lcs]);
-    ensure!(objects, "--recorded-sizes is for formats that record objects, not for {}", opened.format);
-    let name = if path == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-    };
-    let requests = Box::new(Reported::new(name.clone(), opened.requests));
-    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, requests))
-}
-
-/// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.
-struct Reported {
-    name: String,
-    requests: Box<dyn Requests + Send>,
-    printed: Vec<Note>,
-}
-
-impl Reported {
-    fn new(name: String, requests: Box<dyn Requests + Send>) -> Reported {
-        let mut reported = Reported { name, requests, printed: Vec::new() };
-        reported.print();
-        reported
-    }
-
-    fn print(&mut self) {
-        for note in self.requests.notes() {
-            if !self.printed.contains(&note) {
-                eprintln!("nigh: note: {}: {note}", self.name);
-                self.printed.push(note);
-            }
-        }
-    }
-}
-
-impl Requests for Reported {
-    fn next_batch(&mut self, batch: &mut Vec<Request>) -> nigh_trace::Result<()> {
-        self.requests.next_batch(batch)
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.requests.progress()
-    }
-}
-
-impl Drop for Reported {
-    fn drop(&mut self) {
-        self.print();
-    }
-}
-
-/// Refuses to replace a file without `force`, and to replace the trace that is read at all. Pipes and devices are no files.
-pub(crate) fn spare(to: &Path, from: Option<&Path>, force: bool) -> anyhow::Result<()> {
-    if to == Path::new("-") {
-        return Ok(());
-    }
-    let Some(existing) = std::fs::metadata(to).ok().filter(std::fs::Metadata::is_file) else { return Ok(()) };
-    let from = from.map(|from| if from == Path::new("-") { Path::new("/dev/stdin") } else { from });
-    let source = from.and_then(|from| std::fs::metadata(from).ok());
-    let is_same = source.is_some_and(|source| (source.dev(), source.ino()) == (existing.dev(), existing.ino()));
-    ensure!(!is_same, "{}: this is the trace that is read; write to another file", to.display());
-    ensure!(force, "{}: the file exists; add --force to replace it", to.display());
-    Ok(())
-}
-
-/// A block size as a user writes it.
-fn block_bytes(text: &str) -> anyhow::Result<u32> {
-    let bytes = quantity::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
-    bytes
-        .filter(|bytes| bytes.is_power_of_two() && *bytes <= nigh_trace::BLOCK_BYTES_MAX)
-        .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
-}
-
-/// The longest mean time between two requests, in microseconds: 11 days.
-const GAP_US_MOST: f64 = 1e12;
-
-fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
-    let requests = args.requests.as_deref().unwrap_or("1M");
-    let writes = args.writes.as_deref().unwrap_or("0");
-    let gap_us = args.gap.unwrap_or(100.0);
-    ensure!((0.0..=GAP_US_MOST).contains(&gap_us), "--gap {gap_us}: expected microseconds from 0 to {GAP_US_MOST}");
-    Ok(Common {
-        requests: quantity::count(requests)
-            .filter(|&requests| requests > 0)
-            .with_context(|| format!("--requests {requests}: expected a number above 0, such as 100k or 20M"))?,
-        block_bytes,
-        seed: args.seed.unwrap_or(1),
-        writes: quantity::share(writes)
-            .with_context(|| format!("--writes {writes}: expected a share from 0 to 1, such as 0.3 or 30%"))?,
-        gap_ns: (gap_us * 1_000.0).round() as u64,
-        arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },
-    })
-}
-
-/// What can be generated, as the last part of the help.
-pub(crate) fn generators_help() -> String {
-    let mut text = String::from(
-        "A workload is one generator with parameters, NAME:KEY=VALUE:KEY=VALUE; several joined by '+', which take turns \
-         by their weights, each with its own region of the disk and as its own tenant; or several of these joined by \
-         ',', one after the other, each for as many requests as stand behind its '@':\n\n    \
-         zipf:blocks=1M:alpha=0.9\n    loop:blocks=2k:weight=3+uniform:blocks=50k@200k,scan:blocks=100k@100k\n\n\
-         Generators:\n",
-    );
-    for info in generators() {
-        let _ = writeln!(text, "  {:10} {}", info.name, info.summary);
-        params(&mut text, info.params);
-    }
-    text.push_str("\nParameters of every generator:\n");
-    params(&mut text, component_params());
-    text
-}
-
-fn params(text: &mut String, params: &[Param]) {
-    for param in params {
-        let _ = writeln!(text, "      {}={}  {}", param.key, param.default, param.doc);
     }
 }
 
@@ -208,7 +46,7 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
     let mut left = usize::try_from(count)?;
     // What is not printed is not read.
     let limit = input.limit.clone().or_else(|| (left > 0).then(|| left.to_string()));
-    let (_, mut requests) = open(path, &InputArgs { limit, ..input.clone() })?;
+    let (_, mut requests) = source::open(path, &InputArgs { limit, ..input.clone() })?;
     let mut batch = Vec::new();
     let mut text = Field::ALL.map(Field::name).join(",") + "\n";
     while left > 0 {
@@ -227,7 +65,7 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
 }
 
 fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
-    let (source, mut requests) = open(from, input)?;
+    let (source, mut requests) = source::open(from, input)?;
     copy(requests.as_mut(), to, source.block_bytes, to_format, "converting")
 }
 
@@ -238,8 +76,8 @@ fn generate(
     block_size: &str,
     to_format: Option<&str>,
 ) -> anyhow::Result<()> {
-    let block_bytes = block_bytes(block_size)?;
-    let mut requests = Generator::parse(spec, &common(generation, block_bytes)?)?;
+    let block_bytes = source::block_bytes(block_size)?;
+    let mut requests = Generator::parse(spec, &source::common(generation, block_bytes)?)?;
     copy(requests.as_mut(), to, block_bytes, to_format, "generating")
 }
 
@@ -266,26 +104,8 @@ fn copy(
         }
     }
     bar.finish_and_clear();
-    report(&writer.finish()?, to);
+    written::report(&writer.finish()?, to);
     Ok(())
-}
-
-/// Says on standard error what became of the requests.
-pub(crate) fn report(written: &Written, to: &Path) {
-    let Written { requests, records, skipped, lost } = written;
-    let (requests, records, skipped) = (*requests, *records, *skipped);
-    let records = if records == requests { String::new() } else { format!(" as {} records", grouped(records)) };
-    eprintln!("nigh: wrote {} requests{records} to {}", grouped(requests), to.display());
-    if !lost.is_empty() {
-        let names: Vec<_> = lost.iter().copied().map(Field::name).collect();
-        eprintln!("nigh: note: the format does not hold every {}", names.join(", "));
-    }
-    if skipped > 0 {
-        eprintln!(
-            "nigh: note: {} trims, flushes and requests of no length were left out: the format does not know them",
-            grouped(skipped)
-        );
-    }
 }
 
 /// What `nigh trace info` tells.
@@ -361,7 +181,7 @@ fn note_identity<T: std::hash::Hash + Eq>(identities: &mut HashSet<T>, identity:
 }
 
 fn info(path: &Path, input: &InputArgs, json: bool) -> anyhow::Result<()> {
-    let (source, mut requests) = open(path, input)?;
+    let (source, mut requests) = source::open(path, input)?;
     let mut loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: Ops::All,

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::statistics::{median, seek_of};
+use crate::statistics::{Move, median, seek_of};
 
 /// Bytes of the small reads.
 pub(crate) const SMALL: u64 = 4096;
@@ -59,14 +59,6 @@ pub struct Timed {
     pub each_ns: Vec<u64>,
     /// From the start of the first to the end of the last.
     pub total_ns: u64,
-}
-
-/// A small read after another one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Move {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) ns: u64,
 }
 
 /// Small reads, so many of them outstanding.

@@ -1,6 +1,12 @@
 //! Medians, and what the distance between two reads costs by them.
 
-use crate::measure::Move;
+/// A small read after another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) ns: u64,
+}
 
 /// The value that a share of all is below, 0 to 1; 0 of none.
 pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {

@@ -5,8 +5,8 @@ use nigh_control::Refusal;
 use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
+use crate::extent::FileExtent;
 use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX};
-use crate::tenants::FileExtent;
 
 /// An assertion of a shard's engine failed: the shard is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

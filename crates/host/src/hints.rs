@@ -8,8 +8,8 @@ use nigh_policy::Tenant;
 use crate::common::Common;
 use crate::disk::Disk;
 use crate::error::{ChangeError, HintError};
+use crate::extent::FileExtent;
 use crate::settings::BLOCK;
-use crate::tenants::FileExtent;
 
 impl Common {
     fn hinted<R>(&self, name: &str, hint: impl FnOnce(&Arc<Disk>) -> Result<R, HintError>) -> Result<R, ChangeError> {

@@ -15,11 +15,11 @@ use crate::call;
 use crate::common::Common;
 use crate::disk::Disk;
 use crate::error::{ChangeError, HostError, StartError, Unwritten};
+use crate::extent::FileExtent;
 use crate::session::Session;
 use crate::settings::{DISKS_MAX, DiskSettings, Settings};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
-use crate::tenants::FileExtent;
 use crate::work::Work;
 
 /// A running cache of disks.

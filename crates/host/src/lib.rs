@@ -9,6 +9,7 @@ mod change;
 mod common;
 mod disk;
 mod error;
+mod extent;
 mod hints;
 mod host;
 mod latency;
@@ -27,12 +28,13 @@ pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::{Fault, WriteMode};
 
 pub use error::{ChangeError, DiskError, HintError, HostError, Poisoned, StartError, SubmitError, Unwritten};
+pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::Latencies;
 pub use session::Session;
 pub use settings::{BLOCK, DISKS_MAX, DiskSettings, Settings};
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
-pub use tenants::{FileExtent, TenantStatistics};
+pub use tenants::TenantStatistics;
 
 /// What a front end is made of: requests without waiting, and replies to whoever waits for them.
 pub mod front {

@@ -64,9 +64,9 @@ fn what_cannot_be_said_is_one_line() {
     let sidecar = nigh.path("hints.toml");
     for (said, why) in [
         ("[[at]]\npredict = [{ file = 3 }]", "disk loop: there is no file 3"),
-        ("[[at]]\nset_policy = [{ priority = 0, policy = \"lirs\" }]", "cannot manage a priority level"),
-        ("[[at]]\nrequest = 5\npredict = []", "from now on"),
-        ("[[at]]\ntenant = 1\npredict = []", "from now on"),
+        ("[[at]]\nset_policy = [{ priority = 0, policy = \"opt\" }]", "needs to know the future"),
+        ("[[at]]\nrequest = 5\npredict = []", "take effect at once"),
+        ("[[at]]\ntenant = 1\npredict = []", "take effect at once"),
         ("[[at]]\nbounds = { floor = 9, ceiling = 5 }", "a floor is at most the ceiling"),
         ("[[at]]\nprdict = []", "hints.toml: line 2: unknown field"),
     ] {
@@ -80,7 +80,8 @@ fn what_cannot_be_said_is_one_line() {
     assert!(nigh.refuses(&["hint", "loop", "/nowhere/hints"]).contains("/nowhere/hints"));
     assert!(nigh.refuses(&["hint", "lop"]).contains("no export lop"));
     assert!(nigh.refuses(&["set", "policy", "lru"]).contains("a cache with tenants"));
-    assert!(nigh.refuses(&["set", "memory", "8M"]).contains("a cache with tenants"));
+    nigh.does(&["set", "memory", "2M"]);
+    nigh.does(&["set", "memory", "8M"]);
     nigh.server.end();
     let without = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
     assert!(without.refuses(&["hint", "disk"]).contains("without an allocation"));

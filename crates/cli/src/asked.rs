@@ -1,0 +1,54 @@
+//! What to replay, as a user writes it: policies, sizes, limits and threads.
+
+use std::num::NonZeroUsize;
+
+use anyhow::Context;
+use nigh_policy::{Spec, registry};
+
+use crate::quantity;
+use crate::size::Sizes;
+
+/// What is replayed unless policies are named.
+pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
+
+/// The sizes unless any are given, in shares of the distinct blocks.
+const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];
+
+/// The threads that replay: one a processor unless a number is given.
+pub(crate) fn threads(given: Option<NonZeroUsize>) -> usize {
+    given.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+}
+
+/// The sizes unless any are given.
+pub(crate) fn default_sizes() -> Vec<Sizes> {
+    SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
+}
+
+/// The policies named on a command line.
+pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
+    let mut specs: Vec<Spec> = Vec::new();
+    for name in names {
+        if name == "all" {
+            specs.extend(registry().iter().map(|info| info.name.parse().expect("a registered name is a policy")));
+        } else {
+            specs.push(name.parse()?);
+        }
+    }
+    let mut unique = Vec::new();
+    for spec in specs {
+        if !unique.contains(&spec) {
+            unique.push(spec);
+        }
+    }
+    Ok(unique)
+}
+
+pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
+    let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
+    Ok((!sizes.is_empty()).then_some(sizes))
+}
+
+pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
+    let limit = quantity::count(text).filter(|&limit| limit > 0);
+    limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
+}

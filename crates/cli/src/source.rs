@@ -1,0 +1,165 @@
+//! Where references come from: how every command finds the trace, or the generated workload, that it is given.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use nigh_sim::References;
+use nigh_trace::generate::{Arrivals, Common, Generator};
+use nigh_trace::{Format, Note, ReadOptions, Request, Requests};
+
+use crate::args::{GenerateArgs, InputArgs, SimArgs};
+use crate::results::{SampleSummary, TraceSummary};
+use crate::{asked, quantity};
+
+/// Where the references come from.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) block_bytes: u32,
+}
+
+/// An open trace, or a generated workload.
+pub(crate) type Opened = (Source, Box<dyn Requests + Send>);
+
+/// The traces, or the generated workload, that `nigh sim` is to replay; at least one.
+pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
+    if let Some(spec) = &args.generate {
+        let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
+        let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
+        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes };
+        return Ok(vec![(source, requests)]);
+    }
+    let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
+    // A device has a seed, too.
+    let seed = seed.is_some() && args.timed.device.is_none();
+    let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
+    ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
+    let several = args.trace.len() > 1 && args.timed.device.is_none();
+    ensure!(!several, "several traces are programs that run at the same time: add --device");
+    args.trace.iter().map(|path| open(path, &args.input)).collect()
+}
+
+pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
+    let options = ReadOptions {
+        format: input.format.as_deref().map(str::parse).transpose()?,
+        columns: input.columns.as_deref().map(str::parse).transpose()?,
+        block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
+        stream: input.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        action: input.action.as_deref().map(str::parse).transpose()?,
+        recorded_sizes: input.recorded_sizes,
+        limit: input.limit.as_deref().map(asked::parse_limit).transpose()?,
+    };
+    let opened = nigh_trace::open(path, &options)?;
+    ensure!(
+        opened.block_bytes.is_power_of_two(),
+        "{}: its blocks have {} bytes, which is no power of two: set --block-size",
+        path.display(),
+        opened.block_bytes
+    );
+    let is = |formats: &[Format]| formats.contains(&opened.format);
+    ensure!(input.stream.is_none() || is(&[Format::Pc]), "--stream is for the pc format, not for {}", opened.format);
+    let events = input.action.is_none() || is(&[Format::Blkparse, Format::Perf]);
+    ensure!(events, "--action is for the formats blkparse and perf, not for {}", opened.format);
+    let objects = !input.recorded_sizes || is(&[Format::OracleGeneral, Format::Lcs]);
+    ensure!(objects, "--recorded-sizes is for formats that record objects, not for {}", opened.format);
+    let name = if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    };
+    let requests = Box::new(Reported::new(name.clone(), opened.requests));
+    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, requests))
+}
+
+/// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.
+struct Reported {
+    name: String,
+    requests: Box<dyn Requests + Send>,
+    printed: Vec<Note>,
+}
+
+impl Reported {
+    fn new(name: String, requests: Box<dyn Requests + Send>) -> Reported {
+        let mut reported = Reported { name, requests, printed: Vec::new() };
+        reported.print();
+        reported
+    }
+
+    fn print(&mut self) {
+        for note in self.requests.notes() {
+            if !self.printed.contains(&note) {
+                eprintln!("nigh: note: {}: {note}", self.name);
+                self.printed.push(note);
+            }
+        }
+    }
+}
+
+impl Requests for Reported {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> nigh_trace::Result<()> {
+        self.requests.next_batch(batch)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.requests.progress()
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        self.print();
+    }
+}
+
+/// A block size as a user writes it.
+pub(crate) fn block_bytes(text: &str) -> anyhow::Result<u32> {
+    let bytes = quantity::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && *bytes <= nigh_trace::BLOCK_BYTES_MAX)
+        .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
+}
+
+/// The longest mean time between two requests, in microseconds: 11 days.
+const GAP_US_MOST: f64 = 1e12;
+
+/// What the flags say of a generated workload.
+pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Common> {
+    let requests = args.requests.as_deref().unwrap_or("1M");
+    let writes = args.writes.as_deref().unwrap_or("0");
+    let gap_us = args.gap.unwrap_or(100.0);
+    ensure!((0.0..=GAP_US_MOST).contains(&gap_us), "--gap {gap_us}: expected microseconds from 0 to {GAP_US_MOST}");
+    Ok(Common {
+        requests: quantity::count(requests)
+            .filter(|&requests| requests > 0)
+            .with_context(|| format!("--requests {requests}: expected a number above 0, such as 100k or 20M"))?,
+        block_bytes,
+        seed: args.seed.unwrap_or(1),
+        writes: quantity::share(writes)
+            .with_context(|| format!("--writes {writes}: expected a share from 0 to 1, such as 0.3 or 30%"))?,
+        gap_ns: (gap_us * 1_000.0).round() as u64,
+        arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },
+    })
+}
+
+/// What is said of the trace.
+pub(crate) fn summary(source: &Source, references: &References) -> TraceSummary {
+    let totals = &references.totals;
+    let (first, last) = totals.time_ns;
+    TraceSummary {
+        name: source.name.clone(),
+        format: source.format.clone(),
+        requests: totals.requests,
+        reads: totals.reads,
+        writes: totals.writes,
+        bytes: totals.bytes,
+        references: totals.references,
+        distinct_blocks: references.distinct_in_trace(),
+        block_bytes: source.block_bytes,
+        duration_s: (last > first).then(|| (last - first) as f64 / 1e9),
+        sample: references.sample.map(|sample| SampleSummary {
+            rate: sample.rate(),
+            references: references.ids.len() as u64,
+            distinct_blocks: u64::from(references.distinct()),
+        }),
+    }
+}
