@@ -11,7 +11,11 @@ const MIB: u64 = 1 << 20;
 
 fn start(memory: u64, target: &str) -> Server {
     let export = ExportSettings::new("disk", target.parse().unwrap());
-    Server::start(Settings::new(memory, "lirs".parse().unwrap(), vec![export])).unwrap()
+    let mut settings = Settings::new(memory, "lirs".parse().unwrap(), vec![export]);
+    // The system's allocator keeps, and zeros, memory in pieces as large as the largest that it got back: frames of one
+    // shard would make it keep those of the next server's.
+    settings.host.shards = Some(8);
+    Server::start(settings).unwrap()
 }
 
 fn socket(server: &Server) -> UnixStream {

@@ -237,7 +237,11 @@ fn status_tells_of_device_and_cache() {
 
 #[test]
 fn a_device_that_fails_is_told_and_nothing_is_lost() {
-    let server = start(8 * MIB, &[("disk", "fault:read=1,write=1,flush=3:memory:64M")]);
+    let export = ExportSettings::new("disk", "fault:read=1,write=1,flush=2:memory:64M".parse().unwrap());
+    let mut settings = Settings::new(8 * MIB, "lru".parse().unwrap(), vec![export]);
+    // Each part flushes the device.
+    settings.host.shards = Some(1);
+    let server = Server::start(settings).unwrap();
     let mut client = connect(&server, "disk");
     assert!(client.read(0, 4096).unwrap_err().to_string().contains("EIO"));
     assert_eq!(client.read(0, 4096).unwrap(), [0; 4096]);
