@@ -134,13 +134,15 @@ fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
 pub struct Successor {
     spec: Spec,
     policy: Box<dyn Policy + Send>,
+    /// How many slots it was made for: maybe more than the engine has, if that became smaller meanwhile.
+    slots: u32,
 }
 
 impl Successor {
     /// The policy `spec` for an engine that gave `setup` for it. If the engine has another size by the time it gets the
     /// policy, it is resized.
     pub fn new(spec: &Spec, setup: &Setup) -> Result<Successor, ConfigError> {
-        Ok(Successor { spec: spec.clone(), policy: build(spec, setup)? })
+        Ok(Successor { spec: spec.clone(), policy: build(spec, setup)?, slots: setup.slots })
     }
 
     /// What it was made from.
@@ -153,7 +155,8 @@ impl Successor {
     }
 
     pub(crate) fn resize(&mut self, room: Room) {
-        self.policy.resize(room);
+        self.slots = self.slots.max(room.slots);
+        self.policy.resize(Room { slots: self.slots, ..room });
     }
 }
 
@@ -161,12 +164,14 @@ impl Successor {
 struct Single {
     spec: Spec,
     policies: Succession,
+    /// Of the present policy.
+    slots: u32,
 }
 
 impl Single {
     fn new(spec: &Spec, setup: &Setup) -> Result<Single, SpecError> {
         let policies = Succession::new(build(spec, setup)?, setup.slots);
-        Ok(Single { spec: spec.clone(), policies })
+        Ok(Single { spec: spec.clone(), policies, slots: setup.slots })
     }
 }
 
@@ -191,7 +196,8 @@ impl Policy for Single {
     }
 
     fn resize(&mut self, room: Room) {
-        self.policies.resize(room);
+        self.slots = self.slots.max(room.slots);
+        self.policies.resize(Room { slots: self.slots, ..room });
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -219,7 +225,8 @@ impl Decider for Single {
 
     fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor> {
         self.spec = next.spec;
-        self.policies.succeed(next.policy, slots);
+        self.slots = next.slots;
+        self.policies.succeed(next.policy, slots.max(next.slots));
         Ok(())
     }
 

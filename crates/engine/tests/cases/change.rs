@@ -368,6 +368,25 @@ fn a_policy_that_waits_is_given_back_for_another() {
     assert_eq!((host.engine.config().policy.name(), host.engine.gauges().resident), ("sieve", 300));
 }
 
+/// A policy is made without the engine's lock, and the engine may have become smaller by the time it gets it.
+#[test]
+fn a_policy_made_for_a_larger_cache_takes_over() {
+    for policy in policies() {
+        let mut host = large(300, "lru");
+        let spec: Spec = policy.parse().expect("registered");
+        let setup = host.engine.setup(&spec).expect("possible");
+        let next = Successor::new(&spec, &setup).expect("possible");
+        host.resize(20);
+        host.engine.set_policy(next).expect("a cache without tenants");
+        host.steps();
+        for capacity in [20, 10, 300, 1200] {
+            host.resize(capacity);
+            (0..400).for_each(|block| drop(host.read(0, block * BLOCK, 1)));
+            host.engine.check();
+        }
+    }
+}
+
 #[test]
 fn in_a_cache_without_tenants_nobody_is_heard() {
     let mut host = one_disk(16);
