@@ -2,7 +2,7 @@
 //!
 //! `samples/` holds: `fio-3` by fio 3.33; `fio-2` by hand, accepted by fio 3.33; `perf` by perf 6.1 on Linux 6.18;
 //! `bpftrace-*` by bpftrace 0.17; `strace-*` by strace 6.1; `biosnoop` and `biosnoop-queued` from the examples that bcc ships;
-//! `alibaba` from the published trace. They are shortened, and paths in them are too.
+//! `alibaba` by hand, in the layout that the publishers describe. The others are shortened, and paths in them are too.
 
 use std::io::Cursor;
 use std::path::Path;

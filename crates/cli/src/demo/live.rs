@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -24,6 +25,8 @@ const DELAY: &str = "seek=0.1ms..1.2ms,rotation=0.4ms,1G/s";
 pub(super) const SLOWNESS: &str = "seek 0.1 to 1.2 ms, half a turn 0.4 ms: a tenth of a hard disk's";
 
 const BLOCK: usize = 4096;
+/// A server takes a request much sooner.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Blocks of a disk: 128 MiB.
 const BLOCKS: u64 = 32 << 10;
 /// Blocks that are written between two looks at the signal.
@@ -150,26 +153,67 @@ pub(super) fn serve(
     let mut server = Server::start(settings)?;
     let driven = server.listen(&Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|()| {
         let start = Instant::now();
-        let latencies = drive(&disks.socket(), requests, done, stop)?;
+        let latencies = drive(&server, &disks.socket(), requests, done, stop)?;
         Ok(Served::new(&server.statistics(), latencies, start.elapsed()))
     });
     server.shut_down().map_err(|unwritten| anyhow!("{}", unwritten[0]))?;
     driven
 }
 
+/// The order in which clients take the requests, and the cache references their blocks.
+struct Turns<'a> {
+    server: &'a Server,
+    requests: &'a [Request],
+    next: usize,
+    /// Requests of each tenant that were sent.
+    sent: [u64; TENANTS.len()],
+}
+
+impl Turns<'_> {
+    /// Sends the next request on the connection of its tenant, and waits until its block was referenced: a replay takes them
+    /// in this order, too. Replies are not waited for.
+    fn send(&mut self, connections: &mut [Client<UnixStream>]) -> anyhow::Result<Option<Request>> {
+        let Some(&request) = self.requests.get(self.next) else { return Ok(None) };
+        let tenant = request.volume as usize;
+        connections[tenant].submit_read(request.offset, vec![0; request.length as usize])?;
+        self.next += 1;
+        self.sent[tenant] += 1;
+        let host = self.server.host();
+        let disk = host.disk(TENANTS[tenant]).context("its disk is there")?;
+        let begin = Instant::now();
+        while host.disk_statistics(&disk).reads < self.sent[tenant] {
+            ensure!(begin.elapsed() < PATIENCE, "{}: the server does not take a request", TENANTS[tenant]);
+            std::thread::yield_now();
+        }
+        Ok(Some(request))
+    }
+}
+
 /// Sends `requests` by all clients, and says how long each took.
-fn drive(socket: &Path, requests: &[Request], done: &AtomicU64, stop: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
-    let next = AtomicUsize::new(0);
+fn drive(
+    server: &Server,
+    socket: &Path,
+    requests: &[Request],
+    done: &AtomicU64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<Duration>> {
+    let turns = Mutex::new(Turns { server, requests, next: 0, sent: [0; TENANTS.len()] });
+    let turn = || turns.lock().map_err(|_| anyhow!("another client panicked"));
     let client = || -> anyhow::Result<Vec<Duration>> {
         let connect = |name| -> anyhow::Result<_> { Ok(Client::connect(UnixStream::connect(socket)?, name, &[])?) };
         let mut connections = TENANTS.into_iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let mut latencies = Vec::new();
-        while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
             ensure!(!stop.load(Ordering::Relaxed), "interrupted");
-            let tenant = request.volume as usize;
+            let mut turn = turn()?;
             let start = Instant::now();
-            let bytes = connections[tenant].read(request.offset, request.length as usize)?;
+            let Some(request) = turn.send(&mut connections)? else { break };
+            drop(turn);
+            let tenant = request.volume as usize;
+            let completion = connections[tenant].receive()?;
             latencies.push(start.elapsed());
+            completion.result?;
+            let bytes = completion.buffer;
             let block = request.offset / BLOCK as u64;
             ensure!(bytes == content(tenant, block), "{}: block {block} has wrong contents", TENANTS[tenant]);
             done.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +226,11 @@ fn drive(socket: &Path, requests: &[Request], done: &AtomicU64, stop: &AtomicBoo
     std::thread::scope(|scope| {
         let guarded = || {
             // Where one fails, the others need not go on.
-            client().inspect_err(|_| next.store(requests.len(), Ordering::Relaxed))
+            client().inspect_err(|_| {
+                if let Ok(mut turn) = turns.lock() {
+                    turn.next = requests.len();
+                }
+            })
         };
         let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(guarded)).collect();
         let joined = threads.into_iter().map(|thread| thread.join().expect("clients do not panic"));
