@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-use nigh_host::{DiskError, Unwritten};
 use nigh_nbd::InvalidExport;
 
 use crate::listen::ListenError;
@@ -41,9 +40,6 @@ pub enum ExportError {
     /// Its name cannot be offered.
     #[error(transparent)]
     Offer(#[from] InvalidExport),
-    /// Its disk cannot be opened.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
     /// It is for certain clients, and nobody is asked for a certificate.
     #[error("export {0} is for certain clients, which takes TLS with an authority for client certificates")]
     NoClientCa(String),
@@ -70,12 +66,6 @@ pub enum ChangeError {
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Stopping,
-}
-
-impl From<Unwritten> for ChangeError {
-    fn from(unwritten: Unwritten) -> ChangeError {
-        nigh_host::ChangeError::from(unwritten).into()
-    }
 }
 
 /// Why a connection ended before the client said goodbye.
