@@ -52,6 +52,12 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seeds: u64,
     },
+    /// Servers with a level, killed at random points: nothing that they read afterwards is stale
+    Levels {
+        /// How many
+        #[arg(long, default_value_t = 200)]
+        kills: u32,
+    },
     /// Every fuzz target for a while
     Fuzz {
         /// Seconds for each target
@@ -80,6 +86,7 @@ fn main() -> ExitCode {
         Command::Agreement => suite::agreement(),
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
+        Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Docs => suite::docs(),

@@ -117,6 +117,11 @@ pub(crate) fn vopr(seed: u64, seeds: u64) -> anyhow::Result<()> {
     check(simulate.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]))
 }
 
+pub(crate) fn levels(kills: u32) -> anyhow::Result<()> {
+    let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "levels", "--", "--nocapture"]);
+    check(test.env("NIGH_KILLS", kills.to_string()))
+}
+
 pub(crate) fn docs() -> anyhow::Result<()> {
     check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "cli_reference"]).env("UPDATE", "1"))
 }

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use nigh_engine::{Fault, Operation};
 
+use crate::level::Stamp;
+
 /// An operation on its way through a device. It owns the frames until its [`Completion`] gives them back.
 #[must_use = "the operation is lost"]
 pub struct Job {
@@ -70,6 +72,11 @@ pub trait Geometry: Send + Sync {
     /// The extents of `range` in order and without gaps, at most `most` of them: the rest of the range can be asked
     /// for again. The last one may go on beyond the range.
     fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>>;
+
+    /// What tells it from itself before a change, also while nobody served it; none where a change may not show.
+    fn stamp(&self) -> io::Result<Option<Stamp>> {
+        Ok(None)
+    }
 }
 
 /// A device. One thread uses it at a time.

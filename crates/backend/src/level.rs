@@ -1,12 +1,13 @@
 //! The file of a level: a header, the places of blocks, and behind them the index, while nobody serves it.
 //!
 //! The header says whether the index is valid. It says no, on stable storage, before anything is stored, and yes only after a
-//! shutdown that wrote the index. So after any crash, whenever it comes, the level begins empty.
+//! shutdown that wrote the index. So after any crash, whenever it comes, the level begins empty. Between opening and
+//! [`LevelFile::begin`] nothing is lost: a start that fails costs no warm level.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nigh_engine::{Stored, Volume};
@@ -42,7 +43,10 @@ pub enum LevelError {
     /// It holds something else, which is not overwritten.
     #[error("{path} is not empty and not a level: choose another file, or remove this one", path = .0.display())]
     Foreign(PathBuf),
-    /// It is too small for one block.
+    /// It is no regular file.
+    #[error("{path} is no regular file, as a level is", path = .0.display())]
+    NoFile(PathBuf),
+    /// It is too small for a block of each part.
     #[error("{path}: a level takes at least {least} bytes", path = path.display())]
     Small {
         /// The file.
@@ -65,15 +69,15 @@ pub struct Home {
     pub volume: Volume,
     /// What the host calls it.
     pub name: String,
-    /// As [`stamp`] said when the last write was done.
+    /// As its [`Geometry`](crate::Geometry) said after the last write.
     pub stamp: Stamp,
 }
 
-/// The stamp of the regular file at `path`; none of anything else, which can change and not show it.
-pub fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
-    let meta = std::fs::metadata(path)?;
+/// The stamp of a regular file whose system counts more than seconds; none of anything else, which can change and not show it.
+pub(crate) fn stamp(meta: &Metadata) -> Option<Stamp> {
     let changed_ns = (meta.ctime() as u64).wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec() as u64);
-    Ok(meta.is_file().then_some([meta.dev(), meta.ino(), meta.size(), changed_ns]))
+    let shows = meta.is_file() && meta.ctime_nsec() != 0;
+    shows.then_some([meta.dev(), meta.ino(), meta.size(), changed_ns])
 }
 
 /// The file of a level, between its opening and its shutdown. Its places are read and written through a device of the same
@@ -84,6 +88,7 @@ pub struct LevelFile {
     generation: u64,
     block_bytes: u64,
     blocks: u64,
+    parts: u64,
 }
 
 /// What a level held when it was shut down.
@@ -100,6 +105,7 @@ struct Header {
     generation: u64,
     block_bytes: u64,
     blocks: u64,
+    parts: u64,
     index_bytes: u64,
     index_sum: u64,
 }
@@ -108,9 +114,10 @@ impl Header {
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&MAGIC);
-        let Header { valid, generation, block_bytes, blocks, index_bytes, index_sum } = *self;
-        let fields = [VERSION, valid.into(), generation, block_bytes, blocks, index_bytes, index_sum, 0];
-        for (at, field) in fields[..FIELDS - 1].iter().enumerate() {
+        let Header { valid, generation, block_bytes, blocks, parts, index_bytes, index_sum } = *self;
+        let fields: [u64; FIELDS] =
+            [VERSION, valid.into(), generation, block_bytes, blocks, index_bytes, index_sum, parts];
+        for (at, field) in fields.iter().enumerate() {
             bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&field.to_le_bytes());
         }
         let sum = XxHash3_64::oneshot(&bytes[..HEADER - 8]);
@@ -121,54 +128,69 @@ impl Header {
     /// None where it is damaged, or of another version.
     fn decode(bytes: &[u8; HEADER]) -> Option<Header> {
         let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        let [version, valid, generation, block_bytes, blocks, index_bytes, index_sum, _]: [u64; FIELDS] =
+        let [version, valid, generation, block_bytes, blocks, index_bytes, index_sum, parts]: [u64; FIELDS] =
             std::array::from_fn(|at| word(8 + 8 * at));
         let good =
             bytes[..8] == MAGIC && version == VERSION && word(HEADER - 8) == XxHash3_64::oneshot(&bytes[..HEADER - 8]);
-        good.then_some(Header { valid: valid == 1, generation, block_bytes, blocks, index_bytes, index_sum })
+        good.then_some(Header { valid: valid == 1, generation, block_bytes, blocks, parts, index_bytes, index_sum })
     }
 }
 
 impl LevelFile {
-    /// Makes the file at `path` a level of about `bytes` bytes, or opens it as one. The image is there after an orderly
-    /// shutdown of a level of the same size; from now on it is valid no more.
-    pub fn open(path: &Path, bytes: u64, block_bytes: u32) -> Result<(LevelFile, Option<Image>), LevelError> {
-        let block_bytes = u64::from(block_bytes);
-        let blocks = bytes.saturating_sub(PLACES) / block_bytes;
+    /// Opens the file at `path`, or makes one, as a level of about `bytes` bytes in `parts` parts of the same size. The image is
+    /// there after an orderly shutdown of a level that was set up alike.
+    pub fn open(
+        path: &Path,
+        bytes: u64,
+        block_bytes: u32,
+        parts: u32,
+    ) -> Result<(LevelFile, Option<Image>), LevelError> {
+        let (block_bytes, parts) = (u64::from(block_bytes), u64::from(parts));
+        let blocks = bytes.saturating_sub(PLACES) / block_bytes / parts * parts;
         if blocks == 0 {
-            return Err(LevelError::Small { path: path.to_owned(), least: PLACES + block_bytes });
+            return Err(LevelError::Small { path: path.to_owned(), least: PLACES + parts * block_bytes });
         }
         let failed = |source| LevelError::Io { path: path.to_owned(), source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(path.to_owned()))?;
-        let meta = file.metadata().map_err(failed)?;
-        if meta.file_type().is_block_device() || !meta.is_file() {
-            return Err(LevelError::Foreign(path.to_owned()));
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(LevelError::NoFile(path.to_owned()));
         }
-        let mut bytes = [0; HEADER];
-        let before = if meta.len() > 0 {
+        // It has the contents of disks, which are nobody else's.
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(path.to_owned()))?;
+        let length = file.metadata().map_err(failed)?.len();
+        let mut level = LevelFile { path: path.to_owned(), generation: 0, block_bytes, blocks, parts };
+        let mut image = None;
+        if length == 0 {
+            level.write_header(&file, false, 0, 0).map_err(failed)?;
+        } else {
             // A header that was never written whole is damaged; what is something else has no magic.
+            let mut bytes = [0; HEADER];
             if file.read_exact_at(&mut bytes, 0).is_err() || bytes[..8] != MAGIC {
                 return Err(LevelError::Foreign(path.to_owned()));
             }
-            Header::decode(&bytes)
-        } else {
-            None
-        };
-        let image = before.as_ref().and_then(|header| {
-            let fits = header.valid && (header.block_bytes, header.blocks) == (block_bytes, blocks);
-            if fits { Image::read(path, header).ok() } else { None }
-        });
-        let generation = before.map_or(1, |header| header.generation + 1);
-        let level = LevelFile { path: path.to_owned(), generation, block_bytes, blocks };
-        level.write_header(&file, false, 0, 0).map_err(failed)?;
-        file.set_len(level.index_at().max(meta.len())).and_then(|()| file.sync_all()).map_err(failed)?;
+            if let Some(header) = Header::decode(&bytes) {
+                level.generation = header.generation;
+                let fits = (header.block_bytes, header.blocks, header.parts) == (block_bytes, blocks, parts);
+                image = if header.valid && fits { Image::read(path, &header).ok() } else { None };
+            }
+        }
+        file.set_len(level.index_at().max(length)).map_err(failed)?;
         Ok((level, image))
     }
 
-    /// How many blocks it has places for, from [`PLACES`] on.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
+    /// From now on the index is valid no more, whatever happens. To be called before anything is stored.
+    pub fn begin(&mut self) -> Result<(), LevelError> {
+        let failed = |source| LevelError::Io { path: self.path.clone(), source };
+        let file = OpenOptions::new().write(true).open(&self.path).map_err(failed)?;
+        self.generation += 1;
+        self.write_header(&file, false, 0, 0).and_then(|()| file.sync_all()).map_err(failed)
+    }
+
+    /// How many blocks each of its parts has places for. The first part begins at [`PLACES`], the others follow.
+    pub fn part_blocks(&self) -> u64 {
+        self.blocks / self.parts
     }
 
     fn index_at(&self) -> u64 {
@@ -176,13 +198,12 @@ impl LevelFile {
     }
 
     fn write_header(&self, file: &File, valid: bool, index_bytes: u64, index_sum: u64) -> io::Result<()> {
-        let LevelFile { generation, block_bytes, blocks, .. } = *self;
-        let header = Header { valid, generation, block_bytes, blocks, index_bytes, index_sum };
+        let LevelFile { generation, block_bytes, blocks, parts, .. } = *self;
+        let header = Header { valid, generation, block_bytes, blocks, parts, index_bytes, index_sum };
         file.write_all_at(&header.encode(), 0)
     }
 
-    /// Keeps the index: `homes`, and the pieces of each part of the level, by the number that the host gives it. To be called
-    /// after the device of the file is gone.
+    /// Keeps the index: `homes`, and pieces with the numbers of their parts. To be called after the device of the file is gone.
     pub fn close(self, homes: &[Home], pieces: impl Iterator<Item = (u32, Vec<Stored>)>) -> Result<(), LevelError> {
         let failed = |source| LevelError::Io { path: self.path.clone(), source };
         let file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
@@ -336,8 +357,13 @@ mod tests {
         vec![Home { volume: Volume(2), name: "disk".into(), stamp: [1, 2, 3, 4] }]
     }
 
+    fn open(path: &Path) -> (LevelFile, Option<Image>) {
+        LevelFile::open(path, BYTES, 4096, 4).unwrap()
+    }
+
     fn kept(path: &Path, count: u64) {
-        let (level, _) = LevelFile::open(path, BYTES, 4096).unwrap();
+        let (mut level, _) = open(path);
+        level.begin().unwrap();
         level.close(&homes(), [(0, blocks(count)), (3, blocks(2))].into_iter()).unwrap();
     }
 
@@ -355,31 +381,42 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("level");
         kept(&path, 10_000);
-        let (level, image) = LevelFile::open(&path, BYTES, 4096).unwrap();
-        assert_eq!(level.blocks(), 64);
+        drop(open(&path));
+        let (mut level, image) = open(&path);
+        assert_eq!(level.part_blocks(), 16);
         let (found, all) = read(image).unwrap();
         assert_eq!((found, all.len()), (homes(), 10_002));
         assert!(all.iter().zip(blocks(10_000)).all(|(&(part, one), other)| part == 0 && one == other));
         assert_eq!(all[10_001], (3, blocks(2)[1]));
+        level.begin().unwrap();
         drop(level);
-        assert!(LevelFile::open(&path, BYTES, 4096).unwrap().1.is_none(), "it was not shut down since");
+        assert!(open(&path).1.is_none(), "it was not shut down since");
     }
 
     #[test]
     fn whatever_is_doubtful_makes_it_empty() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("level");
-        for (at, size) in
-            [(4000, BYTES), (16, BYTES), (BYTES + 9, BYTES), (BYTES + 100, BYTES), (u64::MAX, BYTES + 4096)]
-        {
+        const WHOLE: u64 = u64::MAX;
+        for (at, size, parts) in [
+            (4000, BYTES, 4),
+            (16, BYTES, 4),
+            (BYTES + 9, BYTES, 4),
+            (BYTES + 100, BYTES, 4),
+            (WHOLE, BYTES + 16384, 4),
+            (WHOLE, BYTES, 2),
+        ] {
             kept(&path, 10);
             let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
             let mut byte = [0];
-            if at != u64::MAX {
+            if at != WHOLE {
                 file.read_exact_at(&mut byte, at).unwrap();
                 file.write_all_at(&[byte[0] ^ 1], at).unwrap();
             }
-            assert!(LevelFile::open(&path, size, 4096).unwrap().1.is_none(), "byte {at} of a level of {size}");
+            assert!(
+                LevelFile::open(&path, size, 4096, parts).unwrap().1.is_none(),
+                "byte {at} of a level of {size} in {parts}"
+            );
         }
     }
 
@@ -388,17 +425,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, vec![7; 10_000]).unwrap();
-        assert!(matches!(LevelFile::open(&path, BYTES, 4096), Err(LevelError::Foreign(_))));
+        assert!(matches!(LevelFile::open(&path, BYTES, 4096, 1), Err(LevelError::Foreign(_))));
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; 10_000]);
-        assert!(matches!(LevelFile::open(&folder.path().join("new"), PLACES, 4096), Err(LevelError::Small { .. })));
+        assert!(matches!(LevelFile::open(folder.path(), BYTES, 4096, 1), Err(LevelError::NoFile(_))));
+        let new = folder.path().join("new");
+        assert!(matches!(LevelFile::open(&new, PLACES + 4096, 4096, 2), Err(LevelError::Small { .. })));
+        assert!(!new.exists());
     }
 
     #[test]
     fn one_that_another_process_took_over_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("level");
-        let (level, _) = LevelFile::open(&path, BYTES, 4096).unwrap();
-        let (_other, _) = LevelFile::open(&path, BYTES, 4096).unwrap();
+        let (mut level, _) = open(&path);
+        level.begin().unwrap();
+        open(&path).0.begin().unwrap();
         assert!(matches!(level.close(&[], std::iter::empty()), Err(LevelError::Taken(_))));
     }
 
@@ -406,12 +447,13 @@ mod tests {
     fn a_stamp_changes_with_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
+        let stamp_of = |path: &Path| stamp(&std::fs::metadata(path).unwrap());
         std::fs::write(&path, b"one").unwrap();
-        let before = stamp(&path).unwrap().unwrap();
-        assert_eq!(stamp(&path).unwrap(), Some(before));
+        let before = stamp_of(&path);
+        assert_eq!((before.is_some(), stamp_of(&path)), (true, before));
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, b"two").unwrap();
-        assert_ne!(stamp(&path).unwrap(), Some(before));
-        assert_eq!(stamp(Path::new("/dev/null")).unwrap(), None);
+        assert_ne!(stamp_of(&path), before);
+        assert_eq!(stamp_of(Path::new("/dev/null")), None);
     }
 }

@@ -30,7 +30,7 @@ pub use error::{OpenError, OpenErrorKind, TargetError};
 pub use fault::{FaultKind, Planned};
 pub use kernel::release_memory;
 pub use latency::Latency;
-pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, stamp};
+pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp};
 pub use modelled::Modelled;
 pub use open::Options;
 pub use target::Target;

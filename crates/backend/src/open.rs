@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::device::{Extent, Geometry};
 use crate::error::{OpenError, OpenErrorKind};
+use crate::level::{Stamp, stamp};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
@@ -178,6 +179,10 @@ impl Geometry for OpenFile {
             extents.push(extent);
         }
         Ok(extents)
+    }
+
+    fn stamp(&self) -> io::Result<Option<Stamp>> {
+        Ok(stamp(&self.buffered.metadata()?))
     }
 }
 

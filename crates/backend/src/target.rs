@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -90,6 +90,15 @@ impl Target {
             }
             Target::Fault(plan, inner) => Box::new(Faulty::new(plan.clone(), inner.open(options)?)),
         })
+    }
+
+    /// The file or block device that its bytes are in; none where that is memory.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Target::File(path) | Target::Raw(path) => Some(path),
+            Target::Memory(_) => None,
+            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.path(),
+        }
     }
 
     /// Bytes of the device that this target wraps.

@@ -108,6 +108,10 @@ pub(crate) struct ServeArgs {
     /// How much memory a change while running can ask for [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
+    /// A file on a faster disk where blocks that leave memory are found again, such as file:/fast/nigh.level:32G; it is made
+    /// where there is none, and warm after a restart. Twice for two levels, the faster one first
+    #[arg(long, value_name = "file:PATH:SIZE")]
+    pub(crate) level: Vec<String>,
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
     #[arg(short, long, value_name = "POLICY")]
     pub(crate) policy: Option<String>,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{Control, ControlClient, FileExtent, HostStatistics, Statistics};
+use nigh_server::{BLOCK, Control, ControlClient, FileExtent, HostStatistics, Statistics};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
@@ -117,5 +117,30 @@ fn text(status: &Statistics) -> String {
             disk.target.clone(),
         ]);
     }
-    text + &table.to_string()
+    text += &table.to_string();
+    if !host.levels.is_empty() {
+        let head = ["LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "FAULTS", "STATE"];
+        let mut table = Table::new(&head);
+        for level in &host.levels {
+            table.row([
+                level.path.clone(),
+                human_bytes(level.bytes),
+                blocks(level.stored),
+                blocks(level.warm_blocks),
+                blocks(level.hits),
+                blocks(level.stores),
+                blocks(level.evictions),
+                blocks(level.invalidations),
+                level.faults.to_string(),
+                if level.off { "off" } else { "on" }.to_owned(),
+            ]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    text
+}
+
+/// Memory of so many blocks.
+fn blocks(count: u64) -> String {
+    human_bytes(count * BLOCK)
 }

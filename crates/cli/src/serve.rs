@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
-    Allocation, DiskSettings, ExportOptions, ExportSettings, HostSettings, Listen, Server, Settings, TlsSettings,
-    WriteMode,
+    Allocation, DiskSettings, ExportOptions, ExportSettings, HostSettings, LevelSettings, Listen, Server, Settings,
+    TlsSettings, WriteMode,
 };
 use serde::Deserialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -41,6 +41,8 @@ struct File {
     depth: Option<u32>,
     shards: Option<usize>,
     connections: Option<usize>,
+    #[serde(default)]
+    level: Vec<String>,
     #[serde(default)]
     listen: Vec<String>,
     insecure_tcp: Option<bool>,
@@ -223,6 +225,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
+    let levels = if args.level.is_empty() { &file.level } else { &args.level };
+    settings.host.levels = levels.iter().map(|text| level(text)).collect::<anyhow::Result<_>>()?;
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
     ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
@@ -309,6 +313,18 @@ pub(crate) fn export(text: &str) -> anyhow::Result<ExportSettings> {
     Ok(ExportSettings::new(name, target))
 }
 
+/// `file:PATH:SIZE`, perhaps after a `delay:…:` or `fault:…:` that slows it down or fails it.
+fn level(text: &str) -> anyhow::Result<LevelSettings> {
+    let form = || format!("'{text}' is no level: it is written file:PATH:SIZE, such as file:/fast/nigh.level:32G");
+    let (place, size) = text.rsplit_once(':').with_context(form)?;
+    let starts = place.match_indices("file:").map(|(at, _)| at);
+    let at = starts.into_iter().find(|&at| at == 0 || place[..at].ends_with(':')).with_context(form)?;
+    let (before, path) = (&place[..at], &place[at + "file:".len()..]);
+    ensure!(!path.is_empty(), form());
+    let target = format!("{before}raw:{path}").parse().with_context(form)?;
+    Ok(LevelSettings { target, bytes: bytes(size).with_context(|| format!("level {path}"))? })
+}
+
 pub(crate) fn options<'a>(list: impl IntoIterator<Item = &'a str>) -> anyhow::Result<ExportOptions> {
     let mut options = ExportOptions::default();
     list.into_iter().try_for_each(|text| options.add(text))?;
@@ -371,6 +387,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
                 writeln!(text, "memory   {memory} in {} shards; up to {most} while running", settings.host.shards());
             let _ = writeln!(text, "policy   {}", settings.host.policy);
         }
+    }
+    for LevelSettings { target, bytes } in &settings.host.levels {
+        let path = target.path().map(|path| path.display().to_string()).unwrap_or_default();
+        let _ = writeln!(text, "level    {path}, {} below the memory", human_bytes(*bytes));
     }
     let _ = writeln!(text, "ahead    {}", settings.host.readahead);
     let _ = writeln!(

@@ -3,6 +3,7 @@
 mod interval;
 mod screen;
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::ctl::connect;
 use crate::output;
 use crate::size::human_bytes;
 use crate::table::Table;
-use interval::{Interval, Look, Row};
+use interval::{Interval, LevelRow, Look, Row};
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     ensure!((0.05..=3600.0).contains(&args.interval), "--interval is from 0.05 to 3600 seconds");
@@ -50,7 +51,19 @@ fn summary(interval: &Interval) -> String {
     let share = 100.0 * *resident_bytes as f64 / (*memory_bytes).max(1) as f64;
     let (resident, memory) = (human_bytes(*resident_bytes), human_bytes(*memory_bytes));
     let clients = if *connections == 1 { "client" } else { "clients" };
-    format!("{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}")
+    let mut text = format!(
+        "{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}"
+    );
+    for level in &interval.levels {
+        let _ = match level {
+            LevelRow { off: true, .. } => write!(text, "  level off"),
+            LevelRow { stored_bytes, bytes, hits_per_s, .. } => {
+                let (stored, bytes) = (human_bytes(*stored_bytes), human_bytes(*bytes));
+                write!(text, "  level {stored} of {bytes}, {hits_per_s:.0} blocks/s")
+            }
+        };
+    }
+    text
 }
 
 const HEAD: [&str; 12] =

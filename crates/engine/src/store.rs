@@ -69,6 +69,16 @@ impl Engine {
         self.levels.get(level).map(|state| state.level.len())
     }
 
+    /// Whether nothing is on its way to or from `level`, which has its port for itself.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn is_level_idle(&self, level: usize) -> bool {
+        let LevelState { level, batch, full, .. } = &self.levels[level];
+        let port = self.ports[usize::from(level.config.port.0)].as_ref().expect("the port of a level");
+        batch.is_none() && full.is_empty() && port.at_device == 0 && port.queue.len() == 0
+    }
+
     /// Memory of the indexes of levels.
     pub(crate) fn level_bytes(&self) -> usize {
         self.levels.iter().map(|state| state.level.bytes()).sum()

@@ -7,7 +7,7 @@ use nigh_engine::Volume;
 use nigh_policy::Spec;
 
 use crate::common::Common;
-use crate::disk::{Disk, Opening};
+use crate::disk::{Disk, Opening, same_file};
 use crate::error::{ChangeError, DiskError, Unwritten};
 use crate::settings::{BLOCK, DiskSettings};
 use crate::sync::lock;
@@ -64,6 +64,11 @@ impl Common {
         let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
         if self.cache.disks.is_taken(&settings.name) {
             return Err(DiskError::Duplicate(settings.name));
+        }
+        if let Some(path) = settings.target.path()
+            && let Some(level) = self.cache.levels.iter().find(|level| same_file(level.path(), path))
+        {
+            return Err(DiskError::Level { name: settings.name, path: level.path().to_owned() });
         }
         let (disk, device) = open(volume, settings)?;
         let disk = Arc::new(disk);

@@ -17,6 +17,7 @@ use slab::Slab;
 
 use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
+use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::BLOCK;
 use crate::sync::{Budget, lock};
@@ -82,6 +83,8 @@ pub struct Cache {
     /// How the port of each disk is set up.
     pub(crate) ports: PortConfig,
     pub(crate) disks: Disks,
+    /// By number.
+    pub(crate) levels: Box<[Level]>,
     /// Whether a device may be flushed for shards that wait: spares a look at all disks.
     flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
@@ -107,25 +110,31 @@ pub fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Ran
 }
 
 impl Cache {
-    /// `shards` engines, each set up as `config` says, without disks.
+    /// `shards` engines, each set up as `config` says, with `levels` and without disks.
     pub(crate) fn new(
         shards: usize,
         config: &Config,
         ports: PortConfig,
+        levels: Box<[Level]>,
         readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
-        let shard = |_| {
-            let engine = Engine::new(config.clone())?;
+        let shard = |shard| {
+            let mut engine = Engine::new(config.clone())?;
+            for level in &levels {
+                engine.attach(level.port(), ports)?;
+                engine.add_level(level.part(shard))?;
+            }
             let core = Core { engine, waiters: Slab::new(), queueing: 0, poisoned: false };
             Ok(Shard { core: Mutex::new(core), room: Condvar::new() })
         };
-        let shards = (0..shards).map(shard).collect::<Result<_, ConfigError>>()?;
+        let shards = (0..shards as u32).map(shard).collect::<Result<_, ConfigError>>()?;
         let heap = Budget::new(HEAP);
         Ok(Cache {
             shards,
             ports,
             disks: Disks::default(),
+            levels,
             flush_wanted: AtomicBool::new(false),
             heap,
             readahead: ReadAhead::new(readahead),
@@ -159,7 +168,7 @@ impl Cache {
 
     /// The shard of the extent of `offset`. Extents are scattered, so that no stride of a client meets one shard only.
     #[inline]
-    fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
+    pub(crate) fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
         let extent = (offset / EXTENT) ^ u64::from(volume.0).rotate_right(16);
         let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((scattered * self.shards.len() as u64) >> 32) as u32
@@ -298,8 +307,12 @@ impl Cache {
             self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in over {
+            let port = operation.port;
             // A poisoned shard's waiters have had their replies.
             let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
+            if let Err(fault) = result {
+                self.note_fault(port, shard, fault, work);
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::mem;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use crate::latency::Histogram;
 use crate::settings::{DISKS_MAX, DiskSettings};
 use crate::sync::lock;
 use crate::throttle::Throttle;
-use nigh_backend::{Extent, Geometry};
+use nigh_backend::{Extent, Geometry, Stamp};
 use nigh_engine::{Operation, Port, Volume};
 use nigh_policy::Tenant;
 
@@ -199,6 +201,11 @@ impl Disk {
         self.ask(|geometry| geometry.size())
     }
 
+    /// As `Geometry::stamp` of its device; none where that is not known.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        self.ask(|geometry| geometry.stamp()).ok().flatten()
+    }
+
     /// As `Geometry::extents` of its device.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         self.ask(|geometry| geometry.extents(range, most))
@@ -310,6 +317,12 @@ impl Disks {
     pub(crate) fn remove(&self, volume: Volume) {
         write(&self.places)[volume.0 as usize].disk = None;
     }
+}
+
+/// Whether both are the same file; not if there is none.
+pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|of| identity(other) == Some(of))
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

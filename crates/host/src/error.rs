@@ -1,12 +1,14 @@
 //! What can go wrong.
 
+use std::path::PathBuf;
+
 use nigh_backend::OpenError;
 use nigh_control::Refusal;
 use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
 use crate::extent::FileExtent;
-use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX};
+use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX};
 
 /// An assertion of a shard's engine failed: the shard is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,12 +55,53 @@ pub enum HostError {
     Poisoned(#[from] Poisoned),
 }
 
+/// Why a level cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// Its file cannot be one.
+    #[error("level {0}")]
+    File(#[from] nigh_backend::LevelError),
+    /// Its file cannot be opened as a device.
+    #[error("level: {0}")]
+    Open(#[from] OpenError),
+    /// It is memory.
+    #[error("a level is a file, not memory")]
+    Memory,
+    /// A disk has its blocks there.
+    #[error("level {path}: it is the target of disk {name}: choose another file", path = path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// The disk.
+        name: String,
+    },
+    /// It is two levels.
+    #[error("level {path}: it was given twice", path = .0.display())]
+    Twice(PathBuf),
+    /// There are more than there can be.
+    #[error("there cannot be more than {LEVELS_MAX} levels")]
+    Many,
+    /// There is not enough memory for its index.
+    #[error("level {path}: its index takes {index} MiB, and {left} MiB of the machine's memory are left for it: choose a smaller size", path = path.display())]
+    Index {
+        /// The file.
+        path: PathBuf,
+        /// In MiB.
+        index: u64,
+        /// In MiB.
+        left: u64,
+    },
+}
+
 /// Why a host does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A disk cannot be opened.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// A level cannot be used.
+    #[error(transparent)]
+    Level(#[from] LevelError),
     /// There is less memory in the machine.
     #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
     Memory {
@@ -107,6 +150,14 @@ pub enum DiskError {
         name: String,
         /// Why.
         source: Box<ConfigError>,
+    },
+    /// Its target is a level.
+    #[error("disk {name}: {path} is a level of this cache: choose another target", path = path.display())]
+    Level {
+        /// The disk.
+        name: String,
+        /// The file.
+        path: PathBuf,
     },
     /// It has a floor or a ceiling in a cache without tenants.
     #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp")]

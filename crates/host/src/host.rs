@@ -16,8 +16,9 @@ use crate::common::Common;
 use crate::disk::Disk;
 use crate::error::{ChangeError, HostError, StartError, Unwritten};
 use crate::extent::FileExtent;
+use crate::level;
 use crate::session::Session;
-use crate::settings::{DISKS_MAX, DiskSettings, Settings};
+use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
 use crate::work::Work;
@@ -64,11 +65,17 @@ impl Host {
             return Err(StartError::Memory { asked: settings.memory >> 20, there: there >> 20 });
         }
         let config = settings.engine();
-        let limit = settings.shards() * DISKS_MAX * settings.depth as usize;
+        let limit = settings.shards() * (DISKS_MAX + LEVELS_MAX) * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let disks = std::mem::take(&mut settings.disks);
+        let (mut levels, mut before) = (Vec::new(), Vec::new());
+        for opened in level::open(&settings.levels, settings.shards(), there - settings.memory, &disks)? {
+            handle.attach(opened.level.port(), opened.device);
+            levels.push(opened.level);
+            before.push(opened.before);
+        }
         let readahead = std::mem::take(&mut settings.readahead);
-        let cache = Cache::new(settings.shards(), &config, settings.ports(), readahead, handle.clone())?;
+        let cache = Cache::new(settings.shards(), &config, settings.ports(), levels.into(), readahead, handle.clone())?;
         let common = Common {
             cache: Arc::new(cache),
             handle,
@@ -82,6 +89,7 @@ impl Host {
         for disk in disks {
             host.common.add_one(disk)?;
         }
+        host.common.begin_levels(before)?;
         Ok(host)
     }
 
@@ -223,6 +231,9 @@ fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unw
     stopping.store(true, Ordering::Release);
     drop(changing);
     let unwritten = if threads.is_empty() { Vec::new() } else { common.close_all() };
+    if !threads.is_empty() {
+        common.keep_levels();
+    }
     cache.wake_timer();
     handle.stop();
     for thread in threads.drain(..) {

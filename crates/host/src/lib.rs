@@ -13,6 +13,8 @@ mod extent;
 mod hints;
 mod host;
 mod latency;
+mod level;
+mod levels;
 mod mailbox;
 mod readahead;
 mod session;
@@ -27,12 +29,15 @@ mod work;
 pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::{Fault, WriteMode};
 
-pub use error::{ChangeError, DiskError, HintError, HostError, Poisoned, StartError, SubmitError, Unwritten};
+pub use error::{
+    ChangeError, DiskError, HintError, HostError, LevelError, Poisoned, StartError, SubmitError, Unwritten,
+};
 pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::Latencies;
+pub use level::LevelStatistics;
 pub use session::Session;
-pub use settings::{BLOCK, DISKS_MAX, DiskSettings, Settings};
+pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Settings};
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::TenantStatistics;
 

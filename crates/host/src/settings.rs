@@ -14,6 +14,8 @@ pub const BLOCK: u64 = 4096;
 pub const PIECE: u64 = 256 << 10;
 /// Most disks at a time.
 pub const DISKS_MAX: usize = 4096;
+/// Most levels.
+pub const LEVELS_MAX: usize = 2;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
 /// Processors that share the lock of a shard where nobody asked for another number of shards. With more, the lock would cost
@@ -68,6 +70,15 @@ impl DiskSettings {
     }
 }
 
+/// A level below the memory: a file on a faster device than the disks'.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelSettings {
+    /// The file. It is made where there is none, and is nothing but a level.
+    pub target: Target,
+    /// How many bytes it takes.
+    pub bytes: u64,
+}
+
 /// How a host is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -90,6 +101,8 @@ pub struct Settings {
     pub depth: u32,
     /// Parts of the cache, each with a lock of its own; chosen by the number of processors if none.
     pub shards: Option<usize>,
+    /// Where blocks are found again that left memory, the fastest first.
+    pub levels: Vec<LevelSettings>,
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,
 }
@@ -113,6 +126,7 @@ impl Settings {
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
             shards: None,
+            levels: Vec::new(),
             disks,
         }
     }
@@ -157,6 +171,9 @@ impl Settings {
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and what it is merged with, several times over.
         config.spare = (capacity / 32).clamp(256, 4096);
+        if !self.levels.is_empty() {
+            config.storing = config.spare;
+        }
         config.limits.request_bytes = PIECE as u32;
         config.limits.dirty = (capacity / 8).max(128);
         config.write_back.start = config.limits.dirty / 2;

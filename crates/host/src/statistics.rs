@@ -5,6 +5,7 @@ use nigh_engine::{Counters, Gauges};
 use crate::common::Common;
 use crate::disk::Disk;
 use crate::latency::Latencies;
+use crate::level::LevelStatistics;
 use crate::settings::BLOCK;
 use crate::sync::lock;
 use crate::tenants::TenantStatistics;
@@ -37,6 +38,9 @@ pub struct HostStatistics {
     pub waiting: u64,
     /// Operations waiting for a device.
     pub device_queue: u64,
+    /// The levels, the highest first.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub levels: Vec<LevelStatistics>,
 }
 
 /// A disk at one moment. Blocks are counted once for each request that references them.
@@ -63,6 +67,9 @@ pub struct DiskStatistics {
     pub misses: u64,
     /// Referenced blocks that were being loaded already.
     pub joined: u64,
+    /// Blocks that were loaded from levels, and not from the device.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub level_hits: u64,
     /// Blocks that left to make room.
     pub evictions: u64,
     /// Bytes that the device does not have yet.
@@ -151,6 +158,7 @@ impl Common {
             requests: requests.into(),
             waiting: waiting.into(),
             device_queue: queued.into(),
+            levels: cache.level_statistics(),
         }
     }
 
@@ -172,8 +180,8 @@ impl Common {
             prefetch_late,
             prefetch_wasted,
             prefetch_dropped: _,
-            level_1_hits: _,
-            level_2_hits: _,
+            level_1_hits,
+            level_2_hits,
             device_reads,
             device_read_bytes,
             device_writes,
@@ -192,6 +200,7 @@ impl Common {
             hits,
             misses,
             joined,
+            level_hits: level_1_hits + level_2_hits,
             evictions,
             dirty_bytes: dirty * BLOCK,
             prefetch_issued,

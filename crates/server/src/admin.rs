@@ -29,14 +29,12 @@ impl Common {
         self.add_one(settings)
     }
 
-    pub(crate) fn add_one(&self, settings: ExportSettings) -> Result<(), ChangeError> {
-        check_clients(&settings, lock(&self.tls).0.as_ref())?;
+    fn add_one(&self, settings: ExportSettings) -> Result<(), ChangeError> {
+        check(std::slice::from_ref(&settings), lock(&self.tls).0.as_ref())?;
         let name = &settings.disk.name;
         if self.find(name).is_ok() {
             return Err(ExportError::from(InvalidExport::Duplicate(name.clone())).into());
         }
-        // Its size is not known yet, and does not matter.
-        Exports::new(vec![offer(name.clone(), 0, true)]).map_err(ExportError::from)?;
         let disk = self.host.add(settings.disk.clone())?;
         self.add_export(Export::new(disk, settings));
         Ok(())
@@ -162,6 +160,14 @@ impl Common {
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
+}
+
+/// Whether exports can be served so, as far as that is known before they are opened.
+pub(crate) fn check(exports: &[ExportSettings], tls: Option<&TlsSettings>) -> Result<(), ExportError> {
+    exports.iter().try_for_each(|export| check_clients(export, tls))?;
+    // Their sizes are not known yet, and do not matter.
+    Exports::new(exports.iter().map(|export| offer(export.disk.name.clone(), 0, true)).collect())?;
+    Ok(())
 }
 
 /// Whether clients can be told apart, if that matters for an export.

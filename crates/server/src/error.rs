@@ -16,7 +16,7 @@ pub enum StartError {
     NoExports,
     /// An export cannot be served.
     #[error(transparent)]
-    Export(#[from] ChangeError),
+    Export(#[from] ExportError),
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),

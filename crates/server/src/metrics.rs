@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nigh_host::{DiskStatistics, HostStatistics, Latencies, TenantStatistics};
+use nigh_host::{DiskStatistics, HostStatistics, Latencies, LevelStatistics, TenantStatistics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -68,6 +68,11 @@ struct OfExport {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
+struct OfLevel {
+    level: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct OfKind {
     export: String,
     kind: &'static str,
@@ -124,7 +129,7 @@ impl Collector for Statistics {
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.disk.dirty_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
-        let counters: [(&str, &str, Value); 19] = [
+        let counters: [(&str, &str, Value); 20] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),
             ("writes", "Write requests", |export| export.disk.writes),
@@ -133,6 +138,7 @@ impl Collector for Statistics {
             ("hits", "Referenced blocks that were there", |export| export.disk.hits),
             ("misses", "Referenced blocks that were not", |export| export.disk.misses),
             ("joined", "Referenced blocks that were being loaded", |export| export.disk.joined),
+            ("level_hits", "Blocks loaded from levels", |export| export.disk.level_hits),
             ("evictions", "Blocks that left to make room", |export| export.disk.evictions),
             ("prefetch_issued", "Blocks prefetched", |export| export.disk.prefetch_issued),
             ("prefetch_used", "Prefetched blocks referenced later", |export| export.disk.prefetch_used),
@@ -178,6 +184,7 @@ impl Collector for Statistics {
         tenant("lists_dropped", "Lists that were too often wrong", counter, |of| of.lists_dropped)?;
         tenant("overruled", "Blocks given up instead of LRU's", counter, |of| of.overruled)?;
         tenant("mistakes", "Of these, referenced before LRU's", counter, |of| of.mistakes)?;
+        self.encode_levels(&mut encoder)?;
         let help = "From request to reply";
         let mut family = encoder.encode_descriptor("latency_seconds", help, None, MetricType::Histogram)?;
         for export in &self.exports {
@@ -190,6 +197,47 @@ impl Collector for Statistics {
             for (kind, summary) in kinds {
                 let of = OfKind { export: export.disk.name.clone(), kind };
                 Buckets(summary.latencies()).encode(family.encode_family(&of)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Statistics {
+    fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Value = fn(&LevelStatistics) -> u64;
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+        let metrics: [(&str, &str, MetricType, Value); 15] = [
+            ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
+            ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
+            ("level_warm_blocks", "Blocks that a level held at the start", gauge, |level| level.warm_blocks),
+            ("level_off", "Whether a level was switched off, because its device failed", gauge, |level| {
+                level.off.into()
+            }),
+            ("level_loads", "Blocks loaded from a level", counter, |level| level.hits),
+            ("level_stores", "Blocks stored in a level", counter, |level| level.stores),
+            ("level_drops", "Blocks not stored, because too many were on their way", counter, |level| level.drops),
+            ("level_replaced", "Blocks of a level that made room for others", counter, |level| level.evictions),
+            ("level_invalidations", "Blocks of a level whose contents changed", counter, |level| level.invalidations),
+            ("level_mismatches", "Blocks not read as they were stored", counter, |level| level.mismatches),
+            ("level_reads", "Reads of a level's device", counter, |level| level.reads),
+            ("level_read_bytes", "Bytes read from a level's device", counter, |level| level.read_bytes),
+            ("level_writes", "Writes of a level's device", counter, |level| level.writes),
+            ("level_written_bytes", "Bytes written to a level's device", counter, |level| level.written_bytes),
+            ("level_faults", "Operations that a level's device failed", counter, |level| level.faults),
+        ];
+        if self.host.levels.is_empty() {
+            return Ok(());
+        }
+        for (name, help, kind, value) in metrics {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for level in &self.host.levels {
+                let of = OfLevel { level: level.path.clone() };
+                let encoder = family.encode_family(&of)?;
+                match kind {
+                    MetricType::Gauge => ConstGauge::new(value(level) as i64).encode(encoder)?,
+                    _ => ConstCounter::new(value(level)).encode(encoder)?,
+                }
             }
         }
         Ok(())

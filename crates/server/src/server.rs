@@ -14,10 +14,12 @@ use nigh_host::{FileExtent, Host, Unwritten};
 use nigh_policy::Spec;
 use rustls::ServerConfig;
 
+use crate::admin;
 use crate::clients::Common;
 use crate::connection;
 use crate::control::{self, Reload};
 use crate::error::{ChangeError, StartError};
+use crate::export::Export;
 use crate::http;
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
@@ -42,10 +44,12 @@ pub struct Server {
 impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
-        let Settings { host, exports, connections_max, metrics, tls } = settings;
+        let Settings { mut host, exports, connections_max, metrics, tls } = settings;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
+        admin::check(&exports, tls.as_ref())?;
+        host.disks = exports.iter().map(|export| export.disk.clone()).collect();
         let config = tls.as_ref().map(tls::configure).transpose()?;
         let http = match metrics {
             Some(address) => {
@@ -57,7 +61,8 @@ impl Server {
         let common = Common::new(Host::start(host)?, connections_max, (tls, config));
         let mut server = Server { common: Arc::new(common), listeners: Vec::new(), threads: Vec::new() };
         for export in exports {
-            server.common.add_one(export)?;
+            let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
+            server.common.add_export(Export::new(disk, export));
         }
         if let Some(listener) = http {
             server.accept(listener, "metrics", |common, socket| {

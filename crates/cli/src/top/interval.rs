@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_server::{DiskStatistics, LatencySummary, Statistics};
+use nigh_server::{BLOCK, DiskStatistics, LatencySummary, Statistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -26,6 +26,20 @@ pub(super) struct Interval {
     pub(super) device_queue: u64,
     pub(super) total: Row,
     pub(super) exports: Vec<Row>,
+    pub(super) levels: Vec<LevelRow>,
+}
+
+/// A level below the memory.
+#[derive(Debug, Serialize)]
+pub(super) struct LevelRow {
+    path: String,
+    /// What it holds.
+    pub(super) stored_bytes: u64,
+    pub(super) bytes: u64,
+    /// Blocks that were loaded from it.
+    pub(super) hits_per_s: f64,
+    /// Its device failed.
+    pub(super) off: bool,
 }
 
 /// An export, or all of them.
@@ -161,6 +175,17 @@ impl Interval {
             counts.row(&export.disk.name, seconds, export.disk.dirty_bytes, export.connections)
         });
         let exports: Vec<Row> = exports.collect();
+        let levels = now.host.levels.iter().map(|level| {
+            let before = first.status.host.levels.iter().find(|before| before.path == level.path);
+            let hits = level.hits.saturating_sub(before.map_or(0, |before| before.hits));
+            LevelRow {
+                path: level.path.clone(),
+                stored_bytes: level.stored * BLOCK,
+                bytes: level.bytes,
+                hits_per_s: hits as f64 / seconds,
+                off: level.off,
+            }
+        });
         let dirty = exports.iter().map(|row| row.dirty_bytes).sum();
         Interval {
             schema: 1,
@@ -172,6 +197,7 @@ impl Interval {
             device_queue: now.host.device_queue,
             total: sum.row("total", seconds, dirty, now.connections),
             exports,
+            levels: levels.collect(),
         }
     }
 
@@ -216,11 +242,19 @@ pub(super) mod tests {
     }
 
     pub(in crate::top) fn look(at: Instant, exports: &[(&str, u64, u64)]) -> Look {
+        // Half of the first one's misses are found in the level.
+        let loaded = exports.first().map_or(0, |(_, _, misses)| misses / 2);
+        let mut level =
+            serde_json::json!({ "path": "/fast", "bytes": 4 << 20, "stored": 256, "hits": loaded, "off": false });
+        let zero = ["blocks", "warm_blocks", "stores", "drops", "evictions", "invalidations", "mismatches", "reads"];
+        let device = ["read_bytes", "writes", "written_bytes", "faults"];
+        zero.iter().chain(&device).for_each(|name| level[*name] = 0.into());
         let exports: Vec<_> = exports.iter().map(|(name, hits, misses)| export(name, *hits, *misses)).collect();
         let status = serde_json::json!({
             "schema": 1, "policy": "lirs", "readahead": "none", "shards": 1, "memory_bytes": 1 << 20, "resident_bytes": 1 << 19,
             "frames_bytes": 0, "metadata_bytes": 0, "ghosts": 0, "loading": 0, "requests": 0, "waiting": 0,
             "device_queue": 3, "connections": 2, "accepted": 2, "refused": 0, "exports": exports,
+            "levels": [level],
         });
         Look { at, status: serde_json::from_value(status).unwrap() }
     }
@@ -244,6 +278,8 @@ pub(super) mod tests {
         assert_eq!(row("back").requests_per_s, 2.0, "it was removed and added again");
         assert_eq!(row("new").hit_ratio, Some(0.0));
         assert_eq!((interval.total.requests_per_s, interval.total.dirty_bytes), (53.0, 32768));
+        let level = &interval.levels[0];
+        assert_eq!((level.stored_bytes, level.hits_per_s), (1 << 20, 2.5));
         for (by, order) in [
             (SortArg::Name, ["a", "b", "back", "new"]),
             (SortArg::Requests, ["a", "back", "new", "b"]),

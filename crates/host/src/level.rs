@@ -1,0 +1,146 @@
+//! A level: a file below the memory, opened before the disks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nigh_backend::{Device, Image, LevelFile, Options, PLACES};
+use nigh_engine::{LevelConfig, Port};
+
+use crate::disk::same_file;
+use crate::error::LevelError;
+use crate::settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings};
+
+/// After so many failed operations in a row of a shard a level is not used any more.
+const FAULTS: u32 = 8;
+/// Memory of a level's index, in bytes a block; a little more than it is.
+const INDEX: u64 = 25;
+
+/// A level of the host. Each shard has a part of it.
+pub(crate) struct Level {
+    path: PathBuf,
+    pub(crate) bytes: u64,
+    /// The queue to its device.
+    port: Port,
+    /// How many blocks each shard's part holds.
+    pub(crate) part_blocks: u32,
+    /// None before it begins, and once its index is kept.
+    pub(crate) file: Mutex<Option<LevelFile>>,
+    /// Blocks that it had from an earlier run.
+    pub(crate) warm_blocks: AtomicU64,
+    /// Its device failed: it is not used any more.
+    pub(crate) off: AtomicBool,
+}
+
+/// The file of a level that has not begun yet, and what it held.
+pub(crate) type Before = (LevelFile, Option<Image>);
+
+/// A level that was opened.
+pub(crate) struct Opened {
+    pub(crate) level: Level,
+    pub(crate) device: Box<dyn Device>,
+    pub(crate) before: Before,
+}
+
+/// A level at one moment. Counts are since its start, in blocks unless their names say otherwise.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LevelStatistics {
+    /// Its file.
+    pub path: String,
+    /// The size that it was given, in bytes.
+    pub bytes: u64,
+    /// How many blocks it has places for.
+    pub blocks: u64,
+    /// Of these, how many hold one.
+    pub stored: u64,
+    /// Blocks that it held at the start, from an earlier run.
+    pub warm_blocks: u64,
+    /// Blocks that were loaded from it.
+    pub hits: u64,
+    /// Blocks that were stored in it.
+    pub stores: u64,
+    /// Blocks that were not stored, because too many were on their way.
+    pub drops: u64,
+    /// Blocks that made room for others.
+    pub evictions: u64,
+    /// Blocks that it had when their contents changed.
+    pub invalidations: u64,
+    /// Blocks that were not read as they were stored; they were loaded from below.
+    pub mismatches: u64,
+    /// Reads of its device.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes of its device.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Operations that its device failed.
+    pub faults: u64,
+    /// Whether it was switched off, because its device failed.
+    pub off: bool,
+}
+
+impl Level {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn port(&self) -> Port {
+        self.port
+    }
+
+    /// The part of a shard, for its engine.
+    pub(crate) fn part(&self, shard: u32) -> LevelConfig {
+        let offset = PLACES + u64::from(shard) * u64::from(self.part_blocks) * BLOCK;
+        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults: FAULTS }
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.off.load(Ordering::Acquire)
+    }
+}
+
+/// Opens the levels, each in a part for each shard. `memory` is what their indexes can take, in bytes.
+pub(crate) fn open(
+    settings: &[LevelSettings],
+    shards: usize,
+    memory: u64,
+    disks: &[DiskSettings],
+) -> Result<Vec<Opened>, LevelError> {
+    if settings.len() > LEVELS_MAX {
+        return Err(LevelError::Many);
+    }
+    let mut levels: Vec<Opened> = Vec::new();
+    let mut left = memory;
+    for (settings, number) in settings.iter().zip(0..) {
+        let path = settings.target.path().ok_or(LevelError::Memory)?;
+        let is_target = |disk: &&DiskSettings| disk.target.path().is_some_and(|target| same_file(target, path));
+        if let Some(disk) = disks.iter().find(is_target) {
+            return Err(LevelError::Disk { path: path.to_owned(), name: disk.name.clone() });
+        }
+        if levels.iter().any(|level| same_file(&level.level.path, path)) {
+            return Err(LevelError::Twice(path.to_owned()));
+        }
+        let index = settings.bytes / BLOCK * INDEX;
+        left = left.checked_sub(index).ok_or_else(|| {
+            let (index, left) = (index >> 20, left >> 20);
+            LevelError::Index { path: path.to_owned(), index, left }
+        })?;
+        let (file, image) = LevelFile::open(path, settings.bytes, BLOCK as u32, shards as u32)?;
+        let device = settings.target.open(&Options { block_bytes: BLOCK as u32, ..Options::default() })?;
+        let part_blocks = u32::try_from(file.part_blocks()).unwrap_or(u32::MAX);
+        let level = Level {
+            path: path.to_owned(),
+            bytes: settings.bytes,
+            port: Port(DISKS_MAX as u16 + number),
+            part_blocks,
+            file: Mutex::default(),
+            warm_blocks: AtomicU64::new(0),
+            off: AtomicBool::new(false),
+        };
+        levels.push(Opened { level, device, before: (file, image) });
+    }
+    Ok(levels)
+}
