@@ -109,6 +109,7 @@ fn run_one(
         programs: &placed.programs,
         block_bytes: BLOCK_BYTES,
         disks: &placed.disks(),
+        levels: &[],
         seed,
         readahead: &args.readahead,
         scheduler: Scheduler::FirstCome,

@@ -67,6 +67,7 @@ fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome
         programs: &[first, neighbour],
         block_bytes: BLOCK as u32,
         disks: &[Disk { profile: &profile, layouts: &[] }],
+        levels: &[],
         seed: 1,
         readahead: &"none".parse()?,
         scheduler: Scheduler::default(),

@@ -441,6 +441,10 @@ pub(crate) struct TimedArgs {
     /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
     pub(crate) device: Option<String>,
+    /// A level that holds clean blocks which left memory, on another modelled device and so large: ssd-nvme:64M. A second one
+    /// is below the first
+    #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
+    pub(crate) level: Vec<String>,
     /// What is fetched ahead: none, one-block, one-block:sequential, linux:max=128K or extent:64K
     #[arg(long, value_name = "READAHEAD", default_value = "none", requires = "device")]
     pub(crate) readahead: String,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nigh_policy::Spec;
 use serde::Serialize;
 
 use crate::size::human_bytes;
@@ -231,6 +232,12 @@ pub(crate) fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// The most ghosts that the policy remembers with a cache of `size` blocks, if their number is limited.
+pub(crate) fn ghosts(spec: &Spec, size: u64) -> Option<u32> {
+    let capacity = u32::try_from(size).unwrap_or(u32::MAX).max(1);
+    nigh_policy::ghosts(spec, capacity).ok().filter(|&ghosts| ghosts < u32::MAX)
 }
 
 /// A ratio in percent, as precise as it is shown.

@@ -10,7 +10,7 @@ use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep}
 use nigh_trace::Requests;
 
 use crate::args::{OpsArg, OutputArgs, SimArgs};
-use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, json, peak_memory_bytes};
+use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
 use crate::size::Sizes;
 use crate::{asked, output, page, progress, quantity, source};
 
@@ -272,12 +272,6 @@ fn ratios(references: &References, spec: &Spec, size: u64, counted: u64, misses:
         error: estimate.map(|estimate| rounded(estimate.error)),
         ghosts: ghosts(spec, size),
     }
-}
-
-/// The most ghosts that the policy remembers with a cache of `size` blocks, if their number is limited.
-fn ghosts(spec: &Spec, size: u64) -> Option<u32> {
-    let capacity = u32::try_from(size).unwrap_or(u32::MAX).max(1);
-    nigh_policy::ghosts(spec, capacity).ok().filter(|&ghosts| ghosts < u32::MAX)
 }
 
 /// Ratios are given to eight digits behind the point: enough for every reference of a long trace.

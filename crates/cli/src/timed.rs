@@ -10,15 +10,15 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_policy::{Spec, Tenant, registry};
-use nigh_sim::timed::{Disk, Program, Recorder, Setup, Think, check, sweep};
+use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 
 use crate::args::{AllocateArg, OpsArg, SimArgs};
-use crate::results::{TraceSummary, csv, json};
+use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
-use crate::{asked, output, progress};
-use results::{DeviceSummary, Results, Row};
+use crate::{asked, output, progress, quantity};
+use results::{DeviceSummary, LevelSummary, Results, Row, Subject};
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the traces are, which may take long.
@@ -29,7 +29,9 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
-    let profile = profile(device)?;
+    let profile = profile(device).context("--device")?;
+    let asked_levels = timed.level.iter().map(|text| level(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let levels: Vec<Level> = asked_levels.iter().map(|(_, profile, bytes)| Level { profile, bytes: *bytes }).collect();
     let readahead = timed.readahead.parse()?;
     let scheduler = timed.scheduler.parse()?;
     let think = think(&timed.think)?;
@@ -55,6 +57,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         programs: &loaded.programs,
         block_bytes: loaded.references.block_bytes,
         disks: &[Disk { profile: &profile, layouts: &layouts }],
+        levels: &levels,
         seed,
         readahead: &readahead,
         scheduler,
@@ -63,7 +66,10 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         processor_ns_a_block: 0,
         progress: Some(&done),
     };
-    check(&setup).with_context(|| format!("device {device}"))?;
+    check(&setup).map_err(|error| match error {
+        TimedError::Level { .. } => anyhow!("--level: {error}"),
+        error => anyhow!("device {device}: {error}"),
+    })?;
     let distinct = loaded.references.distinct_in_trace();
     let mut blocks = Vec::new();
     for size in &sizes {
@@ -86,10 +92,15 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let names: Vec<&str> = loaded.programs.iter().map(|program| program.name.as_str()).collect();
     let rows = jobs.iter().zip(&outcomes);
     let name = |spec: &Spec| timed.allocate.map_or_else(|| spec.to_string(), AllocateArg::name);
-    let rows = rows.map(|((spec, size), outcome)| Row::new(name(spec), *size, setup.block_bytes, &names, outcome));
+    let rows = rows.map(|((spec, size), outcome)| {
+        let ghosts = ghosts(spec, u64::from(*size));
+        let subject = Subject { policy: name(spec), size_blocks: *size, block_bytes: setup.block_bytes, ghosts };
+        Row::new(subject, &names, outcome)
+    });
     let results = Results::new(
         loaded.summary,
         DeviceSummary { name: device.to_owned(), title: profile.title().to_owned(), bytes: profile.bytes() },
+        asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
         [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
         seed,
         rows.collect(),
@@ -114,10 +125,20 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
 fn profile(device: &str) -> anyhow::Result<Profile> {
     let is_file = device.contains('/') || Path::new(device).extension().is_some_and(|extension| extension == "toml");
     if !is_file {
-        return Profile::named(device).map_err(|error| anyhow!("--device: {error}"));
+        return Ok(Profile::named(device)?);
     }
     let text = std::fs::read_to_string(device).with_context(|| device.to_owned())?;
     Profile::parse(&text).map_err(|error| anyhow!("{device}: {error}"))
+}
+
+/// The name of a level's device, its profile, and how much of it is used.
+fn level(text: &str) -> anyhow::Result<(String, Profile, u64)> {
+    let (name, size) = text
+        .rsplit_once(':')
+        .and_then(|(name, size)| Some((name, quantity::bytes(size).filter(|&bytes| bytes > 0)?)))
+        .filter(|(name, _)| !name.is_empty())
+        .with_context(|| format!("--level {text}: expected a device profile and a size, such as ssd-nvme:64M"))?;
+    Ok((name.to_owned(), profile(name).with_context(|| format!("--level {text}"))?, size))
 }
 
 /// What a sidecar says.

@@ -103,6 +103,38 @@ fn read_ahead_saves_time_where_streams_take_turns() {
 }
 
 #[test]
+fn levels_spare_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let run = |more: &[&str]| {
+        let looped =
+            ["sim", "--generate", "loop:blocks=4k", "--requests", "12k", "--device", "hdd-7200", "--size", "4M"];
+        printed(&[&looped[..], &["--policy", "lru"], more].concat())
+    };
+    let level = ["--level", "ssd-nvme:32M"];
+    let (alone, with) = (run(&["--json"]), run(&[&level[..], &["--json"]].concat()));
+    assert_eq!(with, run(&[&level[..], &["--json"]].concat()), "the same arguments give the same bytes");
+    let [alone, with] = [alone, with].map(|text| serde_json::from_str::<Value>(&text).unwrap());
+    assert_eq!((&alone["levels"], &alone["results"][0]["levels"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    assert_eq!(
+        (&with["levels"][0]["name"], &with["levels"][0]["size_bytes"]),
+        (&"ssd-nvme".into(), &(32 << 20).into())
+    );
+    let (alone, with) = (&alone["results"][0], &with["results"][0]);
+    let blocks = with["misses"].as_u64().unwrap();
+    assert_eq!((blocks, alone["misses"].as_u64()), (12_000, Some(blocks)), "LRU misses each reference");
+    assert_eq!(with["device_read_bytes"], 4_000 * 4096);
+    assert_eq!((&with["levels"][0]["hits"], &with["level_1_hits"]), (&8_000.into(), &8_000.into()));
+    assert!(with["levels"][0]["stores"].as_u64() >= Some(3_000));
+    assert!(with["device_reads"].as_u64() < alone["device_reads"].as_u64());
+    let table = run(&[&level[..], &["--html", page.to_str().unwrap()]].concat());
+    assert!(table.contains("level of 32 MiB on ssd-nvme") && table.contains("8000 blocks read from it"), "{table}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("\"hits\":8000"));
+    let csv = run(&[&level[..], &["--csv"]].concat());
+    assert!(csv.lines().next().unwrap().contains("level_1_hits,level_2_hits"), "{csv}");
+}
+
+#[test]
 fn slips_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let trace = write(folder.path(), "far.csv", "time_ns,op,volume,offset,length\n0,read,0,100000000000,4096\n");
@@ -127,6 +159,15 @@ fn slips_are_one_line() {
     assert!(simulate(&[&near, "--device", "hdd-10k", "--extents", &lists]).contains("2 lists for 1 traces"));
     assert!(simulate(&[&near, "--device", "hdd-10k", "--sample", "10%"]).contains("--sample"));
     assert!(simulate(&[&near, "--readahead", "linux"]).contains("--device"));
+    let level = |more: &[&str]| simulate(&[&[near.as_str(), "--device", "hdd-10k"], more].concat());
+    for form in ["ssd-nvme", "ssd-nvme:", ":64M", "ssd-nvme:0", "ssd-nvme:64X"] {
+        assert!(level(&["--level", form]).contains("such as ssd-nvme:64M"), "{form}");
+    }
+    assert!(level(&["--level", "ssd-nvm:64M"]).contains("--level ssd-nvm:64M: there is no profile 'ssd-nvm'"));
+    assert!(level(&["--level", "hdd-10k:9T"]).contains("--level: a level of"));
+    assert!(level(&["--level", "hdd-10k:4095"]).contains("from 1 to"));
+    assert!(level(&["--level", "ssd-nvme:1M"].repeat(3)).contains("at most two levels"));
+    assert!(simulate(&[&near, "--level", "ssd-nvme:1M"]).contains("--device"));
     let opt = refused(&["sim", &near, "--device", "hdd-10k", "--policy", "opt"]);
     assert!(opt.contains("future"), "{opt}");
 }

@@ -488,7 +488,7 @@ function timedSection() {
   const timed = report.timed;
   if (timed == null || timed.curves.length === 0) return;
   $("timed").hidden = false;
-  $("timed-about").textContent = `On ${timed.device}; read-ahead ${timed.readahead}, scheduler ${timed.scheduler}. A heading sorts by its column.`;
+  $("timed-about").textContent = `On ${timed.device}${timed.levels.map((level, at) => `; level ${at + 1}: ${level}`).join("")}; read-ahead ${timed.readahead}, scheduler ${timed.scheduler}. A heading sorts by its column.`;
   const drawn = timed.curves.map((curve, index) => ({
     ...curve,
     points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks),
@@ -559,6 +559,9 @@ function timedSection() {
     number("Mean sequence", "mean_sequence_blocks", blocks => blocks == null ? "–" : blocks.toFixed(1), "blocks"),
     number("Hit ratio", "hit_ratio", ratio => percentOf(ratio, 2), "%"),
     number("Prefetches used", "prefetch_accuracy", percentOf, "%"),
+    ...timed.levels.flatMap((_, at) => ["hits", "stores"].map(what =>
+      ({ head: `Level ${at + 1}`, note: what, key: row => row.levels[at][what], text: row => whole(row.levels[at][what]) }))),
+    ...timed.levels.length > 0 ? [number("Device reads", "device_reads")] : [],
   ], rows, 1);
 
   const programs = rows.flatMap(({ policy, size_bytes: size, programs }) => programs.map(program => ({ policy, size_bytes: size, ...program })));

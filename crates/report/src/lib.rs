@@ -93,6 +93,8 @@ pub struct Point {
 pub struct Timed {
     /// What device it is.
     pub device: String,
+    /// The levels between memory and that device: their devices and sizes.
+    pub levels: Vec<String>,
     /// What was fetched ahead.
     pub readahead: String,
     /// In which order requests went to the device.
@@ -123,6 +125,10 @@ pub struct TimedPoint {
     pub device_busy_s: f64,
     /// Requests to the device.
     pub device_requests: u64,
+    /// Of these, reads.
+    pub device_reads: u64,
+    /// What each level did.
+    pub levels: Vec<TimedLevel>,
     /// Bytes of a read or write of the device, on average.
     pub mean_request_bytes: f64,
     /// Blocks that were read one behind the other, on average, if any were read.
@@ -136,6 +142,15 @@ pub struct TimedPoint {
     pub sequences: Vec<(u64, f64)>,
     /// Each program.
     pub programs: Vec<TimedProgram>,
+}
+
+/// What one level did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimedLevel {
+    /// Blocks that were read from it.
+    pub hits: u64,
+    /// Blocks that were stored in it.
+    pub stores: u64,
 }
 
 /// What one program took, and what became of the blocks fetched ahead for it, where that was counted.

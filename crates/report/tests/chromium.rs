@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use nigh_report::{Report, Timed, TimedCurve, TimedPoint, TimedProgram};
+use nigh_report::{Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
@@ -223,6 +223,8 @@ fn execution_times_are_drawn() {
         execution_s,
         device_busy_s: execution_s * 0.9,
         device_requests: 1000,
+        device_reads: 900,
+        levels: vec![TimedLevel { hits: 4321, stores: 765 }],
         mean_request_bytes: 20_000.0,
         mean_sequence_blocks: Some(12.5),
         hit_ratio: 0.7,
@@ -237,6 +239,7 @@ fn execution_times_are_drawn() {
     let mut report = sample::report();
     report.timed = Some(Timed {
         device: "a disk".into(),
+        levels: vec!["64 MiB on flash".into()],
         readahead: "linux:max=128K".into(),
         scheduler: "deadline".into(),
         curves: vec![curve("clock", 1.0), curve("dulo", 0.8)],
@@ -252,6 +255,12 @@ fn execution_times_are_drawn() {
     assert_eq!(plots.len(), 6);
     assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies at three sizes");
     assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["2", "6"], "two policies, three lengths each");
+    let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
+    assert_eq!(
+        cells[cells.len() - 3..],
+        ["4,321", "765", "900"],
+        "the level's hits and stores, and what the device read"
+    );
     let programs = found["programs"].as_array().unwrap();
     assert_eq!(programs.len(), 2 * 3 * 2, "two policies at three sizes with two programs");
     let cells = ["clock", "4 MiB", "other", "0.000", "0.000", "0", "–", "–", "–"];

@@ -15,6 +15,7 @@ addEventListener("load", () => {
     columns: document.querySelectorAll("#matrix thead th").length,
     marked: document.querySelectorAll("#matrix td.best").length,
     figures: document.querySelectorAll("#figures tbody tr").length,
+    timed_cells: [...document.querySelectorAll("#timed-figures tbody tr:first-child td, #timed-figures tbody tr:first-child th")].map(cell => cell.textContent),
     programs: [...document.querySelectorAll("#timed-programs tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
     sections: [...document.querySelectorAll("section")].filter(section => !section.hidden).map(section => section.id),
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,

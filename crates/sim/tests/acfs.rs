@@ -141,6 +141,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             programs: &placed.programs,
             block_bytes: BLOCK_BYTES,
             disks: &placed.disks(),
+            levels: &[],
             seed: 1,
             readahead: &none,
             scheduler: Scheduler::FirstCome,

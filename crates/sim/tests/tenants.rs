@@ -35,6 +35,7 @@ fn simulate(
         programs,
         block_bytes: BLOCK as u32,
         disks,
+        levels: &[],
         seed: 1,
         readahead: &readahead,
         scheduler,

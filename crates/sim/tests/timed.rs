@@ -4,7 +4,7 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::Spec;
 use nigh_sim::replay::Watch;
-use nigh_sim::timed::{Disk, Outcome, Program, Setup, Step, What, run};
+use nigh_sim::timed::{Disk, Level, Outcome, Program, Setup, Step, TimedError, What, run};
 use nigh_sim::{Loader, Ops, Options, replay};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
@@ -15,8 +15,13 @@ const MS: u64 = 1_000_000;
 
 /// A device on which each request takes 1 ms, and `depth` at a time.
 fn latency(depth: u32) -> Profile {
+    device(depth, 1000)
+}
+
+/// A device on which each request takes `us`, and `depth` at a time.
+fn device(depth: u32, us: u32) -> Profile {
     let text = format!(
-        "kind = 'volume'\ntitle = 'a test'\nbytes = 1_073_741_824\ndepth = {depth}\nread_us = 1000\nwrite_us = 1000\n\
+        "kind = 'volume'\ntitle = 'a test'\nbytes = 1_073_741_824\ndepth = {depth}\nread_us = {us}\nwrite_us = {us}\n\
          jitter_us = 0\niops = 1e9\nio_kib = 1024\nmb_per_s = 1e6\nburst_ms = 1000\n"
     );
     Profile::parse(&text).unwrap()
@@ -36,6 +41,7 @@ fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh
         programs,
         block_bytes: BLOCK as u32,
         disks,
+        levels: &[],
         seed: 1,
         readahead,
         scheduler: Scheduler::default(),
@@ -216,4 +222,79 @@ fn the_same_seed_does_the_same() {
     assert_eq!(first, run(&setup, &policy("lirs"), 1000).unwrap());
     setup.seed = 2;
     assert_ne!(first.ends_ns, run(&setup, &policy("lirs"), 1000).unwrap().ends_ns);
+}
+
+#[test]
+fn what_left_memory_is_read_from_its_level() {
+    // Two blocks of memory, LRU. The first round reads the disk; when block 20 comes, 0 leaves, and so on, so that the second
+    // finds each in the level, where 0 is still when it leaves again.
+    let programs = [program([0, 10, 20, 0, 10, 20], What::Read, 2 * MS)];
+    let (home, faster, none) = (latency(1), device(4, 100), nigh_prefetch::Spec::None);
+    let (disks, levels) = (disk(&home), [Level { profile: &faster, bytes: 8 * BLOCK }]);
+    let setup = Setup { levels: &levels, ..setup(&programs, &disks, &none) };
+    let outcome = run(&setup, &policy("lru"), 2).unwrap();
+    assert_eq!((outcome.cache.misses, outcome.cache.device_reads, outcome.cache.level_1_hits), (6, 3, 3));
+    assert_eq!((outcome.device.requests, outcome.device.bytes), (3, 3 * BLOCK));
+    let [level] = &outcome.levels[..] else { panic!("one level") };
+    assert_eq!((level.cache.hits, level.cache.stores, level.cache.evictions, level.cache.mismatches), (3, 3, 0, 0));
+    assert_eq!((level.cache.reads, level.cache.writes, level.device.requests), (3, 3, 6));
+    // Nobody waits for a store.
+    assert_eq!(outcome.ends_ns, [6 * 2 * MS + 3 * MS + 3 * MS / 10]);
+    assert_eq!(outcome.waited_ns, [3 * MS + 3 * MS / 10]);
+    assert_eq!(outcome.sequences.cumulative().last(), Some((1, 1.0)), "sequences are those of disks");
+}
+
+#[test]
+fn a_loop_that_a_level_holds_reads_its_disk_once() {
+    let programs = [program((0..4).flat_map(|_| 0..1000), What::Read, MS / 10)];
+    let (home, faster, none) = (latency(1), device(8, 50), nigh_prefetch::Spec::None);
+    let disks = disk(&home);
+    let with = |levels: &[Level], policy: &str| {
+        run(&Setup { levels, ..setup(&programs, &disks, &none) }, &policy.parse().unwrap(), 200).unwrap()
+    };
+    for name in ["lru", "lirs", "arc", "s3-fifo", "2q"] {
+        let alone = with(&[], name);
+        let levels = [Level { profile: &faster, bytes: 1000 * BLOCK }];
+        let outcome = with(&levels, name);
+        assert_eq!(outcome.cache.device_read_bytes, 1000 * BLOCK, "{name}");
+        assert_eq!(outcome.cache.misses, alone.cache.misses, "{name}: what the level has is a miss to the policy");
+        assert_eq!(outcome.levels[0].cache.hits, outcome.cache.misses - 1000, "{name}");
+        assert!(outcome.execution_ns() < alone.execution_ns(), "{name}");
+        assert_eq!(outcome, with(&levels, name), "{name}: another run");
+    }
+    // What the first of two levels gives up the second has.
+    let two = [300, 1000].map(|blocks| Level { profile: &faster, bytes: blocks * BLOCK });
+    let outcome = with(&two, "lru");
+    assert_eq!(outcome.cache.device_read_bytes, 1000 * BLOCK);
+    assert_eq!(outcome.levels[0].cache.hits + outcome.levels[1].cache.hits, 3000);
+    assert!(outcome.levels[1].cache.hits > 0);
+}
+
+#[test]
+fn what_is_written_is_not_read_from_a_level() {
+    // Both blocks are stored; then 0 is overwritten, flushed and leaves memory again.
+    let mut programs = [program([0, 10, 20, 30, 0, 10, 20, 0], What::Read, 2 * MS)];
+    programs[0].steps[4].what = What::Write;
+    programs[0].steps.insert(5, Step { offset: 0, think_ns: MS, length: 0, what: What::Flush });
+    let (home, faster, none) = (latency(1), device(4, 100), nigh_prefetch::Spec::None);
+    let (disks, levels) = (disk(&home), [Level { profile: &faster, bytes: 8 * BLOCK }]);
+    let outcome = run(&Setup { levels: &levels, ..setup(&programs, &disks, &none) }, &policy("lru"), 2).unwrap();
+    let level = outcome.levels[0].cache;
+    assert_eq!((level.invalidations, level.mismatches), (1, 0), "{level:?}");
+    assert_eq!((outcome.cache.device_reads, outcome.cache.device_writes), (4, 1));
+}
+
+#[test]
+fn a_level_is_no_larger_than_its_device() {
+    let programs = [program([0], What::Read, 0)];
+    let (home, none) = (latency(1), nigh_prefetch::Spec::None);
+    let disks = disk(&home);
+    for bytes in [0, BLOCK - 1, home.bytes() + 1] {
+        let levels = [Level { profile: &home, bytes }];
+        let outcome = run(&Setup { levels: &levels, ..setup(&programs, &disks, &none) }, &policy("lru"), 2);
+        assert!(matches!(outcome, Err(TimedError::Level { .. })), "{bytes}");
+    }
+    let levels = [Level { profile: &home, bytes: BLOCK }; 3];
+    let three = run(&Setup { levels: &levels, ..setup(&programs, &disks, &none) }, &policy("lru"), 2);
+    assert!(three.unwrap_err().to_string().contains("at most two levels"));
 }

@@ -1,9 +1,9 @@
 //! The page of a timed simulation.
 
-use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedPoint, TimedProgram};
+use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
 use nigh_sim::References;
 
-use super::results::{ProgramRow, Results, Row};
+use super::results::{LevelRow, LevelSummary, ProgramRow, Results, Row};
 use crate::page::of_trace;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
@@ -11,6 +11,7 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
         curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
         timed: Some(Timed {
             device: results.device.title.clone(),
+            levels: results.levels.iter().map(LevelSummary::label).collect(),
             readahead: results.readahead.clone(),
             scheduler: results.scheduler.clone(),
             curves: results.policies().into_iter().map(|policy| timed_curve(results, policy)).collect(),
@@ -49,6 +50,8 @@ fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
             execution_s: figures.execution_s,
             device_busy_s: figures.device_busy_s,
             device_requests: figures.device_requests,
+            device_reads: figures.device_reads,
+            levels: row.levels.iter().map(|&LevelRow { hits, stores, .. }| TimedLevel { hits, stores }).collect(),
             mean_request_bytes: figures.mean_request_bytes,
             mean_sequence_blocks: figures.mean_sequence_blocks,
             hit_ratio: figures.hit_ratio,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use nigh_control::Statistics;
-use nigh_sim::timed::Outcome;
+use nigh_device::Profile;
+use nigh_sim::timed::{LevelOutcome, Outcome};
 use serde::Serialize;
 
 use crate::results::{Grid, TraceSummary, distinct};
@@ -19,6 +20,7 @@ pub(super) struct Results {
     schema: u32,
     pub(super) trace: TraceSummary,
     pub(super) device: DeviceSummary,
+    pub(super) levels: Vec<LevelSummary>,
     pub(super) readahead: String,
     pub(super) scheduler: String,
     pub(super) think: String,
@@ -34,11 +36,31 @@ pub(super) struct DeviceSummary {
     pub(super) bytes: u64,
 }
 
+/// A level's device, and how much of it is used.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LevelSummary {
+    pub(super) name: String,
+    title: String,
+    pub(super) size_bytes: u64,
+}
+
+impl LevelSummary {
+    pub(super) fn new(name: &str, profile: &Profile, size_bytes: u64) -> LevelSummary {
+        LevelSummary { name: name.to_owned(), title: profile.title().to_owned(), size_bytes }
+    }
+
+    /// Its size and its device.
+    pub(super) fn label(&self) -> String {
+        format!("{} on {} ({})", human_bytes(self.size_bytes), self.name, self.title)
+    }
+}
+
 /// One policy at one size.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
+    pub(super) levels: Vec<LevelRow>,
     pub(super) programs: Vec<ProgramRow>,
     pub(super) sequences: Sequences,
 }
@@ -74,6 +96,27 @@ pub(super) struct Figures {
     prefetch_dropped: u64,
     /// Used by issued.
     pub(super) prefetch_accuracy: Option<f64>,
+    /// Blocks that were loaded from levels.
+    level_1_hits: u64,
+    level_2_hits: u64,
+    /// The most blocks that the policy remembers; nothing where their number is not limited.
+    ghosts: Option<u32>,
+}
+
+/// One level. Counts are of blocks, unless their names say otherwise.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LevelRow {
+    pub(super) hits: u64,
+    pub(super) stores: u64,
+    drops: u64,
+    invalidations: u64,
+    pub(super) evictions: u64,
+    /// Operations.
+    device_reads: u64,
+    device_read_bytes: u64,
+    device_writes: u64,
+    device_written_bytes: u64,
+    pub(super) device_busy_s: f64,
 }
 
 /// One program.
@@ -136,8 +179,35 @@ impl Ahead {
     }
 }
 
+impl LevelRow {
+    fn new(outcome: &LevelOutcome) -> LevelRow {
+        let LevelOutcome { cache, device } = outcome;
+        LevelRow {
+            hits: cache.hits,
+            stores: cache.stores,
+            drops: cache.drops,
+            invalidations: cache.invalidations,
+            evictions: cache.evictions,
+            device_reads: cache.reads,
+            device_read_bytes: cache.read_bytes,
+            device_writes: cache.writes,
+            device_written_bytes: cache.written_bytes,
+            device_busy_s: seconds(device.busy_ns),
+        }
+    }
+}
+
+/// What a row is about.
+pub(super) struct Subject {
+    pub(super) policy: String,
+    pub(super) size_blocks: u32,
+    pub(super) block_bytes: u32,
+    pub(super) ghosts: Option<u32>,
+}
+
 impl Row {
-    pub(super) fn new(policy: String, size_blocks: u32, block_bytes: u32, names: &[&str], outcome: &Outcome) -> Row {
+    pub(super) fn new(subject: Subject, names: &[&str], outcome: &Outcome) -> Row {
+        let Subject { policy, size_blocks, block_bytes, ghosts } = subject;
         let (cache, device) = (&outcome.cache, &outcome.device);
         let transfers = cache.device_reads + cache.device_writes;
         let transferred = cache.device_read_bytes + cache.device_written_bytes;
@@ -168,6 +238,9 @@ impl Row {
             prefetch_wasted: cache.prefetch_wasted,
             prefetch_dropped: cache.prefetch_dropped,
             prefetch_accuracy: ratio(cache.prefetch_used, cache.prefetch_issued),
+            level_1_hits: cache.level_1_hits,
+            level_2_hits: cache.level_2_hits,
+            ghosts,
         };
         let times = outcome.ends_ns.iter().zip(&outcome.waited_ns);
         let programs = (0..).zip(names).zip(times).map(|((number, name), (&end_ns, &waited_ns))| ProgramRow {
@@ -177,7 +250,8 @@ impl Row {
             ahead: outcome.tenants.get::<usize>(number).map(Ahead::new),
         });
         let (size_blocks, share) = outcome.sequences.cumulative().map(|(size, share)| (size, rounded(share))).unzip();
-        Row { figures, programs: programs.collect(), sequences: Sequences { size_blocks, share } }
+        let levels = outcome.levels.iter().map(LevelRow::new).collect();
+        Row { figures, levels, programs: programs.collect(), sequences: Sequences { size_blocks, share } }
     }
 }
 
@@ -185,11 +259,12 @@ impl Results {
     pub(super) fn new(
         trace: TraceSummary,
         device: DeviceSummary,
+        levels: Vec<LevelSummary>,
         [readahead, scheduler, think]: [String; 3],
         seed: u64,
         results: Vec<Row>,
     ) -> Results {
-        Results { schema: SCHEMA, trace, device, readahead, scheduler, think, seed, results }
+        Results { schema: SCHEMA, trace, device, levels, readahead, scheduler, think, seed, results }
     }
 
     /// The policies in the order in which they were asked for.
@@ -259,6 +334,20 @@ impl Results {
                 100.0 * figures.hit_ratio,
                 100.0 * ahead,
             );
+            for (level, LevelRow { hits, stores, evictions, device_busy_s, .. }) in self.levels.iter().zip(&row.levels)
+            {
+                let misses = percent(ratio(*hits, figures.misses + figures.prefetch_issued));
+                let _ = writeln!(
+                    text,
+                    "{:width$} {:>10} {:>10} {device_busy_s:>10.3} {}: {hits} blocks read from it ({misses} % of the loads), \
+                     {stores} stored, {evictions} gave way; {} device reads remain",
+                    "",
+                    human_bytes(level.size_bytes),
+                    "",
+                    level.name,
+                    figures.device_reads
+                );
+            }
             let fetched = |program: &ProgramRow| program.ahead.as_ref().is_some_and(|ahead| ahead.prefetch_issued > 0);
             if row.programs.len() > 1 || row.programs.iter().any(fetched) {
                 for program in &row.programs {
@@ -283,12 +372,14 @@ impl Results {
 
     fn heading(&self) -> String {
         let device = &self.device;
+        let levels = self.levels.iter().map(|level| format!("; level of {}", level.label()));
         format!(
-            "{}\non {} ({}), {}; read-ahead {}, scheduler {}, think {}, seed {}\n",
+            "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, think {}, seed {}\n",
             self.trace.heading(),
             device.name,
             device.title,
             human_bytes(device.bytes),
+            levels.collect::<String>(),
             self.readahead,
             self.scheduler,
             self.think,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use nigh_control::{Refusal, Statistics};
 use nigh_device::{BeyondEnd, Profile};
-use nigh_engine::{Config, ConfigError, Counters, Files, Piece, Scheduler, Tenants, Volume};
+use nigh_engine::{Config, ConfigError, Counters, Files, LevelCounters, Piece, Scheduler, Tenants, Volume};
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
 
@@ -29,6 +29,8 @@ pub struct Setup<'a> {
     pub block_bytes: u32,
     /// The disks that programs go to, by number.
     pub disks: &'a [Disk<'a>],
+    /// What holds clean blocks that left memory, the highest first; at most two.
+    pub levels: &'a [Level<'a>],
     /// Decides what of the devices is random.
     pub seed: u64,
     /// What is fetched ahead.
@@ -58,6 +60,24 @@ pub struct Disk<'a> {
     pub layouts: &'a [Layout],
 }
 
+/// A level between memory and the disks.
+#[derive(Clone, Copy, Debug)]
+pub struct Level<'a> {
+    /// Its device, which is no disk's.
+    pub profile: &'a Profile,
+    /// How much of the device it uses, from its beginning on; part of a block is left over.
+    pub bytes: u64,
+}
+
+/// What one level did in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelOutcome {
+    /// What the cache counted.
+    pub cache: LevelCounters,
+    /// What its device counted, until the last program ended.
+    pub device: nigh_device::Counters,
+}
+
 /// What one run found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -69,9 +89,11 @@ pub struct Outcome {
     pub cache: Counters,
     /// What each program did as a tenant; nothing in a cache without tenants.
     pub tenants: Vec<Statistics>,
-    /// What the devices counted, all together, until the last program ended.
+    /// What the disks' devices counted, all together, until the last program ended.
     pub device: nigh_device::Counters,
-    /// The blocks that were read from a device, by the length of the sequence that they were part of.
+    /// What each level did.
+    pub levels: Vec<LevelOutcome>,
+    /// The blocks that were read from a disk's device, by the length of the sequence that they were part of.
     pub sequences: Sequences,
 }
 
@@ -100,6 +122,19 @@ pub enum TimedError {
         /// What it refers to.
         beyond: BeyondEnd,
     },
+    /// A level cannot be so large or so small.
+    #[error(
+        "a level of {bytes} bytes: expected at most the {device_bytes} bytes of its device, and from 1 to \
+         {LEVEL_BLOCKS_MOST} blocks of {block_bytes} bytes"
+    )]
+    Level {
+        /// Its size.
+        bytes: u64,
+        /// The size of its device.
+        device_bytes: u64,
+        /// Bytes in a block.
+        block_bytes: u32,
+    },
     /// An extent of a layout does not consist of whole blocks.
     #[error("file {}: its extent at {} of the disk does not begin with a block of {block_bytes} bytes", .extent.file, .extent.disk)]
     Misaligned {
@@ -123,10 +158,13 @@ pub enum TimedError {
     Config(#[from] ConfigError),
 }
 
+/// So many blocks a level holds at most.
+const LEVEL_BLOCKS_MOST: u32 = u32::MAX - 1;
+
 /// Longest request that the engine takes; longer ones are made in parts, one after the other.
 const PART_BYTES: u32 = 1 << 20;
 
-/// Whether every program keeps to its device.
+/// Whether every program and every level keeps to its device.
 ///
 /// # Panics
 /// If there is no such disk.
@@ -136,6 +174,13 @@ pub fn check(setup: &Setup) -> Result<(), TimedError> {
         if let Some(step) = program.steps.iter().find(|step| step.end() > device_bytes) {
             let beyond = BeyondEnd { offset_bytes: step.offset, end_bytes: step.end(), device_bytes };
             return Err(TimedError::Beyond { program: program.name.clone(), beyond });
+        }
+    }
+    for &Level { profile, bytes } in setup.levels {
+        let (device_bytes, block_bytes) = (profile.bytes(), setup.block_bytes);
+        let blocks = bytes / u64::from(block_bytes);
+        if bytes > device_bytes || !(1..=u64::from(LEVEL_BLOCKS_MOST)).contains(&blocks) {
+            return Err(TimedError::Level { bytes, device_bytes, block_bytes });
         }
     }
     Ok(())
@@ -179,6 +224,7 @@ fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedEr
     config.limits.request_bytes = PART_BYTES;
     config.limits.operation_bytes = PART_BYTES;
     config.spare = config.spare.max(2 * part + 4);
+    config.storing = if setup.levels.is_empty() { 0 } else { config.spare };
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
     config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);

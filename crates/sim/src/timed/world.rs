@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use nigh_control::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
-    Action, Config, Counters, Engine, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request, Shared,
-    Volume, WriteMode,
+    Action, Config, Counters, Engine, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request,
+    Shared, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::{Prefetcher, Reference};
 
-use super::{Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
+use super::{LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
@@ -67,6 +67,7 @@ fn part(step: &Step, done: u64) -> Range<u64> {
 pub(super) struct World<'a> {
     setup: &'a Setup<'a>,
     engine: Engine,
+    /// By port: the disks', then the levels'.
     devices: Vec<Device>,
     prefetcher: Prefetcher,
     now_ns: u64,
@@ -84,7 +85,7 @@ pub(super) struct World<'a> {
     free: Vec<u32>,
     /// The earliest wakeup among the events, in ns.
     wakeup_ns: u64,
-    /// By device.
+    /// By disk.
     sequences: Vec<Sequences>,
     /// What a program said and was refused: the end of the simulation.
     refused: Option<TimedError>,
@@ -92,17 +93,27 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(super) fn new(setup: &'a Setup<'a>, config: Config) -> Result<World<'a>, TimedError> {
-        let devices: Vec<Device> = setup.disks.iter().map(|disk| Device::new(disk.profile, setup.seed)).collect();
+        let profiles =
+            setup.disks.iter().map(|disk| disk.profile).chain(setup.levels.iter().map(|level| level.profile));
+        let devices: Vec<Device> = profiles.map(|profile| Device::new(profile, setup.seed)).collect();
         let mut engine = Engine::new(config)?;
         for (number, device) in (0..).zip(&devices) {
-            let (port, depth) = (Port(number), u32::try_from(device.parallel()).unwrap_or(u32::MAX));
-            engine.attach(port, PortConfig { depth, scheduler: setup.scheduler })?;
-            engine.open(Volume(number.into()), WriteMode::Back, &[Region::whole(port, device.bytes())])?;
+            let depth = u32::try_from(device.parallel()).unwrap_or(u32::MAX);
+            engine.attach(Port(number), PortConfig { depth, scheduler: setup.scheduler })?;
+        }
+        let disks = &devices[..setup.disks.len()];
+        for (number, level) in (disks.len()..).zip(setup.levels) {
+            let blocks = (level.bytes / u64::from(setup.block_bytes)) as u32;
+            engine.add_level(LevelConfig { port: Port(number as u16), offset: 0, blocks, faults: 1 })?;
+        }
+        for (number, device) in (0..).zip(disks) {
+            let region = Region::whole(Port(number), device.bytes());
+            engine.open(Volume(number.into()), WriteMode::Back, &[region])?;
         }
         Ok(World {
             setup,
             engine,
-            sequences: vec![Sequences::default(); devices.len()],
+            sequences: vec![Sequences::default(); setup.disks.len()],
             devices,
             prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
             now_ns: 0,
@@ -142,7 +153,13 @@ impl<'a> World<'a> {
             }
         }
         let mut device = nigh_device::Counters::default();
-        self.devices.iter().for_each(|one| device += one.counters());
+        let (disks, levels) = self.devices.split_at(self.setup.disks.len());
+        disks.iter().for_each(|one| device += one.counters());
+        let levels = levels.iter().enumerate().map(|(number, device)| {
+            let (cache, _) = self.engine.level_counters(number).expect("every level was added");
+            LevelOutcome { cache, device: device.counters() }
+        });
+        let levels = levels.collect();
         let mut sequences = Sequences::default();
         self.sequences.drain(..).for_each(|one| sequences.add(one));
         let tenants = (0..self.processes.len() as u32).filter_map(|number| self.engine.statistics(Tenant(number)));
@@ -152,6 +169,7 @@ impl<'a> World<'a> {
             waited_ns: self.processes.iter().map(|process| process.waited_ns).collect(),
             cache: self.counters(),
             device,
+            levels,
             sequences,
         })
     }
@@ -159,7 +177,7 @@ impl<'a> World<'a> {
     fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         let counters = |number| self.engine.counters(Volume(number)).expect("every disk is open");
-        (0..).take(self.devices.len()).for_each(|number| sum += counters(number));
+        (0..).take(self.setup.disks.len()).for_each(|number| sum += counters(number));
         sum
     }
 
@@ -419,24 +437,25 @@ impl<'a> World<'a> {
         while self.engine.step(self.now_us()) {}
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
             let block = u64::from(self.setup.block_bytes);
-            let disk = usize::from(operation.port.0);
+            let device = usize::from(operation.port.0);
             let kind = match operation.action {
-                Action::Read(_) => {
-                    self.sequences[disk].read(operation.offset / block, operation.length.div_ceil(block));
-                    Kind::Read
-                }
+                Action::Read(_) => Kind::Read,
                 Action::Write(_) | Action::Zeroes { .. } => Kind::Write,
                 Action::Flush => Kind::Flush,
                 Action::Discard => Kind::Trim,
             };
-            if kind != Kind::Read {
-                self.sequences[disk].interrupt();
+            match self.sequences.get_mut(device) {
+                Some(of) if kind == Kind::Read => of.read(operation.offset / block, operation.length.div_ceil(block)),
+                Some(of) => of.interrupt(),
+                None => {}
             }
             if matches!(kind, Kind::Read | Kind::Write) {
                 self.owed_ns += self.setup.processor_ns_a_block * operation.length.div_ceil(block);
             }
             let order = Order { kind, offset_bytes: operation.offset, bytes: operation.length };
-            let done_ns = self.devices[disk].start(self.now_ns, order).expect("the disk is as long as the device");
+            let done_ns = self.devices[device]
+                .start(self.now_ns, order)
+                .expect("disks and levels are no longer than their devices");
             let number = self.free.pop().unwrap_or_else(|| {
                 self.at_device.push(None);
                 self.at_device.len() as u32 - 1
