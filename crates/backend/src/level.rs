@@ -11,8 +11,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nigh_engine::{Stored, Volume};
-use rustix::fs::{FlockOperation, flock};
 use twox_hash::{XxHash3_64, xxhash3_64};
+
+use crate::lock::lock;
 
 /// Where the places begin, in bytes.
 pub const PLACES: u64 = 1 << 20;
@@ -158,7 +159,7 @@ impl LevelFile {
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(path.to_owned()))?;
+        lock(&file, false).map_err(|_| LevelError::Taken(path.to_owned()))?;
         let length = file.metadata().map_err(failed)?.len();
         let mut level = LevelFile { path: path.to_owned(), generation: 0, block_bytes, blocks, parts };
         let mut image = None;
@@ -207,7 +208,7 @@ impl LevelFile {
     pub fn close(self, homes: &[Home], pieces: impl Iterator<Item = (u32, Vec<Stored>)>) -> Result<(), LevelError> {
         let failed = |source| LevelError::Io { path: self.path.clone(), source };
         let file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| LevelError::Taken(self.path.clone()))?;
+        lock(&file, false).map_err(|_| LevelError::Taken(self.path.clone()))?;
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0).map_err(failed)?;
         if Header::decode(&header).is_none_or(|header| header.valid || header.generation != self.generation) {

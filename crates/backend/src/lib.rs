@@ -12,6 +12,7 @@ mod file;
 mod kernel;
 mod latency;
 mod level;
+mod lock;
 mod magic;
 mod memory;
 mod modelled;

@@ -1,10 +1,10 @@
 //! Files and block devices: how they are opened, and what is known of them from then on.
 
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::device::{Extent, Geometry};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::level::{Stamp, stamp};
+use crate::lock::{in_use, lock};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
@@ -89,14 +90,6 @@ impl OpenFile {
             .custom_flags(exclusive)
             .open(path)
             .map_err(fail(if options.read_only { "open" } else { "open for writing" }))?;
-        let locked = if options.read_only { buffered.try_lock_shared() } else { buffered.try_lock() };
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
-            Err(TryLockError::Error(error)) => {
-                tracing::warn!(path = %path.display(), %error, "the file cannot be locked: nothing keeps others from serving it");
-            }
-        }
         // The engine does the reading ahead. Where advice is not taken, nothing is lost.
         let _ = fadvise(&buffered, 0, None, Advice::Random);
         let direct = match open_direct(&buffered, options) {
@@ -108,9 +101,22 @@ impl OpenFile {
         };
         let (size, resizes) = (AtomicU64::new(0), AtomicU32::new(0));
         let file = OpenFile { buffered, direct, block_device, read_only: options.read_only, size, resizes };
+        match lock(file.way(), options.read_only) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(path = %path.display(), %error, "the file cannot be locked: nothing keeps others from serving it");
+            }
+        }
         let size = file.present_size().map_err(fail("get the size of"))?;
         file.size.store(size, Ordering::Relaxed);
         Ok(file)
+    }
+
+    /// What most operations go through. It has the lock: where a process is killed, the lock stays until the kernel is done with what
+    /// the process had under way there.
+    pub(crate) fn way(&self) -> &File {
+        self.direct.as_ref().map_or(&self.buffered, |direct| &direct.file)
     }
 
     fn present_size(&self) -> io::Result<u64> {
@@ -161,6 +167,13 @@ impl OpenFile {
     }
 }
 
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // A ring that is being taken down may hold the file a while longer. An error says that it never was locked.
+        let _ = self.way().unlock();
+    }
+}
+
 impl Geometry for OpenFile {
     fn size(&self) -> io::Result<u64> {
         let size = self.present_size()?;
@@ -207,20 +220,4 @@ fn open_direct(file: &File, options: &Options) -> io::Result<Direct> {
         .custom_flags(libc::O_DIRECT)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     Ok(Direct { file, align })
-}
-
-/// The error of a file that somebody else has locked, with the process where the system tells it.
-fn in_use(metadata: &Metadata) -> io::Error {
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    let id = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    let holder = locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&id.as_str())).then(|| fields[4].to_owned())
-    });
-    let message = match holder {
-        Some(process) => format!("process {process} has it open, and two must not write it"),
-        None => "another process has it open, and two must not write it".to_owned(),
-    };
-    io::Error::new(io::ErrorKind::ResourceBusy, message)
 }

@@ -80,8 +80,7 @@ impl Uring {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let way = file.direct.as_ref().map_or(&file.buffered, |direct| &direct.file);
-        ring.submitter().register_files(&[way.as_raw_fd()])?;
+        ring.submitter().register_files(&[file.way().as_raw_fd()])?;
         let flight = |_| Flight { job: None, slices: Vec::new(), at: 0, offset: 0, tries: 0 };
         Ok(Uring {
             ring,
