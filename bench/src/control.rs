@@ -17,7 +17,7 @@ use fastrand::Rng;
 use nigh_control::{Chunk, Directive, Event, Order, Saying, When, sidecar};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
-use nigh_server::{Allocation, Control, ControlClient, ExportSettings, ExportStatistics, Server, Settings};
+use nigh_server::{Allocation, Control, ControlClient, ExportSettings, ExportStatistics, Server, Settings, Statistics};
 
 use crate::measure::{load, median, nigh};
 
@@ -68,6 +68,7 @@ struct Times {
     neighbour_s: f64,
     neighbour_misses: f64,
     of_first: ExportStatistics,
+    lists_dropped: u64,
 }
 
 pub(crate) fn run(rounds: usize, shared_device: bool) -> anyhow::Result<()> {
@@ -118,14 +119,14 @@ fn print(route: &str, title: &str, pairs: &[(Times, Times)]) {
         middle(&|(_, after)| after.neighbour_misses)
     );
     let prefetched = |of: &dyn Fn(&ExportStatistics) -> u64| middle(&|(_, after)| of(&after.of_first) as f64);
+    let dropped = middle(&|(_, after)| after.lists_dropped as f64);
     println!(
-        "{:12}prefetched {:.0}, used {:.0}, of these late {:.0}, wasted {:.0}; lists dropped {:.0}",
+        "{:12}prefetched {:.0}, used {:.0}, of these late {:.0}, wasted {:.0}; lists dropped {dropped:.0}",
         "",
         prefetched(&|of| of.disk.prefetch_issued),
         prefetched(&|of| of.disk.prefetch_used),
         prefetched(&|of| of.disk.prefetch_late),
-        prefetched(&|of| of.disk.prefetch_wasted),
-        prefetched(&|of| of.disk.tenant.as_ref().map_or(0, |tenant| tenant.lists_dropped))
+        prefetched(&|of| of.disk.prefetch_wasted)
     );
 }
 
@@ -164,13 +165,14 @@ fn pair(host: &Host, program: Program, seed: u64) -> anyhow::Result<Times> {
         let broken = |_| anyhow!("a program panicked");
         Ok((first.map_err(broken)??, neighbour.map_err(broken)??))
     })?;
+    let lists_dropped = host.status()?.tenants.first().map_or(0, |tenant| tenant.lists_dropped);
     let [of_first, of_neighbour] = host.exports()?;
     let references = |of: &ExportStatistics| of.disk.hits + of.disk.joined + of.disk.misses;
     let misses = (of_neighbour.disk.misses - before.disk.misses) as f64;
     let neighbour_misses = 1000.0 * misses / (references(&of_neighbour) - references(&before)) as f64;
     first.disconnect()?;
     neighbour.disconnect()?;
-    Ok(Times { first_s, neighbour_s, neighbour_misses, of_first })
+    Ok(Times { first_s, neighbour_s, neighbour_misses, of_first, lists_dropped })
 }
 
 fn first_program(
@@ -303,12 +305,15 @@ impl Host {
     }
 
     /// In the order of `EXPORTS`.
-    fn exports(&self) -> anyhow::Result<[ExportStatistics; 2]> {
-        let now = match self {
+    fn status(&self) -> anyhow::Result<Statistics> {
+        Ok(match self {
             Host::Process { folder, .. } => ControlClient::connect(&folder.join("control"))?.status()?,
             Host::Library(server) => server.statistics(),
-        };
-        now.exports.try_into().ok().context("two exports")
+        })
+    }
+
+    fn exports(&self) -> anyhow::Result<[ExportStatistics; 2]> {
+        self.status()?.exports.try_into().ok().context("two exports")
     }
 
     fn end(self) -> anyhow::Result<()> {

@@ -76,14 +76,15 @@ Targets:
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target of which chosen operations fail
 
-Options of a disk (--set, 'nigh ctl set export', or keys of [[export]] in --config):
+Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
   read-only                refuse writes; read-only=no allows them
   write-mode=back|through  when writes reach the device
   client=NAME              only for clients whose certificate has this name (once for each; client=any for everybody)
   connections=N            clients at a time (none for no limit, here and below)
   requests=N               requests in progress of each client
   iops=N, bandwidth=SIZE   requests, and bytes read and written, of all clients per second
-  floor=SIZE, ceiling=SIZE what its blocks keep of the cache, and have at most of it when it is full (with --allocate)
+  tenant=NAME              disks with the same name here share the cache as one (with --allocate) [default: the disk's name]
+  floor=SIZE, ceiling=SIZE what its tenant keeps of the cache, and has at most of it when it is full (with --allocate)
 
 TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets, which are their owner's alone, stay as
 they are. With --tls-client-ca, clients need a certificate of that authority.
@@ -93,8 +94,8 @@ again and makes memory, policy, read-ahead and exports what flags and file say."
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The disks: a name for clients, and what is served under it
-    #[arg(value_name = "NAME=TARGET")]
+    /// The disks: a name for clients, what is served under it, and options
+    #[arg(value_name = "NAME=TARGET[,OPTION...]")]
     pub(crate) exports: Vec<String>,
     /// Listen here: unix:PATH or tcp:HOST:PORT; sockets of LISTEN_FDS are used, too
     #[arg(short, long, value_name = "ADDRESS")]
@@ -115,7 +116,7 @@ pub(crate) struct ServeArgs {
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
     #[arg(short, long, value_name = "POLICY")]
     pub(crate) policy: Option<String>,
-    /// How the disks share the cache, each a tenant, instead of --policy: lru-sp (who says nothing gets what LRU would give
+    /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (who says nothing gets what LRU would give
     /// it), global (LRU) or static (equal parts). What tenants say comes by 'nigh ctl hint' and NBD's CACHE
     #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "shards"])]
     pub(crate) allocate: Option<AllocateArg>,

@@ -57,9 +57,9 @@ fn command(command: &CtlCommand) -> anyhow::Result<Control> {
         }
         CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
             // A slip is told before anybody is asked.
-            let export = export(text)?;
-            let target = text[export.disk.name.len() + 1..].to_owned();
-            Control::AddExport { name: export.disk.name, target, options: words(options)? }
+            let (export, mut all) = export(text)?;
+            options.iter().flat_map(|text| text.split(',')).try_for_each(|text| all.add(text))?;
+            Control::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
         }
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Control::RemoveExport { name: name.clone(), discard: *discard }
@@ -133,6 +133,24 @@ fn text(status: &Statistics) -> String {
                 blocks(level.invalidations),
                 level.faults.to_string(),
                 if level.off { "off" } else { "on" }.to_owned(),
+            ]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    if !status.tenants.is_empty() {
+        let mut table =
+            Table::new(&["TENANT", "OWNS", "FLOOR", "CEILING", "PREDICTED", "UNPREDICTED", "OVERRULED", "EXPORTS"]);
+        let bound = |bytes| if bytes == 0 { "-".into() } else { human_bytes(bytes) };
+        for tenant in &status.tenants {
+            table.row([
+                tenant.name.clone(),
+                human_bytes(tenant.resident_bytes),
+                bound(tenant.floor),
+                bound(tenant.ceiling),
+                tenant.predicted.to_string(),
+                tenant.unpredicted.to_string(),
+                tenant.overruled.to_string(),
+                tenant.disks.join(" "),
             ]);
         }
         let _ = write!(text, "\n{table}");

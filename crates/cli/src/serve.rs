@@ -73,6 +73,7 @@ struct FileExport {
     requests: Option<u64>,
     iops: Option<u64>,
     bandwidth: Option<String>,
+    tenant: Option<String>,
     floor: Option<String>,
     ceiling: Option<String>,
 }
@@ -200,10 +201,15 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             );
         }
     }
-    let mut exports = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let own = args.exports.iter().map(|text| export(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let write_mode = args.write_mode.or(file.write_mode).map(WriteMode::from);
     let common = ExportOptions { read_only: args.read_only.then_some(true), write_mode, ..ExportOptions::default() };
-    exports.iter_mut().for_each(|export| common.apply(export));
+    let mut exports = Vec::new();
+    for (mut export, options) in own {
+        common.apply(&mut export);
+        options.apply(&mut export);
+        exports.push(export);
+    }
     for described in file.export {
         let (mut export, options) = described.read()?;
         common.apply(&mut export);
@@ -243,6 +249,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     settings.metrics = args.metrics.or(file.metrics);
     settings.tls = tls(args, file.tls)?;
+    let settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
@@ -289,12 +296,13 @@ impl FileExport {
             requests,
             iops,
             bandwidth,
+            tenant,
             floor,
             ceiling,
         } = self;
         let target = target.parse().with_context(|| format!("export {name}"))?;
         let mut options = ExportOptions::default();
-        for (option, value) in [("bandwidth", bandwidth), ("floor", floor), ("ceiling", ceiling)] {
+        for (option, value) in [("bandwidth", bandwidth), ("tenant", tenant), ("floor", floor), ("ceiling", ceiling)] {
             if let Some(value) = value {
                 options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
             }
@@ -305,12 +313,13 @@ impl FileExport {
     }
 }
 
-/// `NAME=TARGET`.
-pub(crate) fn export(text: &str) -> anyhow::Result<ExportSettings> {
+/// `NAME=TARGET`, or `NAME=TARGET,OPTION,...`.
+pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOptions)> {
     let (name, target) =
         text.split_once('=').with_context(|| format!("'{text}' is no export: it is written NAME=TARGET"))?;
+    let (target, options) = ExportOptions::split_off(target).with_context(|| format!("export {name}"))?;
     let target = target.parse().with_context(|| format!("export {name}"))?;
-    Ok(ExportSettings::new(name, target))
+    Ok((ExportSettings::new(name, target), options))
 }
 
 /// `file:PATH:SIZE`, perhaps after a `delay:…:` or `fault:…:` that slows it down or fails it.
@@ -428,6 +437,9 @@ fn said(export: &ExportSettings) -> String {
     }
     if *bandwidth > 0 {
         let _ = write!(text, ", at most {}/s", human_bytes(*bandwidth));
+    }
+    if disk.tenant() != disk.name {
+        let _ = write!(text, ", of tenant {}", disk.tenant());
     }
     for (bound, words) in [(floor, "keeps"), (ceiling, "has at most")] {
         if *bound > 0 {

@@ -15,7 +15,7 @@ use crate::ctl::connect;
 use crate::output;
 use crate::size::human_bytes;
 use crate::table::Table;
-use interval::{Interval, LevelRow, Look, Row};
+use interval::{Interval, LevelRow, Look, Row, TenantRow};
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     ensure!((0.05..=3600.0).contains(&args.interval), "--interval is from 0.05 to 3600 seconds");
@@ -37,7 +37,13 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     }
     let mut table = Table::new(&HEAD);
     interval.exports.iter().chain([&interval.total]).for_each(|row| table.row(cells(row)));
-    output::print(format!("{}\n\n{table}", summary(&interval)).as_bytes())
+    let mut text = format!("{}\n\n{table}", summary(&interval));
+    if !interval.tenants.is_empty() {
+        let mut table = Table::new(&TENANT_HEAD);
+        interval.tenants.iter().for_each(|tenant| table.row(tenant_cells(tenant)));
+        text += &format!("\n{table}");
+    }
+    output::print(text.as_bytes())
 }
 
 fn look(client: &mut ControlClient) -> Result<Look, ControlError> {
@@ -69,8 +75,17 @@ fn summary(interval: &Interval) -> String {
 const HEAD: [&str; 12] =
     ["EXPORT", "HIT %", "REQ/S", "MB/S", "P50", "P99", "DIRTY", "CLIENTS", "AHEAD/S", "WASTED/S", "USED %", "LATE %"];
 
+const TENANT_HEAD: [&str; 3] = ["TENANT", "OWNS", "PREDICTED %"];
+
+fn tenant_cells(tenant: &TenantRow) -> [String; TENANT_HEAD.len()] {
+    [tenant.name.clone(), human_bytes(tenant.resident_bytes), percent(tenant.predicted)]
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share))
+}
+
 fn cells(row: &Row) -> [String; HEAD.len()] {
-    let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.1}", 100.0 * share));
     [
         row.name.clone(),
         percent(row.hit_ratio),

@@ -1,5 +1,7 @@
 //! What directives and prefetching do to a [`Control`].
 
+use std::collections::VecDeque;
+
 use nigh_policy::{Block, Slot, Tenant};
 
 use crate::access_list::Stretch;
@@ -262,14 +264,46 @@ impl Control {
             }
         }
         self.manage(owner);
+        self.set_list(owner, prefetch);
+        Ok(())
+    }
+
+    /// From now on `next` is the list of `owner`, which manages itself.
+    fn set_list(&mut self, owner: u16, next: Prefetch) {
         self.drop_list(owner);
-        if prefetch.list().length() > 0 {
-            self.shares[owner as usize].prediction = Some(Box::new(prefetch));
+        if next.list().length() > 0 {
+            self.shares[owner as usize].prediction = Some(Box::new(next));
             if self.shares[owner as usize].size > 0 {
                 self.want_sweep();
             }
         }
-        Ok(())
+    }
+
+    /// Forgets what `tenant` said about the files that are `gone`: their priorities, and its list as far as it has them. What it
+    /// said about priority levels, its bounds and its counts stay. Takes time in proportion to what it said; it reaches
+    /// blocks with [`step`](Control::step) only, so that a host can tell several tenants before.
+    pub fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
+        let owner = self.owner(tenant);
+        let Some(share) = self.shares.get(owner as usize) else { return };
+        let files = share.levels.iter().flat_map(|levels| levels.files());
+        let files: Vec<u32> = files.map(|&(file, _)| file).filter(|file| gone(*file)).collect();
+        for file in files {
+            self.set_priority(owner, file, 0).expect("priority 0 needs no room");
+        }
+        let (over, left) = std::mem::take(&mut self.tasks.temporary)
+            .into_iter()
+            .partition::<VecDeque<Temporary>, _>(|of| of.owner == owner && gone(of.file));
+        self.tasks.temporary = left;
+        over.iter().for_each(|of| self.tidy(owner, of.priority));
+        if let Some(prediction) = &self.shares[owner as usize].prediction {
+            let rest = prediction.list().from(prediction.ahead());
+            let (over, rest): (Vec<Stretch>, Vec<Stretch>) = rest.partition(|stretch| gone(stretch.file));
+            if !over.is_empty() {
+                let next = prediction.with_rest(&rest, index);
+                self.set_list(owner, next);
+            }
+        }
+        self.collect();
     }
 
     /// `tenant` will read `chunk` after what its list says; without one, its list begins with that. Takes time in

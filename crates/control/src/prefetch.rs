@@ -84,6 +84,15 @@ impl Prefetch {
         self.list.push(stretch)
     }
 
+    /// Follows `rest`, a part of what is left of this list, and is as right as this one was.
+    pub(crate) fn with_rest(&self, rest: &[Stretch], index: &dyn Index) -> Prefetch {
+        let mut next = Prefetch { matches: self.matches, demand: self.demand, ..Prefetch::new() };
+        for stretch in rest {
+            assert!(next.extend(*stretch, index.device(stretch.file)), "it was in a list before");
+        }
+        next
+    }
+
     /// Where the files of the list lie.
     pub(crate) fn devices(&self) -> &[u32] {
         &self.devices

@@ -73,6 +73,10 @@ fn bounded(host: &mut Host, call: impl FnOnce(&mut Host, &dyn Fn(&mut Host, Say<
         match say {
             Say::Apply(tenant, directive) => host.control.apply(Tenant(tenant), directive, &index),
             Say::Extend(tenant, chunk) => host.control.extend(Tenant(tenant), chunk, &index),
+            Say::Forget(tenant, file) => {
+                host.control.forget_files(Tenant(tenant), &|of| of == file, &index);
+                Ok(())
+            }
         }
         .expect("within the limits");
         let asked = index.asked.get();
@@ -102,6 +106,7 @@ fn bounded(host: &mut Host, call: impl FnOnce(&mut Host, &dyn Fn(&mut Host, Say<
 enum Say<'a> {
     Apply(u32, &'a Directive),
     Extend(u32, &'a Chunk),
+    Forget(u32, u32),
 }
 
 #[test]
@@ -132,10 +137,13 @@ fn a_policy_a_list_a_priority_and_an_end_reach_blocks_in_steps() {
     let all = Chunk { file: 7, bytes: Some((0, BLOCKS)) };
     let directive = Directive::Predict { accesses: vec![all] };
     bounded(&mut host, |host, say| say(host, Say::Apply(0, &directive)));
+    bounded(&mut host, |host, say| say(host, Say::Forget(0, 7)));
+    assert!(!host.control.has_list(Tenant(0)) && host.control.priority(Tenant(0), 7) == 0);
+    bounded(&mut host, |host, say| say(host, Say::Apply(0, &directive)));
     let directive = Directive::Predict { accesses: Vec::new() };
     bounded(&mut host, |host, say| say(host, Say::Apply(0, &directive)));
     bounded(&mut host, |host, _| host.control.set_bounds(Tenant(1), 10, 500).expect("within the limits"));
-    bounded(&mut host, |host, _| host.control.forget(Tenant(1)));
+    bounded(&mut host, |host, _| host.control.close(Tenant(1)));
     let size = host.control.size(Tenant(0));
     assert!(size > BLOCKS as u32 / 2);
     bounded(&mut host, |host, _| host.control.close(Tenant(0)));

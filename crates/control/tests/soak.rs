@@ -109,7 +109,10 @@ fn soak(seed: u64) {
                 let _ = host.set_bounds(random.random_range(0..TENANTS), floor, ceiling);
             }
             4..12 => host.remove(block(u64::from(tenant) * OWN + random.random_range(0..BLOCKS))),
-            12 => host.control.forget(Tenant(random.random_range(0..TENANTS))),
+            12 => {
+                let (tenant, remainder) = (random.random_range(0..TENANTS), random.random_range(0..3));
+                host.forget_files(tenant, &|file| file % 3 == remainder);
+            }
             13..40 => {
                 let mut upcoming = references[at..].iter().filter(|&&(other, _)| other == tenant);
                 let number = upcoming.nth(random.random_range(0..3)).map_or(number, |&(_, number)| number);

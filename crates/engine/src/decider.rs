@@ -49,8 +49,8 @@ pub(crate) trait Decider: Policy + Send {
         Err(Refusal::NotHeard)
     }
 
-    /// As [`Control::forget`].
-    fn forget(&mut self, _tenant: Tenant) {}
+    /// As [`Control::forget_files`].
+    fn forget_files(&mut self, _tenant: Tenant, _gone: &dyn Fn(u32) -> bool, _index: &dyn Index) {}
 
     /// As [`Control::close`].
     fn close(&mut self, _tenant: Tenant) {}
@@ -277,8 +277,8 @@ impl Decider for Control {
         Control::set_bounds(self, tenant, floor, ceiling)
     }
 
-    fn forget(&mut self, tenant: Tenant) {
-        Control::forget(self, tenant);
+    fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
+        Control::forget_files(self, tenant, gone, index);
     }
 
     fn close(&mut self, tenant: Tenant) {

@@ -113,6 +113,14 @@ impl Files {
         inside.then(|| Key::new(piece.volume, piece.disk + (block.index - piece.offset)))
     }
 
+    /// The volume that `file` lies on.
+    pub(crate) fn volume_of(&self, file: u32) -> Option<Volume> {
+        match self.is_empty() {
+            true => Some(Volume(file)),
+            false => self.last_piece(file).map(|piece| piece.volume),
+        }
+    }
+
     /// The last piece of `file`, by its place in the file.
     pub(crate) fn last_piece(&self, file: u32) -> Option<Piece> {
         let behind = self.by_file.partition_point(|piece| piece.file <= file);

@@ -66,8 +66,11 @@ impl Engine {
     }
 
     /// `tenant` will read `bytes` of `volume` after what its list says; without one, its list begins with that. What is in no
-    /// file cannot be predicted.
+    /// file cannot be predicted, and nothing of a volume that is not open.
     pub fn extend(&mut self, tenant: Tenant, volume: Volume, bytes: Range<u64>) -> Result<(), Refusal> {
+        if self.volumes.get(volume.0 as usize).is_none_or(Option::is_none) {
+            return Ok(());
+        }
         let (blocks, shift) = (self.blocks(&bytes), self.shift);
         let (decider, known) = self.deciding();
         let mut done = Ok(());
@@ -104,14 +107,17 @@ impl Engine {
         self.policy.said(tenant)
     }
 
-    /// From now on `pieces` are the files of `volume`. Whatever `tenant`, the one who uses it, said is forgotten; its bounds
-    /// stay. An error in a cache without tenants.
+    /// From now on `pieces` are the files of `volume`; none once it is closed. What `tenant`, the one who uses it, said about those
+    /// that it had, or about files that do not exist, is forgotten; what it said about files of other volumes and its bounds stay. An error in a cache without tenants.
     pub fn name_files(&mut self, tenant: Tenant, volume: Volume, pieces: Vec<Piece>) -> Result<(), ConfigError> {
         if !self.hears_tenants() {
             return Err(ConfigError::Impossible { what: "only tenants name files" });
         }
-        self.files = self.files.with(volume, pieces)?;
-        self.policy.forget(tenant);
+        let files = self.files.with(volume, pieces)?;
+        let before = std::mem::replace(&mut self.files, files);
+        let (decider, known) = self.deciding();
+        let gone = |file| before.volume_of(file) == Some(volume) || known.files.volume_of(file).is_none();
+        decider.forget_files(tenant, &gone, &known);
         self.told(tenant);
         Ok(())
     }

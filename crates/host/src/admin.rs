@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use nigh_backend::{Device, Options};
 use nigh_engine::Volume;
-use nigh_policy::Spec;
+use nigh_policy::{Spec, Tenant};
 
 use crate::common::Common;
 use crate::disk::{Disk, Opening, same_file};
 use crate::error::{ChangeError, DiskError, Unwritten};
-use crate::settings::{BLOCK, DiskSettings};
+use crate::settings::{BLOCK, DiskSettings, TENANT_NAME_MAX};
 use crate::sync::lock;
+use crate::tenants::agree_on_bounds;
 
 /// How often the writing of dirty blocks is tried when a disk is closed.
 const CLOSING_TRIES: u32 = 3;
@@ -59,8 +60,8 @@ impl Common {
         Ok(self.add_one(settings)?)
     }
 
-    pub(crate) fn add_one(&self, settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
-        self.check_bounds(&settings)?;
+    pub(crate) fn add_one(&self, mut settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
+        self.check_tenant(&settings)?;
         let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
         if self.cache.disks.is_taken(&settings.name) {
             return Err(DiskError::Duplicate(settings.name));
@@ -70,7 +71,11 @@ impl Common {
         {
             return Err(DiskError::Level { name: settings.name, path: level.path().to_owned() });
         }
-        let (disk, device) = open(volume, settings)?;
+        let tenant = self.cache.disks.tenant_named(settings.tenant());
+        if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
+            agree_on_bounds([&mut member.settings(), &mut settings])?;
+        }
+        let (disk, device) = open(volume, tenant, settings)?;
         let disk = Arc::new(disk);
         self.handle.attach(disk.port, device);
         self.cache.disks.add(disk.clone());
@@ -80,6 +85,7 @@ impl Common {
             self.drop_disk(&disk);
             return Err(error);
         }
+        self.share_bounds(&disk);
         disk.set_hidden(false);
         Ok(disk)
     }
@@ -89,10 +95,22 @@ impl Common {
         let opened = self.cache.open(disk, disk.size(), settings.write_mode)?;
         opened.map_err(|source| DiskError::Config { name: name(), source: Box::new(source) })?;
         if self.cache.has_tenants() {
-            let admitted = self.cache.admit(disk, disk.size(), settings.bounds())?;
-            admitted.map_err(|source| DiskError::Bounds { name: name(), source })?;
+            self.cache.name_whole(disk, disk.size())?;
+            let set = self.cache.set_bounds(disk.tenant, settings.bounds())?;
+            set.map_err(|source| DiskError::Bounds { name: name(), source })?;
         }
         Ok(())
+    }
+
+    /// What holds for the tenant of `disk` is in the settings of all its disks.
+    fn share_bounds(&self, disk: &Disk) {
+        let DiskSettings { floor, ceiling, .. } = disk.settings();
+        for member in self.cache.disks.of_tenant(disk.tenant) {
+            let settings = member.settings();
+            if (settings.floor, settings.ceiling) != (floor, ceiling) {
+                member.set(DiskSettings { floor, ceiling, ..settings });
+            }
+        }
     }
 
     /// Removes a disk: requests in progress are replied to, its dirty blocks written, or dropped if `discard`.
@@ -134,7 +152,7 @@ impl Common {
         result.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause })
     }
 
-    /// A disk that no engine has any more.
+    /// A disk that no engine has any more. With its last disk a tenant goes.
     fn drop_disk(&self, disk: &Disk) {
         if self.cache.is_driven() {
             // An error says the same: the device is gone.
@@ -143,6 +161,10 @@ impl Common {
         self.cache.detach(disk.port);
         disk.forget_device();
         self.cache.disks.remove(disk.volume);
+        if self.cache.has_tenants() && self.cache.disks.of_tenant(disk.tenant).is_empty() {
+            // A poisoned shard forgets everything.
+            let _ = self.cache.close_tenant(disk.tenant);
+        }
     }
 
     /// Changes the settings of a disk while it is used.
@@ -154,14 +176,19 @@ impl Common {
         if !settings.read_only && !disk.is_writable() {
             return Err(ChangeError::OpenedReadOnly(settings.name));
         }
+        self.check_tenant(&settings)?;
+        let before = disk.settings();
+        if settings.tenant() != before.tenant() {
+            return Err(ChangeError::Moves { name: settings.name, tenant: before.tenant().to_owned() });
+        }
         let _changing = lock(&disk.changing);
-        self.check_bounds(&settings)?;
         if self.cache.has_tenants() {
-            let set = self.cache.set_bounds(&disk, settings.bounds())?;
+            let set = self.cache.set_bounds(disk.tenant, settings.bounds())?;
             set.map_err(|source| DiskError::Bounds { name: settings.name.clone(), source })?;
         }
         self.cache.set_mode(&disk, settings.write_mode)?;
         disk.set(settings);
+        self.share_bounds(&disk);
         Ok(())
     }
 
@@ -185,11 +212,16 @@ impl Common {
         Ok(result?)
     }
 
-    fn check_bounds(&self, settings: &DiskSettings) -> Result<(), DiskError> {
-        match self.cache.has_tenants() || (settings.floor, settings.ceiling) == (0, 0) {
-            true => Ok(()),
-            false => Err(DiskError::NoTenants(settings.name.clone())),
+    fn check_tenant(&self, settings: &DiskSettings) -> Result<(), DiskError> {
+        let says_nothing = settings.tenant() == settings.name && (settings.floor, settings.ceiling) == (0, 0);
+        if !self.cache.has_tenants() && !says_nothing {
+            return Err(DiskError::NoTenants(settings.name.clone()));
         }
+        let tenant = settings.tenant();
+        if !(1..=TENANT_NAME_MAX).contains(&tenant.len()) || tenant.contains(char::is_control) {
+            return Err(DiskError::TenantName(settings.name.clone()));
+        }
+        Ok(())
     }
 
     /// Takes notice of targets whose size changed.
@@ -234,12 +266,8 @@ impl Common {
         let settings = disk.settings();
         let opened = self.cache.open(disk, size, settings.write_mode)?;
         opened.map_err(|error| DiskError::Config { name: disk.name().to_owned(), source: Box::new(error) })?;
-        if was_closed
-            && self.cache.has_tenants()
-            && let Err(error) = self.cache.admit(disk, size, settings.bounds())?
-        {
-            // Others were given floors meanwhile.
-            tracing::error!(disk = disk.name(), %error, "it has no floor and no ceiling any more");
+        if was_closed && self.cache.has_tenants() {
+            self.cache.name_whole(disk, size)?;
         }
         Ok(())
     }
@@ -262,7 +290,7 @@ impl Common {
     }
 }
 
-fn open(volume: Volume, settings: DiskSettings) -> Result<(Disk, Box<dyn Device>), DiskError> {
+fn open(volume: Volume, tenant: Tenant, settings: DiskSettings) -> Result<(Disk, Box<dyn Device>), DiskError> {
     let name = settings.name.clone();
     let options = Options { read_only: settings.read_only, block_bytes: BLOCK as u32, ..Options::default() };
     let device = settings.target.open(&options).map_err(|source| DiskError::Open { name: name.clone(), source })?;
@@ -272,5 +300,5 @@ fn open(volume: Volume, settings: DiskSettings) -> Result<(Disk, Box<dyn Device>
     if size == 0 {
         return Err(wrong(format!("{} is empty", settings.target)));
     }
-    Ok((Disk::new(volume, settings, geometry, size), device))
+    Ok((Disk::new(volume, tenant, settings, geometry, size), device))
 }

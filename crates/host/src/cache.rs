@@ -91,7 +91,7 @@ pub struct Cache {
     heap: Budget,
     /// What is fetched ahead of reads.
     readahead: ReadAhead,
-    /// Whether disks are tenants; there is one shard then.
+    /// Whether disks have tenants; there is one shard then.
     has_tenants: bool,
     handle: Handle,
     /// Whether the driver runs.
@@ -156,7 +156,7 @@ impl Cache {
         &self.readahead
     }
 
-    /// Whether disks are tenants.
+    /// Whether disks have tenants.
     pub fn has_tenants(&self) -> bool {
         self.has_tenants
     }
@@ -374,7 +374,7 @@ impl Cache {
             }
             let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
             // A tenant's own prediction is better than a guess.
-            let ahead = ahead.filter(|_| !core.engine.is_predicted(disk.tenant()));
+            let ahead = ahead.filter(|_| !core.engine.is_predicted(disk.tenant));
             if let Some(ahead) = ahead {
                 let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
                 for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(volume, piece.start) == shard) {
@@ -411,7 +411,7 @@ impl Cache {
     pub fn prefetch(&self, disk: &Disk, range: Range<u64>, stream: Stream, work: &mut Work) {
         for range in self.extents(range) {
             if self.has_tenants {
-                let (tenant, volume) = (disk.tenant(), disk.volume);
+                let (tenant, volume) = (disk.tenant, disk.volume);
                 let _ = self.with(0, work, |core, _| core.engine.extend(tenant, volume, range));
                 continue;
             }
@@ -500,7 +500,7 @@ fn request(disk: &Disk, submission: &Submission, token: usize) -> Request {
     let Submission { op, ref range, fua, stream } = *submission;
     Request {
         volume: disk.volume,
-        tenant: disk.tenant(),
+        tenant: disk.tenant,
         op,
         offset: range.start,
         length: range.end - range.start,

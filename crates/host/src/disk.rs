@@ -1,5 +1,6 @@
 //! A disk: one volume of the engines, and its device.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem;
 use std::ops::Range;
@@ -34,6 +35,8 @@ pub enum Measure {
 pub struct Disk {
     /// Its number in the engines, and its place in the list of disks.
     pub(crate) volume: Volume,
+    /// Who is charged for its blocks.
+    pub(crate) tenant: Tenant,
     /// The queue to its device.
     pub(crate) port: Port,
     name: String,
@@ -83,9 +86,16 @@ pub(crate) enum Opening {
 }
 
 impl Disk {
-    pub(crate) fn new(volume: Volume, settings: DiskSettings, geometry: Arc<dyn Geometry>, size: u64) -> Disk {
+    pub(crate) fn new(
+        volume: Volume,
+        tenant: Tenant,
+        settings: DiskSettings,
+        geometry: Arc<dyn Geometry>,
+        size: u64,
+    ) -> Disk {
         Disk {
             volume,
+            tenant,
             port: Port(u16::try_from(volume.0).expect("there are fewer disks")),
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
@@ -109,11 +119,6 @@ impl Disk {
     /// Its number in the engines.
     pub fn volume(&self) -> Volume {
         self.volume
-    }
-
-    /// Who is charged for its blocks.
-    pub(crate) fn tenant(&self) -> Tenant {
-        Tenant(self.volume.0)
     }
 
     /// Its name.
@@ -289,6 +294,23 @@ impl Disks {
     /// Whether a disk has this name, hidden or not.
     pub(crate) fn is_taken(&self, name: &str) -> bool {
         self.all().iter().any(|disk| disk.name == name)
+    }
+
+    /// Those of a tenant, in the order of their numbers.
+    pub(crate) fn of_tenant(&self, tenant: Tenant) -> Vec<Arc<Disk>> {
+        self.all().into_iter().filter(|disk| disk.tenant == tenant).collect()
+    }
+
+    /// The number of the tenant of this name: that of its disks, or one that no tenant has. There is one, since there are not
+    /// more tenants than disks.
+    pub(crate) fn tenant_named(&self, name: &str) -> Tenant {
+        let disks = self.all();
+        if let Some(disk) = disks.iter().find(|disk| lock(&disk.settings).tenant() == name) {
+            return disk.tenant;
+        }
+        let taken: BTreeSet<Tenant> = disks.iter().map(|disk| disk.tenant).collect();
+        let free = (0..).map(Tenant).find(|tenant| !taken.contains(tenant));
+        free.expect("there are fewer disks than numbers")
     }
 
     /// The disk of an operation.

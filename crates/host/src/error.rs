@@ -8,7 +8,7 @@ use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
 use crate::extent::FileExtent;
-use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX};
+use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX, TENANT_NAME_MAX};
 
 /// An assertion of a shard's engine failed: the shard is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,9 +159,22 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
-    /// It has a floor or a ceiling in a cache without tenants.
-    #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp")]
+    /// It has a tenant, a floor or a ceiling in a cache without tenants.
+    #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp, and so does a tenant")]
     NoTenants(String),
+    /// Its tenant has no name, or a longer or odder one than it can have.
+    #[error("disk {0}: the name of a tenant has from 1 to {TENANT_NAME_MAX} bytes, and no control characters")]
+    TenantName(String),
+    /// Disks of one tenant give different floors or ceilings.
+    #[error("disks {} and {} of tenant {tenant} give different values of {what}: give it once", .disks[0], .disks[1])]
+    Disagree {
+        /// The tenant.
+        tenant: String,
+        /// Two of its disks.
+        disks: [String; 2],
+        /// Of what.
+        what: &'static str,
+    },
     /// It cannot have so much of the cache.
     #[error("disk {name}: {source}")]
     Bounds {
@@ -187,6 +200,14 @@ pub enum ChangeError {
     /// A disk cannot be opened, or not so.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// It would get another tenant.
+    #[error("disk {name} stays with tenant {tenant} while it is open: remove it and add it again")]
+    Moves {
+        /// The disk.
+        name: String,
+        /// Its tenant.
+        tenant: String,
+    },
     /// There is less memory in the machine.
     #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
     Memory {

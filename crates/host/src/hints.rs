@@ -1,4 +1,4 @@
-//! Hints for a disk whose users are a tenant.
+//! Hints of tenants, each about the files of one of their disks.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Common {
         Ok(())
     }
 
-    /// From now on `extents` are the files of a disk. Earlier hints for it are forgotten.
+    /// From now on `extents` are the files of a disk. Earlier hints for its files are forgotten.
     pub(crate) fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
         self.hinted(name, |disk| self.cache.name_files(disk, extents))
     }

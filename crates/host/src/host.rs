@@ -21,6 +21,7 @@ use crate::session::Session;
 use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
+use crate::tenants::{TenantStatistics, agree_on_bounds};
 use crate::work::Work;
 
 /// A running cache of disks.
@@ -67,7 +68,8 @@ impl Host {
         let config = settings.engine();
         let limit = settings.shards() * (DISKS_MAX + LEVELS_MAX) * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
-        let disks = std::mem::take(&mut settings.disks);
+        let mut disks = std::mem::take(&mut settings.disks);
+        agree_on_bounds(&mut disks)?;
         let (mut levels, mut before) = (Vec::new(), Vec::new());
         for opened in level::open(&settings.levels, settings.shards(), there - settings.memory, &disks)? {
             handle.attach(opened.level.port(), opened.device);
@@ -160,6 +162,11 @@ impl Host {
         self.common.disk_statistics(disk)
     }
 
+    /// The tenants as they are now; none without [`Settings::allocate`].
+    pub fn tenant_statistics(&self) -> Vec<TenantStatistics> {
+        self.common.cache.tenant_statistics()
+    }
+
     /// Changes memory and policy while it runs, a few blocks at a time. Another policy does not remember which blocks were
     /// evicted.
     pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
@@ -177,12 +184,14 @@ impl Host {
         self.common.remove(name, discard)
     }
 
-    /// Changes the settings of a disk, except its name and target, while it is used.
+    /// Changes the settings of a disk, except its name, target and tenant, while it is used. A floor or ceiling changes for all disks
+    /// of its tenant.
     pub fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
         self.common.set(name, change)
     }
 
-    /// A hint for a disk whose users are a tenant: which of its blocks they need less, and what they will read.
+    /// A hint of a disk's tenant, about files of this disk: which blocks it needs less, and what it will read. A tenant has one list
+    /// of what it will read, whichever disks that is on.
     pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.common.hint(name, directive)
     }
@@ -193,12 +202,12 @@ impl Host {
         self.common.hint_all(name, files, sidecar)
     }
 
-    /// Makes `extents` the files of a disk, which is one file, number 0, until then. Earlier hints for it are forgotten.
+    /// Makes `extents` the files of a disk, which is one file, number 0, until then. Earlier hints for its files are forgotten.
     pub fn name_files(&self, name: &str, extents: &[FileExtent]) -> Result<(), ChangeError> {
         self.common.name_files(name, extents)
     }
 
-    /// The hints for a disk that hold, as a sidecar of directives (docs/control.md).
+    /// The hints of a disk's tenant that hold, as far as they are about its files or about priority levels, as a sidecar of directives (docs/control.md).
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)
     }

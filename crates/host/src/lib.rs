@@ -39,7 +39,7 @@ pub use level::LevelStatistics;
 pub use session::Session;
 pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Settings};
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
-pub use tenants::TenantStatistics;
+pub use tenants::{TenantStatistics, agree_on_bounds};
 
 /// What a front end is made of: requests without waiting, and replies to whoever waits for them.
 pub mod front {

@@ -16,6 +16,8 @@ pub const PIECE: u64 = 256 << 10;
 pub const DISKS_MAX: usize = 4096;
 /// Most levels.
 pub const LEVELS_MAX: usize = 2;
+/// Longest name of a tenant, in bytes.
+pub(crate) const TENANT_NAME_MAX: usize = 255;
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
 /// Processors that share the lock of a shard where nobody asked for another number of shards. With more, the lock would cost
@@ -41,9 +43,13 @@ pub struct DiskSettings {
     pub iops: u64,
     /// Bytes read and written per second; 0 for no limit.
     pub bandwidth: u64,
-    /// With [`Settings::allocate`]: bytes of the cache that it keeps, whatever others do.
+    /// With [`Settings::allocate`]: who is charged for its blocks. Disks with the same name here are of one tenant; without one, the
+    /// tenant has the disk's name.
+    pub tenant: Option<String>,
+    /// With [`Settings::allocate`]: bytes of the cache that its tenant keeps, whatever others do. What one disk of a tenant gives
+    /// holds for all of them; 0 where another one gives it.
     pub floor: u64,
-    /// With [`Settings::allocate`]: bytes of the full cache that it has at most; 0 for no limit.
+    /// In the same way: bytes of the full cache that its tenant has at most; 0 for no limit.
     pub ceiling: u64,
 }
 
@@ -57,9 +63,15 @@ impl DiskSettings {
             write_mode: WriteMode::Back,
             iops: 0,
             bandwidth: 0,
+            tenant: None,
             floor: 0,
             ceiling: 0,
         }
+    }
+
+    /// The name of its tenant.
+    pub fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(&self.name)
     }
 
     /// Floor and ceiling in blocks.
@@ -88,7 +100,7 @@ pub struct Settings {
     pub memory_max: u64,
     /// Which block leaves.
     pub policy: Spec,
-    /// With this, disks are tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
+    /// With this, disks have tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
     /// shard then.
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses that are fetched at a time.

@@ -8,7 +8,6 @@ use crate::latency::Latencies;
 use crate::level::LevelStatistics;
 use crate::settings::BLOCK;
 use crate::sync::lock;
-use crate::tenants::TenantStatistics;
 
 /// A host at one moment. Counts are since its start.
 #[derive(Clone, Debug)]
@@ -94,9 +93,6 @@ pub struct DiskStatistics {
     pub device_flushes: u64,
     /// Operations that the device failed.
     pub device_faults: u64,
-    /// Where disks are tenants.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub tenant: Option<TenantStatistics>,
     /// From request to reply, of reads that waited for nothing.
     pub hit_latency: LatencySummary,
     /// Of reads that waited.
@@ -213,7 +209,6 @@ impl Common {
             device_written_bytes,
             device_flushes,
             device_faults,
-            tenant: self.cache.tenant_statistics(disk),
             hit_latency: disk.hits.read().into(),
             miss_latency: disk.misses.read().into(),
             write_latency: disk.writes.read().into(),

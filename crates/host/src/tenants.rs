@@ -1,21 +1,33 @@
-//! Disks as tenants, and which parts of a disk are files.
+//! Tenants: which disks they have, what holds for them, and which parts of a disk are files.
 //!
 //! To its user a file has a number below 2^16; the engine's is unique among all disks.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use nigh_control::{Directive, Refusal};
 use nigh_engine::{ConfigError, Engine, Piece};
+use nigh_policy::Tenant;
 
 use crate::cache::Cache;
 use crate::disk::Disk;
-use crate::error::{HintError, Poisoned};
+use crate::error::{DiskError, HintError, Poisoned};
 use crate::extent::FileExtent;
-use crate::settings::{BLOCK, FILES_MAX};
+use crate::settings::{BLOCK, DiskSettings, FILES_MAX};
 use crate::work::Work;
 
-/// What became of the hints of a tenant.
+/// A tenant at one moment: what it has, and what became of its hints.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TenantStatistics {
+    /// Its name.
+    pub name: String,
+    /// The names of its disks.
+    pub disks: Vec<String>,
+    /// Bytes that it keeps, whatever others do.
+    pub floor: u64,
+    /// Bytes of the full cache that it has at most; 0 for no limit.
+    pub ceiling: u64,
     /// Memory of blocks that it owns: nobody else uses these.
     pub resident_bytes: u64,
     /// References that its list predicted.
@@ -32,6 +44,38 @@ pub struct TenantStatistics {
     pub mistakes: u64,
 }
 
+/// Gives all disks of each tenant the floor and the ceiling that some of them give. An error where two of them differ.
+pub fn agree_on_bounds<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>) -> Result<(), DiskError> {
+    let mut tenants: BTreeMap<String, Vec<&mut DiskSettings>> = BTreeMap::new();
+    for disk in disks {
+        tenants.entry(disk.tenant().to_owned()).or_default().push(disk);
+    }
+    for (tenant, members) in &mut tenants {
+        let floor = agreed(tenant, members, "floor", |disk| disk.floor)?;
+        let ceiling = agreed(tenant, members, "ceiling", |disk| disk.ceiling)?;
+        members.iter_mut().for_each(|disk| (disk.floor, disk.ceiling) = (floor, ceiling));
+    }
+    Ok(())
+}
+
+/// The bound that disks of `tenant` give; 0 where none does.
+fn agreed(
+    tenant: &str,
+    disks: &[&mut DiskSettings],
+    what: &'static str,
+    bound: impl Fn(&DiskSettings) -> u64,
+) -> Result<u64, DiskError> {
+    let mut given = disks.iter().filter(|disk| bound(disk) > 0);
+    let Some(first) = given.next() else { return Ok(0) };
+    match given.find(|disk| bound(disk) != bound(first)) {
+        Some(other) => {
+            let disks = [first.name.clone(), other.name.clone()];
+            Err(DiskError::Disagree { tenant: tenant.to_owned(), disks, what })
+        }
+        None => Ok(bound(first)),
+    }
+}
+
 impl Cache {
     /// Calls the engine of the tenants, and does what that brings about.
     ///
@@ -45,30 +89,54 @@ impl Cache {
         result
     }
 
-    /// A disk comes, as one file, with the least and the most blocks that it has.
-    pub(crate) fn admit(&self, disk: &Disk, size: u64, bounds: (u32, u32)) -> Result<Result<(), Refusal>, Poisoned> {
-        let (tenant, volume, blocks) = (disk.tenant(), disk.volume, size.div_ceil(BLOCK));
-        let whole = Piece { volume, disk: 0, file: file(disk, 0), offset: 0, blocks };
+    /// A disk that was opened is one file of its tenant.
+    pub(crate) fn name_whole(&self, disk: &Disk, size: u64) -> Result<(), Poisoned> {
+        let whole =
+            Piece { volume: disk.volume, disk: 0, file: file(disk, 0), offset: 0, blocks: size.div_ceil(BLOCK) };
         self.tenants(|engine| {
-            engine.name_files(tenant, volume, vec![whole]).expect("a file from first to last fits a disk");
-            engine.set_bounds(tenant, bounds.0, bounds.1)
+            let named = engine.name_files(disk.tenant, disk.volume, vec![whole]);
+            named.expect("a file from first to last fits a disk");
         })
     }
 
-    /// A disk goes.
-    pub(crate) fn close_tenant(&self, disk: &Disk) -> Result<(), Poisoned> {
-        self.tenants(|engine| engine.close_tenant(disk.tenant()))
+    /// A disk was closed: what its tenant said about its files is forgotten.
+    pub(crate) fn forget_files(&self, disk: &Disk) -> Result<(), Poisoned> {
+        self.tenants(|engine| {
+            let named = engine.name_files(disk.tenant, disk.volume, Vec::new());
+            named.expect("a disk without files is possible");
+        })
     }
 
-    /// What the users of a disk are counted for, where they are a tenant.
-    pub(crate) fn tenant_statistics(&self, disk: &Disk) -> Option<TenantStatistics> {
+    /// The last disk of a tenant is gone.
+    pub(crate) fn close_tenant(&self, tenant: Tenant) -> Result<(), Poisoned> {
+        self.tenants(|engine| engine.close_tenant(tenant))
+    }
+
+    /// The tenants, in the order of their first disks that are not hidden.
+    pub(crate) fn tenant_statistics(&self) -> Vec<TenantStatistics> {
         if !self.has_tenants() {
-            return None;
+            return Vec::new();
         }
-        let tenant = disk.tenant();
+        let mut tenants: Vec<(Tenant, Vec<Arc<Disk>>)> = Vec::new();
+        let mut places = BTreeMap::new();
+        for disk in self.disks.all().into_iter().filter(|disk| !disk.is_hidden()) {
+            let place = *places.entry(disk.tenant).or_insert(tenants.len());
+            if place == tenants.len() {
+                tenants.push((disk.tenant, Vec::new()));
+            }
+            tenants[place].1.push(disk);
+        }
+        tenants.into_iter().filter_map(|(tenant, disks)| self.statistics_of(tenant, &disks)).collect()
+    }
+
+    fn statistics_of(&self, tenant: Tenant, disks: &[Arc<Disk>]) -> Option<TenantStatistics> {
         let (of, owned) = self.tenants(|engine| (engine.statistics(tenant), engine.owned(tenant))).ok()?;
-        let of = of?;
+        let (of, settings) = (of?, disks.first()?.settings());
         Some(TenantStatistics {
+            name: settings.tenant().to_owned(),
+            disks: disks.iter().map(|disk| disk.name().to_owned()).collect(),
+            floor: settings.floor,
+            ceiling: settings.ceiling,
             resident_bytes: u64::from(owned?) * BLOCK,
             predicted: of.predicted,
             unpredicted: of.unpredicted,
@@ -79,9 +147,9 @@ impl Cache {
         })
     }
 
-    /// Changes the least and the most blocks that a disk has.
-    pub(crate) fn set_bounds(&self, disk: &Disk, bounds: (u32, u32)) -> Result<Result<(), Refusal>, Poisoned> {
-        self.tenants(|engine| engine.set_bounds(disk.tenant(), bounds.0, bounds.1))
+    /// Changes the least and the most blocks that a tenant has.
+    pub(crate) fn set_bounds(&self, tenant: Tenant, bounds: (u32, u32)) -> Result<Result<(), Refusal>, Poisoned> {
+        self.tenants(|engine| engine.set_bounds(tenant, bounds.0, bounds.1))
     }
 
     /// Does what a directive says.
@@ -92,17 +160,26 @@ impl Cache {
                 false => Err(HintError::NoFile(number)),
             };
             let directive = renumbered(directive, number)?;
-            Ok(engine.direct(disk.tenant(), &directive)?)
+            Ok(engine.direct(disk.tenant, &directive)?)
         })?
     }
 
-    /// The directives that hold.
+    /// The directives that hold for a disk: those of its tenant about priority levels, and about its files.
     pub(crate) fn directives(&self, disk: &Disk) -> Result<Vec<Directive>, HintError> {
-        let said = self.tenants(|engine| engine.said(disk.tenant()))?;
+        let mut said = self.tenants(|engine| engine.said(disk.tenant))?;
+        let is_own = |number: u32| number / FILES_MAX == disk.volume.0;
+        said.retain_mut(|directive| match directive {
+            Directive::SetPriority { file, .. } | Directive::SetTemporaryPriority { file, .. } => is_own(*file),
+            Directive::Predict { accesses } => {
+                accesses.retain(|chunk| is_own(chunk.file));
+                !accesses.is_empty()
+            }
+            Directive::SetPolicy { .. } => true,
+        });
         said.iter().map(|directive| renumbered(directive, |number| Ok(number % FILES_MAX))).collect()
     }
 
-    /// From now on `extents` are the files of a disk. Earlier hints for it are forgotten.
+    /// From now on `extents` are the files of a disk. What was said about those that it had is forgotten.
     pub(crate) fn name_files(&self, disk: &Disk, extents: &[FileExtent]) -> Result<(), HintError> {
         let size = disk.size().next_multiple_of(BLOCK);
         let is_good = |extent: &FileExtent| {
@@ -123,7 +200,7 @@ impl Cache {
             blocks: extent.length.div_ceil(BLOCK),
         };
         let pieces = extents.iter().map(piece).collect();
-        let named = self.tenants(|engine| engine.name_files(disk.tenant(), volume, pieces))?;
+        let named = self.tenants(|engine| engine.name_files(disk.tenant, volume, pieces))?;
         named.map_err(|_: ConfigError| HintError::Overlap)
     }
 }

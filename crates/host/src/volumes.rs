@@ -69,7 +69,7 @@ impl Cache {
             result = result.and(self.result_of(&mailbox));
         }
         if self.has_tenants() && result.is_ok() {
-            self.close_tenant(disk)?;
+            self.forget_files(disk)?;
         }
         result
     }

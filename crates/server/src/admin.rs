@@ -106,6 +106,7 @@ impl Common {
     /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again.
     pub(crate) fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         let only = |error: ChangeError| vec![error];
+        let wanted = &wanted.agreed().map_err(|error| only(nigh_host::ChangeError::from(error).into()))?;
         let now = self.host.settings();
         if wanted.tls.is_some() != lock(&self.tls).0.is_some() {
             return Err(only(ChangeError::TlsOnOff));
@@ -135,6 +136,7 @@ impl Common {
                 let (wanted, now) = (&settings.disk, &now.disk);
                 wanted.name == now.name
                     && wanted.target == now.target
+                    && wanted.tenant() == now.tenant()
                     && (wanted.read_only || export.disk.is_writable())
             };
             (wanted.iter().find(same), now)

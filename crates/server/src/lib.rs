@@ -26,9 +26,9 @@ mod stream;
 mod tls;
 
 pub use nigh_host::{
-    Allocation, BLOCK, Chunk, Directive, DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics,
-    LatencySummary, LevelSettings, LevelStatistics, Order, Settings as HostSettings, TenantStatistics, Unwritten,
-    WriteMode,
+    Allocation, BLOCK, Chunk, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError,
+    HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, Settings as HostSettings, TenantStatistics,
+    Unwritten, WriteMode,
 };
 
 pub use control::{Answer, Control, ControlClient, ControlError};

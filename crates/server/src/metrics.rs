@@ -32,6 +32,9 @@ pub struct Statistics {
     pub refused: u64,
     /// Each export.
     pub exports: Vec<ExportStatistics>,
+    /// Each tenant of a cache that has tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantStatistics>,
 }
 
 /// An export at one moment.
@@ -59,7 +62,8 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
         refused: export.refusals.count(),
     };
     let exports = exports.iter().zip(of_each).map(statistics).collect();
-    Statistics { schema: 1, host: common.host.host_statistics(), connections, accepted, refused, exports }
+    let (host, tenants) = (common.host.host_statistics(), common.host.tenant_statistics());
+    Statistics { schema: 1, host, connections, accepted, refused, exports, tenants }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
@@ -70,6 +74,11 @@ struct OfExport {
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct OfLevel {
     level: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct OfTenant {
+    tenant: String,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
@@ -158,16 +167,13 @@ impl Collector for Statistics {
                 ConstCounter::new(value(export)).encode(family.encode_family(&of)?)?;
             }
         }
-        type OfTenant = fn(&TenantStatistics) -> u64;
-        let tenants: Vec<_> =
-            self.exports.iter().filter_map(|export| Some((&export.disk.name, export.disk.tenant.as_ref()?))).collect();
-        let mut tenant = |name, help, kind, value: OfTenant| {
-            if tenants.is_empty() {
+        let mut tenant = |name, help, kind, value: fn(&TenantStatistics) -> u64| {
+            if self.tenants.is_empty() {
                 return Ok(());
             }
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (name, tenant) in &tenants {
-                let of = OfExport { export: (*name).clone() };
+            for tenant in &self.tenants {
+                let of = OfTenant { tenant: tenant.name.clone() };
                 let encoder = family.encode_family(&of)?;
                 match kind {
                     MetricType::Gauge => ConstGauge::new(value(tenant) as i64).encode(encoder)?,

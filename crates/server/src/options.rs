@@ -25,6 +25,8 @@ pub struct ExportOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
@@ -35,8 +37,8 @@ pub struct ExportOptions {
 pub enum OptionError {
     /// There is none of this name.
     #[error(
-        "'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth, floor, \
-         ceiling"
+        "'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
+         floor, ceiling"
     )]
     Unknown(String),
     /// It takes another value.
@@ -50,6 +52,10 @@ pub enum OptionError {
         value: String,
     },
 }
+
+/// The names of options.
+const NAMES: [&str; 10] =
+    ["read-only", "write-mode", "client", "connections", "requests", "iops", "bandwidth", "tenant", "floor", "ceiling"];
 
 const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
 
@@ -75,14 +81,15 @@ impl ExportOptions {
             requests: Some(settings.requests),
             iops: Some(disk.iops),
             bandwidth: Some(disk.bandwidth),
+            tenant: Some(disk.tenant().to_owned()),
             floor: Some(disk.floor),
             ceiling: Some(disk.ceiling),
         }
     }
 
     /// Adds an option as a user writes it: `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
-    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`, `floor=100M`, `ceiling=100M`; `none` instead of a number
-    /// for no limit.
+    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`, `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead
+    /// of a number for no limit.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let takes = |option, takes| {
@@ -122,6 +129,10 @@ impl ExportOptions {
             "requests" => self.requests = number("requests")?,
             "iops" => self.iops = number("iops")?,
             "bandwidth" => self.bandwidth = amount("bandwidth", "bytes per second such as 100M, or none")?,
+            "tenant" => match value {
+                Some(tenant) if !tenant.is_empty() => self.tenant = Some(tenant.to_owned()),
+                _ => return Err(takes("tenant", "a name")),
+            },
             "floor" => self.floor = amount("floor", "bytes such as 100M, or none")?,
             "ceiling" => self.ceiling = amount("ceiling", "bytes such as 100M, or none")?,
             _ => return Err(OptionError::Unknown(name.to_owned())),
@@ -129,10 +140,37 @@ impl ExportOptions {
         Ok(())
     }
 
+    /// `text` without the options at its end, each after a comma, and these: `disk.img,tenant=vm1` is `disk.img` with an option.
+    pub fn split_off(text: &str) -> Result<(&str, ExportOptions), OptionError> {
+        let mut target = text;
+        let mut list = Vec::new();
+        while let Some((rest, last)) = target.rsplit_once(',') {
+            let name = last.split_once('=').map_or(last, |(name, _)| name);
+            if !NAMES.contains(&name) {
+                break;
+            }
+            list.push(last);
+            target = rest;
+        }
+        let mut options = ExportOptions::default();
+        list.into_iter().rev().try_for_each(|text| options.add(text))?;
+        Ok((target, options))
+    }
+
     /// Changes `settings`.
     pub fn apply(&self, settings: &mut ExportSettings) {
-        let ExportOptions { read_only, write_mode, clients, connections, requests, iops, bandwidth, floor, ceiling } =
-            self;
+        let ExportOptions {
+            read_only,
+            write_mode,
+            clients,
+            connections,
+            requests,
+            iops,
+            bandwidth,
+            tenant,
+            floor,
+            ceiling,
+        } = self;
         if let Some(clients) = clients {
             settings.clients.clone_from(clients);
         }
@@ -143,6 +181,9 @@ impl ExportOptions {
         disk.write_mode = write_mode.unwrap_or(disk.write_mode);
         disk.iops = iops.unwrap_or(disk.iops);
         disk.bandwidth = bandwidth.unwrap_or(disk.bandwidth);
+        if tenant.is_some() {
+            disk.tenant.clone_from(tenant);
+        }
         disk.floor = floor.unwrap_or(disk.floor);
         disk.ceiling = ceiling.unwrap_or(disk.ceiling);
     }
@@ -189,6 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn options_are_split_off_the_end_of_a_target() {
+        let split = |text| ExportOptions::split_off(text);
+        let (target, options) = split("delay:1ms,jitter=1ms:/a,b.img,tenant=vm1,read-only").unwrap();
+        assert_eq!(
+            (target, options.tenant.as_deref(), options.read_only),
+            ("delay:1ms,jitter=1ms:/a,b.img", Some("vm1"), Some(true))
+        );
+        assert_eq!(split("/a,fast").unwrap(), ("/a,fast", ExportOptions::default()));
+        assert!(split("/a,floor=1X").unwrap_err().to_string().contains("bytes such as"));
+    }
+
+    #[test]
     fn json_says_the_same() {
         let all = options(&["read-only", "write-mode=through", "client=a", "bandwidth=1K"]).unwrap();
         let text = serde_json::to_string(&all).unwrap();
@@ -210,6 +263,7 @@ mod tests {
             ("bandwidth=20000000T", "bytes per second"),
             ("bandwidth=3X", "bytes per second"),
             ("floor=0", "bytes such as"),
+            ("tenant=", "a name"),
             ("ceiling", "bytes such as"),
         ] {
             let error = options(&[text]).unwrap_err().to_string();

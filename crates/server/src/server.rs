@@ -44,7 +44,8 @@ pub struct Server {
 impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
-        let Settings { mut host, exports, connections_max, metrics, tls } = settings;
+        let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
+        let Settings { mut host, exports, connections_max, metrics, tls } = agreed;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nigh_backend::Target;
-use nigh_host::DiskSettings;
+use nigh_host::{DiskError, DiskSettings, agree_on_bounds};
 use nigh_policy::Spec;
 
 /// A disk that is served.
@@ -64,5 +64,12 @@ impl Settings {
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         let host = nigh_host::Settings::new(memory, policy, Vec::new());
         Settings { host, exports, connections_max: 1024, metrics: None, tls: None }
+    }
+
+    /// The same with what one export of a tenant gives in all of them ([`DiskSettings::floor`]). An error where two of them differ.
+    pub fn agreed(&self) -> Result<Settings, DiskError> {
+        let mut settings = self.clone();
+        agree_on_bounds(settings.exports.iter_mut().map(|export| &mut export.disk))?;
+        Ok(settings)
     }
 }

@@ -37,7 +37,7 @@ fn export(server: &Server, at: usize) -> DiskStatistics {
 }
 
 fn tenant(server: &Server, at: usize) -> TenantStatistics {
-    export(server, at).tenant.unwrap()
+    server.statistics().tenants[at].clone()
 }
 
 /// Waits for what happens in its own time.
@@ -218,7 +218,7 @@ fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     let server = start(None, &["disk"]);
     assert!(server.hint("disk", &mru()).unwrap_err().to_string().contains("without an allocation"));
     assert!(set(&server, "disk", "ceiling=100K").unwrap_err().contains("takes an allocation"));
-    assert!(export(&server, 0).tenant.is_none());
+    assert!(server.statistics().tenants.is_empty());
     let mut client = connect(&server, "disk");
     client.cache(0, 16 * BLOCK).unwrap();
     until(|| export(&server, 0).prefetch_issued == 16);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_server::{BLOCK, DiskStatistics, LatencySummary, Statistics};
+use nigh_server::{BLOCK, DiskStatistics, LatencySummary, Statistics, TenantStatistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -27,6 +27,8 @@ pub(super) struct Interval {
     pub(super) total: Row,
     pub(super) exports: Vec<Row>,
     pub(super) levels: Vec<LevelRow>,
+    /// Of a cache that has tenants.
+    pub(super) tenants: Vec<TenantRow>,
 }
 
 /// A level below the memory.
@@ -40,6 +42,28 @@ pub(super) struct LevelRow {
     pub(super) hits_per_s: f64,
     /// Its device failed.
     pub(super) off: bool,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct TenantRow {
+    pub(super) name: String,
+    pub(super) resident_bytes: u64,
+    /// References that its list predicted, of those made while it had one; none without any.
+    pub(super) predicted: Option<f64>,
+}
+
+impl TenantRow {
+    fn between(before: Option<&TenantStatistics>, now: &TenantStatistics) -> TenantRow {
+        let since = |count: fn(&TenantStatistics) -> u64| count(now).saturating_sub(before.map_or(0, count));
+        let (predicted, unpredicted) = (since(|of| of.predicted), since(|of| of.unpredicted));
+        let all = predicted + unpredicted;
+        TenantRow {
+            name: now.name.clone(),
+            resident_bytes: now.resident_bytes,
+            predicted: (all > 0).then(|| predicted as f64 / all as f64),
+        }
+    }
 }
 
 /// An export, or all of them.
@@ -186,6 +210,11 @@ impl Interval {
                 off: level.off,
             }
         });
+        let tenants = now.tenants.iter().map(|tenant| {
+            let before = first.status.tenants.iter().find(|before| before.name == tenant.name);
+            TenantRow::between(before, tenant)
+        });
+        let tenants = tenants.collect();
         let dirty = exports.iter().map(|row| row.dirty_bytes).sum();
         Interval {
             schema: 1,
@@ -198,6 +227,7 @@ impl Interval {
             total: sum.row("total", seconds, dirty, now.connections),
             exports,
             levels: levels.collect(),
+            tenants,
         }
     }
 

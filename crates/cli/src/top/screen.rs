@@ -11,7 +11,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Gauge, Row, Table};
 
 use super::interval::{Interval, Look};
-use super::{HEAD, cells, look, summary};
+use super::{HEAD, TENANT_HEAD, cells, look, summary, tenant_cells};
 use crate::args::SortArg;
 
 /// In the order in which `s` goes through them.
@@ -20,6 +20,8 @@ const SORTS: [SortArg; 6] =
 
 /// Between columns, and between the parts of the summary.
 const SPACING: usize = 2;
+/// Lines for tenants; of more tenants the first are shown.
+const TENANT_LINES_MOST: usize = 12;
 /// Longer names are shortened.
 const NAME_MOST: usize = 40;
 
@@ -119,14 +121,18 @@ impl View {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
+        let tenants = self.interval.as_ref().map_or(0, |interval| interval.tenants.len());
+        // With their head, and a line above it.
+        let tenants = if tenants == 0 { 0 } else { (tenants + 2).min(TENANT_LINES_MOST) };
         let rows = [
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Min(2),
+            Constraint::Length(tenants as u16),
             Constraint::Length(1),
         ];
-        let [top, occupancy, _, middle, bottom] = Layout::vertical(rows).areas(frame.area());
+        let [top, occupancy, _, middle, lower, bottom] = Layout::vertical(rows).areas(frame.area());
         let Some(interval) = &mut self.interval else {
             frame.render_widget(Line::raw("measuring"), top);
             return;
@@ -154,6 +160,18 @@ impl View {
         let head = lines.next().unwrap_or_default();
         let table = Table::new(lines, widths[..columns].iter().map(|width| Constraint::Length(*width as u16)));
         frame.render_widget(table.header(head).column_spacing(SPACING as u16), middle);
+        let mut lines = vec![Line::raw("")];
+        if tenants > 0 {
+            let line =
+                |[name, owns, predicted]: [String; 3]| Line::raw(format!("{name:<20}  {owns:>10}  {predicted:>11}"));
+            lines.push(line(TENANT_HEAD.map(str::to_owned)).style(bold));
+            lines.extend(interval.tenants.iter().map(|tenant| {
+                let mut cells = tenant_cells(tenant);
+                shorten(&mut cells[0], NAME_MOST);
+                line(cells)
+            }));
+        }
+        frame.render_widget(Text::from(lines), lower);
         let paused = if self.paused { "  paused" } else { "" };
         let sort = format!("{:?}", self.sort).to_lowercase();
         let keys = format!("q quit  s sort by: {sort}  p pause{paused}");

@@ -41,7 +41,7 @@ fn hints_are_heard_and_told_again() {
         client.read(at, 64 << 10).unwrap();
     }
     let of = export(&nigh, 0);
-    assert_eq!(of["tenant"]["predicted"], 2 * 8192);
+    assert_eq!(nigh.status()["tenants"][0]["predicted"], 2 * 8192);
     let number = |name: &str| of[name].as_u64().unwrap();
     assert!(number("prefetch_used") > 0 && number("prefetch_late") <= number("prefetch_used"), "{of}");
     assert_eq!(number("prefetch_issued"), number("prefetch_used") + number("prefetch_wasted"), "all were referenced");
@@ -159,4 +159,87 @@ fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
     assert!(refused(&floor).contains("disk disk: a floor or ceiling takes an allocation"));
+}
+
+#[test]
+fn exports_of_one_tenant_share_a_floor_a_list_and_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = |name: &str| super::empty_image(folder.path(), name, 4 * MIB);
+    let (one, two) = (image("one"), image("two"));
+    let one = format!("one={},tenant=vm,floor=1M", text(&one));
+    let two = format!("two={},tenant=vm", text(&two));
+    let nigh = Controlled::start_as(folder, &[&one, &two, "other=memory:32M", "--allocate", "lru-sp"]);
+    let tenants = || nigh.status()["tenants"].clone();
+    assert_eq!(tenants()[0]["disks"], serde_json::json!(["one", "two"]));
+    assert_eq!((tenants()[0]["floor"].clone(), tenants()[1]["name"].clone()), (MIB.into(), "other".into()));
+    assert_eq!(nigh.status()["exports"][1]["options"]["floor"], MIB, "the floor is of both");
+    let (mut first, mut second, mut other) = (nigh.connect("one"), nigh.connect("two"), nigh.connect("other"));
+    // One list, which goes from one disk to the other and back.
+    first.cache(0, 64 << 10).unwrap();
+    second.cache(0, 64 << 10).unwrap();
+    first.cache(1 << 20, 64 << 10).unwrap();
+    for (client, offset) in [(&mut first, 0), (&mut second, 0)] {
+        client.read(offset, 64 << 10).unwrap();
+    }
+    assert_eq!(tenants()[0]["predicted"], 32);
+    first.read(2 << 20, 480 << 10).unwrap();
+    second.read(2 << 20, 416 << 10).unwrap();
+    for at in (0..32 * MIB).step_by(256 << 10) {
+        other.read(at, 256 << 10).unwrap();
+    }
+    assert_eq!(tenants()[0]["resident_bytes"], MIB, "what others need stays above the floor");
+    let shown = nigh.does(&["status"]);
+    let line = shown.lines().find(|line| line.starts_with("vm ")).unwrap();
+    assert!(line.contains("1 MiB") && line.ends_with("one two"), "{shown}");
+
+    let control = nigh.path("control");
+    let top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
+    let top = String::from_utf8(top.stdout).unwrap();
+    assert!(top.lines().any(|line| line.starts_with("vm ") && line.contains("1 MiB")), "{top}");
+    assert!(nigh.refuses(&["set", "export", "two", "tenant=other"]).contains("disk two stays with tenant vm"));
+    assert!(
+        nigh.refuses(&["export", "add", "three=memory:1M,tenant=vm", "floor=2M"])
+            .contains("disks one and three of tenant vm give different values of floor")
+    );
+    second.disconnect().unwrap();
+    nigh.does(&["export", "remove", "two"]);
+    assert_eq!(tenants()[0]["disks"], serde_json::json!(["one"]));
+    first.disconnect().unwrap();
+    nigh.does(&["export", "remove", "one"]);
+    assert_eq!(tenants().as_array().unwrap().len(), 1);
+    nigh.does(&["export", "add", "three=memory:1M,tenant=vm,floor=2M"]);
+    assert_eq!((tenants()[0]["name"].clone(), tenants()[0]["floor"].clone()), ("vm".into(), (2 * MIB).into()));
+    other.disconnect().unwrap();
+    nigh.server.end();
+}
+
+#[test]
+fn a_reload_moves_an_export_to_another_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("nigh.toml");
+    let write = |tenants: [&str; 2], floors: [&str; 2]| {
+        let export = |name: &str, tenant: &str, floor: &str| {
+            format!("[[export]]\nname = \"{name}\"\ntarget = \"memory:4M\"\ntenant = \"{tenant}\"\n{floor}")
+        };
+        let exports = [export("a", tenants[0], floors[0]), export("b", tenants[1], floors[1])].concat();
+        std::fs::write(&config, format!("allocate = \"lru-sp\"\n{exports}")).unwrap();
+    };
+    write(["vm", "vm"], ["floor = \"1M\"\n", ""]);
+    let path = text(&config).to_owned();
+    let nigh = Controlled::start_as(folder, &["--config", &path]);
+    let tenants = || {
+        let status = nigh.status();
+        let shown = |tenant: &Value| (tenant["name"].clone(), tenant["disks"].clone(), tenant["floor"].clone());
+        status["tenants"].as_array().unwrap().iter().map(shown).collect::<Vec<_>>()
+    };
+    let of = |name: &str, disks: &[&str], floor: u64| (name.into(), disks.into(), floor.into());
+    assert_eq!(tenants(), [of("vm", &["a", "b"], MIB)]);
+    nigh.does(&["reload"]);
+    assert_eq!(tenants(), [of("vm", &["a", "b"], MIB)]);
+    write(["vm", "other"], ["", "floor = \"2M\"\n"]);
+    nigh.does(&["reload"]);
+    assert_eq!(tenants(), [of("vm", &["a"], 0), of("other", &["b"], 2 * MIB)]);
+    write(["vm", "vm"], ["floor = \"1M\"\n", "floor = \"2M\"\n"]);
+    assert!(nigh.refuses(&["reload"]).contains("disks a and b of tenant vm give different values of floor"));
+    nigh.server.end();
 }

@@ -70,32 +70,10 @@ impl Control {
 
     /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
     pub fn close(&mut self, tenant: Tenant) {
-        self.let_go(tenant);
-        if let Some(share) = self.share_mut(tenant) {
-            share.statistics = Statistics::default();
-        }
-    }
-
-    /// Forgets what `tenant` said. Its blocks have no owner until they are referenced; its bounds and counts stay.
-    pub fn forget(&mut self, tenant: Tenant) {
-        let Some(&Share { floor_said, floor, ceiling, .. }) = self.share(tenant) else { return };
-        self.let_go(tenant);
-        let owner = self.owner(tenant);
-        if ceiling < u32::MAX {
-            self.manage(owner);
-        }
-        let share = &mut self.shares[owner as usize];
-        (share.floor_said, share.floor, share.ceiling) = (floor_said, floor, ceiling);
-        self.see_bounds();
-    }
-
-    /// As `close`, but its counts stay.
-    fn let_go(&mut self, tenant: Tenant) {
         let owner = self.owner(tenant);
         let Some(share) = self.shares.get_mut(owner as usize) else { return };
-        let mut statistics = share.statistics;
-        let ahead = statistics.prefetched - statistics.used - statistics.wasted;
-        statistics.wasted += ahead;
+        let Statistics { prefetched, used, wasted, .. } = share.statistics;
+        let ahead = prefetched - used - wasted;
         let outstanding = std::mem::take(&mut share.outstanding);
         if share.prediction.take().is_some() {
             share.lists += 1;
@@ -110,7 +88,7 @@ impl Control {
         } else {
             self.want_sweep();
         }
-        let heir = self.open_share(Share { outstanding, statistics, ..Share::default() });
+        let heir = self.open_share(Share { outstanding, ..Share::default() });
         self.owners[tenant.0 as usize] = heir;
         if self.config.allocation == Allocation::Static {
             self.manage(heir);

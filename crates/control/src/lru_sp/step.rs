@@ -32,7 +32,7 @@ impl Control {
     /// Does a part of what is left to be done, for which at most `most` blocks are looked at. Whether there is more.
     ///
     /// The host calls it, in as many calls as it likes, until there is no more: after [`apply`](Control::apply),
-    /// [`extend`](Control::extend), [`close`](Control::close), [`forget`](Control::forget) and
+    /// [`extend`](Control::extend), [`close`](Control::close), [`forget_files`](Control::forget_files) and
     /// [`set_bounds`](Control::set_bounds), and when [`is_pending`](Control::is_pending) says so after a reference with
     /// which a list was over.
     pub fn step(&mut self, most: u32, index: &dyn Index) -> bool {

@@ -104,6 +104,12 @@ impl Host {
         self.settle();
     }
 
+    /// What the tenant said about the files that are `gone` is forgotten.
+    pub(crate) fn forget_files(&mut self, tenant: u32, gone: &dyn Fn(u32) -> bool) {
+        self.control.forget_files(Tenant(tenant), gone, &self.blocks);
+        self.settle();
+    }
+
     pub(crate) fn set_bounds(&mut self, tenant: u32, floor: u32, ceiling: u32) -> Result<(), Refusal> {
         let done = self.control.set_bounds(Tenant(tenant), floor, ceiling);
         self.settle();

@@ -86,3 +86,53 @@ fn files_can_be_named_anew_and_what_was_said_is_forgotten_then() {
     host.engine.close_tenant(ONE);
     assert_eq!(host.engine.said(ONE), []);
 }
+
+#[test]
+fn one_tenant_has_a_floor_and_a_list_on_two_disks_and_keeps_what_it_said_of_the_one_that_stays() {
+    let mut host = host(16, 3);
+    let whole =
+        |volume: u32| vec![Piece { volume: Volume(volume), disk: 0, file: volume << 16, offset: 0, blocks: 64 }];
+    let other = Tenant(2);
+    host.engine.name_files(other, Volume(2), whole(2)).unwrap();
+    host.engine.name_files(ONE, Volume(0), whole(0)).unwrap();
+    host.engine.set_bounds(ONE, 6, 0).unwrap();
+    let (first, second) = (0, 1 << 16);
+    host.engine.direct(ONE, &Directive::SetPriority { file: first, priority: 1 }).unwrap();
+    host.engine.name_files(ONE, Volume(1), whole(1)).unwrap();
+    host.engine.direct(ONE, &Directive::SetPriority { file: second, priority: 2 }).unwrap();
+    let list = [chunk(first, 0, 3), chunk(second, 0, 3), chunk(first, 8, 2)];
+    host.engine.direct(ONE, &Directive::Predict { accesses: list.to_vec() }).unwrap();
+    host.run();
+    let read = |host: &mut Host, tenant: Tenant, volume: u32, block: usize| {
+        let request = host.request(volume, Op::Read, block * BLOCK, BLOCK);
+        assert!(matches!(host.finish(nigh_engine::Request { tenant, ..request }, 0), Outcome::Data(_)));
+    };
+    (0..3).for_each(|block| read(&mut host, ONE, 0, block));
+    (0..2).for_each(|block| read(&mut host, ONE, 1, block));
+    assert_eq!(statistics(&mut host, ONE).predicted, 5);
+    // A neighbour that needs everything leaves it its floor, wherever these blocks lie.
+    (0..60).for_each(|block| read(&mut host, other, 2, block));
+    assert_eq!(host.engine.owned(ONE), Some(6));
+
+    host.engine.close(0, Volume(1), false, 9).unwrap();
+    host.run();
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    host.engine.name_files(ONE, Volume(1), Vec::new()).unwrap();
+    host.run();
+    host.engine.check();
+    let stays = [
+        Directive::SetPriority { file: first, priority: 1 },
+        Directive::Predict { accesses: vec![chunk(first, 8, 2)] },
+    ];
+    assert_eq!(host.engine.said(ONE), stays);
+    assert!(host.engine.has_file(first) && !host.engine.has_file(second));
+    let before = host.counters(0).misses;
+    (8..10).for_each(|block| read(&mut host, ONE, 0, block));
+    assert_eq!((host.counters(0).misses, statistics(&mut host, ONE).predicted), (before, 7));
+    // The floor is still its own.
+    assert!(host.engine.set_bounds(other, 10, 0).is_err());
+    host.engine.set_bounds(other, 9, 0).unwrap();
+    // Nothing can be said of a disk that is closed.
+    host.engine.extend(ONE, Volume(1), 0..4096).unwrap();
+    assert!(!host.engine.is_predicted(ONE));
+}
