@@ -34,6 +34,14 @@ pub(crate) fn ci() -> anyhow::Result<()> {
     step("clippy", || {
         check(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]))
     })?;
+    step("features", || {
+        // Alone, so that no other crate of the workspace adds features.
+        for package in ["nigh", "nigh-trace", "nigh-control", "nigh-host"] {
+            let mut clippy = cargo(&["clippy", "--package", package, "--no-default-features", "--locked", "--quiet"]);
+            check(clippy.args(["--", "-D", "warnings"]))?;
+        }
+        Ok(())
+    })?;
     step("docs", || {
         let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
         check(docs.env("RUSTDOCFLAGS", "-D warnings"))

@@ -1,6 +1,7 @@
 //! `nigh top`: what a running server does, from one look to the next.
 
 mod interval;
+#[cfg(feature = "top")]
 mod screen;
 
 use std::fmt::Write;
@@ -25,7 +26,10 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let first = look(&mut client).map_err(named)?;
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if !(args.once || args.json || dumb) && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        #[cfg(feature = "top")]
         return screen::watch(&mut client, first, every, args.sort).map_err(|error| error.context(path));
+        #[cfg(not(feature = "top"))]
+        anyhow::bail!("this build has no live screen (feature `top`): say --once or --json");
     }
     std::thread::sleep(every);
     let mut interval = Interval::between(&first, &look(&mut client).map_err(named)?);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use nigh_backend::OpenError;
 use nigh_control::Refusal;
+#[cfg(feature = "sidecar")]
 use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
@@ -281,9 +282,11 @@ pub enum HintError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The text is not a sidecar.
+    #[cfg(feature = "sidecar")]
     #[error(transparent)]
     Form(#[from] SidecarError),
     /// It is about a later time or another tenant.
+    #[cfg(feature = "sidecar")]
     #[error("hints take effect at once: without 'tenant', 'request' and 'time_ns'")]
     NotNow,
     /// An assertion of the engine failed.

@@ -198,6 +198,7 @@ impl Host {
 
     /// Names files as [`name_files`](Host::name_files) does, if there are any, and does what a sidecar of directives says
     /// (docs/control.md), one after the other; nothing where it is not understood.
+    #[cfg(feature = "sidecar")]
     pub fn hint_all(&self, name: &str, files: &[FileExtent], sidecar: &str) -> Result<(), ChangeError> {
         self.common.hint_all(name, files, sidecar)
     }
@@ -208,6 +209,7 @@ impl Host {
     }
 
     /// The hints of a disk's tenant that hold, as far as they are about its files or about priority levels, as a sidecar of directives (docs/control.md).
+    #[cfg(feature = "sidecar")]
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)
     }

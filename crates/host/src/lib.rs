@@ -19,6 +19,8 @@ mod mailbox;
 mod readahead;
 mod session;
 mod settings;
+#[cfg(feature = "sidecar")]
+mod sidecar;
 mod statistics;
 mod sync;
 mod tenants;

@@ -165,6 +165,7 @@ impl Cache {
     }
 
     /// The directives that hold for a disk: those of its tenant about priority levels, and about its files.
+    #[cfg(feature = "sidecar")]
     pub(crate) fn directives(&self, disk: &Disk) -> Result<Vec<Directive>, HintError> {
         let mut said = self.tenants(|engine| engine.said(disk.tenant))?;
         let is_own = |number: u32| number / FILES_MAX == disk.volume.0;

@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use crate::format::{
-    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, lcs, lirs, mqsim, msr, oracle_general, parquet, pc,
-    perf, raw, spc, strace, tencent, vscsi,
+    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, lcs, lirs, mqsim, msr, oracle_general, pc, perf,
+    raw, spc, strace, tencent, vscsi,
 };
 use crate::input::Input;
 use crate::text::{Trial, try_out};
 use crate::{Error, Format, Request, Result};
+
+/// What a Parquet file starts and ends with.
+const PARQUET: &[u8] = b"PAR1";
 
 /// Decompressed bytes that are looked at.
 const SAMPLE_BYTES: usize = 64 << 10;
@@ -25,7 +28,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
         return Err(empty());
     }
     let mut is_sure = true;
-    let candidates = if sample.contains(&0) || sample.starts_with(parquet::MAGIC) {
+    let candidates = if sample.contains(&0) || sample.starts_with(PARQUET) {
         let widths = [(Format::RawU32, size_of::<u32>()), (Format::RawU64, size_of::<u64>())];
         let numbers = widths.into_iter().filter(|&(_, bytes)| raw::may_be(sample, whole, bytes));
         let numbers: Vec<Format> = numbers.map(|(format, _)| format).collect();
@@ -52,7 +55,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
 }
 
 fn binary_candidates(sample: &[u8]) -> Vec<Format> {
-    if sample.starts_with(parquet::MAGIC) {
+    if sample.starts_with(PARQUET) {
         return vec![Format::Parquet];
     }
     if lcs::is_like(sample) {

@@ -104,7 +104,16 @@ pub enum Error {
     /// The block size is 0 or above [`crate::BLOCK_BYTES_MAX`].
     #[error("a block of {0} bytes: expected 1 to {max}", max = crate::BLOCK_BYTES_MAX)]
     BlockBytes(u32),
+    /// This build cannot read or write the format.
+    #[error("{}: this build has no support of {format}: build nigh with the feature `{format}`", path.display())]
+    NotBuilt {
+        /// The file.
+        path: PathBuf,
+        /// The format, whose name is that of the feature.
+        format: Format,
+    },
     /// A Parquet file cannot be read as requests.
+    #[cfg(feature = "parquet")]
     #[error("{}: {problem}", path.display())]
     Parquet {
         /// The file.

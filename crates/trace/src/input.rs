@@ -1,7 +1,8 @@
 //! The bytes of a trace: a file or standard input, decompressed as its first bytes say.
 
+#[cfg(feature = "parquet")]
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Write};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,6 +69,7 @@ impl Input {
     }
 
     /// Whether `path` is a file that holds the content as it is.
+    #[cfg(feature = "parquet")]
     pub(crate) fn is_plain_file(&self) -> bool {
         self.size.is_some() && self.compression.is_none()
     }
@@ -137,7 +139,10 @@ impl Input {
     }
 
     /// Moves what is left of the content to an unnamed file.
+    #[cfg(feature = "parquet")]
     pub(crate) fn spool(&mut self) -> Result<File> {
+        use std::io::Write;
+
         let failed = |source| Error::Io { path: std::env::temp_dir(), source };
         let mut file = tempfile::tempfile().map_err(failed)?;
         loop {

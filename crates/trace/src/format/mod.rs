@@ -7,7 +7,7 @@ use crate::error::unknown_name;
 use crate::input::Input;
 use crate::records::Binary;
 use crate::text::Text;
-use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Request, Requests, Result};
+use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result};
 
 pub(crate) mod alibaba;
 pub(crate) mod arc;
@@ -24,6 +24,7 @@ pub(crate) mod mqsim;
 pub(crate) mod msr;
 pub(crate) mod objects;
 pub(crate) mod oracle_general;
+#[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod pc;
 pub(crate) mod perf;
@@ -32,8 +33,6 @@ pub(crate) mod spc;
 pub(crate) mod strace;
 pub(crate) mod tencent;
 pub(crate) mod vscsi;
-
-use parquet::ParquetReader;
 
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -237,7 +236,7 @@ impl FromStr for Format {
 }
 
 /// The trace in `input`, which is at its beginning.
-pub(crate) fn open(format: Format, mut input: Input, options: &ReadOptions) -> Result<Opened> {
+pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Result<Opened> {
     let block_bytes = options.block_bytes.or(format.block_bytes()).unwrap_or(BLOCK_BYTES_DEFAULT);
     let limit = options.limit.unwrap_or(u64::MAX);
     let columns = options.columns.as_ref();
@@ -272,38 +271,10 @@ pub(crate) fn open(format: Format, mut input: Input, options: &ReadOptions) -> R
             };
             described::reader(input, columns, frame, block_bytes, limit)?
         }
-        Parquet => {
-            let reader = if input.is_plain_file() {
-                ParquetReader::open(input.path(), options.block_bytes)?
-            } else {
-                ParquetReader::from_file(input.spool()?, input.path(), options.block_bytes)?
-            };
-            let block_bytes = reader.block_bytes();
-            return Ok(Opened { format, block_bytes, requests: Box::new(Limited { requests: reader, left: limit }) });
-        }
+        #[cfg(not(feature = "parquet"))]
+        Parquet => return Err(Error::NotBuilt { path: input.path().to_owned(), format }),
+        #[cfg(feature = "parquet")]
+        Parquet => return parquet::open(input, options.block_bytes, limit),
     };
     Ok(Opened { format, block_bytes, requests })
-}
-
-/// The first `left` requests of a reader that decodes whole batches.
-struct Limited<R> {
-    requests: R,
-    left: u64,
-}
-
-impl<R: Requests> Requests for Limited<R> {
-    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
-        if self.left == 0 {
-            batch.clear();
-            return Ok(());
-        }
-        self.requests.next_batch(batch)?;
-        batch.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
-        self.left -= batch.len() as u64;
-        Ok(())
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.requests.progress()
-    }
 }

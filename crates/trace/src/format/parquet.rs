@@ -25,8 +25,43 @@ mod write;
 pub use read::ParquetReader;
 pub use write::ParquetWriter;
 
-/// What a file starts and ends with.
-pub(crate) const MAGIC: &[u8] = b"PAR1";
+use crate::input::Input;
+use crate::{Format, Opened, Request, Requests, Result};
+
+/// Reads the first `limit` requests of `input`.
+pub(crate) fn open(mut input: Input, block_bytes: Option<u32>, limit: u64) -> Result<Opened> {
+    let reader = if input.is_plain_file() {
+        ParquetReader::open(input.path(), block_bytes)?
+    } else {
+        ParquetReader::from_file(input.spool()?, input.path(), block_bytes)?
+    };
+    let block_bytes = reader.block_bytes();
+    let requests = Box::new(Limited { requests: reader, left: limit });
+    Ok(Opened { format: Format::Parquet, block_bytes, requests })
+}
+
+/// The first `left` requests of a reader that decodes whole batches.
+struct Limited<R> {
+    requests: R,
+    left: u64,
+}
+
+impl<R: Requests> Requests for Limited<R> {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        if self.left == 0 {
+            batch.clear();
+            return Ok(());
+        }
+        self.requests.next_batch(batch)?;
+        batch.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= batch.len() as u64;
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.requests.progress()
+    }
+}
 
 /// The value of `nigh.schema`.
 const SCHEMA: &str = "1";
