@@ -1,7 +1,9 @@
 //! Memory halved and doubled and policies changed while fio writes and verifies: how long do a client's hits take?
 //!
 //! One connection hits, one read at a time, in what stays in the cache all the while; fio fills the rest on another disk.
-//! Nothing that is read here waits for a device, so what a change costs a hit is its wait for a lock.
+//! Nothing that is read here waits for a device, so what a change costs a hit is its wait for a lock: the longest that an
+//! engine holds it is printed first. With fewer processors than there are threads, hits wait for a processor, too, with a
+//! change and without.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,8 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use nigh_engine::{Config, Engine, Successor};
+use nigh_policy::Spec;
 use nigh_server::ControlClient;
+use nix::time::{ClockId, clock_gettime};
 
+use crate::engine::{BLOCK, read, with_disk};
 use crate::load::{Connection, Order, Reads};
 use crate::measure::{load as machine_load, nigh};
 use crate::peers::Peer;
@@ -25,6 +31,9 @@ const WORK: &str = "1200M";
 const GOAL: Duration = Duration::from_millis(2);
 /// Changes in turn, each followed by a pause.
 const PAUSE: Duration = Duration::from_millis(300);
+const POLICIES: [&str; 4] = ["arc", "clock-pro", "s3-fifo", "lirs"];
+/// For what is said again while the server is busy with what was said before.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of the hits of one phase, in ns.
 struct Latencies {
@@ -38,6 +47,8 @@ struct Latencies {
 
 pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
     ensure!(rounds > 0, "at least one round");
+    steps()?;
+    println!();
     println!(
         "{MEMORY_MIB} MiB halved and doubled and policies changed under `fio --verify`; {} MiB of hits one at a time; load {}",
         HOT >> 20,
@@ -49,7 +60,7 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
         let peer = serve(folder.path(), &control, tenants)?;
         let mut connection = Connection::to(&peer.socket, "hot")?;
         connection.read_all(0..HOT)?;
-        let fio = fio(&peer.socket)?;
+        let fio = fio(folder.path(), &peer.socket)?;
         // The cache is full before anything is measured.
         std::thread::sleep(Duration::from_secs(12));
         let mut changer = ControlClient::connect(&control)?;
@@ -78,6 +89,66 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints how long a shard's lock is held for the steps of the same changes, in processor time of this thread: what a hit
+/// waits for at most, wherever there are processors enough.
+fn steps() -> anyhow::Result<()> {
+    println!("processor time of the engine's steps, {MEMORY_MIB} MiB, lirs at first; load {}", machine_load());
+    // Where blocks come in the order in which they came before, LIRS keeps the most ghosts between two of its hot blocks, and
+    // one step, as one hit at another time, may have to pass them all.
+    steps_after("random reads", mixed)?;
+    steps_after("a scan", |at| at)
+}
+
+fn steps_after(what: &str, block: fn(u64) -> u64) -> anyhow::Result<()> {
+    let blocks = |mib: u64| (mib << 20) / BLOCK;
+    let mut config = Config::new(blocks(MEMORY_MIB) as u32, "lirs".parse()?);
+    config.capacity_max = blocks(2 * MEMORY_MIB) as u32;
+    let disk = blocks(3 * MEMORY_MIB);
+    let mut engine = with_disk(config, disk * BLOCK)?;
+    let read_some = |engine: &mut Engine| (0..2 * disk).try_for_each(|at| read(engine, block(at) % disk));
+    read_some(&mut engine)?;
+    println!("{what:24}{:>10}{:>10}{:>10}{:>10}", "steps", "p50, us", "p99, us", "max, us");
+    for mib in [MEMORY_MIB / 2, MEMORY_MIB, 2 * MEMORY_MIB, MEMORY_MIB] {
+        engine.resize(blocks(mib) as u32)?;
+        print_steps(&format!("to {mib} MiB"), stepped(&mut engine)?);
+        read_some(&mut engine)?;
+    }
+    for policy in POLICIES {
+        let spec: Spec = policy.parse()?;
+        let next = Successor::new(&spec, &engine.setup(&spec)?)?;
+        engine.set_policy(next)?;
+        print_steps(&format!("to {policy}"), stepped(&mut engine)?);
+        drop(engine.take_retired());
+        read_some(&mut engine)?;
+    }
+    Ok(())
+}
+
+/// A number that looks random (the last steps of SplitMix64).
+fn mixed(at: u64) -> u64 {
+    let at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let at = (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (at ^ at >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
+}
+
+/// The processor time of each step of the present change, in ns.
+fn stepped(engine: &mut Engine) -> anyhow::Result<Vec<u64>> {
+    let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let mut took = Vec::new();
+    while engine.is_changing() {
+        let begin = now()?;
+        engine.step(0);
+        took.push((now()? - begin).as_nanos() as u64);
+    }
+    Ok(took)
+}
+
+fn print_steps(name: &str, took: Vec<u64>) {
+    let of = latencies(took);
+    let [p50, p99, most] = [of.p50, of.p99, of.most].map(|ns| ns as f64 / 1e3);
+    println!("  {name:22}{:>10}{p50:>10.1}{p99:>10.1}{most:>10.1}", of.count);
+}
+
 fn serve(folder: &Path, control: &Path, tenants: bool) -> anyhow::Result<Peer> {
     let socket = folder.join("socket");
     let mut command = nigh()?;
@@ -90,13 +161,14 @@ fn serve(folder: &Path, control: &Path, tenants: bool) -> anyhow::Result<Peer> {
 }
 
 /// Writes and reads that go on until they are ended.
-fn fio(socket: &Path) -> anyhow::Result<Child> {
+fn fio(folder: &Path, socket: &Path) -> anyhow::Result<Child> {
     let mut fio = Command::new("fio");
     fio.args(["--name=work", "--ioengine=nbd", "--rw=randrw", "--bsrange=4k-64k", "--iodepth=8"]);
     fio.args(["--verify=crc32c", "--verify_backlog=512", "--verify_fatal=1", "--time_based", "--runtime=600"]);
     fio.arg(format!("--size={WORK}")).arg("--rate_iops=4000,4000");
     fio.arg(format!("--uri=nbd+unix:///work?socket={}", socket.display()));
-    fio.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // It leaves a file with its state where it runs.
+    fio.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     fio.spawn().context("fio is in Debian's package fio")
 }
 
@@ -147,7 +219,11 @@ fn set(
 
 fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_server::Control) -> anyhow::Result<()> {
     let begin = Instant::now();
-    changer.ask(command)?;
+    // What was said before may still be under way.
+    while let Err(error) = changer.ask(command) {
+        ensure!(error.to_string().contains("later") && begin.elapsed() < PATIENCE, "{error}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     took.push(begin.elapsed());
     pause(1)
 }
@@ -163,7 +239,7 @@ fn resized(changer: &mut ControlClient, took: &mut Vec<Duration>) -> anyhow::Res
 /// The same, and then policies: the cache's, or with tenants those of a tenant's blocks.
 fn changed(changer: &mut ControlClient, tenants: bool, took: &mut Vec<Duration>) -> anyhow::Result<()> {
     resized(changer, took)?;
-    for policy in ["arc", "clock-pro", "s3-fifo", "lirs"] {
+    for policy in POLICIES {
         if tenants {
             let directives = format!("[[at]]\nset_policy = [{{ priority = 0, policy = \"{policy}\" }}]\n");
             ask(changer, took, &nigh_server::Control::Hint { name: "work".to_owned(), files: Vec::new(), directives })?;

@@ -4,6 +4,7 @@ mod acfs;
 mod changes;
 mod control;
 mod dulo;
+mod engine;
 mod growth;
 mod guard;
 mod history;

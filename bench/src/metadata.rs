@@ -5,14 +5,16 @@ use std::env::current_exe;
 use std::process::Command;
 
 use anyhow::Context;
-use nigh_engine::{Config, Engine, Op, Port, PortConfig, Region, Request, Volume, WriteMode};
-use nigh_policy::{Stream, Tenant, registry};
+use nigh_engine::Config;
+use nigh_policy::registry;
 
+use crate::engine::{BLOCK, read, with_disk};
 use crate::measure;
 
-const BLOCK: u64 = 4096;
-/// With LIRS and as many ghosts as blocks.
+/// With [`AIMED`].
 const GOAL: f64 = 40.0;
+/// LIRS with as many ghosts as blocks.
+const AIMED: &str = "lirs:ghosts=1";
 
 /// Of one policy; of all, each in a process of its own, where none is given.
 pub(crate) fn run(blocks: u32, policy: Option<&str>) -> anyhow::Result<()> {
@@ -22,10 +24,11 @@ pub(crate) fn run(blocks: u32, policy: Option<&str>) -> anyhow::Result<()> {
     println!(
         "bytes a block of 4 KiB in a cache of {blocks} blocks, after references to four times as many; the goal is at"
     );
-    println!("most {GOAL} with lirs and as many ghosts as blocks");
-    println!("{:12} {:>10} {:>10} {:>8} {:>14}", "policy", "resident", "ghosts", "bytes", "without policy");
-    for info in registry().iter().filter(|info| !info.offline) {
-        let args = ["metadata", "--blocks", &blocks.to_string(), "--policy", info.name];
+    println!("most {GOAL} with {AIMED}");
+    println!("{:14} {:>10} {:>10} {:>8} {:>14}", "policy", "resident", "ghosts", "bytes", "without policy");
+    let online = registry().iter().filter(|info| !info.offline).map(|info| info.name);
+    for policy in online.chain([AIMED]) {
+        let args = ["metadata", "--blocks", &blocks.to_string(), "--policy", policy];
         print!("{}", measure::run(Command::new(current_exe()?).args(args))?.stdout);
     }
     Ok(())
@@ -33,9 +36,7 @@ pub(crate) fn run(blocks: u32, policy: Option<&str>) -> anyhow::Result<()> {
 
 fn one(blocks: u32, policy: &str) -> anyhow::Result<()> {
     let before = resident_bytes()?;
-    let mut engine = Engine::new(Config::new(blocks, policy.parse()?))?;
-    engine.attach(Port(0), PortConfig::default())?;
-    engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 8 * u64::from(blocks) * BLOCK)])?;
+    let mut engine = with_disk(Config::new(blocks, policy.parse()?), 8 * u64::from(blocks) * BLOCK)?;
     // Twice in a row, for policies that remember ghosts only of blocks that were referenced again.
     for block in 0..4 * u64::from(blocks) {
         read(&mut engine, block)?;
@@ -45,24 +46,12 @@ fn one(blocks: u32, policy: &str) -> anyhow::Result<()> {
     let bytes = (resident_bytes()? - before) as f64 / f64::from(blocks);
     let index = engine.metadata_bytes() as f64 / f64::from(blocks);
     let held = match policy {
-        "lirs" if gauges.ghosts < blocks => "too few ghosts",
-        "lirs" if bytes <= GOAL => "held",
-        "lirs" => "not held",
+        AIMED if gauges.ghosts < blocks => "too few ghosts",
+        AIMED if bytes <= GOAL => "held",
+        AIMED => "not held",
         _ => "",
     };
-    println!("{policy:12} {:>10} {:>10} {bytes:>8.1} {index:>14.1} {held}", gauges.resident, gauges.ghosts);
-    Ok(())
-}
-
-fn read(engine: &mut Engine, block: u64) -> anyhow::Result<()> {
-    let (volume, tenant, stream) = (Volume(0), Tenant(0), Stream(0));
-    let request =
-        Request { volume, tenant, op: Op::Read, offset: block * BLOCK, length: BLOCK, fua: false, stream, token: 0 };
-    if engine.submit(0, request).ok().context("no request is refused")?.reply.is_none() {
-        let operation = engine.next_operation(0).context("a miss is read")?;
-        engine.complete(0, operation, Ok(()));
-        engine.next_reply().context("the read is over")?;
-    }
+    println!("{policy:14} {:>10} {:>10} {bytes:>8.1} {index:>14.1} {held}", gauges.resident, gauges.ghosts);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_nbd::client::Client;
+use nigh_nbd::client::Handshake;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
@@ -51,7 +51,7 @@ impl Peer {
             std::thread::sleep(Duration::from_millis(10));
         };
         // Servers complain of clients that leave without a word.
-        Client::connect(stream, "", &[])?.disconnect()?;
+        Handshake::begin(stream)?.abort()?;
         Ok(Peer { process, socket: socket.to_owned(), clock })
     }
 

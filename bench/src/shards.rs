@@ -6,16 +6,15 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_engine::{Config, Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
-use nigh_policy::{Stream, Tenant};
+use nigh_engine::{Config, Outcome};
 
+use crate::engine::{BLOCK, ask, read, with_disk};
 use crate::load::{Connection, Order, Reads};
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::Peer;
 
 /// What is read again and again.
 const HOT: u64 = 64 << 20;
-const BLOCK: u64 = 4096;
 /// Connections, each with so many reads on their way.
 const CONNECTIONS: usize = 4;
 const DEPTH: usize = 16;
@@ -114,31 +113,13 @@ fn hits(peer: &Peer, how_long: Duration) -> anyhow::Result<(f64, f64)> {
 fn locked_us() -> anyhow::Result<f64> {
     const HITS: u64 = 2_000_000;
     let blocks = HOT / BLOCK;
-    let mut engine = Engine::new(Config::new(blocks as u32, "lru".parse()?))?;
-    engine.attach(Port(0), PortConfig::default())?;
-    engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), HOT)])?;
-    let request = |block: u64| Request {
-        volume: Volume(0),
-        tenant: Tenant(0),
-        op: Op::Read,
-        offset: block * BLOCK,
-        length: BLOCK,
-        fua: false,
-        stream: Stream(0),
-        token: 0,
-    };
-    for block in 0..blocks {
-        engine.submit(0, request(block)).ok().context("no request is refused")?;
-        let operation = engine.next_operation(0).context("a miss is read")?;
-        engine.complete(0, operation, Ok(()));
-        engine.next_reply().context("the read is over")?;
-    }
+    let mut engine = with_disk(Config::new(blocks as u32, "lru".parse()?), HOT)?;
+    (0..blocks).try_for_each(|block| read(&mut engine, block))?;
     let mut random = 1_u64;
     let begin = Instant::now();
     for _ in 0..HITS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let submitted = engine.submit(0, request((random >> 33) % blocks)).ok().context("no request is refused")?;
-        let reply = submitted.reply.context("all is cached")?;
+        let reply = ask(&mut engine, (random >> 33) % blocks)?.context("all is cached")?;
         ensure!(matches!(reply.outcome, Outcome::Data(_)), "a hit has its data");
         ensure!(engine.next_reply().is_none() && engine.next_operation(0).is_none(), "a hit has no consequences");
         std::hint::black_box(engine.next_wakeup());
