@@ -11,7 +11,8 @@
 //!   empty, and the single block of Q is replaced at each miss.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.
-//! * S is bounded by `ghosts`, the most non-resident blocks in it, and where asked for by `stack` (2.5.2). The non-resident HIR block
+//! * S is bounded by `ghosts`, the most non-resident blocks in it, 1.5 for each block of the cache unless said otherwise
+//!   (docs/agreement.md has what that costs and gains), and where asked for by `stack` (2.5.2). The non-resident HIR block
 //!   closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q evicts in the
 //!   order of S. In the extension (see below) a resident one can be; it stays.
 //! * The recency of a block is the number of entries of S above it. Where blocks were removed by these bounds, R_max is
@@ -89,7 +90,7 @@ impl<O: Orders> Configured for Lirs<O> {
             },
             Param {
                 key: "ghosts",
-                default: "2",
+                default: "1.5",
                 doc: "most non-resident blocks in stack S: a multiple of the cache size from 0, 1.5 or 150% for example, \
                       or unlimited",
             },

@@ -31,7 +31,7 @@ impl Lirs {
             l_hirs: settings.portion("hir", "1%"),
             ghosts_most: usize::MAX,
             stack_limit: settings.factor("stack", "none"),
-            history: settings.history("2"),
+            history: settings.history("1.5"),
             threshold: settings.factor("threshold", "100%"),
             s: Vec::new(),
             q: Vec::new(),
