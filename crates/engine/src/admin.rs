@@ -1,5 +1,7 @@
 //! Changes while running, and what can be seen from outside.
 
+use nigh_policy::Slot;
+
 use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
@@ -10,14 +12,19 @@ use crate::request::{BlockState, Fault, Outcome, Refusal, Reply, Volume, WriteMo
 use crate::slots::{Key, NONE};
 use crate::volume::Closing;
 
+/// Slots that one step of closing a volume looks at.
+const SLOTS_A_STEP: u32 = 4096;
+/// Blocks of it that one step forgets.
+const BLOCKS_A_STEP: u32 = 512;
+
 impl Engine {
     /// Begins to close `volume`: new requests are refused, those in progress are finished, dirty blocks are written, and
-    /// the device is flushed. The reply has `token`; if it is `Failed`, the volume stays open. With `discard` it never is:
+    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`; if it is `Failed`, the volume stays open. With `discard` it never is:
     /// dirty blocks are dropped, except where a request waits for them to be written, and requests that wait for room fail.
     pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
         match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             Some(state) if state.closing.is_none() => {
-                state.closing = Some(Closing { token, discard });
+                state.closing = Some(Closing { token, discard, forgetting: None });
                 state.retry_at = 0;
             }
             _ => return Err(Refusal::NoVolume),
@@ -75,13 +82,16 @@ impl Engine {
         failed.into_iter().for_each(|id| self.store(id, now));
     }
 
-    /// Does what can be done next for the volumes that are being closed.
+    /// Does what can be done next for the volumes that are being closed, until there is nothing to wait for:
+    /// [`step`](Engine::step) does the rest.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
-        let mut at = 0;
-        while let Some(&volume) = self.closing.get(at) {
-            at += 1;
+        for at in 0..self.closing.len() {
+            let volume = self.closing[at];
             let state = self.volume(volume);
             let closing = state.closing.expect("it is being closed");
+            if closing.forgetting.is_some() {
+                continue;
+            }
             if state.requests > 0 || state.operations > 0 || (!closing.discard && !state.dirty.is_empty()) {
                 continue;
             }
@@ -89,31 +99,59 @@ impl Engine {
                 self.flush_devices(volume, now);
                 continue;
             }
-            at -= 1;
-            self.closing.remove(at);
-            self.drop_blocks(volume, 0..Key::BLOCKS);
-            let ghosts = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
-            let mut ghosts: Vec<Key> = ghosts.filter(|key| key.volume() == volume).collect();
-            // Slots are numbered by a hash, which is another one in each run.
-            ghosts.sort_unstable();
-            for key in ghosts {
-                // The policy may have forgotten it, now or because of one before.
-                self.drain_forgotten();
-                if let Some(slot) = self.slots.find(key) {
-                    let frame = self.forget(slot);
-                    assert_eq!(frame, NONE, "the blocks were dropped");
-                }
-            }
-            self.unlist(volume);
-            if closing.discard {
-                self.forget_opening(volume);
-            }
-            let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
-            for part in &gone.parts {
-                self.port(part.port).users -= 1;
-            }
-            self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
+            state.closing = Some(Closing { forgetting: Some(0), ..closing });
+            self.stepping = true;
+            let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
+            dirty.into_iter().for_each(|block| self.drop_blocks(volume, block..block + 1));
         }
+    }
+
+    /// A volume whose blocks are to be forgotten, and the slot from which on.
+    pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
+        self.closing.iter().find_map(|&volume| {
+            let closing = self.volumes[volume.0 as usize].as_ref()?.closing?;
+            closing.forgetting.map(|from| (volume, from))
+        })
+    }
+
+    /// Forgets some blocks of `volume`, which is being closed, in slots from number `from` on, and at the end the volume.
+    pub(crate) fn forget_some(&mut self, volume: Volume, from: u32) {
+        let end = self.slots.numbers().min(from + SLOTS_A_STEP);
+        let (mut at, mut left) = (from, BLOCKS_A_STEP);
+        while at < end && left > 0 {
+            let slot = Slot(at);
+            at += 1;
+            // What the policy forgot because of one before is in no slot any more.
+            self.drain_forgotten();
+            let Some(key) = self.slots.known(slot).filter(|key| key.volume() == volume) else { continue };
+            left -= 1;
+            match self.slots.frame(slot) {
+                NONE => _ = self.forget(slot),
+                _ => self.drop_block(key),
+            }
+        }
+        let is_over = at == self.slots.numbers();
+        let closing = self.volume(volume).closing.as_mut().expect("it is being closed");
+        if !is_over {
+            closing.forgetting = Some(at);
+            return;
+        }
+        let (token, discard) = (closing.token, closing.discard);
+        // They are in frames beyond the capacity, of which there are few.
+        let outside = self.outside.keys().copied().filter(|key| key.volume() == volume);
+        let mut outside: Vec<Key> = outside.collect();
+        outside.sort_unstable();
+        outside.into_iter().for_each(|key| self.drop_block(key));
+        self.closing.retain(|&other| other != volume);
+        self.unlist(volume);
+        if discard {
+            self.forget_opening(volume);
+        }
+        let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
+        for part in &gone.parts {
+            self.port(part.port).users -= 1;
+        }
+        self.replies.push_back(Reply { token, outcome: Outcome::Done });
     }
 
     /// Whether `surplus_memory` gives any: after a change, and after anything that frees frames.

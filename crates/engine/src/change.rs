@@ -50,10 +50,13 @@ impl Engine {
         Ok(self.next.replace(next))
     }
 
-    /// Goes on with a change of size or policy, or with what tenants said: a bounded number of blocks. Says whether there
+    /// Goes on with the closing of volumes, a change of size or policy, or what tenants said: a bounded number of blocks. Says whether there
     /// is more to do at once. What has to wait for write-back goes on when [`next_wakeup`](Engine::next_wakeup) says so.
     pub fn step(&mut self, now: u64) -> bool {
-        if self.policy.is_pending() {
+        if let Some((volume, from)) = self.forgetting() {
+            self.forget_some(volume, from);
+            self.pump(now);
+        } else if self.policy.is_pending() {
             self.step_policy();
         } else if self.next.is_some() {
             self.step_to_next();
@@ -68,7 +71,7 @@ impl Engine {
 
     /// Whether a change is not over yet.
     pub fn is_changing(&self) -> bool {
-        self.policy.is_pending() || self.next.is_some() || self.goal != self.capacity
+        self.forgetting().is_some() || self.policy.is_pending() || self.next.is_some() || self.goal != self.capacity
     }
 
     /// A policy that was replaced and has handed over everything: its memory is for the host to free, when nobody waits for
@@ -85,7 +88,11 @@ impl Engine {
     /// Whether `step` has something to do at once.
     pub(crate) fn can_step(&self) -> bool {
         self.stepping
-            && (self.goal >= self.capacity || self.can_shrink() || self.next.is_some() || self.policy.is_pending())
+            && (self.goal >= self.capacity
+                || self.can_shrink()
+                || self.next.is_some()
+                || self.policy.is_pending()
+                || self.forgetting().is_some())
     }
 
     /// Not while frames are used that the last step took away: dirty blocks wait outside to be written.

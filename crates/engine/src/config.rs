@@ -36,6 +36,9 @@ pub struct Config {
     pub limits: Limits,
     /// When dirty blocks are written without being asked for.
     pub write_back: WriteBack,
+    /// Blocks have the same slots in each run, for simulations. Whoever chooses which blocks are referenced can then fill a
+    /// bucket of the index.
+    pub fixed_hash: bool,
 }
 
 /// What an engine never exceeds.
@@ -101,6 +104,7 @@ impl Config {
                 dirty,
             },
             write_back: WriteBack { start: dirty / 2, stop: dirty / 4, age_us: 5_000_000, retry_us: 1_000_000 },
+            fixed_hash: false,
         }
     }
 

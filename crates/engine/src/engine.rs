@@ -173,7 +173,7 @@ impl Engine {
         let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
         let ghosts = decider::ghosts(&config, capacity)?;
-        let slots = Slots::new(Slots::most(capacity, ghosts));
+        let slots = Slots::new(Slots::most(capacity, ghosts), config.fixed_hash);
         let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None };
         let marks = config.marks(capacity);
         Ok(Engine {
@@ -566,20 +566,23 @@ impl Engine {
             keys.dedup();
             keys
         };
-        for key in keys {
-            let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
-                Some(slot) => self.forget(slot),
-                None => match self.outside.remove(&key) {
-                    Some(frame) => frame,
-                    None => continue,
-                },
-            };
-            self.note_leaving(volume, frame);
-            match self.loads.get(&frame) {
-                // The frame is free when the device is done with it.
-                Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
-                None => self.retire(frame),
-            }
+        keys.into_iter().for_each(|key| self.drop_block(key));
+    }
+
+    /// Drops the contents of the block `key`, which is not dirty, nor written or waited for.
+    pub(crate) fn drop_block(&mut self, key: Key) {
+        let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
+            Some(slot) => self.forget(slot),
+            None => match self.outside.remove(&key) {
+                Some(frame) => frame,
+                None => return,
+            },
+        };
+        self.note_leaving(key.volume(), frame);
+        match self.loads.get(&frame) {
+            // The frame is free when the device is done with it.
+            Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
+            None => self.retire(frame),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::quality::RandomState;
+use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
 use nigh_policy::{Block, Slot};
 
@@ -164,8 +164,8 @@ pub(crate) struct Slots {
     newest: Segment,
     /// The newest of them last.
     older: Vec<Segment>,
-    hasher: RandomState,
-    overflow: HashMap<Key, Slot, RandomState>,
+    hasher: SeedableRandomState,
+    overflow: HashMap<Key, Slot, SeedableRandomState>,
     /// Free slots of the buckets that keys do not hash to, by segment, the newest last.
     spare: Vec<Vec<Slot>>,
     /// Slots in use, and how many there may be.
@@ -180,8 +180,9 @@ impl Slots {
         capacity + ghosts + 1
     }
 
-    pub(crate) fn new(limit: u32) -> Slots {
-        let hasher = RandomState::default();
+    /// With `fixed_hash` blocks have the same slots in each run.
+    pub(crate) fn new(limit: u32, fixed_hash: bool) -> Slots {
+        let hasher = if fixed_hash { SeedableRandomState::fixed() } else { SeedableRandomState::random() };
         let newest = Segment::new(0, limit);
         let buckets = newest.end as usize;
         let mut slots = Slots {
@@ -345,6 +346,11 @@ impl Slots {
         self.buckets[slot.index() / WAYS].set(slot.index() % WAYS, entry);
     }
 
+    /// The key of a slot, if it is in use.
+    pub(crate) fn known(&self, slot: Slot) -> Option<Key> {
+        self.entry(slot).checked_sub(1).map(Key)
+    }
+
     /// The key of a slot in use.
     #[inline(always)]
     pub(crate) fn key(&self, slot: Slot) -> Key {
@@ -392,7 +398,7 @@ mod tests {
 
     #[test]
     fn slots_are_found_and_used_again() {
-        let mut slots = Slots::new(3);
+        let mut slots = Slots::new(3, false);
         let last = Key::BLOCKS - 1;
         let keys =
             [Key::new(Volume(0), 7), Key::new(Volume(Key::VOLUMES - 1), 7), Key::new(Volume(Key::VOLUMES - 1), last)];
@@ -416,7 +422,7 @@ mod tests {
     #[test]
     fn full_for_long() {
         let limit = 20_000;
-        let mut slots = Slots::new(limit);
+        let mut slots = Slots::new(limit, false);
         let numbers = slots.numbers();
         assert!(f64::from(numbers) < 1.09 * f64::from(limit), "{numbers} slots for {limit}");
         let key = |number: u64| Key::new(Volume((number % 3) as u32), number * 8);
@@ -442,7 +448,7 @@ mod tests {
     /// Blocks stay where they are when the index grows; few more overflow; and what grows bit by bit has few segments.
     #[test]
     fn grown_by_segments() {
-        let mut slots = Slots::new(100);
+        let mut slots = Slots::new(100, false);
         let key = |number: u64| Key::new(Volume(1), number * 8);
         let mut known: Vec<(Key, Slot)> = Vec::new();
         let mut limit = 100;

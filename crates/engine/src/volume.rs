@@ -32,6 +32,8 @@ pub(crate) struct Closing {
     pub(crate) token: u64,
     /// Whether dirty blocks are dropped.
     pub(crate) discard: bool,
+    /// Once there is nothing to wait for, the number of the slot from which on blocks are still to be forgotten.
+    pub(crate) forgetting: Option<u32>,
 }
 
 /// A region, in blocks.

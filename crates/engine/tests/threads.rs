@@ -118,6 +118,7 @@ fn several_threads_share_an_engine() {
             dirty: 8,
         },
         write_back: WriteBack { start: 6, stop: 3, age_us: u64::MAX, retry_us: 0 },
+        fixed_hash: false,
     };
     let mut engine = Engine::new(config).expect("a possible set-up");
     engine.attach(Port(0), PortConfig { depth: 4, ..PortConfig::default() }).expect("not open yet");

@@ -19,7 +19,7 @@ use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
-use crate::settings::BLOCK;
+use crate::settings::{BLOCK, PAUSE};
 use crate::sync::{Budget, lock};
 use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
 
@@ -473,16 +473,19 @@ impl Cache {
         let mut work = Work::default();
         while !over() {
             self.timer.due.store(u64::MAX, Ordering::Release);
+            let mut least = Duration::from_millis(1);
             for shard in 0..self.shards() {
                 // Also ends the waiting for a poisoned shard.
-                if !self.step(shard, &mut work) {
+                if self.step(shard, &mut work) {
+                    least = PAUSE;
+                } else {
                     self.return_surplus(shard, &mut work);
                 }
             }
             self.settle(&mut work, None);
             let due = self.timer.due.load(Ordering::Acquire);
             let wait = Duration::from_micros(due.saturating_sub(self.now()));
-            std::thread::park_timeout(wait.clamp(Duration::from_millis(1), Duration::from_secs(3600)));
+            std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
         }
     }
 

@@ -1,18 +1,15 @@
 //! Another size or policy of every shard while it is used, in steps.
 
-use std::time::Duration;
-
 use nigh_engine::{ConfigError, Successor};
 use nigh_policy::Spec;
 
 use crate::cache::Cache;
 use crate::error::Poisoned;
+use crate::settings::PAUSE;
 use crate::work::Work;
 
 /// Frames whose memory is given back to the system at a time, from one shard.
 const SURPLUS: usize = 4096;
-/// Between two steps of a change, so that others get the lock.
-const PAUSE: Duration = Duration::from_micros(50);
 
 impl Cache {
     /// Changes capacity and, if one is given, policy of every shard, or of none: they are set up alike, so the first one

@@ -17,7 +17,10 @@ pub(crate) struct Common {
     pub(crate) handle: Handle,
     /// As they are now; those of the disks are with the disks, and what is fetched ahead is with the cache.
     pub(crate) settings: Mutex<Settings>,
+    /// Nothing can be changed any more.
     pub(crate) stopping: AtomicBool,
+    /// Every disk is closed: the timer has nothing to do any more.
+    pub(crate) closed: AtomicBool,
     /// Held by the one who changes the host.
     pub(crate) administration: Mutex<()>,
 }

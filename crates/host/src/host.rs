@@ -83,6 +83,7 @@ impl Host {
             handle,
             settings: Mutex::new(settings),
             stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             administration: Mutex::new(()),
         };
         // From here on it ends its threads when it is dropped.
@@ -111,7 +112,7 @@ impl Host {
             }
         };
         let at = self.common.clone();
-        let keep_time = move || at.cache.keep_time(|| at.stopping.load(Ordering::Acquire));
+        let keep_time = move || at.cache.keep_time(|| at.closed.load(Ordering::Acquire));
         let mut threads = lock(&self.threads);
         threads.push(Builder::new().name("driver".into()).spawn(drive)?);
         threads.push(Builder::new().name("timer".into()).spawn(keep_time)?);
@@ -236,7 +237,7 @@ impl Host {
 }
 
 fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unwritten>> {
-    let Common { cache, handle, stopping, administration, .. } = common;
+    let Common { cache, handle, stopping, closed, administration, .. } = common;
     // Whoever changes the host now finishes that.
     let changing = lock(administration);
     stopping.store(true, Ordering::Release);
@@ -245,6 +246,7 @@ fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unw
     if !threads.is_empty() {
         common.keep_levels();
     }
+    closed.store(true, Ordering::Release);
     cache.wake_timer();
     handle.stop();
     for thread in threads.drain(..) {

@@ -1,6 +1,7 @@
 //! How a host is set up.
 
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use nigh_backend::Target;
 use nigh_control::{Allocation, Config as Control, Limits};
@@ -18,6 +19,8 @@ pub const DISKS_MAX: usize = 4096;
 pub const LEVELS_MAX: usize = 2;
 /// Longest name of a tenant, in bytes.
 pub(crate) const TENANT_NAME_MAX: usize = 255;
+/// Between two steps of a change, so that others get the lock.
+pub(crate) const PAUSE: Duration = Duration::from_micros(50);
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
 /// Processors that share the lock of a shard where nobody asked for another number of shards. With more, the lock would cost

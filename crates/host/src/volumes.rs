@@ -8,6 +8,7 @@ use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::mailbox::Mailbox;
+use crate::settings::PAUSE;
 use crate::work::{Waiting, Work};
 
 impl Cache {
@@ -65,6 +66,12 @@ impl Cache {
             }
         }
         self.settle(&mut work, None);
+        // The timer goes on where something has to be waited for.
+        for shard in 0..self.shards() {
+            while self.step(shard, &mut work) {
+                std::thread::sleep(PAUSE);
+            }
+        }
         for _ in 0..closing {
             result = result.and(self.result_of(&mailbox));
         }

@@ -582,12 +582,48 @@ fn closing_writes_back_and_forgets() {
     let request = host.request(0, Op::Read, 0, 1);
     assert_eq!(host.engine.submit(0, request).err(), Some(Refusal::NoVolume));
     host.run();
+    host.steps();
     assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
     assert_eq!(host.disks[0][0], 0xaa);
     assert_eq!(host.engine.gauges().resident, 1);
     host.engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), DISK as u64)]).expect("closed");
     host.disks[0][0] = 0xbb;
     assert_eq!(host.read(0, 0, 1), [0xbb]);
+}
+
+/// Others have the engine between the steps in which the blocks of a closed volume are forgotten.
+#[test]
+fn closing_a_large_volume_takes_bounded_steps() {
+    let blocks = 20_000;
+    let disk = 2 * blocks * BLOCK;
+    let mut large =
+        Config { block_bytes: BLOCK as u32, ..Config::new(2 * blocks as u32, "lirs".parse().expect("a policy")) };
+    large.limits.request_bytes = 8 * BLOCK as u32;
+    let mut host = Host::new(large, &[(disk, WriteMode::Back), (disk, WriteMode::Back)]);
+    for block in (0..2 * blocks).step_by(8) {
+        host.read(0, block * BLOCK, 8 * BLOCK);
+    }
+    host.read(1, 0, 8 * BLOCK);
+    let mut resident = host.engine.gauges().resident;
+    host.engine.close(0, Volume(0), false, 99).expect("open");
+    host.run();
+    let mut steps = 0;
+    while host.engine.step(0) {
+        steps += 1;
+        let left = host.engine.gauges().resident;
+        assert!(resident - left <= 512, "{} blocks in one step", resident - left);
+        resident = left;
+        let hits = host.engine.counters(Volume(1)).expect("open").hits;
+        host.read(1, 0, 1);
+        assert_eq!(host.engine.counters(Volume(1)).expect("open").hits, hits + 1);
+        if steps % 16 == 0 {
+            host.engine.check();
+        }
+    }
+    assert!(steps >= blocks / 512, "{steps} steps");
+    assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
+    assert_eq!(host.engine.gauges().resident, 8);
+    host.engine.check();
 }
 
 #[test]
@@ -600,6 +636,7 @@ fn closing_fails_with_the_device_unless_dirty_data_is_given_up() {
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     assert_eq!(host.read(0, 0, 1), [0xaa]);
     host.engine.close(0, Volume(0), true, 99).expect("open");
+    host.steps();
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.check();
     assert_eq!(host.engine.gauges().frames, 0);
@@ -633,6 +670,7 @@ fn giving_up_a_dead_device_ends_and_replies_to_everybody() {
     let mut replies = std::collections::BTreeMap::new();
     for round in 0.. {
         assert!(round < 100, "no end; replies so far: {replies:?}");
+        host.steps();
         while let Some(Reply { token, outcome }) = host.engine.next_reply() {
             match outcome {
                 Outcome::Fill(fill) => host.engine.commit(host.now, fill),
@@ -668,6 +706,7 @@ fn giving_up_keeps_what_requests_wait_for() {
     host.engine.close(0, Volume(0), true, 99).expect("open");
     assert_eq!(host.engine.dirty(Volume(0)), Some(2));
     host.run();
+    host.steps();
     for _ in 0..3 {
         assert!(matches!(host.reply(), Some(Outcome::Done)));
     }
@@ -688,6 +727,7 @@ fn closing_does_not_wait_for_room_that_a_dead_device_holds() {
     }
     assert!(matches!(host.reply(), Some(Outcome::Failed(Fault(5)))));
     host.run();
+    host.steps();
     assert!(matches!(host.engine.next_reply(), Some(Reply { token: 99, outcome: Outcome::Done })));
     assert_eq!(host.disks[0][0], 0xaa);
 }

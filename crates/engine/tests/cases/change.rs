@@ -66,6 +66,7 @@ fn the_dirty_limit_follows_the_capacity() {
     for (capacity, most) in [(4, 4), (1, 2), (16, 16), (32, 32)] {
         host.engine.close(0, Volume(0), true, 99).expect("open");
         host.run();
+        host.steps();
         while host.engine.next_reply().is_some() {}
         host.engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), DISK as u64)]).expect("closed");
         host.resize(capacity);

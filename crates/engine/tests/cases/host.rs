@@ -27,6 +27,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
             dirty: 16,
         },
         write_back: WriteBack { start: 16, stop: 8, age_us: u64::MAX, retry_us: 1000 },
+        fixed_hash: false,
     }
 }
 

@@ -116,6 +116,7 @@ fn one_tenant_has_a_floor_and_a_list_on_two_disks_and_keeps_what_it_said_of_the_
 
     host.engine.close(0, Volume(1), false, 9).unwrap();
     host.run();
+    host.steps();
     assert!(matches!(host.reply(), Some(Outcome::Done)));
     host.engine.name_files(ONE, Volume(1), Vec::new()).unwrap();
     host.run();

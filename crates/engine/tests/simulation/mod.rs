@@ -154,6 +154,7 @@ fn config(random: &mut Random) -> Config {
             age_us: if random.random_bool(0.5) { u64::MAX } else { random.random_range(0..20_000) },
             retry_us: random.random_range(0..2_000),
         },
+        fixed_hash: true,
     }
 }
 
@@ -725,7 +726,7 @@ impl World {
     /// Lets everything come to an end, or what `over` asks for.
     fn settle(&mut self, over: impl Fn(&World) -> bool) {
         for _ in 0..1_000_000 {
-            self.engine.step(self.now);
+            let more = self.engine.step(self.now);
             self.operations();
             self.replies();
             if over(self) {
@@ -741,7 +742,7 @@ impl World {
                 self.release(0);
             } else if self.pending.is_empty() && !self.closed.contains(&true) {
                 return;
-            } else {
+            } else if !more {
                 let wakeup = self.engine.next_wakeup();
                 let wakeup = wakeup.unwrap_or_else(|| panic!("{:?} wait for nothing", self.pending.keys()));
                 assert!(wakeup > self.now, "the engine is due and does nothing");
