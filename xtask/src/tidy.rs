@@ -49,7 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-guard", &[]),
     ("nigh-host", &["nigh-backend", "nigh-control", "nigh-engine", "nigh-policy", "nigh-prefetch"]),
     ("nigh-nbd", &[]),
-    ("nigh-engine", &["nigh-control", "nigh-policy"]),
+    ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch"]),
     ("nigh-policy", &[]),
     ("nigh-prefetch", &[]),
     ("nigh-report", &[]),

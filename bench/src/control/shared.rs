@@ -53,7 +53,13 @@ pub(super) fn run() -> anyhow::Result<()> {
 
 /// A program that reads `blocks` and says `says`, beside the neighbour.
 fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome> {
-    let read = |block: u64, think_ns| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what: What::Read };
+    let read = |block: u64, think_ns| Step {
+        offset: block * BLOCK,
+        think_ns,
+        length: BLOCK as u32,
+        what: What::Read,
+        stream: 0,
+    };
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
     let first = Program { name: "first".into(), steps, says, ..Program::default() };
     let mut random = Rng::with_seed(2);

@@ -325,3 +325,77 @@ impl Decider for Control {
         self.tenants().map(|tenant| (tenant, Control::outstanding(self, tenant))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::{Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
+
+    /// What a policy was told of: why, and by which stream.
+    type Heard = Arc<Mutex<Vec<(Kind, u64)>>>;
+
+    /// For a cache that never fills up.
+    struct Recorder(Heard);
+
+    impl Policy for Recorder {
+        fn hit(&mut self, _: Slot, access: &Access) {
+            self.0.lock().unwrap().push((access.kind, access.stream.0));
+        }
+
+        fn evict(&mut self, _: Slot, _: &Access) -> Option<Slot> {
+            unreachable!("there is room")
+        }
+
+        fn insert(&mut self, slot: Slot, access: &Access) {
+            self.hit(slot, access);
+        }
+
+        fn shed(&mut self) -> Slot {
+            unreachable!("there is room")
+        }
+
+        fn resize(&mut self, _: Room) {}
+
+        fn remove(&mut self, _: Slot) {}
+
+        fn take_forgotten(&mut self) -> Option<Slot> {
+            None
+        }
+
+        fn check(&self) {}
+    }
+
+    #[test]
+    fn policies_hear_the_stream_of_each_request() {
+        let mut engine = Engine::new(Config::new(100, "fifo".parse().unwrap())).unwrap();
+        engine.attach(Port(0), PortConfig::default()).unwrap();
+        engine.open(Volume(0), WriteMode::Back, &[Region::whole(Port(0), 1 << 20)]).unwrap();
+        let heard = Heard::default();
+        let policies = Succession::new(Box::new(Recorder(Arc::clone(&heard))), 200);
+        engine.policy = Box::new(Single { spec: "fifo".parse().unwrap(), policies, slots: 200 });
+        let ask = |op, block: u64, stream| Request {
+            volume: Volume(0),
+            tenant: Tenant(0),
+            op,
+            offset: block * 4096,
+            length: 4096,
+            fua: false,
+            stream: Stream(stream),
+            token: 0,
+        };
+        assert!(engine.submit(0, ask(Op::Read, 1, 7)).unwrap().reply.is_none());
+        engine.submit(0, ask(Op::Prefetch, 2, 8)).unwrap();
+        let reply = engine.submit(0, ask(Op::Write, 3, 9)).unwrap().reply.expect("a write has its frames at once");
+        let Outcome::Fill(fill) = reply.outcome else { panic!("frames to fill") };
+        engine.commit(0, fill);
+        while let Some(operation) = engine.next_operation(0) {
+            engine.complete(0, operation, Ok(()));
+        }
+        let hit = engine.submit(0, ask(Op::Read, 1, 10)).unwrap().reply.expect("a hit");
+        assert!(matches!(hit.outcome, Outcome::Data(_)));
+        let expected = [(Kind::Read, 7), (Kind::Prefetch, 8), (Kind::Write, 9), (Kind::Read, 10)];
+        assert_eq!(*heard.lock().unwrap(), expected);
+    }
+}

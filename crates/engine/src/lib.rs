@@ -6,6 +6,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admin;
+mod ahead;
 mod arena;
 mod change;
 mod config;
@@ -31,6 +32,7 @@ mod volume;
 mod write;
 mod write_back;
 
+pub use ahead::Span;
 pub use arena::{Exclusive, Shared};
 pub use config::{Config, Limits, Tenants, WriteBack};
 pub use counters::{Counters, Gauges, LevelCounters};

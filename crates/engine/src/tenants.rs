@@ -209,6 +209,8 @@ impl Engine {
     }
 
     fn fetch_batch(&mut self, tenant: Tenant, volume: Volume, now: u64) {
+        // What a list asks for is its tenant's.
+        let stream = Stream(tenant.0.into());
         let mut missing: Vec<(u64, u32)> = Vec::new();
         while self.has_prefetch_budget(missing.len() as u32) {
             let (decider, known) = self.deciding();
@@ -219,7 +221,7 @@ impl Engine {
                 self.note_fetched(tenant, volume);
                 break;
             };
-            let (slot, frame, _) = self.reference(key, Kind::Prefetch, tenant, Stream(0));
+            let (slot, frame, _) = self.reference(key, Kind::Prefetch, tenant, stream);
             if frame.is_some() {
                 self.note_fetched(tenant, volume);
                 continue;

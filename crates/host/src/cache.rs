@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Handle};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig, Request, Volume,
+    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig, Request, Span,
+    Volume,
 };
 use nigh_policy::Stream;
-use nigh_prefetch::{Prefetcher, Reference};
+use nigh_prefetch::Prefetcher;
 use slab::Slab;
 
 use crate::disk::{Disk, Disks};
@@ -357,39 +358,31 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        let (volume, size, stream) = (disk.volume, disk.size(), submission.stream);
-        let shard = self.shard_of(volume, submission.range.start);
-        let prefetch = |range| request(disk, &Submission { op: Op::Prefetch, range, fua: false, stream }, 0);
-        let mut elsewhere = None;
+        let (volume, size, range) = (disk.volume, disk.size(), submission.range.clone());
+        let shard = self.shard_of(volume, range.start);
+        let read = request(disk, &submission, 0);
+        let mut ahead = None;
         let submitted = self.with(shard, work, |core, now| {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
-            let request = request(disk, &submission, token);
-            let nigh_engine::Submitted { reply, missed } = core.engine.submit(now, request)?;
+            let read = Request { token: token as u64, ..read };
+            let span = Span { file: 0, bytes: range.clone(), end: size };
+            let own = |bytes: Range<u64>| {
+                ahead = Some(bytes.clone());
+                self.extents(bytes).filter(|piece| self.shard_of(volume, piece.start) == shard)
+            };
+            let reply = core.engine.read_ahead(now, read, prefetcher, span, own)?.reply;
             let outcome = reply.map(|reply| reply.outcome);
-            let range = submission.range;
-            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
             if outcome.is_none() {
                 entry.insert(Waiting { waiter: waiter(), range });
             }
-            let ahead = prefetcher.reference(&Reference { file: 0, blocks, missed, end: size.div_ceil(BLOCK) });
-            // A tenant's own prediction is better than a guess.
-            let ahead = ahead.filter(|_| !core.engine.is_predicted(disk.tenant));
-            if let Some(ahead) = ahead {
-                let ahead = ahead.start * BLOCK..(ahead.end * BLOCK).min(size);
-                for piece in self.extents(ahead.clone()).filter(|piece| self.shard_of(volume, piece.start) == shard) {
-                    // A hint may be refused.
-                    let _ = core.engine.submit(now, prefetch(piece));
-                }
-                elsewhere = Some(ahead);
-            }
             Ok::<_, SubmitError>(Submitted { shard, token, outcome })
         })??;
-        for piece in elsewhere.into_iter().flat_map(|ahead| self.extents(ahead)) {
+        for piece in ahead.into_iter().flat_map(|ahead| self.extents(ahead)) {
             let other = self.shard_of(volume, piece.start);
             if other != shard {
-                // A hint may be refused.
-                let _ = self.with(other, work, |core, now| _ = core.engine.submit(now, prefetch(piece)));
+                // A hint: what is not fetched ahead is fetched when it is read.
+                let _ = self.with(other, work, |core, now| core.engine.fetch_ahead(now, &read, piece));
             }
         }
         Ok(submitted)

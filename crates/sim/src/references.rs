@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nigh_policy::Block;
+use nigh_policy::{Block, Stream};
 use nigh_trace::{Op, Request};
 
 use crate::number::{Numbering, TooMany};
@@ -70,10 +70,75 @@ impl Totals {
     }
 }
 
+/// Which stream each reference belongs to. Where all belong to one, it takes no memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// By number, in the order of their first reference.
+    streams: Vec<u64>,
+    /// The number of each reference's stream; empty while there is one stream.
+    numbers: Vec<u32>,
+}
+
+impl Streams {
+    /// The stream of reference number `at`. Where a policy does not look at it, nothing is loaded.
+    #[inline(always)]
+    pub fn of(&self, at: usize) -> Stream {
+        let number = self.numbers.get(at).copied().unwrap_or(0);
+        Stream(self.streams.get(number as usize).copied().unwrap_or(0))
+    }
+
+    /// Those of the references at `places`.
+    pub(crate) fn select(&self, places: impl Iterator<Item = u32>) -> Streams {
+        let numbers =
+            if self.numbers.is_empty() { Vec::new() } else { places.map(|at| self.numbers[at as usize]).collect() };
+        Streams { streams: self.streams.clone(), numbers }
+    }
+}
+
+/// Numbers streams while references are gathered.
+#[derive(Default)]
+struct StreamNumbers {
+    streams: Streams,
+    numbers: hashbrown::HashMap<u64, u32>,
+    /// The stream of the last reference, and its number.
+    last: Option<(u64, u32)>,
+    references: usize,
+}
+
+impl StreamNumbers {
+    /// The next `count` references belong to `stream`.
+    #[inline]
+    fn add(&mut self, stream: u64, count: usize) {
+        let number = match self.last {
+            Some((last, number)) if last == stream => number,
+            _ => self.number(stream),
+        };
+        if self.streams.streams.len() > 1 {
+            self.streams.numbers.extend(std::iter::repeat_n(number, count));
+        }
+        self.references += count;
+    }
+
+    fn number(&mut self, stream: u64) -> u32 {
+        let known = &mut self.streams.streams;
+        let number = *self.numbers.entry(stream).or_insert_with(|| {
+            known.push(stream);
+            known.len() as u32 - 1
+        });
+        if known.len() == 2 && self.streams.numbers.is_empty() {
+            self.streams.numbers.resize(self.references, 0);
+        }
+        self.last = Some((stream, number));
+        number
+    }
+}
+
 /// The references of a trace, to blocks numbered in the order of their first reference.
 pub struct References {
     /// The number of the referenced block, reference by reference.
     pub ids: Vec<u32>,
+    /// Their streams.
+    pub streams: Streams,
     /// The block of each number.
     pub blocks: Vec<Block>,
     /// Bytes in a block.
@@ -144,6 +209,7 @@ pub struct Loader {
     options: Options,
     block_shift: u32,
     ids: Vec<u32>,
+    streams: StreamNumbers,
     numbering: Numbering,
     /// Referenced blocks that have no number yet.
     waiting: Vec<Block>,
@@ -163,6 +229,7 @@ impl Loader {
             options,
             block_shift: options.block_bytes.trailing_zeros(),
             ids: Vec::new(),
+            streams: StreamNumbers::default(),
             numbering: Numbering::default(),
             waiting: Vec::new(),
             totals: Totals::default(),
@@ -201,8 +268,9 @@ impl Loader {
         if !self.options.collapse && self.options.sample.is_none() {
             self.totals.references += last - first + 1;
             self.waiting.extend((first..=last).map(|index| Block { volume, index }));
-            return;
+            return self.streams.add(request.issuer(), (last - first + 1) as usize);
         }
+        let before = self.waiting.len();
         for index in first..=last {
             let block = Block { volume, index };
             if self.options.collapse && self.last.insert(request.tenant, block) == Some(block) {
@@ -213,6 +281,7 @@ impl Loader {
                 self.waiting.push(block);
             }
         }
+        self.streams.add(request.issuer(), self.waiting.len() - before);
     }
 
     fn number_waiting(&mut self) -> Result<(), LoadError> {
@@ -225,6 +294,7 @@ impl Loader {
     pub fn finish(self) -> References {
         References {
             ids: self.ids,
+            streams: self.streams.streams,
             blocks: self.numbering.into_blocks(),
             block_bytes: self.options.block_bytes,
             totals: self.totals,

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, SpecError, Stream, Tenant, Visit};
+use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, SpecError, Tenant, Visit};
 
 use crate::References;
+use crate::references::Streams;
 
 /// References between two reports of progress and two looks at the gauges, at the least.
 const STRETCH: usize = 1 << 16;
@@ -147,6 +148,7 @@ impl Series {
 /// The host's half of a cache: which blocks are resident, and what has been counted.
 struct Cache<'a> {
     blocks: &'a [Block],
+    streams: &'a Streams,
     /// A bit for each block: whether it is resident.
     resident: Vec<u64>,
     free: u32,
@@ -160,6 +162,7 @@ impl<'a> Cache<'a> {
         let distinct = references.blocks.len();
         Cache {
             blocks: &references.blocks,
+            streams: &references.streams,
             resident: vec![0; distinct.div_ceil(64)],
             free: capacity,
             counts: Counts::default(),
@@ -188,14 +191,14 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// The reference number `at`. Where a policy does not look at its block, the block is not loaded: so a hit and a miss
+    /// The reference number `at`. Where a policy does not look at its block or stream, that is not loaded: so a hit and a miss
     /// have each their own.
     #[inline(always)]
     fn access(&self, slot: Slot, at: usize) -> Access {
         Access {
             block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
             tenant: Tenant(0),
-            stream: Stream(0),
+            stream: self.streams.of(at),
             kind: Kind::Read,
             tick: at as u64,
         }
@@ -218,5 +221,109 @@ impl<'a> Cache<'a> {
         }
         policy.insert(slot, access);
         self.resident[slot.index() / 64] |= 1 << (slot.0 % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use nigh_policy::{Room, Stream};
+    use nigh_trace::Request;
+
+    use super::*;
+    use crate::shards::split;
+    use crate::{Loader, Ops, Options, Sample};
+
+    /// First in, first out; keeps the stream of each reference.
+    struct Recorder {
+        queue: std::collections::VecDeque<Slot>,
+        streams: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Recorder {
+        fn note(&self, access: &Access) {
+            self.streams.lock().unwrap().push(access.stream.0);
+        }
+    }
+
+    impl Policy for Recorder {
+        fn hit(&mut self, _: Slot, access: &Access) {
+            self.note(access);
+        }
+
+        fn evict(&mut self, _: Slot, _: &Access) -> Option<Slot> {
+            self.queue.pop_front()
+        }
+
+        fn insert(&mut self, slot: Slot, access: &Access) {
+            self.note(access);
+            self.queue.push_back(slot);
+        }
+
+        fn shed(&mut self) -> Slot {
+            unreachable!("the size stays")
+        }
+
+        fn resize(&mut self, _: Room) {}
+
+        fn remove(&mut self, _: Slot) {}
+
+        fn take_forgotten(&mut self) -> Option<Slot> {
+            None
+        }
+
+        fn check(&self) {}
+    }
+
+    fn load(requests: &[Request], collapse: bool, sample: Option<Sample>) -> References {
+        let options = Options { block_bytes: 4096, ops: Ops::All, collapse, sample, requests_most: u64::MAX };
+        let mut loader = Loader::new(options);
+        requests.chunks(7).for_each(|batch| assert!(loader.push(batch).unwrap()));
+        loader.finish()
+    }
+
+    /// The streams that a policy is told of.
+    fn heard(references: &References) -> Vec<u64> {
+        let streams = Arc::default();
+        let recorder = Recorder { queue: std::collections::VecDeque::new(), streams: Arc::clone(&streams) };
+        Host { references, capacity: 3, watch: Watch::default() }.visit(recorder);
+        streams.lock().unwrap().clone()
+    }
+
+    fn request(block: u64, blocks: u32, stream: u64, tenant: u32) -> Request {
+        Request { offset: block * 4096, length: blocks * 4096, stream, tenant, ..Request::default() }
+    }
+
+    #[test]
+    fn streams_come_from_the_trace() {
+        let pc = 0x55_0000_1234_5678;
+        let requests = [request(0, 2, 0, 0), request(5, 1, pc, 9), request(0, 3, 0, 9), request(5, 1, pc, 0)];
+        assert_eq!(heard(&load(&requests, false, None)), [0, 0, pc, 9, 9, 9, pc], "a stream, or else a tenant");
+        // The repeat of block 7 by tenant 9 is dropped.
+        let repeats = [request(7, 1, 0, 9), request(7, 1, 0, 9), request(7, 1, 0, 8)];
+        assert_eq!(heard(&load(&repeats, true, None)), [9, 8]);
+        let one = load(&[request(0, 2, 4, 0); 3], false, None);
+        assert_eq!((heard(&one), one.streams.of(1_000_000)), (vec![4; 6], Stream(4)), "one stream takes no memory");
+        assert_eq!(heard(&load(&[request(0, 2, 0, 0); 3], false, None)), [0; 6]);
+    }
+
+    #[test]
+    fn streams_stay_with_their_references() {
+        let requests: Vec<Request> = (0..200).map(|at| request(at * 7 % 31, 3, at % 5, 0)).collect();
+        let whole = load(&requests, false, None);
+        let sampled = load(&requests, false, Sample::new(0.5));
+        let parts = split(&whole, 2, |block| (block.index % 2) as u32);
+        for (part, parity) in parts.iter().zip(0..) {
+            let blocks =
+                requests.iter().flat_map(|request| (0..3).map(move |at| (request.offset / 4096 + at, request.stream)));
+            let own: Vec<u64> = blocks.filter(|(block, _)| block % 2 == parity).map(|(_, stream)| stream).collect();
+            assert_eq!(heard(part), own);
+        }
+        assert_eq!(heard(&sampled).len(), sampled.ids.len());
+        let takes = |index| Sample::new(0.5).unwrap().takes(Block { volume: 0, index });
+        let blocks =
+            requests.iter().flat_map(|request| (0..3).map(move |at| (request.offset / 4096 + at, request.stream)));
+        assert_eq!(heard(&sampled), blocks.filter(|&(block, _)| takes(block)).map(|(_, of)| of).collect::<Vec<_>>());
     }
 }

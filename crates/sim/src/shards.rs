@@ -2,6 +2,7 @@
 
 use nigh_policy::{Block, SpecError};
 
+use crate::references::Streams;
 use crate::replay::{Counts, Watch};
 use crate::{Job, References, Run, sweep};
 
@@ -12,6 +13,7 @@ use crate::{Job, References, Run, sweep};
 pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u32) -> Vec<References> {
     let empty = || References {
         ids: Vec::new(),
+        streams: Streams::default(),
         blocks: Vec::new(),
         block_bytes: references.block_bytes,
         totals: references.totals,
@@ -29,6 +31,10 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
     for &id in &references.ids {
         let (shard, number) = places[id as usize];
         parts[shard as usize].ids.push(number);
+    }
+    for (shard, part) in (0..).zip(&mut parts) {
+        let own = |&(_, id): &(u32, &u32)| places[*id as usize].0 == shard;
+        part.streams = references.streams.select((0..).zip(&references.ids).filter(own).map(|(at, _)| at));
     }
     parts
 }

@@ -35,6 +35,14 @@ pub struct Request {
     pub stream: u64,
 }
 
+impl Request {
+    /// Who issued it, for policies that tell streams apart: its stream, or else its tenant; 0 where the format names neither.
+    #[inline]
+    pub fn issuer(&self) -> u64 {
+        if self.stream == 0 { self.tenant.into() } else { self.stream }
+    }
+}
+
 impl Op {
     /// Every operation.
     pub const ALL: [Op; 4] = [Op::Read, Op::Write, Op::Trim, Op::Flush];

@@ -29,6 +29,8 @@ pub struct Step {
     pub length: u32,
     /// What it asks for.
     pub what: What,
+    /// Which code or client issued it ([`Request::issuer`]); 0 where nothing is known of it: then its program did.
+    pub stream: u64,
 }
 
 impl Step {
@@ -153,7 +155,7 @@ impl Recorder {
             }
             let think_ns = think_ns.saturating_add(std::mem::take(&mut self.owed_ns));
             let length = if what == What::Flush { 0 } else { request.length };
-            self.program.steps.push(Step { offset: request.offset, think_ns, length, what });
+            self.program.steps.push(Step { offset: request.offset, think_ns, length, what, stream: request.issuer() });
         }
         Ok(())
     }

@@ -9,15 +9,18 @@ use nigh_control::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
     Action, Config, Counters, Engine, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request,
-    Shared, Volume, WriteMode,
+    Shared, Span, Submitted, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
-use nigh_prefetch::{Prefetcher, Reference};
+use nigh_prefetch::Prefetcher;
 
 use super::{LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
+
+/// Why the engine takes every request.
+const TAKEN: &str = "parts are short, few, and inside the disk";
 
 /// How long a program has a shared processor while others are ready, in ns.
 const SLICE_NS: u64 = 100_000_000;
@@ -62,6 +65,11 @@ fn part(step: &Step, done: u64) -> Range<u64> {
     let start = step.offset + done;
     let border = (start / u64::from(PART_BYTES) + 1) * u64::from(PART_BYTES);
     start..border.min(step.end())
+}
+
+/// Who issues `step`: where the trace does not say, program `number`.
+fn stream(number: u32, step: &Step) -> Stream {
+    Stream(if step.stream == 0 { number.into() } else { step.stream })
 }
 
 pub(super) struct World<'a> {
@@ -280,10 +288,12 @@ impl<'a> World<'a> {
             What::Flush => Op::Flush,
         };
         let predicted = self.engine.is_predicted(Tenant(number));
-        let reads_ahead = op == Op::Read && !self.prefetcher.is_none() && !predicted;
-        let (outcome, missed) = self.request(op, offset, length, number);
+        let volume = Volume(self.disk(number) as u32);
+        let (tenant, token) = (Tenant(number), u64::from(number));
+        let request = Request { volume, tenant, op, offset, length, fua: false, stream: stream(number, step), token };
+        let (submitted, ahead) = if op == Op::Read { self.read(request) } else { (self.request(request), false) };
+        let outcome = submitted.reply.map(|reply| reply.outcome);
         let waits = outcome.is_none();
-        let ahead = reads_ahead && self.read_ahead(number, offset, length, missed);
         let replied = match outcome {
             Some(Reply::Fill(fill)) => {
                 self.engine.commit(self.now_us(), fill);
@@ -304,13 +314,48 @@ impl<'a> World<'a> {
         replied
     }
 
-    /// The outcome, if there is one at once, and whether a block was missed.
-    fn request(&mut self, op: Op, offset: u64, length: u64, number: u32) -> (Option<Reply>, bool) {
-        let volume = Volume(self.disk(number) as u32);
-        let (tenant, stream, token) = (Tenant(number), Stream(0), u64::from(number));
-        let request = Request { volume, tenant, op, offset, length, fua: false, stream, token };
-        let submitted = self.engine.submit(self.now_us(), request).expect("parts are short, few, and inside the disk");
-        (submitted.reply.map(|reply| reply.outcome), submitted.missed)
+    fn request(&mut self, request: Request) -> Submitted {
+        self.engine.submit(self.now_us(), request).expect(TAKEN)
+    }
+
+    /// Submits a read, and says whether anything was asked for ahead of it.
+    fn read(&mut self, request: Request) -> (Submitted, bool) {
+        let Request { tenant: Tenant(number), volume, offset, length, .. } = request;
+        let disk = volume.0 as usize;
+        let layouts = self.setup.disks[disk].layouts;
+        let layout = layouts.get(number as usize).or(layouts.last());
+        let extent = layout.map(|layout| layout.at(offset));
+        // What no file has is not read ahead.
+        if self.prefetcher.is_none() || extent == Some(None) {
+            return (self.request(request), false);
+        }
+        let now = self.now_us();
+        let mut any = false;
+        let submitted = match layout.zip(extent.flatten()) {
+            Some((layout, extent)) => {
+                let start = offset - extent.disk + extent.offset;
+                let span = Span {
+                    file: u64::from(number) << 32 | u64::from(extent.file),
+                    bytes: start..(start + length).min(extent.offset + extent.length),
+                    end: layout.end_of(extent.file),
+                };
+                let places = |ahead| {
+                    any = true;
+                    layout.places(extent.file, ahead)
+                };
+                self.engine.read_ahead(now, request, &mut self.prefetcher, span, places)
+            }
+            None => {
+                let end = self.devices[disk].bytes();
+                let span = Span { file: number.into(), bytes: offset..offset + length, end };
+                let places = |ahead| {
+                    any = true;
+                    std::iter::once(ahead)
+                };
+                self.engine.read_ahead(now, request, &mut self.prefetcher, span, places)
+            }
+        };
+        (submitted.expect(TAKEN), any)
     }
 
     /// After the commit of a write of `number`, whose own reply, if there is one, is the last.
@@ -386,44 +431,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Fetches ahead of a read. Says whether anything was asked for.
-    fn read_ahead(&mut self, number: u32, offset: u64, length: u64, missed: bool) -> bool {
-        let block = u64::from(self.setup.block_bytes);
-        let blocks = |start: u64, end: u64| start / block..end.div_ceil(block);
-        let disk = self.disk(number);
-        let layouts = self.setup.disks[disk].layouts;
-        let Some(layout) = layouts.get(number as usize).or(layouts.last()) else {
-            let end = self.devices[disk].bytes().div_ceil(block);
-            let blocks = blocks(offset, offset + length);
-            let ahead = self.prefetcher.reference(&Reference { file: u64::from(number), blocks, missed, end });
-            return ahead.is_some_and(|ahead| self.prefetch(number, ahead.start * block, ahead.end * block));
-        };
-        // What no file has is not read ahead.
-        let Some(extent) = layout.at(offset) else { return false };
-        let start = offset - extent.disk + extent.offset;
-        let end = (start + length).min(extent.offset + extent.length);
-        let reference = Reference {
-            file: u64::from(number) << 32 | u64::from(extent.file),
-            blocks: blocks(start, end),
-            missed,
-            end: layout.end_of(extent.file).div_ceil(block),
-        };
-        let Some(ahead) = self.prefetcher.reference(&reference) else { return false };
-        let mut any = false;
-        for place in layout.places(extent.file, ahead.start * block..ahead.end * block) {
-            any |= self.prefetch(number, place.start, place.end);
-        }
-        any
-    }
-
-    fn prefetch(&mut self, number: u32, start: u64, end: u64) -> bool {
-        let end = end.min(self.devices[self.disk(number)].bytes());
-        if start < end {
-            self.request(Op::Prefetch, start, end - start, number);
-        }
-        start < end
-    }
-
     fn complete(&mut self, number: u32) {
         let operation = self.at_device[number as usize].take().expect("an operation at the device");
         self.free.push(number);
@@ -470,5 +477,17 @@ impl<'a> World<'a> {
                 self.at(wakeup_ns, Event::Wakeup);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_a_stream_is_its_programs() {
+        let step = Step { offset: 0, think_ns: 0, length: 4096, what: What::Read, stream: 0 };
+        assert_eq!(stream(3, &step), Stream(3));
+        assert_eq!(stream(3, &Step { stream: 0x55_1234, ..step }), Stream(0x55_1234));
     }
 }

@@ -1,0 +1,61 @@
+//! Read-ahead: a client's reads, and the prefetches that follow from them.
+
+use std::ops::Range;
+
+use nigh_prefetch::{Prefetcher, Reference};
+
+use crate::engine::Engine;
+use crate::request::{Op, Refusal, Request, Submitted};
+
+/// Where a read lies in what is read ahead: a file, or a whole disk. In bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which file or disk, among those of one prefetcher.
+    pub file: u64,
+    /// The bytes of the read; at least one.
+    pub bytes: Range<u64>,
+    /// The length of the file.
+    pub end: u64,
+}
+
+impl Engine {
+    /// Submits `read`, which lies at `span`, and prefetches what `prefetcher` asks for because of it. `places` tells where a
+    /// part of the file lies on the read's volume, as far as this engine has it.
+    ///
+    /// The prefetches are queued together with the misses of the read, so that neighbours become one operation. A tenant that
+    /// has predicted its reads is not read ahead: its prediction is better than a guess.
+    pub fn read_ahead<P: IntoIterator<Item = Range<u64>>>(
+        &mut self,
+        now: u64,
+        read: Request,
+        prefetcher: &mut Prefetcher,
+        span: Span,
+        places: impl FnOnce(Range<u64>) -> P,
+    ) -> Result<Submitted, Refusal> {
+        let is_predicted = self.is_predicted(read.tenant);
+        let submitted = self.submit(now, read)?;
+        if is_predicted {
+            return Ok(submitted);
+        }
+        let Span { file, bytes, end } = span;
+        let block_bytes = u64::from(self.config.block_bytes);
+        let end_block = end.div_ceil(block_bytes);
+        let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block };
+        if let Some(ahead) = prefetcher.reference(&reference) {
+            for place in places(ahead.start * block_bytes..(ahead.end * block_bytes).min(end)) {
+                self.fetch_ahead(now, &read, place);
+            }
+        }
+        Ok(submitted)
+    }
+
+    /// Prefetches `place` of the volume of `read` because of that read; what is beyond the volume's end is left out.
+    pub fn fetch_ahead(&mut self, now: u64, read: &Request, place: Range<u64>) {
+        let bytes = self.volumes.get(read.volume.0 as usize).and_then(Option::as_ref).map_or(0, |state| state.bytes);
+        let length = place.end.min(bytes).saturating_sub(place.start);
+        if length > 0 {
+            // It is a hint: refused where the volume is being closed.
+            let _ = self.submit(now, Request { op: Op::Prefetch, offset: place.start, length, fua: false, ..*read });
+        }
+    }
+}
