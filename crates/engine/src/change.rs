@@ -20,13 +20,21 @@ impl Engine {
         if capacity == 0 || capacity > self.config.capacity_max {
             return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
         }
-        self.policy.ghosts(capacity)?;
+        self.check_slots(&self.config.policy, capacity, self.policy.ghosts(capacity)?, self.policy.slots_most())?;
         if let Some(next) = &self.next {
-            next.ghosts(capacity)?;
+            self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
         }
         self.goal = capacity;
         self.stepping = true;
         Ok(())
+    }
+
+    /// Whether a policy that numbers `most` slots can have as many as the index has with `capacity` blocks and so many ghosts.
+    fn check_slots(&self, policy: &Spec, capacity: u32, ghosts: u32, most: u32) -> Result<(), ConfigError> {
+        match self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts))) {
+            slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
+            _ => Ok(()),
+        }
     }
 
     /// What [`Successor::new`] needs to know for a policy of this engine.
@@ -44,8 +52,9 @@ impl Engine {
         if self.hears_tenants() {
             return Err(ConfigError::Impossible { what: "a cache with tenants has no policy but what they say" });
         }
-        next.ghosts(self.capacity)?;
-        next.ghosts(self.goal)?;
+        for capacity in [self.capacity, self.goal] {
+            self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
+        }
         self.stepping = true;
         Ok(self.next.replace(next))
     }

@@ -154,6 +154,11 @@ impl Successor {
         ghosts_of(&self.spec, capacity)
     }
 
+    /// The most slots that the policy can number.
+    pub(crate) fn slots_most(&self) -> u32 {
+        self.policy.slots_most()
+    }
+
     pub(crate) fn resize(&mut self, room: Room) {
         self.slots = self.slots.max(room.slots);
         self.policy.resize(Room { slots: self.slots, ..room });
@@ -198,6 +203,10 @@ impl Policy for Single {
     fn resize(&mut self, room: Room) {
         self.slots = self.slots.max(room.slots);
         self.policies.resize(Room { slots: self.slots, ..room });
+    }
+
+    fn slots_most(&self) -> u32 {
+        self.policies.slots_most()
     }
 
     fn remove(&mut self, slot: Slot) {

@@ -20,6 +20,19 @@ pub enum ConfigError {
         /// The policy.
         policy: Box<Spec>,
     },
+    /// A cache that grows would have more slots than the policy, as it was made for the cache before, can number.
+    #[error(
+        "policy '{policy}' was made for at most {most} slots, and a cache of this size has {slots}: choose a smaller size, \
+         another policy, or start with this size"
+    )]
+    Slots {
+        /// The policy.
+        policy: Box<Spec>,
+        /// How many the cache would have.
+        slots: u32,
+        /// How many there can be.
+        most: u32,
+    },
     /// There is no address space for the frames.
     #[error("no address space for {bytes} bytes of frames")]
     NoMemory {

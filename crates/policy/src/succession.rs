@@ -272,6 +272,10 @@ impl Policy for Succession {
         self.policy.resize(room);
     }
 
+    fn slots_most(&self) -> u32 {
+        self.policy.slots_most()
+    }
+
     fn remove(&mut self, slot: Slot) {
         if !self.take(slot) {
             self.known.set(slot, 0);

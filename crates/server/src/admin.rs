@@ -193,7 +193,16 @@ mod tests {
 
     #[test]
     fn an_export_is_not_seen_before_it_is_open() {
-        let export = |name| ExportSettings::new(name, "memory:1M".parse().unwrap());
+        let export = |name: &str| ExportSettings::new(name, "memory:1M".parse().unwrap());
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let target = std::fs::canonicalize(image.path()).unwrap();
+        let new = ExportSettings::new("new", target.to_str().unwrap().parse().unwrap());
+        let opened = || {
+            let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|path| path == target)).count()
+        };
+        let before = opened();
         let server = Server::start(Settings::new(1 << 20, "lru".parse().unwrap(), vec![export("old")])).unwrap();
         let cache = server.host().cache();
         let old = server.host().disk("old").unwrap();
@@ -218,8 +227,11 @@ mod tests {
                 cache.states(&old, 0..BLOCK, hold).unwrap();
             });
             holds.recv().unwrap();
-            let adding = scope.spawn(|| server.add(export("new")));
-            std::thread::sleep(Duration::from_millis(100));
+            let adding = scope.spawn(|| server.add(new));
+            // What follows is that it is opened in the cache.
+            while opened() == before {
+                std::thread::yield_now();
+            }
             let mut early = greet();
             assert_eq!(names(&mut early), ["old"]);
             assert!(early.info("new").is_err() && early.go("new").is_err());

@@ -296,3 +296,16 @@ fn the_socket_answers_every_line() {
     nigh.server.end();
     assert!(!control.exists(), "the socket is left behind");
 }
+
+#[test]
+fn a_policy_that_remembers_without_limit_is_for_replay_only() {
+    let serve = nigh(&["serve", "disk=memory:1M", "--policy", "lirs:ghosts=unlimited", "--stdio"]).output().unwrap();
+    let said = refused(&serve);
+    assert!(
+        said.contains("policy 'lirs:ghosts=unlimited' remembers any number of blocks: that is for replay only"),
+        "{said}"
+    );
+    let nigh = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
+    assert!(nigh.refuses(&["set", "policy", "lirs:ghosts=unlimited"]).contains("that is for replay only"));
+    nigh.server.end();
+}

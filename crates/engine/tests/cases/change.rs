@@ -409,3 +409,29 @@ fn a_cache_with_tenants_has_no_policy_to_change() {
     assert!(matches!(host.set_policy("lirs"), Err(ConfigError::Impossible { .. })));
     assert!(!host.engine.is_changing());
 }
+
+/// LIRS is made with links of 23 bits where these suffice.
+#[test]
+fn a_cache_does_not_outgrow_its_policy() {
+    let mut config = config(16, "lirs:ghosts=2");
+    config.capacity_max = 6_000_000;
+    let mut host = Host::new(config, &[(DISK, WriteMode::Back)]);
+    let successor = |host: &Host, policy: &str| {
+        let policy: Spec = policy.parse().expect("a policy");
+        Successor::new(&policy, &host.engine.setup(&policy).expect("possible")).expect("possible")
+    };
+    let refused = host.engine.resize(6_000_000).unwrap_err();
+    assert!(matches!(refused, ConfigError::Slots { most: 8_388_606, .. }), "{refused}");
+    assert!(refused.to_string().contains("policy 'lirs:ghosts=2' was made for at most 8388606 slots"), "{refused}");
+    assert_eq!((host.engine.is_changing(), host.engine.capacity()), (false, 16));
+    host.resize(4000);
+    host.engine.check();
+    // Another policy numbers more.
+    let next = successor(&host, "lru");
+    assert!(host.engine.set_policy(next).unwrap().is_none());
+    host.steps();
+    host.engine.resize(6_000_000).unwrap();
+    // One that was made for less cannot come meanwhile.
+    let next = successor(&host, "lirs:ghosts=2");
+    assert!(matches!(host.engine.set_policy(next), Err(ConfigError::Slots { .. })));
+}
