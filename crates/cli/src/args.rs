@@ -421,6 +421,10 @@ pub(crate) struct SimArgs {
     /// Replay only this share of the blocks, chosen by hash, such as 0.1 or 10% (SHARDS)
     #[arg(long, value_name = "RATE")]
     pub(crate) sample: Option<String>,
+    /// Replay a cache in so many parts, as 'nigh serve --shards' has it: each has its share of the room, and decides for itself
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024),
+          conflicts_with_all = ["sample", "warmup", "internals", "device"])]
+    pub(crate) shards: u32,
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,

@@ -60,6 +60,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         exact_lru: true,
         internals: None,
         record_internals: true,
+        shards: 1,
         warmup: 0,
         threads: asked::threads(args.threads),
     };

@@ -23,6 +23,8 @@ pub(crate) struct Found {
 pub(crate) struct Results {
     pub(crate) schema: u32,
     pub(crate) trace: TraceSummary,
+    /// Parts of each cache.
+    pub(crate) shards: u32,
     pub(crate) results: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curves: Vec<Curve>,
@@ -103,9 +105,9 @@ pub(crate) struct Curve {
 }
 
 impl Results {
-    pub(crate) fn new(trace: TraceSummary) -> Results {
+    pub(crate) fn new(trace: TraceSummary, shards: u32) -> Results {
         let (results, curves, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Results { schema: SCHEMA, trace, results, curves, notes, peak_memory_bytes: None }
+        Results { schema: SCHEMA, trace, shards, results, curves, notes, peak_memory_bytes: None }
     }
 
     /// The policies in the order in which they were asked for.
@@ -161,6 +163,9 @@ impl Results {
                 grouped(sample.distinct_blocks),
                 100.0 * self.results.iter().filter_map(|row| row.error).fold(0.0, f64::max),
             );
+        }
+        if self.shards > 1 {
+            let _ = write!(text, "\neach cache in {} parts", self.shards);
         }
         text.push_str("\nhit ratio in %; * is the best at its size");
         if self.results.iter().any(|row| row.policy == "opt") {

@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
 use nigh_sim::sample::Misses;
+use nigh_sim::shards::{as_served, sweep_parts};
 use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep};
 use nigh_trace::Requests;
 
@@ -50,12 +51,14 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         references.totals.requests,
         if sample.is_some() { "refers to a block of the sample" } else { "reads or writes what --ops asks for" }
     );
+    let shards = args.shards;
     let plan = Plan {
         specs,
         sizes: given.unwrap_or_else(asked::default_sizes),
-        exact_lru: args.size.is_empty(),
+        exact_lru: args.size.is_empty() && shards == 1,
         internals: internals.filter(|_| args.output.html.is_some()),
-        record_internals: args.output.html.is_some(),
+        record_internals: args.output.html.is_some() && shards == 1,
+        shards,
         warmup: warmup.references(references.ids.len())?,
         threads: asked::threads(args.threads),
     };
@@ -73,6 +76,8 @@ pub(crate) struct Plan {
     /// The size whose replays record internals.
     pub(crate) internals: Option<Sizes>,
     pub(crate) record_internals: bool,
+    /// Parts of each cache.
+    pub(crate) shards: u32,
     /// References that are not counted.
     pub(crate) warmup: usize,
     pub(crate) threads: usize,
@@ -147,7 +152,7 @@ pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::R
 
 /// Replays what `plan` says.
 pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary) -> anyhow::Result<Found> {
-    let mut results = Results::new(trace);
+    let mut results = Results::new(trace, plan.shards);
     let distinct = references.distinct_in_trace();
     let mut sizes = Vec::new();
     for size in &plan.sizes {
@@ -169,7 +174,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
     };
 
-    let in_one_pass = plan.exact_lru || sizes.len() >= LRU_SIZES_IN_ONE_PASS;
+    let in_one_pass = plan.shards == 1 && (plan.exact_lru || sizes.len() >= LRU_SIZES_IN_ONE_PASS);
     let is_exact = |spec: &Spec| in_one_pass && spec.name() == "lru";
     let mut jobs = Vec::new();
     for spec in plan.specs.iter().filter(|spec| !is_exact(spec)) {
@@ -187,7 +192,11 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
         let wants_curve = plan.specs.iter().any(is_exact);
         let curve = wants_curve.then(|| stack::curve(references, plan.warmup, Some(&done)));
-        sweep(references, &jobs, plan.threads, watch).map(|runs| (curve, runs))
+        let runs = match plan.shards {
+            1 => sweep(references, &jobs, plan.threads, watch),
+            shards => sweep_parts(&as_served(references, shards), &jobs, plan.threads, watch),
+        };
+        runs.map(|runs| (curve, runs))
     })?;
 
     let mut internals = Vec::new();
@@ -203,7 +212,8 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         }
         for &size in &sizes {
             let of_size: Vec<Run> = runs.by_ref().take(replayed_sizes(references, size).len()).collect();
-            results.results.push(row(references, spec, size, &of_size));
+            let ghosts = ghosts(spec, (size / u64::from(plan.shards)).max(1)).map(|of_part| of_part * plan.shards);
+            results.results.push(Row { ghosts, ..row(references, spec, size, &of_size) });
             let series = of_size.into_iter().next().map(|run| run.series).filter(|series| !series.points.is_empty());
             internals.extend(series.map(|series| (spec.to_string(), size, series)));
         }

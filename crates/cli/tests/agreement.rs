@@ -146,11 +146,12 @@ fn replayed(trace: &Trace, size: &str, more: &[&str]) -> (u64, Vec<(String, u64)
     (rows[0]["size_blocks"].as_u64().unwrap(), hits.collect())
 }
 
-fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64) -> u64 {
+fn served(folder: &Folder, trace: &Trace, policy: &str, blocks: u64, more: &[&str]) -> u64 {
     let image = folder.empty_image("image", trace.disk_bytes);
     let (memory, control) = (format!("{}K", blocks * BLOCK / 1024), folder.text("control"));
     let disk = format!("disk={image}");
-    let server = folder.serve(&["--memory", &memory, "--policy", policy, "--control", &control, &disk]);
+    let plain = ["--memory", &memory, "--policy", policy, "--control", &control, &disk];
+    let server = folder.serve(&[&plain[..], more].concat());
     feed(&server, &trace.requests);
     let status = json(&nigh(&["ctl", "--control", &control, "status", "--json"]));
     server.end();
@@ -206,7 +207,7 @@ fn replay_equals_service() {
             }
         }
         for (policy, hits) in &replayed {
-            let served = served(&folder, &trace, policy, blocks);
+            let served = served(&folder, &trace, policy, blocks, &[]);
             if served != *hits {
                 different.push(format!("{policy} on {}: replayed {hits}, served {served}", trace.name));
             }
@@ -214,4 +215,21 @@ fn replay_equals_service() {
         println!("{}: {} requests, {} policies, {blocks} blocks", trace.name, trace.requests.len(), replayed.len());
     }
     assert!(different.is_empty(), "hits differ:\n  {}", different.join("\n  "));
+}
+
+/// A cache in three parts: the replay puts each block into the part that has it in service.
+#[test]
+fn replay_in_parts_equals_service_in_parts() {
+    let folder = Folder::new();
+    let parts = ["--shards", "3"];
+    for trace in ["writes", "lengths"].map(|name| generated(&folder, name)) {
+        let (blocks, whole) = replayed(&trace, "10%", &[]);
+        let (_, replayed) = replayed(&trace, "10%", &parts);
+        assert_ne!(whole, replayed, "parts make no difference on {}", trace.name);
+        for (policy, hits) in
+            replayed.iter().filter(|(policy, _)| ["lru", "lirs", "dulo", "arc"].contains(&&policy[..]))
+        {
+            assert_eq!(served(&folder, &trace, policy, blocks, &parts), *hits, "{policy} on {}", trace.name);
+        }
+    }
 }

@@ -25,6 +25,7 @@ mod read;
 mod record;
 mod request;
 mod scheduler;
+mod shard;
 mod slots;
 mod store;
 mod tenants;
@@ -47,3 +48,4 @@ pub use request::{
     WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
+pub use shard::{EXTENT_BYTES, shard_of};

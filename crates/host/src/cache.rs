@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Handle};
 use nigh_engine::{
-    Action, BlockState, Config, ConfigError, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig, Request, Span,
-    Volume,
+    Action, BlockState, Config, ConfigError, EXTENT_BYTES, Engine, Fault, Fill, Op, Operation, Outcome, PortConfig,
+    Request, Span, Volume,
 };
 use nigh_policy::Stream;
 use nigh_prefetch::Prefetcher;
@@ -24,8 +24,6 @@ use crate::settings::{BLOCK, PAUSE};
 use crate::sync::{Budget, lock};
 use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
 
-/// What goes to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
-const EXTENT: u64 = 1 << 20;
 /// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
 /// the longest read.
 const HEAP: usize = 40 << 20;
@@ -167,12 +165,10 @@ impl Cache {
         self.shards.len() as u32
     }
 
-    /// The shard of the extent of `offset`. Extents are scattered, so that no stride of a client meets one shard only.
+    /// The shard of the extent of `offset`.
     #[inline]
     pub(crate) fn shard_of(&self, volume: Volume, offset: u64) -> u32 {
-        let extent = (offset / EXTENT) ^ u64::from(volume.0).rotate_right(16);
-        let scattered = extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        ((scattered * self.shards.len() as u64) >> 32) as u32
+        nigh_engine::shard_of(volume, offset, self.shards.len() as u32)
     }
 
     /// µs since the start.
@@ -428,7 +424,7 @@ impl Cache {
 
     /// `range` cut at the borders of extents.
     pub fn extents(&self, range: Range<u64>) -> impl ExactSizeIterator<Item = Range<u64>> + Clone + use<> {
-        pieces(range, EXTENT)
+        pieces(range, EXTENT_BYTES)
     }
 
     /// Waits until the shard of `offset` may take a request that it refused as busy, or for a moment.
@@ -603,7 +599,8 @@ mod tests {
         let (host, other) = (start("memory:64M", 4), start("memory:1M", 1));
         let session = host.open("disk").unwrap();
         let cache = host.cache();
-        let of = |shard| (0..64).map(|at| at * EXTENT).find(|at| cache.shard_of(Volume(0), *at) == shard).unwrap();
+        let of =
+            |shard| (0..64).map(|at| at * EXTENT_BYTES).find(|at| cache.shard_of(Volume(0), *at) == shard).unwrap();
         let (broken, whole) = (of(2), of(1));
         session.write(broken, &[1; 4096], false).unwrap();
         session.write(whole, &[2; 4096], false).unwrap();

@@ -1,5 +1,6 @@
 //! A cache in parts, as `nigh serve` divides it: each part has its share of the room, and decides for itself.
 
+use nigh_engine::{Volume, shard_of};
 use nigh_policy::{Block, SpecError};
 
 use crate::references::Streams;
@@ -39,13 +40,20 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
     parts
 }
 
+/// The references in the parts that a server with so many shards has, the trace's volumes being its disks in their order.
+pub fn as_served(references: &References, shards: u32) -> Vec<References> {
+    let block_bytes = u64::from(references.block_bytes);
+    split(references, shards, |block| shard_of(Volume(block.volume), block.index * block_bytes, shards))
+}
+
 /// As [`sweep()`], each cache divided into `parts`: its blocks among them, and what it counted added up. There are no gauges.
 pub fn sweep_parts(parts: &[References], jobs: &[Job], threads: usize, watch: Watch) -> Result<Vec<Run>, SpecError> {
     let shards = parts.len() as u32;
     let share = |job: &Job| Job { capacity: (job.capacity / shards).max(1), gauges: 0, ..job.clone() };
     let jobs: Vec<Job> = jobs.iter().map(share).collect();
     let mut sums: Vec<Run> = Vec::new();
-    for part in parts {
+    // An empty part has no hits.
+    for part in parts.iter().filter(|part| !part.ids.is_empty()) {
         let runs = sweep(part, &jobs, threads, watch)?;
         if sums.is_empty() {
             sums = runs;
