@@ -8,6 +8,7 @@ mod engine;
 mod growth;
 mod guard;
 mod history;
+mod levels;
 mod live;
 mod load;
 mod lru_sp;
@@ -90,6 +91,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "client,fio")]
         part: Vec<live::Part>,
     },
+    /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold
+    Levels,
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Turns of each engine
@@ -149,6 +152,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
         Bench::History { cells, blocks } => history::run(cells, blocks),
+        Bench::Levels => levels::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),

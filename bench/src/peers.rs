@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nigh_nbd::client::Handshake;
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 
@@ -53,6 +54,14 @@ impl Peer {
         // Servers complain of clients that leave without a word.
         Handshake::begin(stream)?.abort()?;
         Ok(Peer { process, socket: socket.to_owned(), clock })
+    }
+
+    /// Has it end in order.
+    pub(crate) fn end(mut self) -> anyhow::Result<()> {
+        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM)?;
+        let status = self.process.wait()?;
+        ensure!(status.success(), "a server ended with {status}");
+        Ok(())
     }
 
     /// User and system time of all its threads so far.
