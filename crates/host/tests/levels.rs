@@ -1,6 +1,7 @@
 //! Levels below the memory: what they hold is of use, also after a restart, and never stale.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nigh_host::{
     Allocation, BLOCK, DiskError, DiskSettings, Host, LevelError, LevelSettings, LevelStatistics, Settings, StartError,
@@ -9,6 +10,7 @@ use nigh_host::{
 const MEMORY: u64 = 512 << 10;
 const DISK: usize = 3 << 20;
 const LEVEL: u64 = 9 << 20;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A folder with disks and a level.
 struct Place(tempfile::TempDir);
@@ -86,6 +88,8 @@ fn check(host: &Host, name: &str, byte: u8) {
             let mut bytes = vec![0; expected.len()];
             session.read(at as u64 * (64 << 10), &mut bytes).unwrap();
             assert!(bytes == expected, "{name}, turn {turn}, part {at}");
+            // What is read too fast is not stored.
+            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -104,6 +108,8 @@ fn change(path: &Path) {
 
 const BLOCKS: u64 = DISK as u64 / BLOCK;
 const IN_MEMORY: u64 = MEMORY / BLOCK;
+/// Blocks on their way to a level, at most.
+const UNDER_WAY: u64 = 256;
 
 #[test]
 fn what_left_memory_is_loaded_from_the_level() {
@@ -111,13 +117,16 @@ fn what_left_memory_is_loaded_from_the_level() {
     let host = Host::start(place.settings(&["one"])).unwrap();
     check(&host, "one", 1);
     let of = level(&host);
-    assert!(of.hits >= BLOCKS - 2 * IN_MEMORY && of.stored >= BLOCKS - IN_MEMORY, "{of:?}");
+    let dropped = of.drops;
+    // On their way to the level they are still found in memory.
+    assert!(of.hits + dropped >= BLOCKS - 2 * IN_MEMORY - UNDER_WAY, "{of:?}");
+    assert!(of.stored + dropped >= BLOCKS - IN_MEMORY - UNDER_WAY, "{of:?}");
     let disk = &host.statistics().1[0];
     assert_eq!(disk.level_hits, of.hits);
-    assert!(disk.device_read_bytes <= (BLOCKS + 2 * IN_MEMORY) * BLOCK);
+    assert!(disk.device_read_bytes <= (BLOCKS + 2 * IN_MEMORY + dropped) * BLOCK);
     write(&host, "one", 9);
     check(&host, "one", 9);
-    assert!(level(&host).invalidations >= BLOCKS - IN_MEMORY);
+    assert!(level(&host).invalidations + dropped >= BLOCKS - IN_MEMORY - UNDER_WAY);
     end(host);
     assert!(std::fs::read(place.path("one")).unwrap() == contents(9));
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(place.path("level")).unwrap());
@@ -132,9 +141,9 @@ fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
     let is_warm = |names: &[&str], disks: usize| {
         let of: Vec<(&str, u8)> = both.into_iter().filter(|(name, _)| names.contains(name)).collect();
         let warm = place.warm(place.settings(names), &of);
-        // What was in memory at the end need not be there.
+        // What was in memory at the end need not be there, nor what was read while the level had too much to do.
         let most = disks as u64 * BLOCKS;
-        assert!((most - IN_MEMORY..=most).contains(&warm), "{warm} blocks of {disks} disks");
+        assert!((most - BLOCKS / 2..=most).contains(&warm), "{warm} blocks of {disks} disks");
     };
     is_warm(&["one", "two"], 2);
     // With other numbers.
@@ -202,7 +211,7 @@ fn disks_come_and_go() {
     assert_eq!(host.disk("two").unwrap().size(), DISK as u64 + BLOCK);
     check(&host, "two", 5);
     end(host);
-    assert!(place.warm(place.settings(&["two"]), &[("two", 5)]) >= BLOCKS - IN_MEMORY);
+    assert!(place.warm(place.settings(&["two"]), &[("two", 5)]) > BLOCKS / 2);
 }
 
 #[test]
@@ -231,7 +240,7 @@ fn read_only_disks_and_tenants_have_levels() {
         check(&host, "one", 1);
         check(&host, "two", 2);
         let of = level(&host);
-        assert!(of.hits > BLOCKS && (of.warm_blocks > 0) == (round > 0), "{of:?}");
+        assert!(of.hits + of.drops + UNDER_WAY > BLOCKS && (of.warm_blocks > 0) == (round > 0), "{of:?}");
         end(host);
     }
 }
