@@ -279,9 +279,9 @@ impl Control {
         }
     }
 
-    /// Forgets what `tenant` said about the files that are `gone`: their priorities, and its list as far as it has them. What it
-    /// said about priority levels, its bounds and its counts stay. Takes time in proportion to what it said; it reaches
-    /// blocks with [`step`](Control::step) only, so that a host can tell several tenants before.
+    /// Forgets what `tenant` said about the files that are `gone`: their priorities, and its list as far as it has them.
+    /// What it said about priority levels, its bounds and its counts stay. Takes time in proportion to what it said; it
+    /// reaches blocks with [`step`](Control::step) only, so that a host can tell several tenants before.
     pub fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
         let owner = self.owner(tenant);
         let Some(share) = self.shares.get(owner as usize) else { return };

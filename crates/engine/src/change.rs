@@ -45,9 +45,9 @@ impl Engine {
         Ok(Setup { capacity, slots, block_bytes, ghosts, future: None })
     }
 
-    /// From now on `next` is to decide. [`step`](Engine::step) does it, after the change before is over. The blocks change over in
-    /// the order in which the present policy would evict them; what it remembers of others is lost. Gives back one that was
-    /// waiting to decide, and now never will. An error in a cache with tenants, which say themselves what decides.
+    /// From now on `next` is to decide. [`step`](Engine::step) does it, after the change before is over. The blocks change
+    /// over in the order in which the present policy would evict them; what it remembers of others is lost. Gives back one
+    /// that was waiting to decide, and now never will. An error in a cache with tenants, which say themselves what decides.
     pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
         if self.hears_tenants() {
             return Err(ConfigError::Impossible { what: "a cache with tenants has no policy but what they say" });

@@ -107,8 +107,9 @@ impl Engine {
         self.policy.said(tenant)
     }
 
-    /// From now on `pieces` are the files of `volume`; none once it is closed. What `tenant`, the one who uses it, said about those
-    /// that it had, or about files that do not exist, is forgotten; what it said about files of other volumes and its bounds stay. An error in a cache without tenants.
+    /// From now on `pieces` are the files of `volume`; none once it is closed. What `tenant`, the one who uses it, said
+    /// about those that it had, or about files that do not exist, is forgotten; what it said about files of other volumes
+    /// and its bounds stay. An error in a cache without tenants.
     pub fn name_files(&mut self, tenant: Tenant, volume: Volume, pieces: Vec<Piece>) -> Result<(), ConfigError> {
         if !self.hears_tenants() {
             return Err(ConfigError::Impossible { what: "only tenants name files" });

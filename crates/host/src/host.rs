@@ -185,14 +185,14 @@ impl Host {
         self.common.remove(name, discard)
     }
 
-    /// Changes the settings of a disk, except its name, target and tenant, while it is used. A floor or ceiling changes for all disks
-    /// of its tenant.
+    /// Changes the settings of a disk, except its name, target and tenant, while it is used. A floor or ceiling changes for
+    /// all disks of its tenant.
     pub fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
         self.common.set(name, change)
     }
 
-    /// A hint of a disk's tenant, about files of this disk: which blocks it needs less, and what it will read. A tenant has one list
-    /// of what it will read, whichever disks that is on.
+    /// A hint of a disk's tenant, about files of this disk: which blocks it needs less, and what it will read. A tenant has
+    /// one list of what it will read, whichever disks that is on.
     pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.common.hint(name, directive)
     }
@@ -209,7 +209,8 @@ impl Host {
         self.common.name_files(name, extents)
     }
 
-    /// The hints of a disk's tenant that hold, as far as they are about its files or about priority levels, as a sidecar of directives (docs/control.md).
+    /// The hints of a disk's tenant that hold, as far as they are about its files or about priority levels, as a sidecar of
+    /// directives (docs/control.md).
     #[cfg(feature = "sidecar")]
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)

@@ -46,11 +46,11 @@ pub struct DiskSettings {
     pub iops: u64,
     /// Bytes read and written per second; 0 for no limit.
     pub bandwidth: u64,
-    /// With [`Settings::allocate`]: who is charged for its blocks. Disks with the same name here are of one tenant; without one, the
-    /// tenant has the disk's name.
+    /// With [`Settings::allocate`]: who is charged for its blocks. Disks with the same name here are of one tenant; without
+    /// one, the tenant has the disk's name.
     pub tenant: Option<String>,
-    /// With [`Settings::allocate`]: bytes of the cache that its tenant keeps, whatever others do. What one disk of a tenant gives
-    /// holds for all of them; 0 where another one gives it.
+    /// With [`Settings::allocate`]: bytes of the cache that its tenant keeps, whatever others do. What one disk of a tenant
+    /// gives holds for all of them; 0 where another one gives it.
     pub floor: u64,
     /// In the same way: bytes of the full cache that its tenant has at most; 0 for no limit.
     pub ceiling: u64,

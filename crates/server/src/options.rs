@@ -140,7 +140,8 @@ impl ExportOptions {
         Ok(())
     }
 
-    /// `text` without the options at its end, each after a comma, and these: `disk.img,tenant=vm1` is `disk.img` with an option.
+    /// `text` without the options at its end, each after a comma, and these: `disk.img,tenant=vm1` is `disk.img` with an
+    /// option.
     pub fn split_off(text: &str) -> Result<(&str, ExportOptions), OptionError> {
         let mut target = text;
         let mut list = Vec::new();

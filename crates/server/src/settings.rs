@@ -66,7 +66,8 @@ impl Settings {
         Settings { host, exports, connections_max: 1024, metrics: None, tls: None }
     }
 
-    /// The same with what one export of a tenant gives in all of them ([`DiskSettings::floor`]). An error where two of them differ.
+    /// The same with what one export of a tenant gives in all of them ([`DiskSettings::floor`]). An error where two of them
+    /// differ.
     pub fn agreed(&self) -> Result<Settings, DiskError> {
         let mut settings = self.clone();
         agree_on_bounds(settings.exports.iter_mut().map(|export| &mut export.disk))?;
