@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nigh_engine::{Config, Engine, Successor};
-use nigh_policy::Spec;
+use nigh_control::Directive;
+use nigh_engine::{Config, Engine, Successor, Tenants};
+use nigh_policy::{Spec, Tenant};
 use nigh_server::ControlClient;
 use nix::time::{ClockId, clock_gettime};
 
@@ -92,16 +93,19 @@ pub(crate) fn run(rounds: usize) -> anyhow::Result<()> {
 /// Prints how long a shard's lock is held for the steps of the same changes, in processor time of this thread: what a hit
 /// waits for at most, wherever there are processors enough.
 fn steps() -> anyhow::Result<()> {
+    // As `nigh serve` does.
+    nigh_backend::map_large_allocations();
     println!("processor time of the engine's steps, {MEMORY_MIB} MiB, lirs at first; load {}", machine_load());
     // Where blocks come in the order in which they came before, LIRS keeps the most ghosts between two of its hot blocks, and
     // one step, as one hit at another time, may have to pass them all.
-    steps_after("random reads", mixed)?;
-    steps_after("a scan", |at| at)
+    steps_after("random reads", mixed, None)?;
+    steps_after("a scan", |at| at, None)?;
+    steps_after("random reads, tenants", mixed, Some(Tenants::default()))
 }
 
-fn steps_after(what: &str, block: fn(u64) -> u64) -> anyhow::Result<()> {
+fn steps_after(what: &str, block: fn(u64) -> u64, tenants: Option<Tenants>) -> anyhow::Result<()> {
     let blocks = |mib: u64| (mib << 20) / BLOCK;
-    let mut config = Config::new(blocks(MEMORY_MIB) as u32, "lirs".parse()?);
+    let mut config = Config { tenants, ..Config::new(blocks(MEMORY_MIB) as u32, "lirs".parse()?) };
     config.capacity_max = blocks(2 * MEMORY_MIB) as u32;
     let disk = blocks(3 * MEMORY_MIB);
     let mut engine = with_disk(config, disk * BLOCK)?;
@@ -109,15 +113,20 @@ fn steps_after(what: &str, block: fn(u64) -> u64) -> anyhow::Result<()> {
     read_some(&mut engine)?;
     println!("{what:24}{:>10}{:>10}{:>10}{:>10}", "steps", "p50, us", "p99, us", "max, us");
     for mib in [MEMORY_MIB / 2, MEMORY_MIB, 2 * MEMORY_MIB, MEMORY_MIB] {
-        engine.resize(blocks(mib) as u32)?;
-        print_steps(&format!("to {mib} MiB"), stepped(&mut engine)?);
+        let took = stepped(&mut engine, |engine| Ok(engine.resize(blocks(mib) as u32)?))?;
+        print_steps(&format!("to {mib} MiB"), took);
         read_some(&mut engine)?;
     }
     for policy in POLICIES {
         let spec: Spec = policy.parse()?;
-        let next = Successor::new(&spec, &engine.setup(&spec)?)?;
-        engine.set_policy(next)?;
-        print_steps(&format!("to {policy}"), stepped(&mut engine)?);
+        let took = if engine.hears_tenants() {
+            let directive = Directive::SetPolicy { priority: 0, policy: nigh_control::Order::Policy(spec) };
+            stepped(&mut engine, |engine| Ok(engine.direct(Tenant(0), &directive)?))?
+        } else {
+            let next = Successor::new(&spec, &engine.setup(&spec)?)?;
+            stepped(&mut engine, |engine| Ok(drop(engine.set_policy(next)?)))?
+        };
+        print_steps(&format!("to {policy}"), took);
         drop(engine.take_retired());
         read_some(&mut engine)?;
     }
@@ -131,10 +140,12 @@ fn mixed(at: u64) -> u64 {
     (at ^ at >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
 }
 
-/// The processor time of each step of the present change, in ns.
-fn stepped(engine: &mut Engine) -> anyhow::Result<Vec<u64>> {
+/// The processor time of what begins a change and of each of its steps, in ns.
+fn stepped(engine: &mut Engine, change: impl FnOnce(&mut Engine) -> anyhow::Result<()>) -> anyhow::Result<Vec<u64>> {
     let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
-    let mut took = Vec::new();
+    let begin = now()?;
+    change(engine)?;
+    let mut took = vec![(now()? - begin).as_nanos() as u64];
     while engine.is_changing() {
         let begin = now()?;
         engine.step(0);

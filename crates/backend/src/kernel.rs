@@ -48,3 +48,15 @@ fn release_run(run: Option<(*mut u8, usize)>, page: usize) {
         let _ = unsafe { madvise(start.wrapping_add(skipped).cast(), whole, Advice::LinuxDontNeed) };
     }
 }
+
+/// From this size on, in bytes.
+const LARGE: i32 = 1 << 20;
+
+/// Gives each large allocation of this process pages of its own. To enlarge one then moves pages and copies nothing, so
+/// that a cache that grows holds nobody up; and what is freed goes back to the system. For a program to call before its
+/// first host; glibc otherwise keeps freed memory as soon as a large allocation was freed once.
+pub fn map_large_allocations() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it changes how memory is found from now on; blocks that are in use stay what they are.
+    let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+}

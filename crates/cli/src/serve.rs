@@ -109,6 +109,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
+    nigh_backend::map_large_allocations();
     let mut server = Server::start(plan.settings.clone())?;
     if let Some(path) = &plan.control {
         let sender = sender.clone();

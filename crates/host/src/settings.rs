@@ -23,8 +23,8 @@ pub(crate) const TENANT_NAME_MAX: usize = 255;
 pub(crate) const PAUSE: Duration = Duration::from_micros(50);
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
-/// Processors that share the lock of a shard where nobody asked for another number of shards. With more, the lock would cost
-/// more than a tenth of the rate of hits (`cargo xtask bench shards`).
+/// Processors that share the lock of a shard where nobody asked for another number of shards. That costs 1 to 2 % of the rate of
+/// hits; 16 processors at one lock would lose 12 % (`cargo xtask bench shards`: two measured, more by a model).
 const PROCESSORS_PER_SHARD: usize = 4;
 /// A shard has at most so many bytes where nobody asked for fewer shards.
 const SHARD_BYTES_MOST: u64 = 8 << 30;
