@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "nigh-bench",
         &[
+            "nigh-backend",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
