@@ -81,6 +81,15 @@ pub(crate) fn stamp(meta: &Metadata) -> Option<Stamp> {
     shows.then_some([meta.dev(), meta.ino(), meta.size(), changed_ns])
 }
 
+/// The stamp of a disk that is several devices, one after the other.
+pub fn joint_stamp(stamps: &[Stamp]) -> Stamp {
+    let bytes: Vec<u8> = stamps.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+    match stamps {
+        [stamp] => *stamp,
+        _ => [0, 1, 2, 3].map(|seed| XxHash3_64::oneshot_with_seed(seed, &bytes)),
+    }
+}
+
 /// The file of a level, between its opening and its shutdown. Its places are read and written through a device of the same
 /// file, which locks it meanwhile.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ pub use error::{OpenError, OpenErrorKind, TargetError};
 pub use fault::{FaultKind, Planned};
 pub use kernel::{map_large_allocations, release_memory};
 pub use latency::Latency;
-pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp};
+pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use modelled::Modelled;
 pub use open::Options;
 pub use target::Target;

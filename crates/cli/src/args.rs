@@ -77,6 +77,7 @@ Targets:
   fault:read=3:TARGET      another target of which chosen operations fail
 
 Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
+  next=TARGET              where the disk goes on (once for each, in order; kept while it is open)
   read-only                refuse writes; read-only=no allows them
   write-mode=back|through  when writes reach the device
   client=NAME              only for clients whose certificate has this name (once for each; client=any for everybody)

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{BLOCK, Control, ControlClient, FileExtent, HostStatistics, Statistics};
+use nigh_server::{BLOCK, Control, ControlClient, ExportOptions, FileExtent, HostStatistics, Statistics};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
 use crate::output;
-use crate::serve::{bytes, export, options};
+use crate::serve::{bytes, export};
 use crate::size::human_bytes;
 use crate::table::Table;
 
@@ -40,7 +40,7 @@ pub(crate) fn connect(server: &ControlArgs) -> anyhow::Result<(ControlClient, St
 }
 
 fn command(command: &CtlCommand) -> anyhow::Result<Control> {
-    let words = |list: &[String]| options(list.iter().flat_map(|text| text.split(',')));
+    let add = |options: &mut ExportOptions, lists: &[String]| lists.iter().try_for_each(|list| options.add_all(list));
     Ok(match command {
         CtlCommand::Status { .. } => Control::Status {},
         CtlCommand::Set { what: SetCommand::Memory { size } } => {
@@ -53,12 +53,14 @@ fn command(command: &CtlCommand) -> anyhow::Result<Control> {
             Control::Set { memory: None, policy: None, readahead: Some(readahead.clone()) }
         }
         CtlCommand::Set { what: SetCommand::Export { name, options } } => {
-            Control::SetExport { name: name.clone(), options: words(options)? }
+            let mut changes = ExportOptions::default();
+            add(&mut changes, options)?;
+            Control::SetExport { name: name.clone(), options: changes }
         }
         CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
             // A slip is told before anybody is asked.
             let (export, mut all) = export(text)?;
-            options.iter().flat_map(|text| text.split(',')).try_for_each(|text| all.add(text))?;
+            add(&mut all, options)?;
             Control::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
         }
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
@@ -114,7 +116,7 @@ fn text(status: &Statistics) -> String {
             ratio,
             human_bytes(disk.dirty_bytes),
             disk.device_faults.to_string(),
-            disk.target.clone(),
+            [std::slice::from_ref(&disk.target), &disk.next[..]].concat().join(", then "),
         ]);
     }
     text += &table.to_string();

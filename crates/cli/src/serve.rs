@@ -66,6 +66,8 @@ struct FileTls {
 struct FileExport {
     name: String,
     target: String,
+    #[serde(default)]
+    next: Vec<String>,
     read_only: Option<bool>,
     write_mode: Option<WriteModeArg>,
     clients: Option<Vec<String>>,
@@ -224,7 +226,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         let (name, list) = text.split_once(':').with_context(|| format!("'{text}' is not NAME:OPTION,..."))?;
         let export = exports.iter_mut().find(|export| export.disk.name == name);
         let export = export.with_context(|| format!("--set {text}: there is no export {name}"))?;
-        options(list.split(','))?.apply(export);
+        options(list)?.apply(export);
     }
 
     let memory_max = args.memory_max.as_deref().or(file.memory_max.as_deref()).map(bytes).transpose()?;
@@ -290,6 +292,7 @@ impl FileExport {
         let FileExport {
             name,
             target,
+            next,
             read_only,
             write_mode,
             clients,
@@ -303,6 +306,9 @@ impl FileExport {
         } = self;
         let target = target.parse().with_context(|| format!("export {name}"))?;
         let mut options = ExportOptions::default();
+        for target in next {
+            options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
+        }
         for (option, value) in [("bandwidth", bandwidth), ("tenant", tenant), ("floor", floor), ("ceiling", ceiling)] {
             if let Some(value) = value {
                 options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
@@ -335,9 +341,9 @@ fn level(text: &str) -> anyhow::Result<LevelSettings> {
     Ok(LevelSettings { target, bytes: bytes(size).with_context(|| format!("level {path}"))? })
 }
 
-pub(crate) fn options<'a>(list: impl IntoIterator<Item = &'a str>) -> anyhow::Result<ExportOptions> {
+fn options(list: &str) -> anyhow::Result<ExportOptions> {
     let mut options = ExportOptions::default();
-    list.into_iter().try_for_each(|text| options.add(text))?;
+    options.add_all(list)?;
     Ok(options)
 }
 
@@ -371,7 +377,8 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     let Plan { settings, listen, insecure_tcp, control } = plan;
     let mut text = String::new();
     for export in &settings.exports {
-        let _ = writeln!(text, "serve    {} from {}{}", export.disk.name, export.disk.target, said(export));
+        let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
+        let _ = writeln!(text, "serve    {} from {}{}", export.disk.name, targets.join(", then "), said(export));
     }
     for address in listen {
         let how = match (address, &settings.tls) {

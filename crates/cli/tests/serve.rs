@@ -67,6 +67,28 @@ fn nbdcopy_both_ways() {
 }
 
 #[test]
+fn nbdcopy_to_a_disk_over_two_files() {
+    if !installed("nbdcopy_to_a_disk_over_two_files", "nbdcopy") {
+        return;
+    }
+    let folder = Folder::new();
+    let bytes = half_empty(24 << 20);
+    let border = (9 << 20) + 4096;
+    let source = folder.image("source", &bytes);
+    let (a, b) = (folder.empty_image("a", border as u64), folder.empty_image("b", 24 * MIB - border as u64));
+    let config = format!("[[export]]\nname = 'disk'\ntarget = '{a}'\nnext = ['{b}']\n");
+    let config = folder.image("nigh.toml", config.as_bytes());
+    let server = folder.serve(&[&format!("disk={a},next={b}")]);
+    run("nbdcopy", &["--flush", &source, &server.uri("disk")]);
+    assert!(std::fs::read(&a).unwrap() == bytes[..border] && std::fs::read(&b).unwrap() == bytes[border..]);
+    server.end();
+    let server = folder.serve(&["--config", &config, "--read-only"]);
+    run("nbdcopy", &[&server.uri("disk"), &folder.text("copy")]);
+    run("cmp", &[&source, &folder.text("copy")]);
+    server.end();
+}
+
+#[test]
 fn qemu_img_converts_and_compares() {
     if !installed("qemu_img_converts_and_compares", "qemu-img") {
         return;
@@ -347,6 +369,12 @@ fn what_cannot_be_served_is_one_line() {
     assert!(fails(&[&disk, &disk, "--listen", &socket]).contains("same name"));
     assert!(fails(&["disk", "--listen", &socket]).contains("NAME=TARGET"));
     assert!(fails(&["disk=memroy:1G", "--listen", &socket]).contains("memory"));
+    assert!(fails(&["disk=memory:1G,next=memroy:1G", "--listen", &socket]).contains("`memroy` is no kind of target"));
+    assert!(fails(&["disk=memory:1G,next=", "--listen", &socket]).contains("a target is missing"));
+    assert!(fails(&[&format!("{disk},next={image}"), "--listen", &socket]).contains("two must not write it"));
+    let odd = folder.empty_image("odd", 5000);
+    let said = fails(&[&format!("disk={odd},next=memory:1M"), "--listen", &socket]);
+    assert!(said.contains("odd has 5000 bytes: make that a multiple of 4096"), "{said}");
     let config = folder.image("bad.toml", b"memory = 3\n");
     assert!(fails(&[&disk, "--config", &config]).contains("bad.toml:1"));
 
@@ -397,4 +425,11 @@ fn check_explains_and_serves_nothing() {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     assert!(!folder.path("socket").exists());
+    let more =
+        ["disk=a.img,next=delay:5ms,100M/s:b.img,read-only", "d=x", "--set", "d:next=y,iops=5,next=z", "--check"];
+    let output = nigh(&["--listen", &socket], &more).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["disk from a.img, then delay:5ms,100M/s:b.img, read-only", "d from x, then y, then z, writes back"] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
 }

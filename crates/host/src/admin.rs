@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use nigh_backend::{Device, Options};
-use nigh_engine::Volume;
+use nigh_engine::{Port, Volume};
 use nigh_policy::{Spec, Tenant};
 
 use crate::common::Common;
-use crate::disk::{Disk, Opening, same_file};
+use crate::device::DiskDevice;
+use crate::disk::{Disk, Opening, has_file};
 use crate::error::{ChangeError, DiskError, Unwritten};
-use crate::settings::{BLOCK, DiskSettings, TENANT_NAME_MAX};
+use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
 use crate::sync::lock;
 use crate::tenants::agree_on_bounds;
 
@@ -66,18 +67,21 @@ impl Common {
         if self.cache.disks.is_taken(&settings.name) {
             return Err(DiskError::Duplicate(settings.name));
         }
-        if let Some(path) = settings.target.path()
-            && let Some(level) = self.cache.levels.iter().find(|level| same_file(level.path(), path))
-        {
+        if settings.targets().count() > TARGETS_MAX {
+            return Err(DiskError::Targets(settings.name));
+        }
+        if let Some(level) = self.cache.levels.iter().find(|level| has_file(&settings, level.path())) {
             return Err(DiskError::Level { name: settings.name, path: level.path().to_owned() });
         }
         let tenant = self.cache.disks.tenant_named(settings.tenant());
         if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
             agree_on_bounds([&mut member.settings(), &mut settings])?;
         }
-        let (disk, device) = open(volume, tenant, settings)?;
+        let (disk, opened) = open(volume, tenant, &self.cache.disks.free_ports(), settings)?;
         let disk = Arc::new(disk);
-        self.handle.attach(disk.port, device);
+        for (device, opened) in disk.devices.iter().zip(opened) {
+            self.handle.attach(device.port, opened);
+        }
         self.cache.disks.add(disk.clone());
         if let Err(error) = self.open_in_cache(&disk) {
             // There is nothing to lose.
@@ -154,13 +158,15 @@ impl Common {
 
     /// A disk that no engine has any more. With its last disk a tenant goes.
     fn drop_disk(&self, disk: &Disk) {
-        if self.cache.is_driven() {
-            // An error says the same: the device is gone.
-            let _ = self.handle.detach(disk.port).recv();
+        for device in &disk.devices {
+            if self.cache.is_driven() {
+                // An error says the same: the device is gone.
+                let _ = self.handle.detach(device.port).recv();
+            }
+            self.cache.detach(device.port);
         }
-        self.cache.detach(disk.port);
-        disk.forget_device();
-        self.cache.disks.remove(disk.volume);
+        disk.forget_devices();
+        self.cache.disks.remove(disk);
         if self.cache.has_tenants() && self.cache.disks.of_tenant(disk.tenant).is_empty() {
             // A poisoned shard forgets everything.
             let _ = self.cache.close_tenant(disk.tenant);
@@ -178,6 +184,9 @@ impl Common {
         }
         self.check_tenant(&settings)?;
         let before = disk.settings();
+        if !settings.targets().eq(before.targets()) {
+            return Err(ChangeError::Targets(settings.name));
+        }
         if settings.tenant() != before.tenant() {
             return Err(ChangeError::Moves { name: settings.name, tenant: before.tenant().to_owned() });
         }
@@ -232,7 +241,7 @@ impl Common {
             }
             let _one = lock(&disk.changing);
             match disk.present_size() {
-                Ok(size) if size != disk.size() && size > 0 && !disk.is_hidden() => self.resize(&disk, size),
+                Ok(size) if size != disk.size() && !disk.is_hidden() => self.resize(&disk, size),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(disk = disk.name(), %error, "its size is not known"),
             }
@@ -290,15 +299,33 @@ impl Common {
     }
 }
 
-fn open(volume: Volume, tenant: Tenant, settings: DiskSettings) -> Result<(Disk, Box<dyn Device>), DiskError> {
-    let name = settings.name.clone();
+/// Opens the targets of a disk, each at one of `ports`.
+fn open(
+    volume: Volume,
+    tenant: Tenant,
+    ports: &[Port],
+    settings: DiskSettings,
+) -> Result<(Disk, Vec<Box<dyn Device>>), DiskError> {
+    let name = || settings.name.clone();
     let options = Options { read_only: settings.read_only, block_bytes: BLOCK as u32, ..Options::default() };
-    let device = settings.target.open(&options).map_err(|source| DiskError::Open { name: name.clone(), source })?;
-    let geometry = device.geometry();
-    let wrong = |reason| DiskError::Size { name: name.clone(), reason };
-    let size = geometry.size().map_err(|error| wrong(format!("its size is not known: {error}")))?;
-    if size == 0 {
-        return Err(wrong(format!("{} is empty", settings.target)));
+    let (mut devices, mut opened, mut end) = (Vec::new(), Vec::new(), 0u64);
+    for ((target, port), at) in settings.targets().zip(ports).zip(0..) {
+        let wrong = |reason| Err(DiskError::Size { name: name(), reason });
+        let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;
+        let geometry = device.geometry();
+        let size = match geometry.size() {
+            Ok(0) => return wrong(format!("{target} is empty")),
+            Ok(size) if at < settings.next.len() && !size.is_multiple_of(BLOCK) => {
+                return wrong(format!(
+                    "{target} has {size} bytes: make that a multiple of {BLOCK}, as for all targets but the last"
+                ));
+            }
+            Ok(size) => size,
+            Err(error) => return wrong(format!("the size of {target} is not known: {error}")),
+        };
+        devices.push(Arc::new(DiskDevice::new(*port, end, geometry, size)));
+        opened.push(device);
+        end = end.saturating_add(size);
     }
-    Ok((Disk::new(volume, tenant, settings, geometry, size), device))
+    Ok((Disk::new(volume, tenant, settings, devices, end), opened))
 }

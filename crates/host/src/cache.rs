@@ -79,12 +79,12 @@ struct Timer {
 /// All shards, and the way to the devices.
 pub struct Cache {
     shards: Box<[Shard]>,
-    /// How the port of each disk is set up.
+    /// How the port of each device is set up.
     pub(crate) ports: PortConfig,
     pub(crate) disks: Disks,
     /// By number.
     pub(crate) levels: Box<[Level]>,
-    /// Whether a device may be flushed for shards that wait: spares a look at all disks.
+    /// Whether a device may be flushed for shards that wait: spares a look at all devices.
     flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
     heap: Budget,
@@ -279,15 +279,15 @@ impl Cache {
     fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
-            self.disks.of(flush.1.port).sync(flush);
+            self.disks.device(flush.1.port).sync(flush);
             self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in operations.drain(..) {
             self.handle.submit(shard, operation);
         }
         if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
-            for disk in self.disks.all() {
-                if let Some((shard, operation)) = disk.next_sync() {
+            for device in self.disks.devices() {
+                if let Some((shard, operation)) = device.next_sync() {
                     self.handle.submit(shard, operation);
                 }
             }
@@ -299,7 +299,7 @@ impl Cache {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
-            over.extend(self.disks.of(over[0].1.port).synced());
+            over.extend(self.disks.device(over[0].1.port).synced());
             // Others may have come to wait meanwhile.
             self.flush_wanted.store(true, Ordering::Release);
         }

@@ -1,21 +1,21 @@
-//! A disk: one volume of the engines, and its device.
+//! A disk: one volume of the engines, and its devices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use crate::device::DiskDevice;
 use crate::latency::Histogram;
-use crate::settings::{DISKS_MAX, DiskSettings};
-use crate::sync::lock;
+use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
+use crate::sync::{lock, read, write};
 use crate::throttle::Throttle;
-use nigh_backend::{Extent, Geometry, Stamp};
-use nigh_engine::{Operation, Port, Volume};
+use nigh_backend::{Extent, Stamp, joint_stamp};
+use nigh_engine::{Port, Region, Volume};
 use nigh_policy::Tenant;
 
 /// What kind of latency a request has.
@@ -37,25 +37,22 @@ pub struct Disk {
     pub(crate) volume: Volume,
     /// Who is charged for its blocks.
     pub(crate) tenant: Tenant,
-    /// The queue to its device.
-    pub(crate) port: Port,
+    /// In the order of their parts of the disk; at least one.
+    pub(crate) devices: Vec<Arc<DiskDevice>>,
     name: String,
     /// As they are now.
     settings: Mutex<DiskSettings>,
     /// The same as in `settings`.
     read_only: AtomicBool,
     throttle: Throttle,
-    /// Whether the device can be written.
+    /// Whether the devices can be written.
     pub(crate) writable: bool,
     /// It is not open yet, or about to be removed: it is not found by its name.
     hidden: AtomicBool,
     /// Held by whoever closes or opens it in the engines.
     pub(crate) changing: Mutex<()>,
-    /// None once the device is gone: what is left of it would keep its file open.
-    geometry: RwLock<Option<Arc<dyn Geometry>>>,
     /// As the engines know it, in bytes.
     size: AtomicU64,
-    syncs: Mutex<Syncs>,
     opening: Mutex<Opening>,
     opened: Condvar,
     /// Reads that found everything in the cache, from request to reply sent.
@@ -65,15 +62,6 @@ pub struct Disk {
     /// Writes, zeroes and trims.
     pub(crate) writes: Histogram,
     pub(crate) flushes: Histogram,
-}
-
-/// The device flushes of all shards, made one: those that come while one is under way wait together for the next.
-#[derive(Default)]
-struct Syncs {
-    running: bool,
-    /// Done with the one that is under way. An operation comes with the shard that it is from.
-    joined: Vec<(u32, Operation)>,
-    waiting: Vec<(u32, Operation)>,
 }
 
 /// Whether the engines take requests for the disk.
@@ -90,13 +78,13 @@ impl Disk {
         volume: Volume,
         tenant: Tenant,
         settings: DiskSettings,
-        geometry: Arc<dyn Geometry>,
+        devices: Vec<Arc<DiskDevice>>,
         size: u64,
     ) -> Disk {
         Disk {
             volume,
             tenant,
-            port: Port(u16::try_from(volume.0).expect("there are fewer disks")),
+            devices,
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
             throttle: Throttle::new(settings.iops, settings.bandwidth),
@@ -104,9 +92,7 @@ impl Disk {
             hidden: AtomicBool::new(true),
             changing: Mutex::default(),
             settings: Mutex::new(settings),
-            geometry: RwLock::new(Some(geometry)),
             size: AtomicU64::new(size),
-            syncs: Mutex::default(),
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
             hits: Histogram::default(),
@@ -146,7 +132,7 @@ impl Disk {
         self.read_only.load(Ordering::Acquire)
     }
 
-    /// Whether the device can be written, whatever the settings are now.
+    /// Whether the devices can be written, whatever the settings are now.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
@@ -195,30 +181,70 @@ impl Disk {
         }
     }
 
-    /// Asks the device.
-    fn ask<R>(&self, question: impl FnOnce(&dyn Geometry) -> io::Result<R>) -> io::Result<R> {
-        let geometry = read(&self.geometry);
-        question(geometry.as_deref().ok_or(io::ErrorKind::NotFound)?)
+    /// The devices, each with its part of a disk of `size` bytes.
+    fn parts(&self, size: u64) -> impl Iterator<Item = (&DiskDevice, Range<u64>)> {
+        let ends = self.devices.iter().skip(1).map(|next| next.begin).chain([size]);
+        self.devices.iter().zip(ends).map(|(device, end)| (&**device, device.begin..end))
     }
 
-    /// The size of the device, which may differ from what the engines know.
+    /// Where the parts of a disk of `size` bytes are, for the engines.
+    pub(crate) fn regions(&self, size: u64) -> Vec<Region> {
+        self.parts(size).map(|(device, part)| Region::whole(device.port, part.end - part.start)).collect()
+    }
+
+    /// What its size would be if it were opened with the present size of its last device, unless that is empty. The others
+    /// keep their parts: another size of theirs is logged.
     pub(crate) fn present_size(&self) -> io::Result<u64> {
-        self.ask(|geometry| geometry.size())
+        let mut present = self.size();
+        for ((device, part), at) in self.parts(present).zip(1..) {
+            let (size, is_new) = device.look_at_size()?;
+            let before = part.end - part.start;
+            if at == self.devices.len() {
+                present = if size == 0 { present } else { part.start + size };
+            } else if is_new && size != before {
+                tracing::warn!(
+                    disk = self.name,
+                    target = at,
+                    before,
+                    size,
+                    "only the last target may change its size: the disk stays as it is"
+                );
+            }
+        }
+        Ok(present)
     }
 
-    /// As `Geometry::stamp` of its device; none where that is not known.
+    /// What tells the disk from itself before a change, as `Geometry::stamp`; none where that is not known of all its devices,
+    /// or one of them is not as large as the engines know it.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
-        self.ask(|geometry| geometry.stamp()).ok().flatten()
+        let of_each = self.parts(self.size()).map(|(device, part)| {
+            let (size, stamp) = device.ask(|geometry| Ok((geometry.size()?, geometry.stamp()?))).ok()?;
+            stamp.filter(|_| size == part.end - part.start)
+        });
+        Some(joint_stamp(&of_each.collect::<Option<Vec<Stamp>>>()?))
     }
 
-    /// As `Geometry::extents` of its device.
+    /// As `Geometry::extents` of its devices.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
-        self.ask(|geometry| geometry.extents(range, most))
+        let mut extents: Vec<Extent> = Vec::new();
+        for (device, part) in self.parts(self.size().max(range.end)) {
+            let (start, end) = (range.start.max(part.start), range.end.min(part.end));
+            if start >= end || extents.len() >= most {
+                continue;
+            }
+            let inner = start - part.start..end - part.start;
+            let found = device.ask(|geometry| geometry.extents(inner, most - extents.len()))?;
+            for Extent { range, hole } in found {
+                let range = part.start + range.start..(part.start + range.end).min(part.end);
+                extents.push(Extent { range, hole });
+            }
+        }
+        Ok(extents)
     }
 
-    /// The device is gone.
-    pub(crate) fn forget_device(&self) {
-        *write(&self.geometry) = None;
+    /// The devices are gone.
+    pub(crate) fn forget_devices(&self) {
+        self.devices.iter().for_each(|device| device.forget());
     }
 
     /// Its size as the engines know it, in bytes.
@@ -241,36 +267,13 @@ impl Disk {
         let opening = self.opened.wait_while(lock(&self.opening), changing).unwrap_or_else(PoisonError::into_inner);
         *opening == Opening::Open
     }
-
-    /// A shard wants the device flushed.
-    pub(crate) fn sync(&self, flush: (u32, Operation)) {
-        lock(&self.syncs).waiting.push(flush);
-    }
-
-    /// The flush that is to be given to the device now, for all that wait, if none is under way.
-    pub(crate) fn next_sync(&self) -> Option<(u32, Operation)> {
-        let mut syncs = lock(&self.syncs);
-        if syncs.running {
-            return None;
-        }
-        let next = syncs.waiting.pop()?;
-        syncs.running = true;
-        syncs.joined = mem::take(&mut syncs.waiting);
-        Some(next)
-    }
-
-    /// The device flush that was given out is over: which others are over with it.
-    pub(crate) fn synced(&self) -> Vec<(u32, Operation)> {
-        let mut syncs = lock(&self.syncs);
-        syncs.running = false;
-        mem::take(&mut syncs.joined)
-    }
 }
 
-/// The disks there are, by number.
+/// The disks there are, by number, and their devices, by port.
 #[derive(Default)]
 pub(crate) struct Disks {
     places: RwLock<Vec<Place>>,
+    devices: RwLock<BTreeMap<Port, Arc<DiskDevice>>>,
 }
 
 /// A number for a disk. It is used again when nobody has the disk any more that had it before.
@@ -313,10 +316,15 @@ impl Disks {
         free.expect("there are fewer disks than numbers")
     }
 
-    /// The disk of an operation.
-    pub(crate) fn of(&self, port: Port) -> Arc<Disk> {
-        let disk = read(&self.places)[usize::from(port.0)].disk.clone();
-        disk.expect("a disk has no operations when it is removed")
+    /// All devices of disks.
+    pub(crate) fn devices(&self) -> Vec<Arc<DiskDevice>> {
+        read(&self.devices).values().cloned().collect()
+    }
+
+    /// The device of an operation.
+    pub(crate) fn device(&self, port: Port) -> Arc<DiskDevice> {
+        let device = read(&self.devices).get(&port).cloned();
+        device.expect("a disk has no operations when it is removed")
     }
 
     /// A number that nobody has; none if there are enough.
@@ -326,8 +334,16 @@ impl Disks {
         (free < DISKS_MAX).then_some(Volume(free as u32))
     }
 
-    /// Adds a disk whose number is free.
+    /// Ports that no device has, after those of levels. There are enough for all targets that all disks can have.
+    pub(crate) fn free_ports(&self) -> Vec<Port> {
+        let devices = read(&self.devices);
+        let free = (LEVELS_MAX as u16..).map(Port).filter(|port| !devices.contains_key(port));
+        free.take(TARGETS_MAX).collect()
+    }
+
+    /// Adds a disk whose number and ports are free.
     pub(crate) fn add(&self, disk: Arc<Disk>) {
+        write(&self.devices).extend(disk.devices.iter().map(|device| (device.port, device.clone())));
         let mut places = write(&self.places);
         let at = disk.volume.0 as usize;
         if places.len() <= at {
@@ -336,21 +352,19 @@ impl Disks {
         places[at] = Place { last: Arc::downgrade(&disk), disk: Some(disk) };
     }
 
-    pub(crate) fn remove(&self, volume: Volume) {
-        write(&self.places)[volume.0 as usize].disk = None;
+    pub(crate) fn remove(&self, disk: &Disk) {
+        write(&self.devices).retain(|port, _| disk.devices.iter().all(|device| device.port != *port));
+        write(&self.places)[disk.volume.0 as usize].disk = None;
     }
+}
+
+/// Whether a target of a disk is this file; not if there is none.
+pub(crate) fn has_file(settings: &DiskSettings, path: &Path) -> bool {
+    settings.targets().filter_map(|target| target.path()).any(|target| same_file(target, path))
 }
 
 /// Whether both are the same file; not if there is none.
 pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     let identity = |path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     identity(one).is_some_and(|of| identity(other) == Some(of))
-}
-
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@ use nigh_control::sidecar::SidecarError;
 use nigh_engine::{ConfigError, Fault};
 
 use crate::extent::FileExtent;
-use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX, TENANT_NAME_MAX};
+use crate::settings::{BLOCK, DISKS_MAX, FILES_MAX, LEVELS_MAX, TARGETS_MAX, TENANT_NAME_MAX};
 
 /// An assertion of a shard's engine failed: the shard is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +128,10 @@ pub enum DiskError {
     /// There are as many as there can be.
     #[error("there cannot be more than {DISKS_MAX} disks")]
     TooMany,
-    /// Its target cannot be opened.
+    /// It has more targets than it can have.
+    #[error("disk {0}: it cannot have more than {TARGETS_MAX} targets")]
+    Targets(String),
+    /// One of its targets cannot be opened.
     #[error("disk {name}: {source}")]
     Open {
         /// The disk.
@@ -136,7 +139,7 @@ pub enum DiskError {
         /// Why.
         source: OpenError,
     },
-    /// The size of its target is not known, or is 0.
+    /// The size of one of its targets is not known, is 0, or leaves the next one in the middle of a block.
     #[error("disk {name}: {reason}")]
     Size {
         /// The disk.
@@ -152,7 +155,7 @@ pub enum DiskError {
         /// Why.
         source: Box<ConfigError>,
     },
-    /// Its target is a level.
+    /// One of its targets is a level.
     #[error("disk {name}: {path} is a level of this cache: choose another target", path = path.display())]
     Level {
         /// The disk.
@@ -198,6 +201,9 @@ pub enum ChangeError {
     /// It was opened for reading.
     #[error("disk {0} was opened for reading only: remove it and add it again")]
     OpenedReadOnly(String),
+    /// It would get other targets.
+    #[error("disk {0} keeps its targets while it is open: remove it and add it again")]
+    Targets(String),
     /// A disk cannot be opened, or not so.
     #[error(transparent)]
     Disk(#[from] DiskError),

@@ -18,7 +18,7 @@ use crate::error::{ChangeError, HostError, StartError, Unwritten};
 use crate::extent::FileExtent;
 use crate::level;
 use crate::session::Session;
-use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings};
+use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX};
 use crate::statistics::{DiskStatistics, HostStatistics};
 use crate::sync::lock;
 use crate::tenants::{TenantStatistics, agree_on_bounds};
@@ -66,7 +66,7 @@ impl Host {
             return Err(StartError::Memory { asked: settings.memory >> 20, there: there >> 20 });
         }
         let config = settings.engine();
-        let limit = settings.shards() * (DISKS_MAX + LEVELS_MAX) * settings.depth as usize;
+        let limit = settings.shards() * (DISKS_MAX * TARGETS_MAX + LEVELS_MAX) * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
         agree_on_bounds(&mut disks)?;
@@ -185,7 +185,7 @@ impl Host {
         self.common.remove(name, discard)
     }
 
-    /// Changes the settings of a disk, except its name, target and tenant, while it is used. A floor or ceiling changes for
+    /// Changes the settings of a disk, except its name, targets and tenant, while it is used. A floor or ceiling changes for
     /// all disks of its tenant.
     pub fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
         self.common.set(name, change)
@@ -221,7 +221,7 @@ impl Host {
         self.common.write_back(name)
     }
 
-    /// Takes notice of targets whose size changed: the disk is written back and opened anew, with an empty cache.
+    /// Takes notice of a disk whose last target changed its size: it is written back and opened anew, with an empty cache.
     pub fn look_at_sizes(&self) {
         self.common.look_at_sizes();
     }

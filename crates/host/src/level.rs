@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nigh_backend::{Device, Image, LevelFile, Options, PLACES};
 use nigh_engine::{LevelConfig, Port};
 
-use crate::disk::same_file;
+use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
-use crate::settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings};
+use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings};
 
 /// After so many failed operations in a row of a shard a level is not used any more.
 const FAULTS: u32 = 8;
@@ -116,8 +116,7 @@ pub(crate) fn open(
     let mut left = memory;
     for (settings, number) in settings.iter().zip(0..) {
         let path = settings.target.path().ok_or(LevelError::Memory)?;
-        let is_target = |disk: &&DiskSettings| disk.target.path().is_some_and(|target| same_file(target, path));
-        if let Some(disk) = disks.iter().find(is_target) {
+        if let Some(disk) = disks.iter().find(|disk| has_file(disk, path)) {
             return Err(LevelError::Disk { path: path.to_owned(), name: disk.name.clone() });
         }
         if levels.iter().any(|level| same_file(&level.level.path, path)) {
@@ -134,7 +133,7 @@ pub(crate) fn open(
         let level = Level {
             path: path.to_owned(),
             bytes: settings.bytes,
-            port: Port(DISKS_MAX as u16 + number),
+            port: Port(number),
             part_blocks,
             file: Mutex::default(),
             warm_blocks: AtomicU64::new(0),

@@ -7,6 +7,7 @@ mod cache;
 mod call;
 mod change;
 mod common;
+mod device;
 mod disk;
 mod error;
 mod extent;
@@ -39,7 +40,7 @@ pub use host::Host;
 pub use latency::Latencies;
 pub use level::LevelStatistics;
 pub use session::Session;
-pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Settings};
+pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Settings, TARGETS_MAX};
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::{TenantStatistics, agree_on_bounds};
 

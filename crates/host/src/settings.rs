@@ -15,6 +15,8 @@ pub const BLOCK: u64 = 4096;
 pub const PIECE: u64 = 256 << 10;
 /// Most disks at a time.
 pub const DISKS_MAX: usize = 4096;
+/// Most targets of a disk. Those of all disks, and the levels, are numbered in 16 bits.
+pub const TARGETS_MAX: usize = 15;
 /// Most levels.
 pub const LEVELS_MAX: usize = 2;
 /// Longest name of a tenant, in bytes.
@@ -36,8 +38,10 @@ const SHARD_BLOCKS: u64 = 1024;
 pub struct DiskSettings {
     /// Its name; no other disk of the host has it.
     pub name: String,
-    /// Where its blocks are.
+    /// Where its blocks are, or the first of them.
     pub target: Target,
+    /// Where it goes on, in this order: the disk is its targets, one after the other. All but the last are whole blocks.
+    pub next: Vec<Target>,
     /// Writes are refused.
     pub read_only: bool,
     /// When writes reach the device.
@@ -62,6 +66,7 @@ impl DiskSettings {
         DiskSettings {
             name: name.into(),
             target,
+            next: Vec::new(),
             read_only: false,
             write_mode: WriteMode::Back,
             iops: 0,
@@ -70,6 +75,11 @@ impl DiskSettings {
             floor: 0,
             ceiling: 0,
         }
+    }
+
+    /// Its targets, one after the other.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.target).chain(&self.next)
     }
 
     /// The name of its tenant.

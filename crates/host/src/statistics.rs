@@ -6,7 +6,7 @@ use crate::common::Common;
 use crate::disk::Disk;
 use crate::latency::Latencies;
 use crate::level::LevelStatistics;
-use crate::settings::BLOCK;
+use crate::settings::{BLOCK, DiskSettings};
 use crate::sync::lock;
 
 /// A host at one moment. Counts are since its start.
@@ -48,8 +48,11 @@ pub struct HostStatistics {
 pub struct DiskStatistics {
     /// Its name.
     pub name: String,
-    /// Where its blocks are.
+    /// Where its blocks are, or the first of them.
     pub target: String,
+    /// Where it goes on, in this order.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub next: Vec<String>,
     /// Its size in bytes.
     pub size: u64,
     /// Read requests, a long one counted once for each of its pieces.
@@ -185,9 +188,12 @@ impl Common {
             device_flushes,
             device_faults,
         } = counters;
+        let DiskSettings { target, next, .. } = disk.settings();
+        let (target, next) = (target.to_string(), next.iter().map(ToString::to_string).collect());
         DiskStatistics {
             name: disk.name().to_owned(),
-            target: disk.settings().target.to_string(),
+            target,
+            next,
             size: disk.size(),
             reads,
             writes,

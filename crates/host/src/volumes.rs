@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, Refusal, Region, WriteMode};
+use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, Refusal, WriteMode};
 
 use crate::cache::Cache;
 use crate::disk::Disk;
@@ -14,15 +14,17 @@ use crate::work::{Waiting, Work};
 impl Cache {
     /// Opens `disk` where it is closed, with so many bytes.
     pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<Result<(), ConfigError>, Poisoned> {
-        let whole = Region::whole(disk.port, size);
+        let regions = disk.regions(size);
         let mut work = Work::default();
         let opened = (0..self.shards()).try_for_each(|shard| {
             let opened = self.with(shard, &mut work, |core, _| {
-                match core.engine.attach(disk.port, self.ports) {
-                    Ok(()) | Err(ConfigError::PortTaken(_)) => {}
-                    Err(error) => return Err(error),
+                for region in &regions {
+                    match core.engine.attach(region.port, self.ports) {
+                        Ok(()) | Err(ConfigError::PortTaken(_)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
-                core.engine.open(disk.volume, mode, &[whole])
+                core.engine.open(disk.volume, mode, &regions)
             });
             match opened {
                 Ok(Ok(()) | Err(ConfigError::Taken(_))) => Ok(()),
@@ -34,7 +36,7 @@ impl Cache {
         opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
     }
 
-    /// Closes the port of a disk that no engine has any more.
+    /// Closes a port of a disk that no engine has any more.
     pub(crate) fn detach(&self, port: Port) {
         let mut work = Work::default();
         for shard in 0..self.shards() {
@@ -44,7 +46,7 @@ impl Cache {
         self.settle(&mut work, None);
     }
 
-    /// Writes back what is dirty of `disk`, or drops it if `discard`, flushes its device and forgets its blocks. On an
+    /// Writes back what is dirty of `disk`, or drops it if `discard`, flushes its devices and forgets its blocks. On an
     /// error it stays open in the shards that had it.
     pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), HostError> {
         let mailbox = Arc::new(Mailbox::default());
@@ -90,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// Writes back what is dirty of `disk` and flushes its device. Refused where an engine does not have it.
+    /// Writes back what is dirty of `disk` and flushes its devices. Refused where an engine does not have it.
     pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
         let mailbox = Arc::new(Mailbox::default());
         let mut work = Work::default();
@@ -126,7 +128,7 @@ impl Cache {
         Ok(result)
     }
 
-    /// Writes of `disk` reach its device as `mode` says from now on. No effect where an engine does not have it.
+    /// Writes of `disk` reach its devices as `mode` says from now on. No effect where an engine does not have it.
     pub(crate) fn set_mode(&self, disk: &Disk, mode: WriteMode) -> Result<(), Poisoned> {
         let mut work = Work::default();
         let set = (0..self.shards()).try_for_each(|shard| {

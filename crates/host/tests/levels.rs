@@ -164,6 +164,38 @@ fn a_level_is_warm_after_a_restart_as_far_as_disks_are_what_they_were() {
 }
 
 #[test]
+fn a_disk_over_two_targets_is_warm_if_both_are_what_they_were() {
+    let place = Place::new();
+    let border = (1 << 20) + 3 * BLOCK as usize;
+    std::fs::write(place.path("first"), &contents(5)[..border]).unwrap();
+    std::fs::write(place.path("rest"), &contents(5)[border..]).unwrap();
+    let mut settings = place.settings(&["first"]);
+    settings.disks[0].next = vec![place.disk("rest").target];
+    let warm = || place.warm(settings.clone(), &[("first", 5)]);
+    assert_eq!(warm(), 0);
+    assert!((BLOCKS / 2..=BLOCKS).contains(&warm()));
+    change(&place.path("rest"));
+    assert_eq!(warm(), 0);
+    assert!(warm() > 0);
+    change(&place.path("first"));
+    assert_eq!(warm(), 0);
+    // With a longer first target, the blocks of the other are elsewhere.
+    let host = Host::start(settings.clone()).unwrap();
+    check(&host, "first", 5);
+    let file = std::fs::OpenOptions::new().write(true).open(place.path("first")).unwrap();
+    file.set_len((border + 4096) as u64).unwrap();
+    host.look_at_sizes();
+    check(&host, "first", 5);
+    end(host);
+    let host = Host::start(settings.clone()).unwrap();
+    assert_eq!(level(&host).warm_blocks, 0);
+    end(host);
+    // Neither of them is a level.
+    settings.levels[0].target = format!("raw:{}", place.path("rest").display()).parse().unwrap();
+    assert!(matches!(Host::start(settings).err(), Some(StartError::Level(LevelError::Disk { .. }))));
+}
+
+#[test]
 fn a_level_begins_empty_where_it_is_set_up_differently() {
     let place = Place::new();
     let of = |shards, bytes| {

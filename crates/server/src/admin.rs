@@ -135,7 +135,7 @@ impl Common {
             let same = |settings: &&ExportSettings| {
                 let (wanted, now) = (&settings.disk, &now.disk);
                 wanted.name == now.name
-                    && wanted.target == now.target
+                    && wanted.targets().eq(now.targets())
                     && wanted.tenant() == now.tenant()
                     && (wanted.read_only || export.disk.is_writable())
             };

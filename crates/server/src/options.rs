@@ -1,5 +1,6 @@
 //! Options of an export, as a user or a control client says them.
 
+use nigh_backend::{Target, TargetError};
 use nigh_host::WriteMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -10,6 +11,8 @@ use crate::settings::ExportSettings;
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "the fields are those of `ExportSettings` and `DiskSettings`")]
 pub struct ExportOptions {
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "targets", deserialize_with = "read_targets")]
+    pub next: Option<Vec<Target>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_mode", deserialize_with = "read_mode")]
@@ -37,10 +40,13 @@ pub struct ExportOptions {
 pub enum OptionError {
     /// There is none of this name.
     #[error(
-        "'{0}' is no option of an export: read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
+        "'{0}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
          floor, ceiling"
     )]
     Unknown(String),
+    /// What follows `next` is no target.
+    #[error(transparent)]
+    Target(#[from] TargetError),
     /// It takes another value.
     #[error("'{option}' takes {takes}, not '{value}'")]
     Value {
@@ -54,8 +60,19 @@ pub enum OptionError {
 }
 
 /// The names of options.
-const NAMES: [&str; 10] =
-    ["read-only", "write-mode", "client", "connections", "requests", "iops", "bandwidth", "tenant", "floor", "ceiling"];
+const NAMES: [&str; 11] = [
+    "next",
+    "read-only",
+    "write-mode",
+    "client",
+    "connections",
+    "requests",
+    "iops",
+    "bandwidth",
+    "tenant",
+    "floor",
+    "ceiling",
+];
 
 const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
 
@@ -69,11 +86,41 @@ fn read_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteMode>, D:
     found.map(|(_, mode)| Some(*mode)).ok_or_else(|| serde::de::Error::custom("write_mode is \"back\" or \"through\""))
 }
 
+fn targets<S: Serializer>(targets: &Option<Vec<Target>>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(targets.iter().flatten().map(Target::to_string))
+}
+
+fn read_targets<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Target>>, D::Error> {
+    let list = Vec::<String>::deserialize(from)?;
+    let targets = list.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    targets.map(Some).map_err(serde::de::Error::custom)
+}
+
+/// Whether `text` begins with the name of an option, as a whole word.
+fn is_option(text: &str) -> bool {
+    text.split(['=', ',']).next().is_some_and(|name| NAMES.contains(&name))
+}
+
+/// The words of a list with commas between them. A target behind `next=` may have commas, too: it ends with the list, or where
+/// the next option begins.
+fn words(mut list: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    loop {
+        let ends = |&at: &usize| !list.starts_with("next=") || is_option(&list[at + 1..]);
+        let Some(at) = list.match_indices(',').map(|(at, _)| at).find(ends) else { break };
+        words.push(&list[..at]);
+        list = &list[at + 1..];
+    }
+    words.push(list);
+    words
+}
+
 impl ExportOptions {
     /// All of `settings`.
     pub fn of(settings: &ExportSettings) -> ExportOptions {
         let disk = &settings.disk;
         ExportOptions {
+            next: Some(disk.next.clone()),
             read_only: Some(disk.read_only),
             write_mode: Some(disk.write_mode),
             clients: Some(settings.clients.clone()),
@@ -87,7 +134,7 @@ impl ExportOptions {
         }
     }
 
-    /// Adds an option as a user writes it: `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
+    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
     /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`, `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead
     /// of a number for no limit.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
@@ -111,6 +158,7 @@ impl ExportOptions {
             },
         };
         match name {
+            "next" => self.next.get_or_insert_default().push(value.unwrap_or_default().parse()?),
             "read-only" => match value {
                 None | Some("yes") => self.read_only = Some(true),
                 Some("no") => self.read_only = Some(false),
@@ -140,27 +188,27 @@ impl ExportOptions {
         Ok(())
     }
 
+    /// Adds all options of a list, with commas between them.
+    pub fn add_all(&mut self, list: &str) -> Result<(), OptionError> {
+        words(list).into_iter().try_for_each(|text| self.add(text))
+    }
+
     /// `text` without the options at its end, each after a comma, and these: `disk.img,tenant=vm1` is `disk.img` with an
     /// option.
     pub fn split_off(text: &str) -> Result<(&str, ExportOptions), OptionError> {
-        let mut target = text;
-        let mut list = Vec::new();
-        while let Some((rest, last)) = target.rsplit_once(',') {
-            let name = last.split_once('=').map_or(last, |(name, _)| name);
-            if !NAMES.contains(&name) {
-                break;
-            }
-            list.push(last);
-            target = rest;
-        }
+        let words = words(text);
+        let count = words[1..].iter().rev().take_while(|word| is_option(word)).count();
+        let list = &words[words.len() - count..];
+        let length: usize = list.iter().map(|word| word.len() + 1).sum();
         let mut options = ExportOptions::default();
-        list.into_iter().rev().try_for_each(|text| options.add(text))?;
-        Ok((target, options))
+        list.iter().try_for_each(|text| options.add(text))?;
+        Ok((&text[..text.len() - length], options))
     }
 
     /// Changes `settings`.
     pub fn apply(&self, settings: &mut ExportSettings) {
         let ExportOptions {
+            next,
             read_only,
             write_mode,
             clients,
@@ -178,6 +226,9 @@ impl ExportOptions {
         settings.connections = connections.unwrap_or(settings.connections);
         settings.requests = requests.unwrap_or(settings.requests);
         let disk = &mut settings.disk;
+        if let Some(next) = next {
+            disk.next.clone_from(next);
+        }
         disk.read_only = read_only.unwrap_or(disk.read_only);
         disk.write_mode = write_mode.unwrap_or(disk.write_mode);
         disk.iops = iops.unwrap_or(disk.iops);
@@ -239,16 +290,27 @@ mod tests {
             ("delay:1ms,jitter=1ms:/a,b.img", Some("vm1"), Some(true))
         );
         assert_eq!(split("/a,fast").unwrap(), ("/a,fast", ExportOptions::default()));
+        let (target, options) = split("a,b,iops=5,next=delay:1ms,jitter=1ms:c,next=d,e,read-only").unwrap();
+        let next = options.next.unwrap();
+        let next: Vec<String> = next.iter().map(ToString::to_string).collect();
+        assert_eq!((target, options.iops, options.read_only), ("a,b", Some(5), Some(true)));
+        assert_eq!(next, ["delay:1ms,jitter=1ms:c", "d,e"]);
+        assert_eq!(split("next=a,next=b").unwrap().0, "next=a");
+        assert!(split("a,next=").unwrap_err().to_string().contains("a target is missing"));
         assert!(split("/a,floor=1X").unwrap_err().to_string().contains("bytes such as"));
     }
 
     #[test]
     fn json_says_the_same() {
-        let all = options(&["read-only", "write-mode=through", "client=a", "bandwidth=1K"]).unwrap();
+        let all = options(&["next=./a:b", "read-only", "write-mode=through", "client=a", "bandwidth=1K"]).unwrap();
         let text = serde_json::to_string(&all).unwrap();
-        assert_eq!(text, r#"{"read_only":true,"write_mode":"through","clients":["a"],"bandwidth":1024}"#);
+        assert_eq!(
+            text,
+            r#"{"next":["./a:b"],"read_only":true,"write_mode":"through","clients":["a"],"bandwidth":1024}"#
+        );
         assert_eq!(serde_json::from_str::<ExportOptions>(&text).unwrap(), all);
         assert!(serde_json::from_str::<ExportOptions>(r#"{"write_mode":"x"}"#).is_err());
+        assert!(serde_json::from_str::<ExportOptions>(r#"{"next":["memroy:1G"]}"#).is_err());
         assert!(serde_json::from_str::<ExportOptions>(r#"{"iosp":1}"#).is_err());
     }
 

@@ -164,6 +164,34 @@ fn an_export_whose_device_fails_stays_until_its_writes_are_dropped() {
 }
 
 #[test]
+fn an_export_over_two_files_comes_and_goes() {
+    let folder = folder();
+    let [a, b] = ["a", "b"].map(|name| empty_image(folder.path(), name, MIB));
+    let nigh = Controlled::start(folder, &["other=memory:1M"]);
+    let disk = format!("disk={},next={}", a.display(), b.display());
+    nigh.does(&["export", "add", &disk, "iops=100000"]);
+    let mut client = nigh.connect("disk");
+    client.write(MIB - 1, &[1, 2]).unwrap();
+    client.flush().unwrap();
+    assert_eq!((byte_at(&a, MIB as usize - 1), byte_at(&b, 0)), (1, 2));
+    let of = &nigh.status()["exports"][1];
+    let next: Value = vec![text(&b)].into();
+    assert_eq!((&of["size"], &of["target"], &of["next"]), (&(2 * MIB).into(), &text(&a).into(), &next));
+    assert_eq!((&of["options"]["next"], &of["options"]["iops"]), (&next, &100_000.into()));
+    let shown = format!("{}, then {}", a.display(), b.display());
+    assert!(nigh.does(&["status"]).contains(&shown));
+    assert!(nigh.refuses(&["set", "export", "disk", "next=memory:1M"]).contains("keeps its targets while it is open"));
+    nigh.does(&["set", "export", "disk", "read-only"]);
+    nigh.does(&["export", "remove", "disk"]);
+    assert!(
+        nigh.refuses(&["export", "add", &disk, &format!("next={}", a.display())]).contains("two must not write it")
+    );
+    nigh.does(&["export", "add", &disk]);
+    assert_eq!(nigh.connect("disk").read(MIB - 1, 2).unwrap(), [1, 2]);
+    nigh.server.end();
+}
+
+#[test]
 fn an_export_becomes_read_only_and_is_flushed_and_slowed() {
     let folder = folder();
     let image = empty_image(folder.path(), "image", 8 * MIB);

@@ -1,0 +1,81 @@
+//! A device of a disk: the part of the disk that is there, and its flushes.
+
+use std::io;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use nigh_backend::Geometry;
+use nigh_engine::{Operation, Port};
+
+use crate::sync::{lock, read, write};
+
+/// One device of a disk.
+pub(crate) struct DiskDevice {
+    /// The queue to it.
+    pub(crate) port: Port,
+    /// Where its part of the disk begins, in bytes. It ends where that of the next device begins, or with the disk.
+    pub(crate) begin: u64,
+    /// None once the device is gone: what is left of it would keep its file open.
+    geometry: RwLock<Option<Arc<dyn Geometry>>>,
+    /// Its size as it was last seen, in bytes.
+    seen: AtomicU64,
+    syncs: Mutex<Syncs>,
+}
+
+/// The device flushes of all shards, made one: those that come while one is under way wait together for the next.
+#[derive(Default)]
+struct Syncs {
+    running: bool,
+    /// Done with the one that is under way. An operation comes with the shard that it is from.
+    joined: Vec<(u32, Operation)>,
+    waiting: Vec<(u32, Operation)>,
+}
+
+impl DiskDevice {
+    pub(crate) fn new(port: Port, begin: u64, geometry: Arc<dyn Geometry>, size: u64) -> DiskDevice {
+        let (geometry, seen) = (RwLock::new(Some(geometry)), AtomicU64::new(size));
+        DiskDevice { port, begin, geometry, seen, syncs: Mutex::default() }
+    }
+
+    /// Asks the device.
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&dyn Geometry) -> io::Result<R>) -> io::Result<R> {
+        let geometry = read(&self.geometry);
+        question(geometry.as_deref().ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// Its present size in bytes, and whether that is another one than the last time.
+    pub(crate) fn look_at_size(&self) -> io::Result<(u64, bool)> {
+        let size = self.ask(|geometry| geometry.size())?;
+        Ok((size, self.seen.swap(size, Ordering::Relaxed) != size))
+    }
+
+    /// The device is gone.
+    pub(crate) fn forget(&self) {
+        *write(&self.geometry) = None;
+    }
+
+    /// A shard wants the device flushed.
+    pub(crate) fn sync(&self, flush: (u32, Operation)) {
+        lock(&self.syncs).waiting.push(flush);
+    }
+
+    /// The flush that is to be given to the device now, for all that wait, if none is under way.
+    pub(crate) fn next_sync(&self) -> Option<(u32, Operation)> {
+        let mut syncs = lock(&self.syncs);
+        if syncs.running {
+            return None;
+        }
+        let next = syncs.waiting.pop()?;
+        syncs.running = true;
+        syncs.joined = mem::take(&mut syncs.waiting);
+        Some(next)
+    }
+
+    /// The device flush that was given out is over: which others are over with it.
+    pub(crate) fn synced(&self) -> Vec<(u32, Operation)> {
+        let mut syncs = lock(&self.syncs);
+        syncs.running = false;
+        mem::take(&mut syncs.joined)
+    }
+}
