@@ -124,7 +124,7 @@ fn steps_after(what: &str, block: fn(u64) -> u64, tenants: Option<Tenants>) -> a
             stepped(&mut engine, |engine| Ok(engine.direct(Tenant(0), &directive)?))?
         } else {
             let next = Successor::new(&spec, &engine.setup(&spec)?)?;
-            stepped(&mut engine, |engine| Ok(drop(engine.set_policy(next)?)))?
+            stepped(&mut engine, |engine| Ok(engine.set_policy(next).map(drop)?))?
         };
         print_steps(&format!("to {policy}"), took);
         drop(engine.take_retired());
