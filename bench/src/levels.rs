@@ -1,6 +1,7 @@
 //! A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold.
 //!
-//! A client reads blocks of 64 MiB that are scattered over a disk, half of its reads in a quarter of them. It asks when it has been answered.
+//! A client reads blocks of 64 MiB that are scattered over a disk, half of its reads in a quarter of them, one after the
+//! other.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -212,7 +212,8 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         }
         for &size in &sizes {
             let of_size: Vec<Run> = runs.by_ref().take(replayed_sizes(references, size).len()).collect();
-            let ghosts = ghosts(spec, (size / u64::from(plan.shards)).max(1)).map(|of_part| of_part * plan.shards);
+            let ghosts =
+                ghosts(spec, (size / u64::from(plan.shards)).max(1)).map(|of_part| of_part.saturating_mul(plan.shards));
             results.results.push(Row { ghosts, ..row(references, spec, size, &of_size) });
             let series = of_size.into_iter().next().map(|run| run.series).filter(|series| !series.points.is_empty());
             internals.extend(series.map(|series| (spec.to_string(), size, series)));

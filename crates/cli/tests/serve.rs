@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nigh_nbd::client::Client;
 use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, qemu_io, run};
 use serving::{Folder, nigh};
 
@@ -47,6 +48,18 @@ fn nbdinfo_describes_lists_and_maps() {
     // nbdinfo itself looked at the beginning.
     let rows: Vec<Vec<&str>> = map.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     assert_eq!(rows, [["0", "8192", "1"], ["8192", "8380416", "0"]], "{map}");
+    server.end();
+}
+
+#[test]
+fn an_export_without_a_name_is_the_default_one() {
+    let folder = Folder::new();
+    let image = folder.image("image", &[7; 1 << 20]);
+    let server = folder.serve(&[&format!("={image}")]);
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, "", &[]).unwrap();
+    assert_eq!(client.read(4096, 4096).unwrap(), [7; 4096]);
+    client.disconnect().unwrap();
     server.end();
 }
 

@@ -59,8 +59,9 @@ impl Engine {
         Ok(self.next.replace(next))
     }
 
-    /// Goes on with the closing of volumes, a change of size or policy, or what tenants said: a bounded number of blocks. Says whether there
-    /// is more to do at once. What has to wait for write-back goes on when [`next_wakeup`](Engine::next_wakeup) says so.
+    /// Goes on with the closing of volumes, a change of size or policy, or what tenants said: a bounded number of blocks. Says
+    /// whether there is more to do at once. What has to wait for write-back goes on when
+    /// [`next_wakeup`](Engine::next_wakeup) says so.
     pub fn step(&mut self, now: u64) -> bool {
         if let Some((volume, from)) = self.forgetting() {
             self.forget_some(volume, from);

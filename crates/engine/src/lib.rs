@@ -9,6 +9,7 @@ mod admin;
 mod ahead;
 mod arena;
 mod change;
+mod closing;
 mod config;
 mod counters;
 mod decider;

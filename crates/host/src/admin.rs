@@ -226,11 +226,12 @@ impl Common {
         if !self.cache.has_tenants() && !says_nothing {
             return Err(DiskError::NoTenants(settings.name.clone()));
         }
-        let tenant = settings.tenant();
-        if !(1..=TENANT_NAME_MAX).contains(&tenant.len()) || tenant.contains(char::is_control) {
-            return Err(DiskError::TenantName(settings.name.clone()));
+        // A tenant that is named after its disk may be called whatever that may.
+        let is_odd = |name: &String| !(1..=TENANT_NAME_MAX).contains(&name.len()) || name.contains(char::is_control);
+        match settings.tenant.as_ref().filter(|name| is_odd(name)) {
+            Some(_) => Err(DiskError::TenantName(settings.name.clone())),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Takes notice of targets whose size changed.

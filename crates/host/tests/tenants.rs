@@ -29,6 +29,20 @@ fn misses(host: &Host, disk: &str) -> u64 {
     host.disk_statistics(&host.disk(disk).unwrap()).misses
 }
 
+/// The default export of NBD has no name, and others may have long ones.
+#[test]
+fn a_tenant_is_called_as_its_disk_whatever_that_is_called() {
+    let names = [String::new(), "x".repeat(1000)];
+    let disks = || names.iter().map(|name| disk(name, None, 0)).collect::<Vec<_>>();
+    let with_tenants = start(disks()).unwrap();
+    let without = Host::start(Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), disks())).unwrap();
+    for host in [with_tenants, without] {
+        names.iter().for_each(|name| read(&host.open(name).unwrap(), 0..4));
+        assert_eq!(names.each_ref().map(|name| misses(&host, name)), [4, 4]);
+        host.shut_down().unwrap();
+    }
+}
+
 #[test]
 fn disks_of_a_tenant_share_its_floor() {
     let host = start(vec![disk("a", Some("vm"), 80), disk("b", Some("vm"), 0), disk("c", None, 0)]).unwrap();

@@ -134,9 +134,9 @@ impl ExportOptions {
         }
     }
 
-    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`, `write-mode=through`, `client=NAME` (once for each),
-    /// `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`, `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead
-    /// of a number for no limit.
+    /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`,
+    /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
+    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead of a number for no limit.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let takes = |option, takes| {

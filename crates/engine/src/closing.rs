@@ -1,0 +1,152 @@
+//! Closing volumes: what is dirty is written or given up, then their blocks are forgotten, a few in a step.
+
+use nigh_policy::Slot;
+
+use crate::engine::Engine;
+use crate::request::{Fault, Outcome, Refusal, Reply, Volume};
+use crate::slots::{Key, NONE};
+use crate::volume::Closing;
+
+/// Slots that one step looks at.
+const SLOTS_LOOKED_AT: u32 = 4096;
+/// Blocks that one step forgets.
+const BLOCKS_FORGOTTEN: u32 = 512;
+
+impl Engine {
+    /// Begins to close `volume`: new requests are refused, those in progress are finished, dirty blocks are written, and
+    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`; if it
+    /// is `Failed`, the volume stays open. With `discard` it never is: dirty blocks are dropped, except where a request
+    /// waits for them to be written, and requests that wait for room fail.
+    pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
+        match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+            Some(state) if state.closing.is_none() => {
+                state.closing = Some(Closing { token, discard, forgetting: None });
+                state.retry_at = 0;
+            }
+            _ => return Err(Refusal::NoVolume),
+        }
+        self.closing.push(volume);
+        self.make_due(volume);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// The device of `volume` failed: if it is being closed, it stays open. Says whether it was.
+    pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
+        match self.volume(volume).closing.take_if(|closing| !closing.discard) {
+            Some(closing) => {
+                self.closing.retain(|&other| other != volume);
+                self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Failed(fault) });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
+    /// room, which may never come.
+    pub(crate) fn give_up(&mut self, now: u64) {
+        for at in 0..self.closing.len() {
+            let volume = self.closing[at];
+            let state = self.volume(volume);
+            if !state.closing.is_some_and(|closing| closing.discard) {
+                continue;
+            }
+            let flushing = state.flushes.back().map_or(0, |flush| flush.version);
+            for block in state.dirty.unwanted(flushing) {
+                self.drop_blocks(volume, block..block + 1);
+            }
+            self.fail_queued(volume, Fault::SHUT_DOWN, now);
+        }
+    }
+
+    /// Requests of `volume` that wait for room end with `fault`.
+    pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
+        let mut failed = Vec::new();
+        for queue in [&mut self.reads_waiting, &mut self.writes_waiting] {
+            queue.retain(|&id| {
+                let active = self.requests[id as usize].as_mut().expect("a request in progress");
+                let fails = active.request.volume == volume;
+                if fails {
+                    active.fault = Some(fault);
+                    failed.push(id);
+                }
+                !fails
+            });
+        }
+        // An edge of a zeroes may be on its way to the device.
+        failed.into_iter().for_each(|id| self.store(id, now));
+    }
+
+    /// Does what can be done next for the volumes that are being closed, until there is nothing to wait for:
+    /// [`step`](Engine::step) does the rest.
+    pub(crate) fn go_on_closing(&mut self, now: u64) {
+        for at in 0..self.closing.len() {
+            let volume = self.closing[at];
+            let state = self.volume(volume);
+            let closing = state.closing.expect("it is being closed");
+            if closing.forgetting.is_some() {
+                continue;
+            }
+            if state.requests > 0 || state.operations > 0 || (!closing.discard && !state.dirty.is_empty()) {
+                continue;
+            }
+            if state.is_unsynced() && !closing.discard {
+                self.flush_devices(volume, now);
+                continue;
+            }
+            state.closing = Some(Closing { forgetting: Some(0), ..closing });
+            self.stepping = true;
+            let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
+            dirty.into_iter().for_each(|block| self.drop_blocks(volume, block..block + 1));
+        }
+    }
+
+    /// A volume whose blocks are to be forgotten, and the slot from which on.
+    pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
+        self.closing.iter().find_map(|&volume| {
+            let closing = self.volumes[volume.0 as usize].as_ref()?.closing?;
+            closing.forgetting.map(|from| (volume, from))
+        })
+    }
+
+    /// Forgets some blocks of `volume`, which is being closed, in slots from number `from` on, and at the end the volume.
+    pub(crate) fn forget_some(&mut self, volume: Volume, from: u32) {
+        let end = self.slots.numbers().min(from + SLOTS_LOOKED_AT);
+        let (mut at, mut left) = (from, BLOCKS_FORGOTTEN);
+        while at < end && left > 0 {
+            let slot = Slot(at);
+            at += 1;
+            // What the policy forgot because of one before is in no slot any more.
+            self.drain_forgotten();
+            let Some(key) = self.slots.known(slot).filter(|key| key.volume() == volume) else { continue };
+            left -= 1;
+            match self.slots.frame(slot) {
+                NONE => _ = self.forget(slot),
+                _ => self.drop_block(key),
+            }
+        }
+        let is_over = at == self.slots.numbers();
+        let closing = self.volume(volume).closing.as_mut().expect("it is being closed");
+        if !is_over {
+            closing.forgetting = Some(at);
+            return;
+        }
+        let (token, discard) = (closing.token, closing.discard);
+        // They are in frames beyond the capacity, of which there are few.
+        let outside = self.outside.keys().copied().filter(|key| key.volume() == volume);
+        let mut outside: Vec<Key> = outside.collect();
+        outside.sort_unstable();
+        outside.into_iter().for_each(|key| self.drop_block(key));
+        self.closing.retain(|&other| other != volume);
+        self.unlist(volume);
+        if discard {
+            self.forget_opening(volume);
+        }
+        let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
+        for part in &gone.parts {
+            self.port(part.port).users -= 1;
+        }
+        self.replies.push_back(Reply { token, outcome: Outcome::Done });
+    }
+}
