@@ -123,8 +123,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
             result.recv().unwrap_or_else(|_| Err(ending(())))
         })?;
     }
+    if let Some(address) = server.metrics() {
+        tracing::info!(%address, "metrics");
+    }
     for address in &plan.listen {
-        server.listen(address, plan.insecure_tcp)?;
+        let address = server.listen(address, plan.insecure_tcp)?;
         tracing::info!(%address, "listening");
     }
     let passed = server.listen_on_passed(plan.insecure_tcp)?;

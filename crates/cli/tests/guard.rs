@@ -190,13 +190,12 @@ fn after_a_kill_restore_undoes_everything() {
 #[test]
 fn prometheus_reads_its_metrics() {
     let machine = Machine::thrashing(Version::V1);
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
-    let mut process = nigh(&machine, &["--dry-run", "--metrics", &address]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut command = nigh(&machine, &["--dry-run", "--log", "info", "--metrics", "127.0.0.1:0"]);
+    let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
     let _service = Service(process);
-    assert!(lines.any(|line| line.unwrap().contains("major faults/s")), "it is ready then");
+    let address = lines.find_map(|line| Some(line.split_once("metrics address=")?.1.to_owned()));
+    let address = address.expect("it says where its metrics are");
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();

@@ -152,10 +152,9 @@ fn no_stale_byte_however_a_server_ends() {
 fn what_a_level_does_is_told() {
     let folder = Folder::new();
     folder.image("image", &[5; 4 << 20]);
-    let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (level, disk) = (format!("file:{}:3M", folder.text("a:level")), format!("disk={}", folder.text("image")));
     let control = folder.text("control");
-    let arguments = ["--memory", "1M", "--level", &level, "--control", &control, "--metrics", &metrics, &disk];
+    let arguments = ["--memory", "1M", "--level", &level, "--control", &control, "--metrics", "127.0.0.1:0", &disk];
     let explained = nigh(&["--check"], &arguments).output().unwrap();
     assert!(String::from_utf8(explained.stdout).unwrap().contains("a:level, 3 MiB below the memory"));
     let server = folder.serve(&arguments);
@@ -175,7 +174,7 @@ fn what_a_level_does_is_told() {
     let (text, top) = (ctl(&["ctl", "status"]), ctl(&["top", "--once", "--interval", "0.05"]));
     assert!(text.lines().any(|line| line.contains("a:level") && line.ends_with("on")), "{text}");
     assert!(top.contains("of 3 MiB, "), "{top}");
-    let mut scrape = std::net::TcpStream::connect(&metrics).unwrap();
+    let mut scrape = std::net::TcpStream::connect(server.metrics()).unwrap();
     scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
     scrape.read_to_string(&mut page).unwrap();

@@ -307,9 +307,9 @@ fn statistics_are_served_and_sighup_reloads() {
         std::fs::write(&config, text).unwrap();
     };
     write("16M", "lru");
-    let server = folder.serve(&["--config", &config, "--metrics", "127.0.0.1:19187"]);
+    let server = folder.serve(&["--config", &config, "--metrics", "127.0.0.1:0"]);
     let get = |path: &str| {
-        let mut stream = TcpStream::connect("127.0.0.1:19187").unwrap();
+        let mut stream = TcpStream::connect(server.metrics()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

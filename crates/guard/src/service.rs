@@ -84,7 +84,12 @@ impl Service<'_> {
             Ok(local)
         };
         let local = self.state.map(|state| bind(state).map_err(failed(state.join(SOCKET).display().to_string())));
-        let tcp = self.metrics.map(|address| TcpListener::bind(address).map_err(failed(address.to_string())));
+        let bind = |address: SocketAddr| {
+            let listener = TcpListener::bind(address)?;
+            tracing::info!(address = %listener.local_addr()?, "metrics");
+            Ok(listener)
+        };
+        let tcp = self.metrics.map(|address| bind(address).map_err(failed(address.to_string())));
         Ok((local.transpose()?, tcp.transpose()?))
     }
 }

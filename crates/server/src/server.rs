@@ -1,6 +1,6 @@
 //! The server: its threads, their beginning and end.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 pub struct Server {
     pub(crate) common: Arc<Common>,
     listeners: Vec<Arc<Listener>>,
+    metrics: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -54,29 +55,41 @@ impl Server {
         let config = tls.as_ref().map(tls::configure).transpose()?;
         let http = match metrics {
             Some(address) => {
-                let listener = std::net::TcpListener::bind(address);
-                Some(Listener::Tcp(listener.map_err(|error| StartError::Metrics(address, error))?))
+                let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+                Some(bound.map_err(|error| StartError::Metrics(address, error))?)
             }
             None => None,
         };
         let common = Common::new(Host::start(host)?, connections_max, (tls, config));
-        let mut server = Server { common: Arc::new(common), listeners: Vec::new(), threads: Vec::new() };
+        let metrics = http.as_ref().map(|(address, _)| *address);
+        let mut server = Server { common: Arc::new(common), listeners: Vec::new(), metrics, threads: Vec::new() };
         for export in exports {
             let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
             server.common.add_export(Export::new(disk, export));
         }
-        if let Some(listener) = http {
-            server.accept(listener, "metrics", |common, socket| {
+        if let Some((_, listener)) = http {
+            server.accept(Listener::Tcp(listener), "metrics", |common, socket| {
                 http::answer(socket, &statistics(common));
             })?;
         }
         Ok(server)
     }
 
-    /// Listens for clients. Where `insecure`, TCP need not be this machine's own.
-    pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<(), StartError> {
+    /// Where statistics are served over HTTP, with the port that the system chose for port 0.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Listens for clients, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need not
+    /// be this machine's own.
+    pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls())?;
-        self.let_in(listener)
+        let at = match &listener {
+            Listener::Unix(..) => address.clone(),
+            Listener::Tcp(listener) => Listen::Tcp(listener.local_addr()?.to_string()),
+        };
+        self.let_in(listener)?;
+        Ok(at)
     }
 
     /// Listens on the sockets that the parent process passed by `LISTEN_FDS`; says how many.

@@ -1,6 +1,9 @@
 //! The administration of `nigh serve` as its users meet it: the real binary, encrypted, limited and changed while clients
 //! work.
 
+#[path = "../serving/mod.rs"]
+mod serving;
+
 mod changes;
 mod control;
 mod tenants;
@@ -15,8 +18,8 @@ use nigh_testkit::tools::run;
 
 const MIB: u64 = 1 << 20;
 
-/// A running server, killed when dropped.
-struct Server(Child);
+/// A running server, killed when dropped; and what it said until it listened.
+struct Server(Child, Vec<String>);
 
 fn nigh(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -30,10 +33,14 @@ impl Server {
         let mut process = nigh(&["serve", "--memory", "16M"]).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         // Everything that it says, so that it never waits for a reader.
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
-        assert!(ready, "the server does not listen: {arguments:?}");
+        let said = serving::until_listening(&mut lines);
         std::thread::spawn(move || lines.for_each(drop));
-        Server(process)
+        Server(process, said)
+    }
+
+    /// The port that it listens on, started with `--listen tcp:localhost:0`.
+    fn port(&self) -> u16 {
+        serving::address(&self.1, "listening").rsplit_once(':').unwrap().1.parse().unwrap()
     }
 
     fn signal(&self, signal: &str) {

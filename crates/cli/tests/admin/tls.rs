@@ -1,7 +1,7 @@
 //! TLS against clients that others wrote, and against those that mean no good.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -80,13 +80,14 @@ impl Pki {
 
     /// A server on a port of its own.
     fn serve(&self, arguments: &[&str]) -> (Server, u16) {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let listen = format!("tcp:localhost:{port}");
         let (certificate, key, ca) = (self.path("server.pem"), self.path("server.key"), self.path("ca.pem"));
-        let mut all = vec!["--listen", &listen, "--tls-certificate", text(&certificate), "--tls-key", text(&key)];
+        let mut all =
+            vec!["--listen", "tcp:localhost:0", "--tls-certificate", text(&certificate), "--tls-key", text(&key)];
         all.extend(["--tls-client-ca", text(&ca)]);
         all.extend(arguments);
-        (Server::start(&all), port)
+        let server = Server::start(&all);
+        let port = server.port();
+        (server, port)
     }
 }
 
@@ -311,9 +312,8 @@ fn a_reload_does_not_forget_by_whom_clients_are_known() {
     };
     let ca = format!("client-ca = '{ca}'");
     write("lru", &ca);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listen = format!("tcp:localhost:{port}");
-    let server = Server::start(&["--listen", &listen, "--config", config, "--control", control]);
+    let server = Server::start(&["--listen", "tcp:localhost:0", "--config", config, "--control", control]);
+    let port = server.port();
     let reload = || nigh(&["ctl", "--control", control, "reload"]).output().unwrap();
     write("lirs", "");
     assert!(refused(&reload()).contains("authority for client certificates"));

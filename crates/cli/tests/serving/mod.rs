@@ -15,6 +15,8 @@ pub(crate) struct Folder(tempfile::TempDir);
 pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) socket: PathBuf,
+    /// What it said until it listened.
+    said: Vec<String>,
 }
 
 impl Folder {
@@ -44,11 +46,10 @@ impl Folder {
         let socket = self.path("socket");
         let listen = format!("unix:{}", socket.display());
         let process = nigh(&["--listen", &listen], arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut server = Server { process, socket };
+        let mut server = Server { process, socket, said: Vec::new() };
         // Everything that it says, so that it never waits for a reader.
         let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
-        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
-        assert!(ready, "the server does not listen: {arguments:?}");
+        server.said = until_listening(&mut lines);
         std::thread::spawn(move || lines.for_each(drop));
         server
     }
@@ -63,9 +64,32 @@ pub(crate) fn nigh(first: &[&str], more: &[&str]) -> Command {
     command
 }
 
+/// What a server says until it listens.
+pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<String> {
+    let mut said = Vec::new();
+    for line in lines.map_while(Result::ok) {
+        said.push(line);
+        if said.last().unwrap().contains("listening") {
+            return said;
+        }
+    }
+    panic!("the server does not listen; it said: {said:#?}");
+}
+
+/// The address in the first of these lines that tells of `what`.
+pub(crate) fn address(said: &[String], what: &str) -> String {
+    let line = said.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {said:#?}"));
+    line.split("address=").nth(1).unwrap().to_owned()
+}
+
 impl Server {
     pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    /// Where its statistics are, started with `--metrics 127.0.0.1:0`.
+    pub(crate) fn metrics(&self) -> String {
+        address(&self.said, "metrics")
     }
 
     pub(crate) fn signal(&self, signal: &str) {
