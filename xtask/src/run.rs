@@ -7,7 +7,9 @@ use anyhow::{Context, ensure};
 
 /// The root of the tree.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+    // As it is run, not as it was built: the folder of builds may have been copied from another tree.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&own).parent().expect("xtask lies in the root").to_owned()
 }
 
 /// `cargo` with `args`, in the root.
