@@ -186,7 +186,7 @@ pub(crate) enum WriteModeArg {
     Through,
 }
 
-/// Which server.
+// Which server. No doc comment: clap would head the help of `ctl` and `top` with it.
 #[derive(Debug, Args)]
 pub(crate) struct ControlArgs {
     /// The --control socket of the server
@@ -356,7 +356,7 @@ pub(crate) struct FitArgs {
     pub(crate) seconds: u64,
 }
 
-/// How a trace is read.
+// How a trace is read; no doc comment, as above.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InputArgs {
     /// The trace's format, where its content does not tell ('nigh trace formats' lists them)
@@ -441,7 +441,7 @@ pub(crate) struct SimArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// How time passes.
+// How time passes. No doc comment: clap would head the help of `sim` with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TimedArgs {
     /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
