@@ -38,6 +38,7 @@ const MEMORY: u64 = 8 << 20;
 const SERVED: &str = "lru,arc,lirs,clock-pro";
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    output::check(&args.html)?;
     let requests = quantity::count(&args.requests).filter(|&requests| requests > 0);
     let requests = requests.with_context(|| format!("--requests {}: expected a count, such as 30k", args.requests))?;
     let requests = generate(requests)?;

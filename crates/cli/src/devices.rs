@@ -80,6 +80,7 @@ fn as_json(name: &str) -> anyhow::Result<Value> {
 }
 
 fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
+    args.output.as_deref().map_or(Ok(()), output::check)?;
     // The error says what the system said, which as its source would be told twice.
     let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let path = args.path.display().to_string();
@@ -114,8 +115,9 @@ fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
         findings.iter().map(String::as_str).chain([&sequences, verdict]).map(|line| format!("{line}\n")).collect();
     match &args.output {
         Some(file) => {
-            output::write_file(file, |out| out.write_all(text.as_bytes()))?;
-            output::print(said.as_bytes())
+            output::print(said.as_bytes())?;
+            // What was measured is not lost with the file.
+            output::write_file(file, |out| out.write_all(text.as_bytes())).inspect_err(|_| print!("{text}"))
         }
         None => {
             eprint!("{said}");

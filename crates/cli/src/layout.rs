@@ -23,6 +23,7 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
     let listed = args.files.as_deref().map(layout::read_files).transpose()?.unwrap_or_default();
 
     written::spare(&args.to, Some(&args.from), args.force)?;
+    args.extents.as_deref().map_or(Ok(()), output::check)?;
     let (source, mut requests) = source::open(&args.from, &args.input)?;
     ensure!(base.is_multiple_of(source.block_bytes.into()), "--at {}: expected whole blocks", args.at);
     let mut all: Vec<Request> = Vec::new();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 /// Writes to standard output.
 pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
@@ -22,8 +22,7 @@ pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std:
             write(&mut file)?;
             return file.flush();
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut temporary = tempfile::Builder::new().prefix(".nigh-").tempfile_in(folder).map_err(plain)?;
+        let mut temporary = temporary_beside(&path)?;
         let mut buffered = std::io::BufWriter::new(temporary.as_file_mut());
         write(&mut buffered)?;
         buffered.flush()?;
@@ -34,6 +33,48 @@ pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std:
         Ok(())
     };
     whole().with_context(|| path.display().to_string())
+}
+
+/// Checks, before long work, that [`write_file`] will be able to write `path`.
+pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
+    let name = || path.display().to_string();
+    ensure!(!path.is_dir(), "{}: this is a folder; name a file in it", name());
+    if path.exists() {
+        let path = path.canonicalize().with_context(name)?;
+        return match path.is_file() {
+            true => temporary_beside(&path).map(drop).with_context(name),
+            // To open a pipe would wait for its reader.
+            false => rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).with_context(name),
+        };
+    }
+    let folder = folder_of(path);
+    ensure!(folder.is_dir(), "{}: there is no folder {}; create it first", name(), folder.display());
+    temporary_beside(path).map(drop).with_context(name)
+}
+
+/// Prints `text`, then writes the page if there is one: a page that cannot be written costs no table. With `reports`, a last
+/// line names the page.
+pub(crate) fn print_and_write(
+    text: &[u8],
+    page: Option<(&Path, impl FnOnce(&mut dyn Write) -> std::io::Result<()>)>,
+    reports: bool,
+) -> anyhow::Result<()> {
+    let printed = print(text);
+    if let Some((path, write)) = page {
+        write_file(path, write)?;
+        if reports && printed.is_ok() {
+            print(format!("wrote {}\n", path.display()).as_bytes())?;
+        }
+    }
+    printed
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    tempfile::Builder::new().prefix(".nigh-").tempfile_in(folder_of(path)).map_err(plain)
 }
 
 /// The error without the temporary file's name, which tells nobody anything.

@@ -1,5 +1,6 @@
 //! `nigh sim`: a trace against policies and sizes.
 
+use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
@@ -23,6 +24,7 @@ const INTERNALS_POINTS: usize = 500;
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
+    args.output.html.as_deref().map_or(Ok(()), output::check)?;
     let mut specs = asked::parse_policies(&args.policy)?;
     let given = asked::parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
@@ -327,25 +329,19 @@ fn note_sample(references: &References, notes: &mut Vec<String>) {
 
 /// Gives `found` to whom `args` says.
 pub(crate) fn write(args: &OutputArgs, found: &Found, references: &References) -> anyhow::Result<()> {
-    if let Some(path) = &args.html {
-        let page = page::page(found, references);
-        output::write_file(path, |out| page.write_html(out))?;
-    }
     let text = if args.json {
         json(&found.results)?
     } else if args.csv {
         csv(found.results.results.iter())?
     } else {
-        let mut text = found.results.table();
-        if let Some(path) = &args.html {
-            text.push_str(&format!("wrote {}\n", path.display()));
-        }
-        text.into_bytes()
+        found.results.table().into_bytes()
     };
     if args.json || args.csv {
         for note in &found.results.notes {
             eprintln!("nigh: note: {note}");
         }
     }
-    output::print(&text)
+    let page =
+        args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(found, references).write_html(out)));
+    output::print_and_write(&text, page, !args.json && !args.csv)
 }

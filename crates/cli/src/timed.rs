@@ -3,6 +3,7 @@
 mod page;
 mod results;
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -14,7 +15,7 @@ use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, 
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 
-use crate::args::{AllocateArg, OpsArg, SimArgs};
+use crate::args::{AllocateArg, OpsArg, OutputArgs, SimArgs};
 use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, output, progress, quantity};
@@ -22,6 +23,7 @@ use results::{DeviceSummary, LevelSummary, Results, Row, Subject};
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the traces are, which may take long.
+    args.output.html.as_deref().map_or(Ok(()), output::check)?;
     let timed = &args.timed;
     let tenants =
         timed.allocate.map(|allocate| Config { allocation: allocate.into(), batch: timed.batch, ..Config::default() });
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         seed,
         rows.collect(),
     );
-    write(args, &results, &loaded.references)
+    write(&args.output, &results, &loaded.references)
 }
 
 /// The policies named on a command line; of the usual ones those that need no future.
@@ -222,22 +224,17 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Ev
     Ok(Loaded { programs, references, summary })
 }
 
-fn write(args: &SimArgs, results: &Results, references: &References) -> anyhow::Result<()> {
-    if let Some(path) = &args.output.html {
-        let page = page::page(results, references);
-        output::write_file(path, |out| page.write_html(out))?;
-    }
-    if args.output.json {
-        return output::print(&json(results)?);
-    }
-    if args.output.csv {
-        return output::print(&csv(results.results.iter().map(|row| &row.figures))?);
-    }
-    let mut text = results.table();
-    if let Some(path) = &args.output.html {
-        text.push_str(&format!("wrote {}\n", path.display()));
-    }
-    output::print(text.as_bytes())
+fn write(args: &OutputArgs, results: &Results, references: &References) -> anyhow::Result<()> {
+    let text = if args.json {
+        json(results)?
+    } else if args.csv {
+        csv(results.results.iter().map(|row| &row.figures))?
+    } else {
+        results.table().into_bytes()
+    };
+    let page =
+        args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(results, references).write_html(out)));
+    output::print_and_write(&text, page, !args.json && !args.csv)
 }
 
 #[cfg(test)]
