@@ -225,10 +225,10 @@ fn set(
     policy: Option<&str>,
 ) -> anyhow::Result<()> {
     let memory = memory_mib.map(|mib| mib << 20);
-    ask(changer, took, &nigh_server::Control::Set { memory, policy: policy.map(Into::into), readahead: None })
+    ask(changer, took, &nigh_server::Command::Set { memory, policy: policy.map(Into::into), readahead: None })
 }
 
-fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_server::Control) -> anyhow::Result<()> {
+fn ask(changer: &mut ControlClient, took: &mut Vec<Duration>, command: &nigh_server::Command) -> anyhow::Result<()> {
     let begin = Instant::now();
     // What was said before may still be under way.
     while let Err(error) = changer.ask(command) {
@@ -253,7 +253,7 @@ fn changed(changer: &mut ControlClient, tenants: bool, took: &mut Vec<Duration>)
     for policy in POLICIES {
         if tenants {
             let directives = format!("[[at]]\nset_policy = [{{ priority = 0, policy = \"{policy}\" }}]\n");
-            ask(changer, took, &nigh_server::Control::Hint { name: "work".to_owned(), files: Vec::new(), directives })?;
+            ask(changer, took, &nigh_server::Command::Hint { name: "work".to_owned(), files: Vec::new(), directives })?;
         } else {
             set(changer, took, None, Some(policy))?;
         }

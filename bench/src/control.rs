@@ -17,7 +17,7 @@ use fastrand::Rng;
 use nigh_control::{Chunk, Directive, Event, Order, Saying, When, sidecar};
 use nigh_nbd::client::Client;
 use nigh_policy::Tenant;
-use nigh_server::{Allocation, Control, ControlClient, ExportSettings, ExportStatistics, Server, Settings, Statistics};
+use nigh_server::{Allocation, Command, ControlClient, ExportSettings, ExportStatistics, Server, Settings, Statistics};
 
 use crate::measure::{load, median, nigh};
 
@@ -296,7 +296,7 @@ impl Host {
                     saying: Saying::Directive(directive.clone()),
                 };
                 let directives = sidecar::write(&said.iter().map(event).collect::<Vec<_>>());
-                let hint = Control::Hint { name: EXPORTS[0].to_owned(), files: Vec::new(), directives };
+                let hint = Command::Hint { name: EXPORTS[0].to_owned(), files: Vec::new(), directives };
                 ControlClient::connect(&folder.join("control"))?.ask(&hint)?;
                 Ok(())
             }

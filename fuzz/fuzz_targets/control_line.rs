@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use nigh_backend::Target;
-use nigh_server::{Allocation, Answer, Control, ExportSettings, FileExtent, Server, Settings};
+use nigh_server::{Allocation, Answer, Command, ExportSettings, FileExtent, Server, Settings};
 
 const BYTES: u64 = 1 << 20;
 const WHOLE: FileExtent = FileExtent { file: 0, offset: 0, disk: 0, length: BYTES };
@@ -41,16 +41,16 @@ impl Controlled {
         answer
     }
 
-    fn ask(&mut self, command: &Control) -> Answer {
+    fn ask(&mut self, command: &Command) -> Answer {
         self.answer(&serde_json::to_vec(command).expect("commands are plain data"))
     }
 
     /// What was said can be said again.
     fn say_again(&mut self, name: &str) {
-        let Some(told) = self.ask(&Control::Hints { name: name.into() }).hints else { return };
-        let again = Control::Hint { name: name.into(), files: Vec::new(), directives: told.clone() };
+        let Some(told) = self.ask(&Command::Hints { name: name.into() }).hints else { return };
+        let again = Command::Hint { name: name.into(), files: Vec::new(), directives: told.clone() };
         assert_eq!(self.ask(&again).error, None, "{told}");
-        assert_eq!(self.ask(&Control::Hints { name: name.into() }).hints, Some(told));
+        assert_eq!(self.ask(&Command::Hints { name: name.into() }).hints, Some(told));
     }
 
     /// As at the start.
@@ -71,8 +71,8 @@ fn is_harmless(target: &str) -> bool {
 fuzz_target!(|input: &[u8]| {
     static SERVER: OnceLock<Mutex<Controlled>> = OnceLock::new();
     let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let command = serde_json::from_slice::<Control>(line).ok();
-    if let Some(Control::AddExport { target, .. }) = &command
+    let command = serde_json::from_slice::<Command>(line).ok();
+    if let Some(Command::AddExport { target, .. }) = &command
         && !is_harmless(target)
     {
         return;

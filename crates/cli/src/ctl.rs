@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{BLOCK, Control, ControlClient, ExportOptions, FileExtent, HostStatistics, Statistics};
+use nigh_server::{BLOCK, Command, ControlClient, ExportOptions, FileExtent, HostStatistics, Statistics};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
@@ -39,45 +39,45 @@ pub(crate) fn connect(server: &ControlArgs) -> anyhow::Result<(ControlClient, St
     Ok((ControlClient::connect(path).with_context(|| shown.clone())?, shown))
 }
 
-fn command(command: &CtlCommand) -> anyhow::Result<Control> {
+fn command(command: &CtlCommand) -> anyhow::Result<Command> {
     let add = |options: &mut ExportOptions, lists: &[String]| lists.iter().try_for_each(|list| options.add_all(list));
     Ok(match command {
-        CtlCommand::Status { .. } => Control::Status {},
+        CtlCommand::Status { .. } => Command::Status {},
         CtlCommand::Set { what: SetCommand::Memory { size } } => {
-            Control::Set { memory: Some(bytes(size)?), policy: None, readahead: None }
+            Command::Set { memory: Some(bytes(size)?), policy: None, readahead: None }
         }
         CtlCommand::Set { what: SetCommand::Policy { policy } } => {
-            Control::Set { memory: None, policy: Some(policy.clone()), readahead: None }
+            Command::Set { memory: None, policy: Some(policy.clone()), readahead: None }
         }
         CtlCommand::Set { what: SetCommand::Readahead { readahead } } => {
-            Control::Set { memory: None, policy: None, readahead: Some(readahead.clone()) }
+            Command::Set { memory: None, policy: None, readahead: Some(readahead.clone()) }
         }
         CtlCommand::Set { what: SetCommand::Export { name, options } } => {
             let mut changes = ExportOptions::default();
             add(&mut changes, options)?;
-            Control::SetExport { name: name.clone(), options: changes }
+            Command::SetExport { name: name.clone(), options: changes }
         }
         CtlCommand::Export { what: ExportCommand::Add { export: text, options } } => {
             // A slip is told before anybody is asked.
             let (export, mut all) = export(text)?;
             add(&mut all, options)?;
-            Control::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
+            Command::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
         }
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
-            Control::RemoveExport { name: name.clone(), discard: *discard }
+            Command::RemoveExport { name: name.clone(), discard: *discard }
         }
-        CtlCommand::Hint { export, directives: None, extents: None } => Control::Hints { name: export.clone() },
+        CtlCommand::Hint { export, directives: None, extents: None } => Command::Hints { name: export.clone() },
         CtlCommand::Hint { export, directives, extents } => {
             let layout = extents.as_deref().map(layout::read_extents).transpose()?.unwrap_or_default();
             let file = |&Extent { file, offset, disk, length }: &Extent| FileExtent { file, offset, disk, length };
-            Control::Hint {
+            Command::Hint {
                 name: export.clone(),
                 files: layout.extents().iter().map(file).collect(),
                 directives: directives.as_deref().map(said).transpose()?.unwrap_or_default(),
             }
         }
-        CtlCommand::Flush { name } => Control::Flush { name: name.clone() },
-        CtlCommand::Reload => Control::Reload {},
+        CtlCommand::Flush { name } => Command::Flush { name: name.clone() },
+        CtlCommand::Reload => Command::Reload {},
     })
 }
 

@@ -1,4 +1,4 @@
-//! What directives and prefetching do to a [`Control`].
+//! What directives and prefetching do to a [`LruSp`].
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::access_list::Stretch;
 use crate::config::Foresight;
 use crate::directive::{Chunk, Directive, Index, Order, Refusal};
 use crate::levels::Levels;
-use crate::lru_sp::{Control, Managed, TENANTS_MOST};
+use crate::lru_sp::{LruSp, Managed, TENANTS_MOST};
 use crate::prefetch::Prefetch;
 use crate::tasks::{Search, Temporary};
 use crate::tenant::Share;
@@ -16,9 +16,9 @@ use crate::tenant::Share;
 /// A range of so many blocks is searched block by block, however small the cache is.
 const SEARCHED_LEAST: u32 = 256;
 
-impl Control {
+impl LruSp {
     /// Does what `tenant` says, or nothing. Takes time in proportion to a list's entries; what the directive means for
-    /// blocks that the tenant has reaches the first of them now, the others by [`step`](Control::step).
+    /// blocks that the tenant has reaches the first of them now, the others by [`step`](LruSp::step).
     pub fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         match directive {
@@ -73,7 +73,7 @@ impl Control {
 
     /// The next block to fetch for `tenant` from `device`, if it is to fetch one now.
     ///
-    /// To be called after each reference of the tenant and each [`prefetched`](Control::prefetched), until it gives none.
+    /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it gives none.
     /// The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it asks again, and
     /// sends the whole batch, sorted by place, when there is no more.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
@@ -281,7 +281,7 @@ impl Control {
 
     /// Forgets what `tenant` said about the files that are `gone`: their priorities, and its list as far as it has them.
     /// What it said about priority levels, its bounds and its counts stay. Takes time in proportion to what it said; it
-    /// reaches blocks with [`step`](Control::step) only, so that a host can tell several tenants before.
+    /// reaches blocks with [`step`](LruSp::step) only, so that a host can tell several tenants before.
     pub fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
         let owner = self.owner(tenant);
         let Some(share) = self.shares.get(owner as usize) else { return };

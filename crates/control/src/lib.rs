@@ -4,7 +4,7 @@
 //! Cao, Felten, Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching,
 //! Prefetching, and Disk Scheduling, ACM TOCS 14(4), 1996. Numbers of sections are that paper's.
 //!
-//! [`Control`] is a [`Policy`](nigh_policy::Policy), so a host holds it where it holds one.
+//! [`LruSp`] is a [`Policy`](nigh_policy::Policy), so a host holds it where it holds one.
 
 mod access_list;
 mod apply;
@@ -25,6 +25,6 @@ mod tenant;
 
 pub use config::{Allocation, Config, Foresight};
 pub use directive::{Chunk, Directive, Index, Limits, Order, Refusal};
-pub use lru_sp::Control;
+pub use lru_sp::LruSp;
 pub use saying::{Event, Saying, When};
 pub use tenant::Statistics;

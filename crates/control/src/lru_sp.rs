@@ -68,7 +68,7 @@ const KEPT: u16 = 128;
 /// What every reference needs to know of a slot.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// By number in `Control::shares`, or `NOBODY` or `SHARED`.
+    /// By number in `LruSp::shares`, or `NOBODY` or `SHARED`.
     owner: u16,
     flags: u16,
 }
@@ -87,11 +87,11 @@ pub(crate) struct Managed {
 /// Resident blocks of tenants: who gives up which, and what tenants said about it.
 ///
 /// It is a [`Policy`]: a host uses it as any other, with [`Access::tenant`] below [`Limits::tenants`]. Placeholders are
-/// ghosts to the host. What tenants say comes through [`apply`](Control::apply); what it takes longer for than a call
-/// may is done by [`step`](Control::step).
+/// ghosts to the host. What tenants say comes through [`apply`](LruSp::apply); what it takes longer for than a call
+/// may is done by [`step`](LruSp::step).
 ///
 /// [`Limits::tenants`]: crate::Limits::tenants
-pub struct Control {
+pub struct LruSp {
     links: Links<Known>,
     /// Resident blocks but those kept, the most recently used first, with 3.2's modifications.
     lru: List,
@@ -127,13 +127,13 @@ pub struct Control {
     pub(crate) config: Config,
 }
 
-impl Control {
+impl LruSp {
     /// For the cache described by `setup`. `setup.ghosts` bounds the placeholders and what policies of the registry
     /// remember, [`Config::ghosts`] is how many they can use; with fewer ghosts than blocks LRU-SP protects tenants from
     /// foolish ones less than it could.
-    pub fn new(setup: &Setup, config: Config) -> Control {
+    pub fn new(setup: &Setup, config: Config) -> LruSp {
         let (links, [lru]) = Links::with_own(setup.slots);
-        Control {
+        LruSp {
             links,
             lru,
             kept_lists: Vec::new(),
@@ -223,7 +223,7 @@ impl Control {
         }
         if demand && owner == NOBODY {
             self.own(slot, tenant);
-            self.settle(slot, tenant, access, true);
+            self.adopt(slot, tenant, access, true);
             self.collect();
             return;
         }
@@ -263,12 +263,12 @@ impl Control {
             known.flags |= AHEAD;
             self.shares[tenant as usize].statistics.prefetched += 1;
         }
-        self.settle(slot, tenant, access, false);
+        self.adopt(slot, tenant, access, false);
         self.collect();
     }
 }
 
-impl Policy for Control {
+impl Policy for LruSp {
     #[inline]
     fn hit(&mut self, slot: Slot, access: &Access) {
         let known = self.links.own(slot);

@@ -3,7 +3,7 @@
 //! The four rules of 2.1.2, and where they are kept:
 //! 1. *Optimal prefetching*: what is fetched is `nextHole`, the next block of the list that is not resident (`hole`).
 //! 2. *Optimal replacement*: the resident block that comes last in the list leaves, or one that does not come again
-//!    (`Control::choose`).
+//!    (`LruSp::choose`).
 //! 3. *Do no harm*: nothing is fetched unless `freeBlocks` blocks come after it or never.
 //! 4. *First opportunity*: the host asks after each reference of the tenant and each completed prefetch.
 //!

@@ -1,4 +1,4 @@
-//! [`Control`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever tenants say and
+//! [`LruSp`] against a naive transcription of sections 3.2 and 4.1.1: the same hits and victims, whatever tenants say and
 //! however large the cache is.
 //!
 //! A failure prints the seed.

@@ -103,7 +103,7 @@ impl Disk {
         let reading_it = found == Some(0) && segment.end < self.ahead_to;
         let (ready, seeks) = match reading_it {
             true => (known, 0),
-            false => (now + self.overhead_ns, self.settle(now + self.overhead_ns, segment.end, 0)),
+            false => (now + self.overhead_ns, self.move_arm(now + self.overhead_ns, segment.end, 0)),
         };
         let (arm, _) = self.stream(self.arm, segment.end, end, u64::MAX);
         self.arm = arm;
@@ -122,7 +122,7 @@ impl Disk {
         let bytes = (end - first) * SECTOR_BYTES;
         let begin = self.writes.as_mut().map_or(ready, |writes| writes.room_at(ready, bytes));
         let received = begin + transfer_ns(bytes, self.interface_bytes_per_s);
-        let seeks = self.settle(begin, first, self.write_settle_ns);
+        let seeks = self.move_arm(begin, first, self.write_settle_ns);
         let (arm, _) = self.stream(self.arm, first, end, u64::MAX);
         self.arm = arm;
         let at = match &mut self.writes {
@@ -162,7 +162,7 @@ impl Disk {
     }
 
     /// Moves the arm to `sector` from `now` on, with so much more for the heads to settle; the number of seeks: 0 or 1.
-    fn settle(&mut self, now: u64, sector: u64, extra_ns: u64) -> u64 {
+    fn move_arm(&mut self, now: u64, sector: u64, extra_ns: u64) -> u64 {
         let place = self.layout.place(sector);
         let begin = self.arm.at_ns.max(now);
         let seeks = u64::from(place.cylinder != self.arm.cylinder);

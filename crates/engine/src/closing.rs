@@ -45,7 +45,7 @@ impl Engine {
 
     /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
     /// room, which may never come.
-    pub(crate) fn give_up(&mut self, now: u64) {
+    pub(crate) fn drop_discarded(&mut self, now: u64) {
         for at in 0..self.closing.len() {
             let volume = self.closing[at];
             let state = self.volume(volume);

@@ -1,6 +1,6 @@
 //! Who decides which block leaves: one policy, or tenants that have a say.
 
-use nigh_control::{Chunk, Control, Directive, Index, Refusal, Statistics};
+use nigh_control::{Chunk, Directive, Index, LruSp, Refusal, Statistics};
 use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
 
 use crate::config::Config;
@@ -34,28 +34,28 @@ pub(crate) trait Decider: Policy + Send {
         false
     }
 
-    /// As [`Control::apply`].
+    /// As [`LruSp::apply`].
     fn apply(&mut self, _tenant: Tenant, _directive: &Directive, _index: &dyn Index) -> Result<(), Refusal> {
         Err(Refusal::NotHeard)
     }
 
-    /// As [`Control::extend`].
+    /// As [`LruSp::extend`].
     fn extend(&mut self, _tenant: Tenant, _chunk: &Chunk, _index: &dyn Index) -> Result<(), Refusal> {
         Err(Refusal::NotHeard)
     }
 
-    /// As [`Control::set_bounds`].
+    /// As [`LruSp::set_bounds`].
     fn set_bounds(&mut self, _tenant: Tenant, _floor: u32, _ceiling: u32) -> Result<(), Refusal> {
         Err(Refusal::NotHeard)
     }
 
-    /// As [`Control::forget_files`].
+    /// As [`LruSp::forget_files`].
     fn forget_files(&mut self, _tenant: Tenant, _gone: &dyn Fn(u32) -> bool, _index: &dyn Index) {}
 
-    /// As [`Control::close`].
+    /// As [`LruSp::close`].
     fn close(&mut self, _tenant: Tenant) {}
 
-    /// As [`Control::said`].
+    /// As [`LruSp::said`].
     fn said(&self, _tenant: Tenant) -> Vec<Directive> {
         Vec::new()
     }
@@ -70,28 +70,28 @@ pub(crate) trait Decider: Policy + Send {
         None
     }
 
-    /// As [`Control::has_list`].
+    /// As [`LruSp::has_list`].
     fn has_list(&self, _tenant: Tenant) -> bool {
         false
     }
 
-    /// As [`Control::late`].
+    /// As [`LruSp::late`].
     fn late(&mut self, _slot: Slot, _tenant: Tenant) {}
 
-    /// As [`Control::loaded`].
+    /// As [`LruSp::loaded`].
     fn loaded(&mut self, _tenant: Tenant) {}
 
-    /// As [`Control::devices`].
+    /// As [`LruSp::devices`].
     fn devices(&self, _tenant: Tenant) -> &[u32] {
         &[]
     }
 
-    /// As [`Control::next_prefetch`].
+    /// As [`LruSp::next_prefetch`].
     fn next_prefetch(&mut self, _tenant: Tenant, _device: u32, _index: &dyn Index) -> Option<Block> {
         None
     }
 
-    /// As [`Control::prefetched`].
+    /// As [`LruSp::prefetched`].
     fn prefetched(&mut self, _tenant: Tenant, _device: u32) {}
 
     /// Prefetches that lists asked for and that are not complete, by tenant.
@@ -103,7 +103,7 @@ pub(crate) trait Decider: Policy + Send {
 /// The decider that `config` asks for.
 pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>, ConfigError> {
     Ok(match &config.tenants {
-        Some(tenants) => Box::new(Control::new(setup, tenants.control.clone())),
+        Some(tenants) => Box::new(LruSp::new(setup, tenants.control.clone())),
         None => Box::new(Single::new(&config.policy, setup)?),
     })
 }
@@ -253,7 +253,7 @@ impl Decider for Single {
     }
 }
 
-impl Decider for Control {
+impl Decider for LruSp {
     fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError> {
         checked(self.config().ghosts(capacity), capacity)
     }
@@ -263,11 +263,11 @@ impl Decider for Control {
     }
 
     fn is_pending(&self) -> bool {
-        Control::is_pending(self)
+        LruSp::is_pending(self)
     }
 
     fn step(&mut self, most: u32, _tick: u64, index: &dyn Index) -> bool {
-        Control::step(self, most, index)
+        LruSp::step(self, most, index)
     }
 
     fn follows_lists(&self) -> bool {
@@ -275,31 +275,31 @@ impl Decider for Control {
     }
 
     fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
-        Control::apply(self, tenant, directive, index)
+        LruSp::apply(self, tenant, directive, index)
     }
 
     fn extend(&mut self, tenant: Tenant, chunk: &Chunk, index: &dyn Index) -> Result<(), Refusal> {
-        Control::extend(self, tenant, chunk, index)
+        LruSp::extend(self, tenant, chunk, index)
     }
 
     fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
-        Control::set_bounds(self, tenant, floor, ceiling)
+        LruSp::set_bounds(self, tenant, floor, ceiling)
     }
 
     fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
-        Control::forget_files(self, tenant, gone, index);
+        LruSp::forget_files(self, tenant, gone, index);
     }
 
     fn close(&mut self, tenant: Tenant) {
-        Control::close(self, tenant);
+        LruSp::close(self, tenant);
     }
 
     fn said(&self, tenant: Tenant) -> Vec<Directive> {
-        Control::said(self, tenant)
+        LruSp::said(self, tenant)
     }
 
     fn statistics(&self, tenant: Tenant) -> Option<Statistics> {
-        Some(Control::statistics(self, tenant))
+        Some(LruSp::statistics(self, tenant))
     }
 
     fn owned(&self, tenant: Tenant) -> Option<u32> {
@@ -307,31 +307,31 @@ impl Decider for Control {
     }
 
     fn has_list(&self, tenant: Tenant) -> bool {
-        Control::has_list(self, tenant)
+        LruSp::has_list(self, tenant)
     }
 
     fn late(&mut self, slot: Slot, tenant: Tenant) {
-        Control::late(self, slot, tenant);
+        LruSp::late(self, slot, tenant);
     }
 
     fn loaded(&mut self, tenant: Tenant) {
-        Control::loaded(self, tenant);
+        LruSp::loaded(self, tenant);
     }
 
     fn devices(&self, tenant: Tenant) -> &[u32] {
-        Control::devices(self, tenant)
+        LruSp::devices(self, tenant)
     }
 
     fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
-        Control::next_prefetch(self, tenant, device, index)
+        LruSp::next_prefetch(self, tenant, device, index)
     }
 
     fn prefetched(&mut self, tenant: Tenant, device: u32) {
-        Control::prefetched(self, tenant, device);
+        LruSp::prefetched(self, tenant, device);
     }
 
     fn outstanding(&self) -> Vec<(Tenant, u32)> {
-        self.tenants().map(|tenant| (tenant, Control::outstanding(self, tenant))).collect()
+        self.tenants().map(|tenant| (tenant, LruSp::outstanding(self, tenant))).collect()
     }
 }
 

@@ -322,7 +322,7 @@ impl Engine {
         if let Some(waiters) = self.end_load(key, frame, false) {
             self.frames.clear(frame, LOADING);
             self.wake(waiters, frame, now);
-            self.settle(key, frame);
+            self.free_if_clean(key, frame);
         }
     }
 
@@ -382,7 +382,7 @@ impl Engine {
                 if self.outside.get(&key) == Some(&written.frame) {
                     self.offer(key, written.frame);
                 }
-                self.settle(key, written.frame);
+                self.free_if_clean(key, written.frame);
             } else if self.outside.contains_key(&key) {
                 self.volume(volume).dirty.hurry(block);
             }

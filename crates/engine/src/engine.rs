@@ -360,7 +360,7 @@ impl Engine {
 
     /// Goes on with everything that may no longer have to wait.
     pub(crate) fn pump(&mut self, now: u64) {
-        self.give_up(now);
+        self.drop_discarded(now);
         self.start_ranges(now);
         while let Some(&id) = self.reads_waiting.front()
             && self.start_read(id, now)
@@ -436,7 +436,7 @@ impl Engine {
     }
 
     /// `frame` has the contents of `key`, which left the policy: it is free when it is clean and nobody holds it.
-    pub(crate) fn settle(&mut self, key: Key, frame: u32) {
+    pub(crate) fn free_if_clean(&mut self, key: Key, frame: u32) {
         if self.frames.has(frame, DIRTY | LOADING) || self.outside.get(&key) != Some(&frame) {
             return;
         }
@@ -535,7 +535,7 @@ impl Engine {
         if !unused && !self.frames.has(frame, DIRTY | LOADING) {
             self.offer(key, frame);
         }
-        self.settle(key, frame);
+        self.free_if_clean(key, frame);
     }
 
     /// Takes the resident `slot` out of the policy. Gives its frame, which is nobody's.

@@ -340,7 +340,7 @@ impl Engine {
             of.end_store(place + at as u32, entry, result.is_ok().then(|| sums[at]));
         }
         for (&(key, _), &frame) in blocks.iter().zip(&frames) {
-            self.settle(key, frame);
+            self.free_if_clean(key, frame);
         }
     }
 

@@ -249,12 +249,12 @@ impl Cache {
             self.fail_waiters(shard, &mut work);
         }
         work.operations.clear();
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
     }
 
     /// Does what was brought about, and what that brings about: operations go to the devices, replies to those who wait.
     /// Waits for nothing, and leaves what `own` has to pass on to the caller.
-    pub fn settle(&self, work: &mut Work, own: Option<&dyn Outlet>) {
+    pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         loop {
             self.launch(&mut work.operations);
             for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
@@ -471,7 +471,7 @@ impl Cache {
                     self.return_surplus(shard, &mut work);
                 }
             }
-            self.settle(&mut work, None);
+            self.dispatch(&mut work, None);
             let due = self.timer.due.load(Ordering::Acquire);
             let wait = Duration::from_micros(due.saturating_sub(self.now()));
             std::thread::park_timeout(wait.clamp(least, Duration::from_secs(3600)));
@@ -543,7 +543,7 @@ mod tests {
     fn fail(cache: &Cache, shard: u32) {
         let mut work = Work::default();
         let failed = cache.with(shard, &mut work, |_, _| panic!("induced"));
-        cache.settle(&mut work, None);
+        cache.dispatch(&mut work, None);
         assert_eq!(failed.err(), Some(Poisoned { shard }));
     }
 

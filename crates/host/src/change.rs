@@ -28,7 +28,7 @@ impl Cache {
             }
             self.return_surplus(shard, &mut work);
         }
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         begun
     }
 
@@ -65,7 +65,7 @@ impl Cache {
     /// Goes on with changes of `shard`, one step. Returns whether there is more to do at once.
     pub(crate) fn step(&self, shard: u32, work: &mut Work) -> bool {
         let stepped = self.with(shard, work, |core, now| (core.engine.step(now), core.engine.take_retired()));
-        self.settle(work, None);
+        self.dispatch(work, None);
         // What was replaced is freed here, while nobody waits for the engine.
         stepped.is_ok_and(|(more, _retired)| more)
     }

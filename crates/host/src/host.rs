@@ -103,7 +103,7 @@ impl Host {
             let run = || {
                 driver.run(|done| {
                     done.drain(..).for_each(|completion| cache.complete(completion, &mut work));
-                    cache.settle(&mut work, None);
+                    cache.dispatch(&mut work, None);
                 });
             };
             if catch_unwind(AssertUnwindSafe(run)).is_err() {

@@ -107,7 +107,7 @@ impl Session {
         let range = self.range(range.start, range.end.saturating_sub(range.start) as usize)?;
         let mut work = Work::default();
         self.cache.prefetch(&self.disk, range, self.stream, &mut work);
-        self.cache.settle(&mut work, None);
+        self.cache.dispatch(&mut work, None);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Session {
             SubmitError::Poisoned(poisoned) => return Err(poisoned.into()),
             SubmitError::Refused(refusal) => refusal,
         };
-        self.cache.settle(work, None);
+        self.cache.dispatch(work, None);
         match refusal {
             // The disk has become shorter.
             Refusal::OutOfRange => Err(HostError::OutOfRange),
@@ -260,7 +260,7 @@ impl Session {
                     }
                     // What has come holds frames.
                     Err(SubmitError::Refused(Refusal::Busy)) if left > 0 => {
-                        self.cache.settle(&mut work, None);
+                        self.cache.dispatch(&mut work, None);
                         let letter = mailbox.get().expect("it waits for pieces").wait();
                         left -= usize::from(take(letter, origin, &mut work, &mut result));
                     }
@@ -278,17 +278,17 @@ impl Session {
                 None => waited = true,
             }
             while left >= PIECES_MOST {
-                self.cache.settle(&mut work, None);
+                self.cache.dispatch(&mut work, None);
                 let letter = mailbox.get().expect("it waits for pieces").wait();
                 left -= usize::from(take(letter, origin, &mut work, &mut result));
             }
         }
         while left > 0 {
-            self.cache.settle(&mut work, None);
+            self.cache.dispatch(&mut work, None);
             let letter = mailbox.get().expect("it waits for pieces").wait();
             left -= usize::from(take(letter, origin.expect("there were pieces"), &mut work, &mut result));
         }
-        self.cache.settle(&mut work, None);
+        self.cache.dispatch(&mut work, None);
         let measure = if waited && measure == Measure::Hit { Measure::Miss } else { measure };
         self.disk.measure(measure, since.elapsed());
         result
@@ -335,6 +335,6 @@ impl Session {
             }
         }
         call.end_submission(&mut work);
-        self.cache.settle(&mut work, None);
+        self.cache.dispatch(&mut work, None);
     }
 }

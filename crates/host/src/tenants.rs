@@ -85,7 +85,7 @@ impl Cache {
         assert!(self.has_tenants() && self.shards() == 1);
         let mut work = Work::default();
         let result = self.with(0, &mut work, |core, _| call(&mut core.engine));
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         result
     }
 

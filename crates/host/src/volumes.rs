@@ -32,7 +32,7 @@ impl Cache {
                 Err(poisoned) => Err(Err(poisoned)),
             }
         });
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
     }
 
@@ -43,7 +43,7 @@ impl Cache {
             // An error says that the shard never had it, or is poisoned.
             let _ = self.with(shard, &mut work, |core, _| core.engine.detach(port));
         }
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
     }
 
     /// Writes back what is dirty of `disk`, or drops it if `discard`, flushes its devices and forgets its blocks. On an
@@ -67,7 +67,7 @@ impl Cache {
                 Err(poisoned) => result = Err(poisoned.into()),
             }
         }
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         // The timer goes on where something has to be waited for.
         for shard in 0..self.shards() {
             while self.step(shard, &mut work) {
@@ -102,7 +102,7 @@ impl Cache {
             let submitted = loop {
                 match self.flush(shard, disk, &mut work, || mailbox.clone()) {
                     Err(SubmitError::Refused(Refusal::Busy)) => {
-                        self.settle(&mut work, None);
+                        self.dispatch(&mut work, None);
                         self.wait_for_room_in(shard);
                     }
                     submitted => break submitted,
@@ -116,12 +116,12 @@ impl Cache {
                 },
                 Err(SubmitError::Poisoned(poisoned)) => result = result.and(Err(poisoned.into())),
                 Err(SubmitError::Refused(refusal)) => {
-                    self.settle(&mut work, None);
+                    self.dispatch(&mut work, None);
                     return Err(refusal);
                 }
             }
         }
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         for _ in 0..waiting {
             result = result.and(self.result_of(&mailbox));
         }
@@ -138,7 +138,7 @@ impl Cache {
                 Err(refusal) => unreachable!("{refusal:?}"),
             }
         });
-        self.settle(&mut work, None);
+        self.dispatch(&mut work, None);
         set
     }
 

@@ -51,7 +51,7 @@ impl Common {
         export.set_leaving(true);
         // No request waits for its turn.
         export.disk.lift_rates();
-        self.dismiss(|client| client.has(&export), FAREWELL);
+        self.disconnect(|client| client.has(&export), FAREWELL);
         match self.host.remove(name, discard) {
             Ok(()) => self.remove_export(&export),
             Err(error) => {
@@ -79,7 +79,7 @@ impl Common {
         // Nothing more is done for those who lost it.
         let withdrawn = |client: &Client| client.has(&export) && !export.is_for(&client.names);
         self.cut_off(withdrawn);
-        self.dismiss(withdrawn, FAREWELL);
+        self.disconnect(withdrawn, FAREWELL);
         Ok(())
     }
 

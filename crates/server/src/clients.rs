@@ -176,11 +176,11 @@ impl Common {
 
     /// Takes no more requests of the clients that are `chosen`, also of what they sent.
     pub(crate) fn cut_off(&self, chosen: impl Fn(&Client) -> bool) {
-        lock(&self.clients).values().filter(|client| chosen(client)).for_each(|client| client.stream.dismiss());
+        lock(&self.clients).values().filter(|client| chosen(client)).for_each(|client| client.stream.cut_off());
     }
 
     /// Lets the clients go that are `chosen`: they get their replies if they take them within `patience`.
-    pub(crate) fn dismiss(&self, chosen: impl Fn(&Client) -> bool, patience: Duration) {
+    pub(crate) fn disconnect(&self, chosen: impl Fn(&Client) -> bool, patience: Duration) {
         let begin = Instant::now();
         let mut clients = lock(&self.clients);
         let chosen = |client: &&Client| chosen(client);

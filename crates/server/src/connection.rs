@@ -82,7 +82,7 @@ impl Connection {
         loop {
             self.transmission.resize(self.link.disk().size());
             self.transmission.set_read_only(self.link.disk().read_only());
-            if self.input.stream.is_dismissed() {
+            if self.input.stream.is_cut_off() {
                 return Ok(());
             }
             let (used, event) = self.transmission.step(self.input.bytes())?;
@@ -117,10 +117,10 @@ impl Connection {
 
     /// Does what calls brought about, and sends what is queued for this client.
     fn send(&mut self) {
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
         self.link.send_batch(&mut self.batch, &mut self.work);
         self.batch_bytes = 0;
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -144,7 +144,7 @@ impl Connection {
         self.send();
         let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
         let stream = &self.input.stream;
-        let gone = || stream.is_dismissed() || stream.is_gone();
+        let gone = || stream.is_cut_off() || stream.is_gone();
         self.link.disk().wait_for_turn(if data { request.length } else { 0 }, gone)
     }
 
@@ -261,7 +261,7 @@ impl Connection {
             Ok(_) => (self.link.framing.error(tag, Errno::Io), Data::None),
             Err(errno) => (self.link.framing.error(tag, errno), Data::None),
         };
-        self.link.dismiss(1, bytes);
+        self.link.release(1, bytes);
         self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, since)) });
     }
 
@@ -283,7 +283,7 @@ impl Connection {
         while !self.cache.heap().take(length) {
             self.send();
             if Instant::now() > deadline {
-                self.link.dismiss(1, length);
+                self.link.release(1, length);
                 let head = Some(self.link.framing.error(request.tag(), Errno::NoMem));
                 return self.reply(Reply { head, ends: true, ..Reply::default() });
             }
@@ -335,7 +335,7 @@ impl Connection {
                 }
             }
         }
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
         Ok(())
     }
 
@@ -375,7 +375,7 @@ impl Connection {
                 break;
             }
         }
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
 
     /// Trims or zeroes a range.
@@ -386,14 +386,14 @@ impl Connection {
         for piece in pieces {
             self.submit_piece(&job, op, piece, fua);
         }
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
 
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
         self.cache.prefetch(self.link.disk(), range, self.stream, &mut self.work);
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });
-        self.cache.settle(&mut self.work, Some(&*self.link));
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
 }
 

@@ -31,7 +31,7 @@ const CLIENTS_MAX: usize = 16;
 /// What a control client asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Control {
+pub enum Command {
     /// Tell what the server did and holds.
     Status {},
     /// Change the cache.
@@ -139,7 +139,7 @@ impl ControlClient {
     }
 
     /// Has a command done; waits until it is.
-    pub fn ask(&mut self, command: &Control) -> Result<Answer, ControlError> {
+    pub fn ask(&mut self, command: &Command) -> Result<Answer, ControlError> {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         match self.stream.get_mut().write_all(&line) {
@@ -161,7 +161,7 @@ impl ControlClient {
 
     /// What the server did and holds.
     pub fn status(&mut self) -> Result<Statistics, ControlError> {
-        let answer = self.ask(&Control::Status {})?;
+        let answer = self.ask(&Command::Status {})?;
         answer.status.ok_or_else(|| ControlError::Refused("the answer has no status".into()))
     }
 }
@@ -248,32 +248,32 @@ fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
 }
 
 fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal> {
-    let command: Control = serde_json::from_slice(line)?;
+    let command: Command = serde_json::from_slice(line)?;
     match &command {
-        Control::Status {} | Control::Hints { .. } => {}
+        Command::Status {} | Command::Hints { .. } => {}
         // What is said may be long.
-        Control::Hint { name, .. } => tracing::info!(name, "control: a hint"),
+        Command::Hint { name, .. } => tracing::info!(name, "control: a hint"),
         _ => tracing::info!(?command, "control"),
     }
     match command {
-        Control::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
-        Control::Set { memory, policy, readahead } => {
+        Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
+        Command::Set { memory, policy, readahead } => {
             let policy = policy.map(|policy| policy.parse::<Spec>()).transpose()?;
             let readahead = readahead.map(|readahead| readahead.parse::<ReadAhead>()).transpose()?;
             common.change(memory, policy.as_ref())?;
             readahead.iter().for_each(|readahead| common.host.cache().readahead().set(readahead));
         }
-        Control::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
-        Control::AddExport { name, target, options } => {
+        Command::SetExport { name, options } => common.set(&name, |settings| options.apply(settings))?,
+        Command::AddExport { name, target, options } => {
             let mut export = ExportSettings::new(name, target.parse::<Target>()?);
             options.apply(&mut export);
             common.add(export)?;
         }
-        Control::RemoveExport { name, discard } => common.remove(&name, discard)?,
-        Control::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
-        Control::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
-        Control::Flush { name } => common.write_back(name.as_deref())?,
-        Control::Reload {} => reload().map_err(Refusal::Reload)?,
+        Command::RemoveExport { name, discard } => common.remove(&name, discard)?,
+        Command::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
+        Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
+        Command::Flush { name } => common.write_back(name.as_deref())?,
+        Command::Reload {} => reload().map_err(Refusal::Reload)?,
     }
     Ok(done())
 }

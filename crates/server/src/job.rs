@@ -153,7 +153,7 @@ impl Job {
             match state.errno {
                 Some(errno) => {
                     reply.head = Some(framing.error(self.tag, errno));
-                    self.link.give_up(buffer.len());
+                    self.link.free(buffer.len());
                 }
                 None if self.kind == Kind::Collected => {
                     reply.head = Some(framing.data(self.tag, buffer.len() as u32));

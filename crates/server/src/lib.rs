@@ -31,7 +31,7 @@ pub use nigh_host::{
     Unwritten, WriteMode,
 };
 
-pub use control::{Answer, Control, ControlClient, ControlError};
+pub use control::{Answer, Command, ControlClient, ControlError};
 pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};

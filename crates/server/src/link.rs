@@ -167,14 +167,14 @@ impl Link {
     }
 
     /// What was admitted is not needed.
-    pub(crate) fn dismiss(&self, requests: usize, bytes: usize) {
+    pub(crate) fn release(&self, requests: usize, bytes: usize) {
         let mut state = lock(&self.state);
         state.requests -= requests;
         state.bytes -= bytes;
     }
 
     /// Memory of a collected read is not needed.
-    pub(crate) fn give_up(&self, bytes: usize) {
+    pub(crate) fn free(&self, bytes: usize) {
         self.cache.heap().give(bytes);
     }
 
@@ -248,7 +248,7 @@ impl Link {
             let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
             if wait != Wait::No {
                 // Others may wait for the frames that were written or copied.
-                self.cache.settle(work, Some(&**self));
+                self.cache.dispatch(work, Some(&**self));
             }
             state = lock(&self.state);
             state.requests -= requests;
@@ -380,7 +380,7 @@ impl Link {
         loop {
             if mem::take(&mut state.handed) {
                 self.write(state, Wait::Long, &mut work);
-                self.cache.settle(&mut work, None);
+                self.cache.dispatch(&mut work, None);
                 state = lock(&self.state);
             } else if state.closed {
                 return;
@@ -462,7 +462,7 @@ mod tests {
             let submission = Submission { op: Op::Read, range: 0..BLOCK, fua: false, stream: Source(0) };
             let waiter = || Arc::new(Told(told)) as Arc<dyn Waiter>;
             let submitted = cache.submit(&export.disk, submission, &mut work, waiter).unwrap();
-            cache.settle(&mut work, None);
+            cache.dispatch(&mut work, None);
             match submitted.outcome {
                 Some(Outcome::Data(data)) => Some(Data::Frames(submitted.shard, data)),
                 _ => done.recv().map(|_| None).unwrap(),
@@ -499,7 +499,7 @@ mod tests {
                 let mut work = Work::default();
                 work.flush(&gate);
                 link.send_batch(&mut Vec::new(), &mut work);
-                cache.settle(&mut work, None);
+                cache.dispatch(&mut work, None);
             });
             while cache.heap().left() == heap {
                 std::thread::yield_now();

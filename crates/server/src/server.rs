@@ -270,7 +270,7 @@ impl Server {
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
-        self.common.dismiss(|_| true, FAREWELL);
+        self.common.disconnect(|_| true, FAREWELL);
         let result = host.shut_down();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {

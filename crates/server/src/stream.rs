@@ -22,7 +22,7 @@ pub(crate) const SLICES_MAX: usize = 1024;
 pub(crate) struct Stream {
     ends: Ends,
     /// No more requests are taken from it.
-    dismissed: AtomicBool,
+    cut_off: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -43,13 +43,13 @@ impl Stream {
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
         match sockopt::socket_type(&output).is_ok() && sockopt::socket_type(&input).is_ok() {
             true => Stream::socket(output),
-            false => Stream { ends: Ends::Pipes { input, output }, dismissed: AtomicBool::new(false) },
+            false => Stream { ends: Ends::Pipes { input, output }, cut_off: AtomicBool::new(false) },
         }
     }
 
     /// A connected socket.
     pub(crate) fn socket(socket: OwnedFd) -> Stream {
-        Stream { ends: Ends::Socket(socket, OnceLock::new()), dismissed: AtomicBool::new(false) }
+        Stream { ends: Ends::Socket(socket, OnceLock::new()), cut_off: AtomicBool::new(false) }
     }
 
     /// Performs a TLS handshake; from then on every byte is encrypted. Says what names the client's certificate has.
@@ -121,13 +121,13 @@ impl Stream {
     }
 
     /// No more requests are taken from it, also of those that were received.
-    pub(crate) fn dismiss(&self) {
-        self.dismissed.store(true, Ordering::Release);
+    pub(crate) fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Release);
     }
 
     #[inline]
-    pub(crate) fn is_dismissed(&self) -> bool {
-        self.dismissed.load(Ordering::Acquire)
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Acquire)
     }
 
     /// Nothing more is received; who waits for it is woken. Pipes are left as they are.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use nigh_control::{Config, Control, Directive, Event, Index, Saying, When, sidecar};
+use nigh_control::{Config, Directive, Event, Index, LruSp, Saying, When, sidecar};
 use nigh_engine::Scheduler;
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant};
 use nigh_sim::acfs::{self, BLOCK_BYTES, Workload};
@@ -38,7 +38,7 @@ fn misses(workload: &Workload, capacity: u32, events: &[Event]) -> usize {
     let mut slots = HashMap::new();
     let total: u64 = workload.files.iter().map(|bytes| bytes.div_ceil(BLOCK_BYTES.into())).sum();
     let setup = Setup { capacity, slots: total as u32, ghosts: total as u32, block_bytes: BLOCK_BYTES, future: None };
-    let mut control = Control::new(&setup, Config::default());
+    let mut control = LruSp::new(&setup, Config::default());
     let mut blocks = Blocks { files: workload.files.clone(), ..Blocks::default() };
     let (mut events, mut misses) = (events.iter().peekable(), 0);
     for (at, request) in workload.requests.iter().enumerate() {

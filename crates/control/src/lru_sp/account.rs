@@ -3,11 +3,11 @@
 
 use nigh_policy::{Slot, Tenant};
 
-use super::{Control, Known, NOBODY, RESIDENT, TENANTS_MOST, UNKNOWN};
+use super::{Known, LruSp, NOBODY, RESIDENT, TENANTS_MOST, UNKNOWN};
 use crate::config::Allocation;
 use crate::tenant::{Share, Statistics};
 
-impl Control {
+impl LruSp {
     /// The owner that `tenant` is, which is heard of from now on.
     #[inline(always)]
     pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {

@@ -2,14 +2,14 @@
 
 use nigh_policy::{Access, Block, Slot};
 
-use super::{AHEAD, Control, KEPT, Known, MANAGED, Managed, PLACEHOLDER, POINTED, REMEMBERED, TEMPORARY};
+use super::{AHEAD, KEPT, Known, LruSp, MANAGED, Managed, PLACEHOLDER, POINTED, REMEMBERED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::levels::Levels;
 use crate::placeholders::Placeholders;
 use crate::pools::{Enter, Pools};
 use crate::tenant::{Adoption, Share};
 
-impl Control {
+impl LruSp {
     pub(crate) fn managed(&mut self) -> &mut Managed {
         let (room, budget, block_bytes) = (self.room, self.budget(), self.block_bytes);
         self.managed.get_or_insert_with(|| {

@@ -2,13 +2,13 @@
 
 use nigh_policy::{Room, Tenant};
 
-use super::Control;
+use super::LruSp;
 use crate::config::Allocation;
 use crate::directive::Refusal;
 use crate::local::Budget;
 use crate::tenant::Share;
 
-impl Control {
+impl LruSp {
     /// The least blocks that `tenant` keeps, and the most that it may have, 0 for any number.
     pub fn bounds(&self, tenant: Tenant) -> (u32, u32) {
         let ceiling = |share: &Share| if share.ceiling == u32::MAX { 0 } else { share.ceiling };

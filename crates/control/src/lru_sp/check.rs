@@ -1,13 +1,13 @@
-//! Recounts every invariant of a [`Control`].
+//! Recounts every invariant of a [`LruSp`].
 
 use nigh_policy::Slot;
 
-use super::{AHEAD, Control, KEPT, Known, MANAGED, PLACEHOLDER, POINTED, REMEMBERED, RESIDENT, TEMPORARY};
+use super::{AHEAD, KEPT, Known, LruSp, MANAGED, PLACEHOLDER, POINTED, REMEMBERED, RESIDENT, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::config::Foresight;
 use crate::tenant::{Share, Statistics};
 
-impl Control {
+impl LruSp {
     /// # Panics
     /// On a broken invariant.
     pub(super) fn recount(&self) {

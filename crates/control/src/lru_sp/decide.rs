@@ -2,13 +2,13 @@
 
 use nigh_policy::{Access, Kind, Slot};
 
-use super::{AHEAD, Control, KEPT, Known, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, UNKNOWN};
+use super::{AHEAD, KEPT, Known, LruSp, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, UNKNOWN};
 use crate::config::{Allocation, Foresight};
 
 /// The block for which another leaves, and the reference that missed it. With none the cache becomes smaller.
 type Incoming<'a> = Option<(Slot, &'a Access)>;
 
-impl Control {
+impl LruSp {
     #[cold]
     #[inline(never)]
     pub(super) fn evict_slowly(&mut self, incoming: Slot, access: &Access) -> Slot {
@@ -40,7 +40,7 @@ impl Control {
             mistaken = Some(target).filter(|_| gives);
         }
         if let Some(&above) = self.above.first()
-            && let Some(victim) = self.give_up(above, incoming)
+            && let Some(victim) = self.evict_own(above, incoming)
         {
             return victim;
         }
@@ -48,7 +48,7 @@ impl Control {
         if incoming.is_some()
             && own > 0
             && self.most(tenant).is_some_and(|most| own >= most)
-            && let Some(victim) = self.give_up(tenant, incoming)
+            && let Some(victim) = self.evict_own(tenant, incoming)
         {
             return victim;
         }
@@ -56,7 +56,7 @@ impl Control {
         let owner = self.links.own(candidate).owner;
         if self.config.allocation == Allocation::Static
             && owner != NOBODY
-            && let Some(victim) = self.furthest_above().and_then(|owner| self.give_up(owner, incoming))
+            && let Some(victim) = self.furthest_above().and_then(|owner| self.evict_own(owner, incoming))
         {
             return victim;
         }
@@ -168,7 +168,7 @@ impl Control {
     }
 
     /// A tenant gives up a block of its own choice, whichever blocks the others have.
-    fn give_up(&mut self, owner: u16, incoming: Incoming<'_>) -> Option<Slot> {
+    fn evict_own(&mut self, owner: u16, incoming: Incoming<'_>) -> Option<Slot> {
         let victim = self.choose(owner, incoming)?;
         self.unlink(victim);
         self.depart(victim);

@@ -2,7 +2,7 @@
 
 use nigh_policy::{Access, Block, Kind, Slot};
 
-use super::{AHEAD, Control, MANAGED, NOBODY, REMEMBERED, TEMPORARY};
+use super::{AHEAD, LruSp, MANAGED, NOBODY, REMEMBERED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::config::Foresight;
 use crate::pools::Enter;
@@ -15,9 +15,9 @@ const CREDIT: u32 = 2;
 /// Blocks of a list that go to their pools in the call in which it is over.
 const DROP_FIRST: u32 = 64;
 
-impl Control {
+impl LruSp {
     /// Gives `slot`, which `tenant` owns since this reference, its place, and follows the reference.
-    pub(super) fn settle(&mut self, slot: Slot, tenant: u16, access: &Access, hit: bool) {
+    pub(super) fn adopt(&mut self, slot: Slot, tenant: u16, access: &Access, hit: bool) {
         let share = &self.shares[tenant as usize];
         if share.levels.is_none() {
             self.forget_in_pools(slot);

@@ -8,7 +8,7 @@
 
 use nigh_policy::{Access, Block, Kind, Slot, Stream, Tenant};
 
-use super::{Control, KEPT, MANAGED, TEMPORARY};
+use super::{KEPT, LruSp, MANAGED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::config::{Allocation, Foresight};
 use crate::directive::{Index, Refusal};
@@ -19,7 +19,7 @@ use crate::tenant::Adoption;
 /// Blocks that what a tenant says reaches in the call that says it.
 const STEP_FIRST: u32 = 256;
 
-impl Control {
+impl LruSp {
     /// Whether anything is left to be done of what was said.
     pub fn is_pending(&self) -> bool {
         let tasks = &self.tasks;
@@ -31,9 +31,9 @@ impl Control {
 
     /// Does a part of what is left to be done, for which at most `most` blocks are looked at. Whether there is more.
     ///
-    /// The host calls it, in as many calls as it likes, until there is no more: after [`apply`](Control::apply),
-    /// [`extend`](Control::extend), [`close`](Control::close), [`forget_files`](Control::forget_files) and
-    /// [`set_bounds`](Control::set_bounds), and when [`is_pending`](Control::is_pending) says so after a reference with
+    /// The host calls it, in as many calls as it likes, until there is no more: after [`apply`](LruSp::apply),
+    /// [`extend`](LruSp::extend), [`close`](LruSp::close), [`forget_files`](LruSp::forget_files) and
+    /// [`set_bounds`](LruSp::set_bounds), and when [`is_pending`](LruSp::is_pending) says so after a reference with
     /// which a list was over.
     pub fn step(&mut self, most: u32, index: &dyn Index) -> bool {
         if !self.is_pending() {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use nigh_control::{Chunk, Config, Control, Directive, Index, Refusal};
+use nigh_control::{Chunk, Config, Directive, Index, LruSp, Refusal};
 use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Stream, Tenant};
 use nigh_testkit::Outcome;
 use rand::{RngExt, SeedableRng};
@@ -56,7 +56,7 @@ impl Index for Blocks {
 }
 
 pub(crate) struct Host {
-    pub(crate) control: Control,
+    pub(crate) control: LruSp,
     pub(crate) blocks: Blocks,
     free: Vec<Slot>,
     slots: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(capacity: u32, ghosts: u32, config: Config) -> Host {
         let slots = capacity + ghosts + 1;
-        let control = Control::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None }, config);
+        let control = LruSp::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None }, config);
         let free = (0..slots).map(Slot).collect();
         Host {
             control,

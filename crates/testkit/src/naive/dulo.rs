@@ -67,7 +67,7 @@ impl Sections {
     }
 
     /// Has a block at the stack bottom: the bank is sequenced before it is full.
-    fn settle(&mut self) {
+    fn fill_evicting(&mut self) {
         if self.evicting.is_empty() {
             self.refill();
         }
@@ -265,7 +265,7 @@ impl Model for Dulo {
                 let bottom = self.buffer.remove(0);
                 self.sections.enter(bottom);
             }
-            self.sections.settle();
+            self.sections.fill_evicting();
             let bottom = self.sections.evicting[0].0;
             if !self.young.remove(&bottom) {
                 return self.sections.evict();
@@ -341,7 +341,7 @@ impl Model for Nominated {
         if self.sections.blocks() == 0 {
             self.nominate();
         }
-        self.sections.settle();
+        self.sections.fill_evicting();
         self.sections.evict()
     }
 
