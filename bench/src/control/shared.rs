@@ -58,10 +58,11 @@ fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome
         think_ns,
         length: BLOCK as u32,
         what: What::Read,
+        disk: 0,
         stream: 0,
     };
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
-    let first = Program { name: "first".into(), steps, says, ..Program::default() };
+    let first = Program { name: "first".into(), steps, says };
     let mut random = Rng::with_seed(2);
     let steps = (0..NEIGHBOUR_READS).map(|at| {
         let block = super::neighbour(at, &mut random);

@@ -444,8 +444,12 @@ pub(crate) struct SimArgs {
 // How time passes. No doc comment: clap would head the help of `sim` with it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TimedArgs {
-    /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-10k, or its TOML file
-    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
+    /// Simulate time, with the cache on this modelled device: a profile's name, such as hdd-7200, or its TOML file
+    ///
+    /// Each volume of a trace has a device of its own. Devices can be chosen by the volume's number:
+    /// 0=hdd-7200,1=ssd-sata; a profile without a number is for all other volumes. If a trace reaches beyond the end of a
+    /// device, a larger one of the same kind is modelled, and reported.
+    #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
     pub(crate) device: Option<String>,
     /// A level that holds clean blocks which left memory, on another modelled device and so large: ssd-nvme:64M. A second one
     /// is below the first

@@ -1,5 +1,6 @@
 //! `nigh sim --device`: programs at a cache on a modelled device, under a virtual clock.
 
+mod disks;
 mod page;
 mod results;
 
@@ -11,7 +12,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_policy::{Spec, Tenant, registry};
-use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, check, sweep};
+use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 
@@ -19,7 +20,8 @@ use crate::args::{AllocateArg, OpsArg, OutputArgs, SimArgs};
 use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, output, progress, quantity};
-use results::{DeviceSummary, LevelSummary, Results, Row, Subject};
+use disks::{Asked, VolumeDevice, profile};
+use results::{LevelSummary, Results, Row, Subject};
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the traces are, which may take long.
@@ -31,7 +33,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
-    let profile = profile(device).context("--device")?;
+    let asked_devices = Asked::parse(device).with_context(|| format!("--device {device}"))?;
     let asked_levels = timed.level.iter().map(|text| level(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let levels: Vec<Level> = asked_levels.iter().map(|(_, profile, bytes)| Level { profile, bytes: *bytes }).collect();
     let readahead = timed.readahead.parse()?;
@@ -54,11 +56,19 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     };
 
     let loaded = load(source::sources(args)?, think, ops, limit, events)?;
+    let numbers = loaded.volumes.numbers();
+    ensure!(
+        layouts.is_empty() || numbers.len() <= 1,
+        "--extents: the traces have {} volumes, and files are laid out on one disk",
+        numbers.len()
+    );
+    let devices = asked_devices.devices(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
+    let disks: Vec<Disk> = devices.iter().map(|device| Disk { profile: &device.profile, layouts: &layouts }).collect();
     let done = AtomicU64::new(0);
     let setup = Setup {
         programs: &loaded.programs,
         block_bytes: loaded.references.block_bytes,
-        disks: &[Disk { profile: &profile, layouts: &layouts }],
+        disks: &disks,
         levels: &levels,
         seed,
         readahead: &readahead,
@@ -101,7 +111,8 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     });
     let results = Results::new(
         loaded.summary,
-        DeviceSummary { name: device.to_owned(), title: profile.title().to_owned(), bytes: profile.bytes() },
+        asked_devices.summary(&devices),
+        devices.iter().map(VolumeDevice::summary).collect(),
         asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
         [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
         seed,
@@ -121,16 +132,6 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
         Some(spec) => bail!("{spec} needs to know the future, which depends on time: it runs without --device only"),
         None => Ok(specs),
     }
-}
-
-/// A profile that comes with nigh, or one in a file.
-fn profile(device: &str) -> anyhow::Result<Profile> {
-    let is_file = device.contains('/') || Path::new(device).extension().is_some_and(|extension| extension == "toml");
-    if !is_file {
-        return Ok(Profile::named(device)?);
-    }
-    let text = std::fs::read_to_string(device).with_context(|| device.to_owned())?;
-    Profile::parse(&text).map_err(|error| anyhow!("{device}: {error}"))
 }
 
 /// The name of a level's device, its profile, and how much of it is used.
@@ -167,11 +168,16 @@ fn think(text: &str) -> anyhow::Result<Think> {
     Ok(Think::Fixed(ns.round() as u64))
 }
 
+/// The formats of which volumes are files, not disks.
+const FORMATS_OF_FILES: [&str; 2] = ["pc", "strace"];
+
 /// What was read.
 struct Loaded {
     programs: Vec<Program>,
     /// Those of all programs, in the order of the command line.
     references: References,
+    /// Those that the programs refer to, each with a device of its own.
+    volumes: Volumes,
     summary: TraceSummary,
 }
 
@@ -182,6 +188,7 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Ev
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
     let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
     let mut loader = Loader::new(options);
+    let mut volumes = Volumes::default();
     let (mut names, mut formats, mut programs) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (source, mut requests)) in (0..).zip(sources) {
         ensure!(
@@ -202,9 +209,16 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Ev
             }
             batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= batch.len() as u64;
-            recorder.push(&batch).map_err(|error| anyhow!("{}: {error}", source.name))?;
-            // All programs use the same disk, whatever number their traces give it.
-            batch.iter_mut().for_each(|request| request.volume = 0);
+            recorder.push(&batch, &mut volumes).map_err(|error| anyhow!("{}: {error}", source.name))?;
+            if FORMATS_OF_FILES.contains(&source.format.as_str())
+                && let [one, other, ..] = volumes.numbers()
+            {
+                bail!(
+                    "{}: it has requests to several files ({one} and {other}), and does not show where these lie on a disk: \
+                     'nigh trace layout' gives files their places on one",
+                    source.name
+                );
+            }
             loader.push(&batch)?;
             if let Some(share) = requests.progress() {
                 bar.set_position((share * 1_000.0) as u64);
@@ -221,10 +235,13 @@ fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Ev
     let references = loader.finish();
     let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
     let summary = source::summary(&source, &references);
-    Ok(Loaded { programs, references, summary })
+    Ok(Loaded { programs, references, volumes, summary })
 }
 
 fn write(args: &OutputArgs, results: &Results, references: &References) -> anyhow::Result<()> {
+    if args.json || args.csv {
+        results.notes.iter().for_each(|note| eprintln!("nigh: note: {note}"));
+    }
     let text = if args.json {
         json(results)?
     } else if args.csv {

@@ -137,15 +137,23 @@ fn levels_spare_the_device() {
 #[test]
 fn slips_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = write(folder.path(), "far.csv", "time_ns,op,volume,offset,length\n0,read,0,100000000000,4096\n");
+    let trace = write(folder.path(), "far.csv", "time_ns,op,volume,offset,length\n0,read,0,4000000000000000000,4096\n");
     let two = write(folder.path(), "two.csv", "time_ns,op,volume,offset,length\n0,read,0,0,4096\n5,read,1,0,4096\n");
     let near = write(folder.path(), "near.csv", "time_ns,op,volume,offset,length\n0,read,0,0,4096\n");
+    let opens = "t_us,\n0,9,cc,read,5,0,8192,1,2,3,4\n5,9,cc,read,6,0,8192,1,2,3,4\n";
+    let files = write(folder.path(), "files.csv", opens);
     let profile = write(folder.path(), "disk.toml", "kind = 'disk'\ntitle = 'x'\nbytes = 1048576\nrpm = 0\n");
     let extents = write(folder.path(), "bad.extents", "file,offset,disk,length\n1,0,0,4096\n2,0,100,4096\n");
     let simulate = |more: &[&str]| refused(&[&["sim", "--policy", "lru", "--size", "1M"], more].concat());
     let beyond = simulate(&[&trace, "--device", "hdd-10k"]);
-    assert!(beyond.contains("far.csv") && beyond.contains("beyond the device, which has 9105018880"), "{beyond}");
-    assert!(simulate(&[&two, "--device", "hdd-10k"]).contains("trace layout"));
+    assert!(beyond.contains("reaches byte 4000000000000004096 of volume 0"), "{beyond}");
+    assert!(simulate(&[&files, "--device", "hdd-10k"]).contains("trace layout"));
+    let devices = |asked: &str| simulate(&[&two, "--device", asked]);
+    assert!(devices("1=hdd-10k").contains("volume 0 has no device: add 0=PROFILE"));
+    assert!(devices("hdd-10k,2=ssd-sata").contains("2=ssd-sata: no request is to volume 2, only to 0, 1"));
+    assert!(devices("hdd-10k,ssd-sata").contains("two profiles for all volumes"));
+    assert!(devices("0=hdd-10k,0=ssd-sata").contains("two profiles for volume 0"));
+    assert!(devices("x=hdd-10k").contains("'x' is no number of a volume"));
     assert!(simulate(&[&near, &near]).contains("--device"));
     assert!(simulate(&[&near, "--device", "hdd-11k"]).contains("hdd-10k"));
     assert!(simulate(&[&near, "--device", &profile]).contains("disk.toml: 'rpm' is 0"));
@@ -170,6 +178,86 @@ fn slips_are_one_line() {
     assert!(simulate(&[&near, "--level", "ssd-nvme:1M"]).contains("--device"));
     let opt = refused(&["sim", &near, "--device", "hdd-10k", "--policy", "opt"]);
     assert!(opt.contains("future"), "{opt}");
+}
+
+/// Random reads of a volume of so many GiB.
+fn random_reads(volume: u32, gib: u64, count: u64) -> Vec<String> {
+    // The finalizer of SplitMix64.
+    let mixed = |at: u64| (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let place = |at: u64| {
+        let at = mixed((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (at ^ at >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) % (gib << 18) * 4096
+    };
+    (0..count).map(|at| format!("{},read,{volume},{},4096\n", at * 1_000, place(at))).collect()
+}
+
+const HEADER: &str = "time_ns,op,volume,offset,length\n";
+
+#[test]
+fn devices_3_are_as_long_as_the_trace_reaches() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace =
+        |name: &str, gib| write(folder.path(), name, &(HEADER.to_owned() + &random_reads(0, gib, 2000).concat()));
+    let (near, far) = (trace("near.csv", 8), trace("far.csv", 200));
+    // As the README has it.
+    let example =
+        ["--readahead", "linux", "--scheduler", "deadline", "--policy", "clock,dulo,lirs", "--size", "1M..4M"];
+    let table = printed(&[&["sim", &far, "--device", "hdd-10k"], &example[..]].concat());
+    assert!(table.contains("hdd-10k has 8.5 GiB, and is modelled with 204 GiB because"), "{table}");
+    let run = |trace: &str, device: &str| {
+        let flags = ["--device", device, "--policy", "lru", "--size", "1M", "--json", "--think", "0ms"];
+        serde_json::from_str::<Value>(&printed(&[&["sim", trace], &flags[..]].concat())).unwrap()
+    };
+    let (short, long) = (run(&near, "hdd-10k"), run(&far, "hdd-10k"));
+    assert_eq!((&short["device"]["profile_bytes"], &short["notes"]), (&Value::Null, &Value::Array(vec![])));
+    assert_eq!(long["device"]["profile_bytes"], 9_105_018_880u64);
+    assert_eq!(long["device"]["bytes"], 24 * 9_105_018_880u64);
+    // Random reads of the whole disk take as long, whatever its size.
+    let time = |value: &Value| value["results"][0]["execution_s"].as_f64().unwrap();
+    assert!((time(&long) / time(&short) - 1.0).abs() < 0.05, "{} {}", time(&short), time(&long));
+    for device in ["rz56", "ssd-sata", "net-volume", "object-store"] {
+        assert!(time(&run(&far, device)) > 0.0, "{device}");
+    }
+}
+
+#[test]
+fn devices_3_are_one_for_each_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = [0, 3].map(|volume| random_reads(volume, 8, 1000));
+    let both: String = one.iter().zip(&other).map(|(one, other)| format!("{one}{other}")).collect();
+    let trace = write(folder.path(), "both.csv", &(HEADER.to_owned() + &both));
+    let run = |device: &str| {
+        let flags = ["--device", device, "--policy", "lru", "--size", "1M", "--json", "--think", "0ms"];
+        serde_json::from_str::<Value>(&printed(&[&["sim", &trace], &flags[..]].concat())).unwrap()
+    };
+    let (disks, mixed) = (run("hdd-10k"), run("hdd-10k,3=ssd-sata"));
+    let requests = |value: &Value, at: usize| value["results"][0]["disks"][at]["device_requests"].as_u64().unwrap();
+    assert_eq!((requests(&disks, 0), requests(&disks, 1)), (1000, 1000));
+    assert_eq!((&mixed["devices"][1]["volume"], &mixed["devices"][1]["name"]), (&3.into(), &"ssd-sata".into()));
+    let busy = |value: &Value, at: usize| value["results"][0]["disks"][at]["device_busy_s"].as_f64().unwrap();
+    assert!(
+        (busy(&mixed, 0) / busy(&disks, 0) - 1.0).abs() < 0.05 && busy(&mixed, 1) * 10.0 < busy(&disks, 1),
+        "{mixed}"
+    );
+    assert_eq!(
+        mixed,
+        run("0=hdd-10k,3=ssd-sata")
+            .pointer("/results")
+            .map(|results| {
+                let mut named = mixed.clone();
+                named["results"] = results.clone();
+                named
+            })
+            .unwrap()
+    );
+    let flags = ["--device", "0=hdd-10k,3=ssd-sata", "--policy", "lru", "--size", "1M", "--think", "0ms"];
+    let table = printed(&[&["sim", &trace], &flags[..]].concat());
+    assert!(table.contains("volume 3 on ssd-sata"), "{table}");
+    // Formats with a number for each device.
+    let mqsim = write(folder.path(), "two.mqsim", "0 0 0 8 1\n1000 1 64 8 1\n2000 0 800 8 0\n");
+    let table =
+        printed(&["sim", &mqsim, "--format", "mqsim", "--device", "ssd-nvme", "--policy", "lru", "--size", "1M"]);
+    assert!(table.contains("volume 1 on ssd-nvme"), "{table}");
 }
 
 #[test]

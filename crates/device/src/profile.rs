@@ -21,6 +21,12 @@ const SHIPPED: &[(&str, &str)] = &[
     ("object-store", include_str!("../profiles/object-store.toml")),
 ];
 
+/// How large a device can be.
+const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
+
+/// So many cylinders a disk has at most that is larger than its profile.
+const CYLINDERS_MOST: u64 = 1 << 30;
+
 /// Why a text is not a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
@@ -207,7 +213,7 @@ impl Profile {
         let mut figures = Figures { table, known: Vec::new() };
         let kind = figures.string("kind", "'disk', 'flash', 'volume' or 'store'")?;
         let title = figures.string("title", "what device it is")?;
-        let bytes = figures.integer("bytes", 1 << 20..=1 << 60, "its size")?;
+        let bytes = figures.integer("bytes", BYTES, "its size")?;
         let model = match kind.as_str() {
             "disk" => Model::Disk(disk(&mut figures, bytes)?),
             "flash" => Model::Flash(flash(&mut figures)?),
@@ -220,6 +226,24 @@ impl Profile {
         };
         figures.end()?;
         Ok(Profile { title, bytes, model })
+    }
+
+    /// A larger device of the same kind, at least `bytes` long: this one's size as often as needed. Latencies and rates
+    /// stay. A disk has that many times the cylinders, and the arm takes as long as before for the same share of its way.
+    /// Nothing where such a device would be larger than devices can be.
+    pub fn stretched(&self, bytes: u64) -> Option<Profile> {
+        let times = bytes.div_ceil(self.bytes).max(1);
+        let bytes = self.bytes.checked_mul(times).filter(|bytes| BYTES.contains(bytes))?;
+        let mut model = self.model.clone();
+        if let Model::Disk(disk) = &mut model {
+            let before = cylinders_of(self.bytes, disk.heads, &disk.zones)?;
+            for (cylinders, _) in &mut disk.zones {
+                *cylinders = cylinders.checked_mul(times)?;
+            }
+            let after = cylinders_of(bytes, disk.heads, &disk.zones).filter(|&after| after <= CYLINDERS_MOST)?;
+            disk.seek = disk.seek.stretched(before as u32, after as u32);
+        }
+        Some(Profile { title: self.title.clone(), bytes, model })
     }
 
     /// What device it is.
@@ -238,20 +262,25 @@ impl Profile {
     }
 }
 
-fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> {
-    let rpm = figures.number("rpm", 60.0..=100_000.0, "rotations a minute")?;
-    let heads = figures.integer("heads", 1..=255, "a number of heads")?;
-    let zones = figures.zones("zones")?;
+/// How many cylinders the first `bytes` of a disk take, if it has so many.
+fn cylinders_of(bytes: u64, heads: u64, zones: &[(u64, u64)]) -> Option<u64> {
     let (mut cylinders, mut left) = (0, bytes.div_ceil(SECTOR_BYTES));
-    for &(count, per_track) in &zones {
+    for &(count, per_track) in zones {
         let used = left.div_ceil(heads * per_track).min(count);
         cylinders += used;
         left = left.saturating_sub(used * heads * per_track);
     }
-    if left > 0 {
+    (left == 0).then_some(cylinders)
+}
+
+fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> {
+    let rpm = figures.number("rpm", 60.0..=100_000.0, "rotations a minute")?;
+    let heads = figures.integer("heads", 1..=255, "a number of heads")?;
+    let zones = figures.zones("zones")?;
+    let Some(cylinders) = cylinders_of(bytes, heads, &zones) else {
         let expected = "no more than heads and zones hold".to_owned();
         return Err(ProfileError::Value { key: "bytes", found: bytes.to_string(), expected });
-    }
+    };
     if !(3..=10_000_000).contains(&cylinders) {
         let found = format!("enough for all bytes in {cylinders} cylinders");
         return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 of them in use".to_owned() });

@@ -51,6 +51,15 @@ impl SeekCurve {
         Ok(SeekCurve::bent_at(low, next_ms, full_ms, cylinders))
     }
 
+    /// The curve of a disk with `after` cylinders instead of `before`, whose three figures are the same.
+    pub(crate) fn stretched(&self, before: u32, after: u32) -> SeekCurve {
+        let (next_ms, full_ms) = (self.ms(1), self.ms(before - 1));
+        // What such a curve can have on average depends a little on the number of cylinders.
+        let (least, most) = SeekCurve::averages_ms(next_ms, full_ms, after);
+        let average_ms = self.average_ms(before).clamp(least, most.max(least));
+        SeekCurve::through(next_ms, average_ms, full_ms, after).expect("the average lies between its limits")
+    }
+
     /// The curve that comes closest to seeks of so many cylinders that took so many milliseconds; flat without any.
     pub(crate) fn fitted(seeks: &[(f64, f64)], cylinders: u32) -> SeekCurve {
         let longest = f64::from(cylinders - 1).max(2.0);

@@ -335,6 +335,31 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
+fn a_larger_device_of_the_same_kind_has_the_same_figures() {
+    for name in Profile::names() {
+        let profile = Profile::named(name).unwrap();
+        let end = 5 * profile.bytes() + 1;
+        let larger = profile.stretched(end).unwrap();
+        assert_eq!(larger.bytes(), 6 * profile.bytes(), "{name}");
+        assert_eq!(profile.stretched(u64::MAX), None, "{name}");
+        let mut device = Device::new(&larger, 1);
+        assert!(device.start(0, read(end - 512, 512)).is_ok(), "{name}");
+        if let (Model::Disk(small), Model::Disk(large)) = (profile.model(), larger.model()) {
+            let count = |zones: &[(u64, u64)]| zones.iter().map(|zone| zone.0).sum::<u64>() as u32;
+            let (few, many) = (count(&small.zones), count(&large.zones));
+            assert_eq!(many, 6 * few);
+            for (before, after) in [
+                (small.seek.ms(1), large.seek.ms(1)),
+                (small.seek.average_ms(few), large.seek.average_ms(many)),
+                (small.seek.ms(few - 1), large.seek.ms(many - 1)),
+            ] {
+                assert!((after / before - 1.0).abs() < 0.01, "{name}: {before} ms, then {after} ms");
+            }
+        }
+    }
+}
+
+#[test]
 fn mistakes_in_a_profile_are_named() {
     for &(name, key, value, said) in MISTAKES {
         let error = Profile::parse(&changed(name, key, value)).expect_err(value).to_string();

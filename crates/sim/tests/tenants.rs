@@ -18,7 +18,7 @@ fn slow() -> Profile {
 }
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
-    let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, stream: 0 };
+    let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, disk: 0, stream: 0 };
     Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect(), ..Program::default() }
 }
 
@@ -135,7 +135,8 @@ fn tenants_call_files_by_the_numbers_of_the_layout_on_every_disk() {
     ];
     let predict = |file| vec![says(0, Directive::Predict { accesses: vec![Chunk { file, bytes: None }] })];
     let cut = Program { says: predict(1), ..program((100..140).chain(5000..5040), What::Read, MS) };
-    let whole = Program { disk: 1, says: predict(2), ..program(100..180, What::Read, MS) };
+    let mut whole = Program { says: predict(2), ..program(100..180, What::Read, MS) };
+    whole.steps.iter_mut().for_each(|step| step.disk = 1);
     let config = Config::default();
     let outcome = simulate(&[cut.clone(), whole], &disks, "none", Some(&config), 1000).unwrap();
     assert!(outcome.tenants.iter().all(|tenant| (tenant.predicted, tenant.unpredicted) == (80, 0)));

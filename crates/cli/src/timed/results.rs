@@ -19,21 +19,29 @@ const SCHEMA: u32 = 1;
 pub(super) struct Results {
     schema: u32,
     pub(super) trace: TraceSummary,
+    /// All devices together.
     pub(super) device: DeviceSummary,
+    /// By disk.
+    pub(super) devices: Vec<DeviceSummary>,
     pub(super) levels: Vec<LevelSummary>,
     pub(super) readahead: String,
     pub(super) scheduler: String,
     pub(super) think: String,
     seed: u64,
     pub(super) results: Vec<Row>,
+    pub(super) notes: Vec<String>,
 }
 
-/// The device.
+/// A device.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeviceSummary {
+    /// Whose it is; nothing for several together.
+    pub(super) volume: Option<u32>,
     pub(super) name: String,
     pub(super) title: String,
     pub(super) bytes: u64,
+    /// How long its profile is, where the trace reaches farther.
+    pub(super) profile_bytes: Option<u64>,
 }
 
 /// A level's device, and how much of it is used.
@@ -60,6 +68,8 @@ impl LevelSummary {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
+    /// By disk.
+    pub(super) disks: Vec<DiskRow>,
     pub(super) levels: Vec<LevelRow>,
     pub(super) programs: Vec<ProgramRow>,
     pub(super) sequences: Sequences,
@@ -101,6 +111,15 @@ pub(super) struct Figures {
     level_2_hits: u64,
     /// The most blocks that the policy remembers; nothing where their number is not limited.
     ghosts: Option<u32>,
+}
+
+/// One disk's device.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DiskRow {
+    pub(super) device_busy_s: f64,
+    pub(super) device_requests: u64,
+    device_seeks: u64,
+    device_bytes: u64,
 }
 
 /// One level. Counts are of blocks, unless their names say otherwise.
@@ -251,7 +270,19 @@ impl Row {
         });
         let (size_blocks, share) = outcome.sequences.cumulative().map(|(size, share)| (size, rounded(share))).unzip();
         let levels = outcome.levels.iter().map(LevelRow::new).collect();
-        Row { figures, levels, programs: programs.collect(), sequences: Sequences { size_blocks, share } }
+        let disks = outcome.disks.iter().map(|of| DiskRow {
+            device_busy_s: seconds(of.busy_ns),
+            device_requests: of.requests,
+            device_seeks: of.seeks,
+            device_bytes: of.bytes,
+        });
+        Row {
+            figures,
+            disks: disks.collect(),
+            levels,
+            programs: programs.collect(),
+            sequences: Sequences { size_blocks, share },
+        }
     }
 }
 
@@ -259,12 +290,14 @@ impl Results {
     pub(super) fn new(
         trace: TraceSummary,
         device: DeviceSummary,
+        devices: Vec<DeviceSummary>,
         levels: Vec<LevelSummary>,
         [readahead, scheduler, think]: [String; 3],
         seed: u64,
         results: Vec<Row>,
     ) -> Results {
-        Results { schema: SCHEMA, trace, device, levels, readahead, scheduler, think, seed, results }
+        let notes = DeviceSummary::notes(&devices).into_iter().collect();
+        Results { schema: SCHEMA, trace, device, devices, levels, readahead, scheduler, think, seed, results, notes }
     }
 
     /// The policies in the order in which they were asked for.
@@ -294,6 +327,9 @@ impl Results {
             grid.size(&mut text, blocks, bytes, times.iter().map(|time| time.map_or(String::new(), cell)));
         }
         self.details(&mut text);
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
         text
     }
 
@@ -334,6 +370,14 @@ impl Results {
                 100.0 * figures.hit_ratio,
                 100.0 * ahead,
             );
+            for (device, disk) in self.devices.iter().zip(&row.disks).filter(|_| self.devices.len() > 1) {
+                let volume = device.volume.unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "{:width$} {:>10} {:>10} {:>10.3} {:>10} volume {volume} on {}",
+                    "", "", "", disk.device_busy_s, disk.device_requests, device.name
+                );
+            }
             for (level, LevelRow { hits, stores, evictions, device_busy_s, .. }) in self.levels.iter().zip(&row.levels)
             {
                 let misses = percent(ratio(*hits, figures.misses + figures.prefetch_issued));

@@ -5,7 +5,7 @@ use nigh_trace::layout::{FileSize, Layout, Order, Overlap, Placement};
 
 use super::{BLOCK_BYTES, Workload};
 use crate::Ops;
-use crate::timed::{self, Program, Recorder, Think};
+use crate::timed::{self, Program, Recorder, Think, Volumes};
 
 /// What the paper does not say of its machine.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,10 @@ impl Placed {
                 layouts[workload.disk as usize].place(request, &mut placed).expect("every file has its place");
             }
             debug_assert_eq!(placed.len(), workload.requests.len(), "files are in one piece");
-            recorder.push(&placed).expect("all are on one disk");
-            programs.push(Program { disk: workload.disk as usize, ..recorder.finish() });
+            recorder.push(&placed, &mut Volumes::default()).expect("all are on one disk");
+            let mut program = recorder.finish();
+            program.steps.iter_mut().for_each(|step| step.disk = workload.disk as u16);
+            programs.push(program);
         }
         Ok(Placed { programs, profiles, layouts })
     }

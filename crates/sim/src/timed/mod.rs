@@ -17,7 +17,7 @@ use nigh_engine::{Config, ConfigError, Counters, Files, LevelCounters, Piece, Sc
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
 
-pub use program::{Program, Recorder, Said, Step, Think, TwoVolumes, What};
+pub use program::{DISKS_MOST, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
 pub use sequences::Sequences;
 
 /// What all runs of one simulation have in common.
@@ -27,7 +27,7 @@ pub struct Setup<'a> {
     pub programs: &'a [Program],
     /// Bytes in a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u32,
-    /// The disks that programs go to, by number.
+    /// The disks that programs go to, by number; at most [`DISKS_MOST`].
     pub disks: &'a [Disk<'a>],
     /// What holds clean blocks that left memory, the highest first; at most two.
     pub levels: &'a [Level<'a>],
@@ -91,6 +91,8 @@ pub struct Outcome {
     pub tenants: Vec<Statistics>,
     /// What the disks' devices counted, all together, until the last program ended.
     pub device: nigh_device::Counters,
+    /// The same of each disk.
+    pub disks: Vec<nigh_device::Counters>,
     /// What each level did.
     pub levels: Vec<LevelOutcome>,
     /// The blocks that were read from a disk's device, by the length of the sequence that they were part of.
@@ -170,8 +172,9 @@ const PART_BYTES: u32 = 1 << 20;
 /// If there is no such disk.
 pub fn check(setup: &Setup) -> Result<(), TimedError> {
     for program in setup.programs {
-        let device_bytes = setup.disks[program.disk].profile.bytes();
-        if let Some(step) = program.steps.iter().find(|step| step.end() > device_bytes) {
+        let bytes_of = |step: &Step| setup.disks[usize::from(step.disk)].profile.bytes();
+        if let Some(step) = program.steps.iter().find(|step| step.end() > bytes_of(step)) {
+            let device_bytes = bytes_of(step);
             let beyond = BeyondEnd { offset_bytes: step.offset, end_bytes: step.end(), device_bytes };
             return Err(TimedError::Beyond { program: program.name.clone(), beyond });
         }

@@ -1,5 +1,7 @@
 //! Programs: what a trace asked for, and how long it computed in between.
 
+use std::collections::HashMap;
+
 use nigh_control::{Event, Saying, When};
 use nigh_trace::{Op, Request};
 
@@ -29,6 +31,8 @@ pub struct Step {
     pub length: u32,
     /// What it asks for.
     pub what: What,
+    /// Which of the disks it goes to.
+    pub disk: u16,
     /// Which code or client issued it ([`Request::issuer`]); 0 where nothing is known of it: then its program did.
     pub stream: u64,
 }
@@ -47,8 +51,6 @@ pub struct Program {
     pub name: String,
     /// In order.
     pub steps: Vec<Step>,
-    /// Which of the disks they go to.
-    pub disk: usize,
     /// What it says about its accesses, in order.
     pub says: Vec<Said>,
 }
@@ -71,13 +73,44 @@ pub enum Think {
     Recorded(f64),
 }
 
-/// A trace has requests to several files or disks, and no way to tell where these lie on one disk.
+/// The most disks of a simulation.
+pub const DISKS_MOST: usize = 1024;
+
+/// The traces refer to more volumes than there can be disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it has requests to several volumes ({0} and {1}), and a modelled device is one disk: \
-     'nigh trace layout' gives files their places on one"
+    "more than {DISKS_MOST} volumes, each of which would be a modelled device: 'nigh trace layout' gives files their \
+     places on one"
 )]
-pub struct TwoVolumes(pub u32, pub u32);
+pub struct TooManyVolumes;
+
+/// The volumes that traces refer to, each of which is a disk. Equal numbers in two traces are one volume.
+#[derive(Clone, Debug, Default)]
+pub struct Volumes {
+    /// By disk.
+    numbers: Vec<u32>,
+    disks: HashMap<u32, u16>,
+}
+
+impl Volumes {
+    /// Their numbers in the traces, by disk: in the order of the first requests to them.
+    pub fn numbers(&self) -> &[u32] {
+        &self.numbers
+    }
+
+    fn disk(&mut self, volume: u32) -> Result<u16, TooManyVolumes> {
+        if let Some(&disk) = self.disks.get(&volume) {
+            return Ok(disk);
+        }
+        if self.numbers.len() == DISKS_MOST {
+            return Err(TooManyVolumes);
+        }
+        let disk = self.numbers.len() as u16;
+        self.numbers.push(volume);
+        self.disks.insert(volume, disk);
+        Ok(disk)
+    }
+}
 
 /// Makes a program of a trace, batch by batch.
 #[derive(Clone, Debug)]
@@ -85,7 +118,8 @@ pub struct Recorder {
     program: Program,
     think: Think,
     ops: Ops,
-    volume: Option<u32>,
+    /// The volume of the last request that had a place, and its disk.
+    last: (Option<u32>, u16),
     /// When the last request was issued, whether it counts or not.
     time_ns: Option<u64>,
     /// The think time of requests that were left out.
@@ -101,7 +135,7 @@ impl Recorder {
     pub fn new(name: String, think: Think, ops: Ops) -> Recorder {
         let program = Program { name, ..Program::default() };
         let (events, requests) = (Vec::new(), 0);
-        Recorder { program, think, ops, volume: None, time_ns: None, owed_ns: 0, events, requests }
+        Recorder { program, think, ops, last: (None, 0), time_ns: None, owed_ns: 0, events, requests }
     }
 
     /// Has the program say what `events` say, each before the request that it names or the first at its time, whoever
@@ -112,8 +146,9 @@ impl Recorder {
         self
     }
 
-    /// Adds requests. Those of no length, and those that do not count, only add their think time.
-    pub fn push(&mut self, batch: &[Request]) -> Result<(), TwoVolumes> {
+    /// Adds requests, each to the disk that is its volume among `volumes`; a flush goes where the request before it went.
+    /// Those of no length, and those that do not count, only add their think time.
+    pub fn push(&mut self, batch: &[Request], volumes: &mut Volumes) -> Result<(), TooManyVolumes> {
         for request in batch {
             let is_due = |event: &mut Event| match event.when {
                 When::Request(number) => number <= self.requests,
@@ -147,15 +182,13 @@ impl Recorder {
                 }
                 continue;
             }
-            if what != What::Flush {
-                let volume = *self.volume.get_or_insert(request.volume);
-                if volume != request.volume {
-                    return Err(TwoVolumes(volume, request.volume));
-                }
+            if what != What::Flush && self.last.0 != Some(request.volume) {
+                self.last = (Some(request.volume), volumes.disk(request.volume)?);
             }
             let think_ns = think_ns.saturating_add(std::mem::take(&mut self.owed_ns));
             let length = if what == What::Flush { 0 } else { request.length };
-            self.program.steps.push(Step { offset: request.offset, think_ns, length, what, stream: request.issuer() });
+            let (offset, disk, stream) = (request.offset, self.last.1, request.issuer());
+            self.program.steps.push(Step { offset, think_ns, length, what, disk, stream });
         }
         Ok(())
     }
@@ -185,8 +218,9 @@ mod tests {
         ];
         let thinks = |think, ops| {
             let mut recorder = Recorder::new("p".to_owned(), think, ops);
-            recorder.push(&trace[..2]).unwrap();
-            recorder.push(&trace[2..]).unwrap();
+            let mut volumes = Volumes::default();
+            recorder.push(&trace[..2], &mut volumes).unwrap();
+            recorder.push(&trace[2..], &mut volumes).unwrap();
             recorder.finish().steps.iter().map(|step| step.think_ns).collect::<Vec<_>>()
         };
         assert_eq!(thinks(Think::Recorded(1.0), Ops::All), [0, 50, 50, 0]);
@@ -195,10 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn one_program_has_one_disk() {
-        let mut recorder = Recorder::new("p".to_owned(), Think::Fixed(0), Ops::All);
-        recorder.push(&[request(0, Op::Read, 1), Request { volume: 9, ..request(0, Op::Flush, 0) }]).unwrap();
-        let other = Request { volume: 9, ..request(0, Op::Read, 1) };
-        assert_eq!(recorder.push(&[other]), Err(TwoVolumes(3, 9)));
+    fn each_volume_is_a_disk() {
+        let to = |volume, op| Request { volume, ..request(0, op, 512) };
+        let mut volumes = Volumes::default();
+        let mut disks = |requests: &[Request]| {
+            let mut recorder = Recorder::new("p".to_owned(), Think::Fixed(0), Ops::All);
+            recorder.push(requests, &mut volumes)?;
+            Ok::<_, TooManyVolumes>(recorder.finish().steps.iter().map(|step| step.disk).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            disks(&[to(9, Op::Read), to(3, Op::Write), to(7, Op::Flush), to(9, Op::Read)]),
+            Ok(vec![0, 1, 1, 0])
+        );
+        // Another trace's volume 3 is the same.
+        assert_eq!(disks(&[to(3, Op::Read), to(8, Op::Read)]), Ok(vec![1, 2]));
+        let many: Vec<Request> = (0..2000).map(|volume| to(volume, Op::Read)).collect();
+        assert_eq!(disks(&many), Err(TooManyVolumes));
+        assert_eq!(volumes.numbers()[..4], [9, 3, 8, 0]);
     }
 }

@@ -162,7 +162,8 @@ impl<'a> World<'a> {
         }
         let mut device = nigh_device::Counters::default();
         let (disks, levels) = self.devices.split_at(self.setup.disks.len());
-        disks.iter().for_each(|one| device += one.counters());
+        let disks: Vec<nigh_device::Counters> = disks.iter().map(Device::counters).collect();
+        disks.iter().for_each(|&one| device += one);
         let levels = levels.iter().enumerate().map(|(number, device)| {
             let (cache, _) = self.engine.level_counters(number).expect("every level was added");
             LevelOutcome { cache, device: device.counters() }
@@ -177,6 +178,7 @@ impl<'a> World<'a> {
             waited_ns: self.processes.iter().map(|process| process.waited_ns).collect(),
             cache: self.counters(),
             device,
+            disks,
             levels,
             sequences,
         })
@@ -273,10 +275,6 @@ impl<'a> World<'a> {
         true
     }
 
-    fn disk(&self, number: u32) -> usize {
-        self.setup.programs[number as usize].disk
-    }
-
     /// Submits the next part of `step`. Says whether it was replied to at once.
     fn submit(&mut self, number: u32, step: &Step) -> bool {
         let part = part(step, self.processes[number as usize].done);
@@ -288,7 +286,7 @@ impl<'a> World<'a> {
             What::Flush => Op::Flush,
         };
         let predicted = self.engine.is_predicted(Tenant(number));
-        let volume = Volume(self.disk(number) as u32);
+        let volume = Volume(step.disk.into());
         let (tenant, token) = (Tenant(number), u64::from(number));
         let request = Request { volume, tenant, op, offset, length, fua: false, stream: stream(number, step), token };
         let (submitted, ahead) = if op == Op::Read { self.read(request) } else { (self.request(request), false) };
@@ -347,7 +345,7 @@ impl<'a> World<'a> {
             }
             None => {
                 let end = self.devices[disk].bytes();
-                let span = Span { file: number.into(), bytes: offset..offset + length, end };
+                let span = Span { file: u64::from(number) << 32 | disk as u64, bytes: offset..offset + length, end };
                 let places = |ahead| {
                     any = true;
                     std::iter::once(ahead)
@@ -486,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_step_without_a_stream_is_its_programs() {
-        let step = Step { offset: 0, think_ns: 0, length: 4096, what: What::Read, stream: 0 };
+        let step = Step { offset: 0, think_ns: 0, length: 4096, what: What::Read, disk: 0, stream: 0 };
         assert_eq!(stream(3, &step), Stream(3));
         assert_eq!(stream(3, &Step { stream: 0x55_1234, ..step }), Stream(0x55_1234));
     }
