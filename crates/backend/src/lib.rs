@@ -34,5 +34,6 @@ pub use latency::Latency;
 pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use modelled::Modelled;
 pub use open::Options;
+pub use signal::Signal;
 pub use target::Target;
 pub use timing::ReadTimer;

@@ -2,24 +2,29 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Readable from `raise` until `clear`.
 #[derive(Debug)]
-pub(crate) struct Signal(OwnedFd);
+pub struct Signal(OwnedFd);
 
 impl Signal {
-    pub(crate) fn new() -> io::Result<Signal> {
+    /// A signal that is not raised. Takes a descriptor.
+    pub fn new() -> io::Result<Signal> {
         Ok(Signal(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn raise(&self) {
+    /// Makes it readable.
+    pub fn raise(&self) {
         // Fails only where the count is at its maximum, and then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn clear(&self) {
+    /// Makes it unreadable until it is raised again.
+    pub fn clear(&self) {
         // Fails where nothing was raised.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -28,5 +33,15 @@ impl Signal {
 impl AsFd for Signal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.raise();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.raise();
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::device::DiskDevice;
@@ -151,10 +152,16 @@ impl Disk {
         self.throttle.is_on()
     }
 
-    /// Waits until a request of so many bytes is within the rates, or they change. Returns false if `gone` becomes true
-    /// meanwhile: then the request is not to be made.
-    pub fn wait_for_turn(&self, bytes: u64, gone: impl Fn() -> bool) -> bool {
-        self.throttle.wait(bytes, gone)
+    /// Waits until a request of so many bytes is within the rates, or they change. Meanwhile calls `rest`, which returns
+    /// after the given time, when `waker` is woken, or sooner. If `rest` returns false, so does this: then the request must
+    /// not be made.
+    pub fn wait_for_turn(&self, bytes: u64, waker: &Waker, rest: impl FnMut(Duration) -> bool) -> bool {
+        self.throttle.wait(bytes, waker, rest)
+    }
+
+    /// Parks the thread until a request of so many bytes is within the rates, or they change.
+    pub(crate) fn park_for_turn(&self, bytes: u64) {
+        self.throttle.park(bytes);
     }
 
     /// Lifts the rates: waiting requests go on at once. They return when a removal fails.

@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Buckets per doubling.
-const STEPS: usize = 4;
-/// The last bucket also has everything above about a minute.
-const BUCKETS: usize = 27 * STEPS;
+const STEPS: usize = 16;
+/// The last bucket also has everything above about four minutes.
+const BUCKETS: usize = 25 * STEPS;
 
-/// A histogram of durations, in µs, with four buckets per doubling.
+/// The end in µs of the first of [`Latencies::doublings`].
+const FIRST_DOUBLING: u64 = 4;
+
+/// A histogram of durations, in µs, with `STEPS` buckets per doubling.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -35,9 +38,9 @@ fn bucket(us: u64) -> usize {
     if us < STEPS as u64 {
         return us as usize;
     }
-    let doubling = us.ilog2() as usize;
-    let step = (us >> (doubling - STEPS.ilog2() as usize)) as usize & (STEPS - 1);
-    ((doubling - 1) * STEPS + step).min(BUCKETS - 1)
+    let shift = us.ilog2() - STEPS.ilog2();
+    let step = (us >> shift) as usize & (STEPS - 1);
+    ((shift as usize + 1) * STEPS + step).min(BUCKETS - 1)
 }
 
 /// Durations of `bucket` are below this many µs.
@@ -45,8 +48,8 @@ fn end(bucket: usize) -> u64 {
     if bucket < STEPS {
         return bucket as u64 + 1;
     }
-    let (doubling, step) = (bucket / STEPS + 1, bucket % STEPS);
-    ((STEPS + step + 1) as u64) << (doubling - STEPS.ilog2() as usize)
+    let (shift, step) = (bucket / STEPS - 1, bucket % STEPS);
+    ((STEPS + step + 1) as u64) << shift
 }
 
 impl Histogram {
@@ -68,7 +71,7 @@ impl Latencies {
         self.counts.iter().sum()
     }
 
-    /// The duration that a share of all are below, in µs, to a quarter of its size.
+    /// The duration that a share of all are below, in µs, at most a sixteenth too much.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let rank = (self.count() as f64 * share).ceil() as u64;
         let mut below = 0;
@@ -84,16 +87,20 @@ impl Latencies {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (end(at), *count)).collect()
     }
 
-    /// How many are in each doubling, with its end in seconds: the last without an end.
+    /// How many are in each doubling, with its end in seconds: the first ends at 4 µs, the last has no end.
     pub fn doublings(&self) -> Vec<(f64, u64)> {
-        let last = self.counts.len().div_ceil(STEPS).saturating_sub(1);
-        let chunks = self.counts.chunks(STEPS).enumerate();
-        chunks
-            .map(|(at, chunk)| {
-                let end = if at == last { f64::MAX } else { end(at * STEPS + STEPS - 1) as f64 / 1e6 };
-                (end, chunk.iter().sum())
-            })
-            .collect()
+        let mut doublings = Vec::new();
+        let mut sum = 0;
+        for (at, count) in self.counts.iter().enumerate() {
+            sum += count;
+            let end = end(at);
+            if at + 1 == self.counts.len() {
+                doublings.push((f64::MAX, sum));
+            } else if end >= FIRST_DOUBLING && end.is_power_of_two() {
+                doublings.push((end as f64 / 1e6, std::mem::take(&mut sum)));
+            }
+        }
+        doublings
     }
 }
 
@@ -112,14 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_right_to_a_quarter() {
+    fn quantiles_are_right_to_a_sixteenth() {
         let histogram = Histogram::default();
         assert_eq!(histogram.read().quantile_us(0.5), 0);
         (1..=1000).for_each(|us| histogram.add(Duration::from_micros(us)));
         let read = histogram.read();
         assert_eq!(read.count(), 1000);
-        assert!((500..=640).contains(&read.quantile_us(0.5)), "{}", read.quantile_us(0.5));
-        assert!((990..=1280).contains(&read.quantile_us(0.99)), "{}", read.quantile_us(0.99));
-        assert_eq!(read.doublings().iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert!((500..=532).contains(&read.quantile_us(0.5)), "{}", read.quantile_us(0.5));
+        assert!((990..=1052).contains(&read.quantile_us(0.99)), "{}", read.quantile_us(0.99));
+        let doublings = read.doublings();
+        assert_eq!(doublings.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert_eq!(doublings[..3], [(4e-6, 3), (8e-6, 4), (16e-6, 8)]);
+        assert_eq!(doublings.last().unwrap().0, f64::MAX);
     }
 }

@@ -165,7 +165,7 @@ impl Session {
             return Err(HostError::InCallback);
         }
         if self.disk.is_throttled() {
-            self.disk.wait_for_turn(bytes as u64, || false);
+            self.disk.park_for_turn(bytes as u64);
         }
         Ok(())
     }

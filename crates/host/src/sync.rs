@@ -26,7 +26,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes: usize) -> Budget {
+    /// So many bytes.
+    pub fn new(bytes: usize) -> Budget {
         Budget { left: AtomicUsize::new(bytes) }
     }
 

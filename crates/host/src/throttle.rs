@@ -4,8 +4,9 @@
 //! a client that leaves meanwhile leaves no debt to the others.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::sync::lock;
 
 /// What was not used of a rate is kept for so long.
 const BURST: Duration = Duration::from_millis(100);
-/// How often one that waits looks whether its client is gone.
+/// How often a waiting thread checks whether its client has disconnected.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Rates of requests and of bytes.
@@ -37,7 +38,16 @@ struct Waiting {
     /// Ascending in the queue.
     ticket: u64,
     bytes: u64,
-    thread: Thread,
+    waker: Waker,
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -77,9 +87,9 @@ impl Buckets {
 
 impl State {
     /// Queues a request; gives its ticket.
-    fn queue(&mut self, bytes: u64, thread: Thread) -> u64 {
+    fn queue(&mut self, bytes: u64, waker: Waker) -> u64 {
         self.tickets += 1;
-        self.queue.push_back(Waiting { ticket: self.tickets, bytes, thread });
+        self.queue.push_back(Waiting { ticket: self.tickets, bytes, waker });
         self.tickets
     }
 
@@ -87,7 +97,7 @@ impl State {
     fn advance(&mut self, now: Instant) {
         while let Some(first) = self.queue.front() {
             let (paid, _) = *self.turn.get_or_insert_with(|| {
-                first.thread.unpark();
+                first.waker.wake_by_ref();
                 let before = self.buckets;
                 let Buckets { requests, bytes } = &mut self.buckets;
                 (requests.take(1, now).max(bytes.take(first.bytes, now)), before)
@@ -95,7 +105,7 @@ impl State {
             if paid > now {
                 return;
             }
-            first.thread.unpark();
+            first.waker.wake_by_ref();
             self.queue.pop_front();
             self.turn = None;
         }
@@ -135,7 +145,7 @@ impl Throttle {
         state.buckets = Buckets::new(requests, bytes);
         state.turn = None;
         self.on.store(requests > 0 || bytes > 0, Ordering::Relaxed);
-        state.queue.drain(..).for_each(|waiting| waiting.thread.unpark());
+        state.queue.drain(..).for_each(|waiting| waiting.waker.wake());
     }
 
     /// Whether there is any limit.
@@ -144,22 +154,28 @@ impl Throttle {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Waits until a request of so many bytes is within the rates, or they change. Says no if `gone` does meanwhile: then the
-    /// request is not to be made.
-    pub(crate) fn wait(&self, bytes: u64, gone: impl Fn() -> bool) -> bool {
+    /// Parks the thread until a request of so many bytes is within the rates, or they change.
+    pub(crate) fn park(&self, bytes: u64) {
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        self.wait(bytes, &waker, |left| {
+            std::thread::park_timeout(left);
+            true
+        });
+    }
+
+    /// Waits until a request of so many bytes is within the rates, or they change. `rest` returns after the given time, when
+    /// `waker` is woken, or sooner. If it returns false, the request gives up its place, and so does this.
+    pub(crate) fn wait(&self, bytes: u64, waker: &Waker, mut rest: impl FnMut(Duration) -> bool) -> bool {
         let mut state = lock(&self.state);
-        let ticket = state.queue(bytes, std::thread::current());
+        let ticket = state.queue(bytes, waker.clone());
         loop {
             let now = Instant::now();
             state.advance(now);
             let Some(left) = state.left(ticket, now) else { return true };
             drop(state);
-            let gone = gone();
-            if !gone {
-                std::thread::park_timeout(left.min(GLANCE));
-            }
+            let stays = rest(left.min(GLANCE));
             state = lock(&self.state);
-            if gone {
+            if !stays {
                 state.leave(ticket, Instant::now());
                 return false;
             }
@@ -169,8 +185,6 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use super::*;
 
     #[test]
@@ -195,7 +209,7 @@ mod tests {
         let mut state = lock(&throttle.state);
         let start = Instant::now() + Duration::from_secs(10);
         let at = |ms| start + Duration::from_millis(ms);
-        let ask = |state: &mut State, bytes| state.queue(bytes, std::thread::current());
+        let ask = |state: &mut State, bytes| state.queue(bytes, Waker::noop().clone());
         let [first, day, small, last] = [100, 86_400_000, 300, 50].map(|bytes| ask(&mut state, bytes));
         let waiting = |state: &State| state.queue.iter().map(|waiting| waiting.ticket).collect::<Vec<_>>();
         state.advance(start);
@@ -223,7 +237,7 @@ mod tests {
         assert!(throttle.is_on());
         std::thread::scope(|scope| {
             // A day, unless somebody changes it.
-            let waits = scope.spawn(|| throttle.wait(86400, || false));
+            let waits = scope.spawn(|| throttle.park(86400));
             while !waits.is_finished() {
                 throttle.set(0, 0);
                 std::thread::sleep(Duration::from_millis(1));
@@ -242,11 +256,18 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let leaves = scope.spawn(|| throttle.wait(86_400_000, || left.load(Ordering::Relaxed)));
+            let leaves = scope.spawn(|| throttle.wait(86_400_000, Waker::noop(), |_| !left.load(Ordering::Relaxed)));
             queued(1);
-            // It looks ten times a second.
-            let looks = AtomicU64::new(0);
-            let waits = scope.spawn(move || throttle.wait(1, || looks.fetch_add(1, Ordering::Relaxed) > 200));
+            // It rests for a tenth of a second at most.
+            let waits = scope.spawn(move || {
+                let waker = Arc::new(Unpark(std::thread::current())).into();
+                let mut rests = 0;
+                throttle.wait(1, &waker, |left| {
+                    rests += 1;
+                    std::thread::park_timeout(left);
+                    rests <= 200
+                })
+            });
             queued(2);
             left.store(true, Ordering::Relaxed);
             assert!(!leaves.join().unwrap() && waits.join().unwrap());

@@ -3,8 +3,10 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use nigh_backend::Signal;
 use nigh_engine::{Op, Outcome, Refusal};
 use nigh_host::SubmitError;
 use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
@@ -49,8 +51,10 @@ struct Connection {
     batch: Vec<Reply>,
     batch_bytes: usize,
     work: Work,
-    /// When the last bytes were received.
-    received: Instant,
+    /// When the request that is looked at was received.
+    since: Instant,
+    /// Wakes this thread when a throttled request may go. Most connections never need it.
+    turn: Option<(Arc<Signal>, Waker)>,
     /// What this client reads, and what is therefore fetched ahead.
     ahead: Ahead,
     /// The number of the connection: what tells its requests from those of others to a policy.
@@ -72,7 +76,8 @@ impl Connection {
             batch: Vec::new(),
             batch_bytes: 0,
             work: Work::default(),
-            received: Instant::now(),
+            since: Instant::now(),
+            turn: None,
             ahead: Ahead::new(cache.readahead()),
             stream: Source(guest.id),
         }))
@@ -92,16 +97,19 @@ impl Connection {
                     self.send();
                     let middle = !self.input.bytes().is_empty();
                     match self.input.receive() {
-                        Ok(true) => self.received = Instant::now(),
+                        Ok(true) => {}
                         Ok(false) => return Ok(()),
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !middle => self.input.shrink(),
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Event::Request(request) => match self.wait_for_turn(&request) {
-                    true => self.request(&request)?,
-                    false => return Ok(()),
-                },
+                Event::Request(request) => {
+                    self.since = self.input.arrival();
+                    if !self.wait_for_turn(&request)? {
+                        return Ok(());
+                    }
+                    self.request(&request)?;
+                }
                 Event::Refused { tag, errno } => self.reply(Reply {
                     head: Some(self.link.framing.error(tag, errno)),
                     ends: true,
@@ -136,16 +144,26 @@ impl Connection {
         }
     }
 
-    /// Waits until the request is within the export's rates; says no if the client goes before that.
-    fn wait_for_turn(&mut self, request: &Request) -> bool {
+    /// Waits until the request is within the export's rates; returns false if the client disconnects before that. Receives
+    /// later requests meanwhile: their latency counts from then.
+    fn wait_for_turn(&mut self, request: &Request) -> io::Result<bool> {
         if !self.link.disk().is_throttled() {
-            return true;
+            return Ok(true);
         }
         self.send();
         let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
-        let stream = &self.input.stream;
-        let gone = || stream.is_cut_off() || stream.is_gone();
-        self.link.disk().wait_for_turn(if data { request.length } else { 0 }, gone)
+        let (signal, waker) = match &mut self.turn {
+            Some(turn) => turn,
+            turn => {
+                let signal = Arc::new(Signal::new()?);
+                turn.insert((signal.clone(), signal.into()))
+            }
+        };
+        let (input, budget) = (&mut self.input, self.link.receive_budget());
+        Ok(self.link.disk().wait_for_turn(if data { request.length } else { 0 }, waker, |left| {
+            let more = input.receive_ahead(budget);
+            !input.stream.is_cut_off() && !input.stream.rest(signal, more, left)
+        }))
     }
 
     fn request(&mut self, request: &Request) -> Result<(), Ended> {
@@ -228,7 +246,7 @@ impl Connection {
     }
 
     fn job(&self, request: &Request, kind: Kind, measure: Measure, pieces: usize) -> Arc<Job> {
-        Arc::new(Job::new(&self.link, kind, request.tag(), measure, self.received, pieces))
+        Arc::new(Job::new(&self.link, kind, request.tag(), measure, self.since, pieces))
     }
 
     /// The piece is submitted as part of `job`, and its reply delivered if it comes at once.
@@ -250,7 +268,7 @@ impl Connection {
         let bytes = request.length as usize;
         // A hit needs no place among the requests in progress, but whether it is one shows only later.
         self.admit(1, bytes);
-        let (link, tag, since) = (self.link.clone(), request.tag(), self.received);
+        let (link, tag, since) = (self.link.clone(), request.tag(), self.since);
         let waiter = || Arc::new(Job::new(&link, Kind::Whole, tag, Measure::Miss, since, 1));
         let submitted = self.submit(Op::Read, &range, false, waiter);
         let (head, data) = match submitted {
@@ -290,7 +308,7 @@ impl Connection {
             std::thread::sleep(HEAP_GLANCE);
         }
         let pieces = pieces(range, PIECE);
-        let job = Job::collected(&self.link, request.tag(), self.received, pieces.len(), length);
+        let job = Job::collected(&self.link, request.tag(), self.since, pieces.len(), length);
         let job = Arc::new(job);
         for piece in pieces {
             self.submit_piece(&job, Op::Read, piece, false);

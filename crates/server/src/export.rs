@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nigh_host::DiskSettings;
-use nigh_host::front::{Disk, lock};
+use nigh_host::front::{Budget, Disk, lock};
 use nigh_nbd::{BlockSizes, Features};
 
 use crate::refusals::Refusals;
@@ -12,6 +12,8 @@ use crate::settings::ExportSettings;
 
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: u64 = 512;
+/// Memory for what an export's clients send while their requests are throttled.
+const RECEIVE_BUDGET: usize = 8 << 20;
 
 /// An export.
 pub(crate) struct Export {
@@ -20,6 +22,8 @@ pub(crate) struct Export {
     access: Mutex<Access>,
     /// Most requests of a client in progress.
     requests_max: AtomicUsize,
+    /// Memory for what clients send while their requests are throttled.
+    pub(crate) receive_budget: Arc<Budget>,
     /// Clients beyond `ExportSettings::connections`.
     pub(crate) refusals: Refusals,
     /// It is about to be removed: no client sees it any more.
@@ -52,6 +56,7 @@ impl Export {
             disk,
             requests_max: AtomicUsize::new(access.requests_max()),
             access: Mutex::new(access),
+            receive_budget: Arc::new(Budget::new(RECEIVE_BUDGET)),
             refusals: Refusals::default(),
             leaving: AtomicBool::new(false),
         }

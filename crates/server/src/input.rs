@@ -1,14 +1,19 @@
-//! Bytes that were received from a client.
+//! Bytes that were received from a client, and when.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 use nigh_engine::Exclusive;
+use nigh_host::front::Budget;
 
 use crate::stream::Stream;
 
 /// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
 const BUFFER: usize = 16 << 10;
+/// Most arrivals that are remembered: nothing more is received ahead then.
+const ARRIVALS_MAX: usize = 1024;
 
 /// Bytes that were received and not yet used.
 pub(crate) struct Input {
@@ -16,25 +21,109 @@ pub(crate) struct Input {
     buffer: Box<[u8]>,
     pub(crate) start: usize,
     end: usize,
+    /// Bytes received since the connection began.
+    received: u64,
+    /// When what is not used yet was received, oldest first. Never empty.
+    arrivals: VecDeque<Arrival>,
+    /// The client sends nothing more.
+    ended: bool,
+    /// Where memory for the buffer was taken from, and how much.
+    borrowed: Option<(Arc<Budget>, usize)>,
+}
+
+struct Arrival {
+    /// `Input::received` afterwards.
+    received: u64,
+    at: Instant,
 }
 
 impl Input {
     pub(crate) fn new(stream: Arc<Stream>) -> Input {
-        Input { stream, buffer: vec![0; BUFFER].into(), start: 0, end: 0 }
+        Input {
+            stream,
+            buffer: vec![0; BUFFER].into(),
+            start: 0,
+            end: 0,
+            received: 0,
+            arrivals: VecDeque::from([Arrival { received: 0, at: Instant::now() }]),
+            ended: false,
+            borrowed: None,
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Receives more; says no at the end of the stream.
+    /// When the last of the bytes that are used so far was received.
+    pub(crate) fn arrival(&mut self) -> Instant {
+        let used = self.received - self.bytes().len() as u64;
+        while self.arrivals[0].received < used {
+            self.arrivals.pop_front();
+        }
+        self.arrivals[0].at
+    }
+
+    /// Notes that so many more bytes were received now. All that were received before are used unless `ahead`.
+    fn arrived(&mut self, bytes: usize, ahead: bool) {
+        self.received += bytes as u64;
+        if !ahead {
+            self.arrivals.clear();
+        }
+        self.arrivals.push_back(Arrival { received: self.received, at: Instant::now() });
+    }
+
+    /// Receives more; returns false at the end of the stream.
     pub(crate) fn receive(&mut self) -> io::Result<bool> {
+        self.compact();
+        let read = self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])], true)?;
+        // What is left is the beginning of what comes now.
+        self.arrived(read, false);
+        self.end += read;
+        Ok(read > 0)
+    }
+
+    /// Receives what there is without waiting, in a buffer that grows within `budget`. Returns whether there is room for
+    /// more.
+    pub(crate) fn receive_ahead(&mut self, budget: &Arc<Budget>) -> bool {
+        while !self.ended && self.arrivals.len() < ARRIVALS_MAX && self.make_room(budget) {
+            match self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])], false) {
+                Ok(0) => self.ended = true,
+                Ok(read) => {
+                    self.arrived(read, true);
+                    self.end += read;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                // Whoever waits for bytes is told.
+                Err(_) => self.ended = true,
+            }
+        }
+        false
+    }
+
+    /// Has room at the end of the buffer, if it can.
+    fn make_room(&mut self, budget: &Arc<Budget>) -> bool {
+        let length = self.buffer.len();
+        if self.end < length {
+            return true;
+        }
+        if self.start >= length / 2 {
+            self.compact();
+            return true;
+        }
+        let grows = budget.take(length);
+        if grows {
+            self.borrowed.get_or_insert_with(|| (budget.clone(), 0)).1 += length;
+            self.grow(2 * length);
+        }
+        grows
+    }
+
+    /// Moves what is left to the beginning of the buffer.
+    fn compact(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        let read = self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])])?;
-        self.end += read;
-        Ok(read > 0)
     }
 
     /// Makes room for messages of so many bytes.
@@ -43,6 +132,15 @@ impl Input {
             let mut larger = vec![0; bytes.next_power_of_two()];
             larger[self.start..self.end].copy_from_slice(self.bytes());
             self.buffer = larger.into();
+        }
+    }
+
+    /// Nothing is received, and was not for a while: gives memory back.
+    pub(crate) fn shrink(&mut self) {
+        if let Some((budget, bytes)) = self.borrowed.take() {
+            budget.give(bytes);
+            self.buffer = vec![0; BUFFER].into();
+            (self.start, self.end) = (0, 0);
         }
     }
 
@@ -68,15 +166,95 @@ impl Input {
                 }
             }
             slices.push(IoSliceMut::new(&mut self.buffer));
-            let read = self.stream.read(&mut slices)?;
+            let read = self.stream.read(&mut slices, true)?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            self.arrived(read, false);
             done += read;
         }
         if done > total {
             (self.start, self.end) = (0, done - total);
         }
         Ok(())
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.shrink();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    fn pair() -> (UnixStream, Input) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (ours, Input::new(Arc::new(Stream::socket(theirs.into()))))
+    }
+
+    #[test]
+    fn each_byte_has_the_time_at_which_it_was_received() {
+        let (mut client, mut input) = pair();
+        let budget = Arc::new(Budget::new(0));
+        assert!(input.receive_ahead(&budget), "there is room, and nothing to receive");
+        let mut times = Vec::new();
+        for byte in 0..3 {
+            client.write_all(&[byte; 10]).unwrap();
+            let before = Instant::now();
+            assert!(input.receive_ahead(&budget));
+            times.push(before..Instant::now());
+            std::thread::sleep(PAUSE);
+        }
+        for used in 0..30 {
+            assert_eq!(input.bytes().len(), 30 - used);
+            input.start += 1;
+            assert!(times[used / 10].contains(&input.arrival()), "{used}");
+        }
+        client.write_all(&[3; 10]).unwrap();
+        let before = Instant::now();
+        assert!(input.receive().unwrap());
+        input.start += 1;
+        assert!(input.arrival() >= before && input.arrivals.len() == 1);
+    }
+
+    #[test]
+    fn what_is_received_ahead_is_limited_and_its_memory_is_given_back() {
+        let (mut client, mut input) = pair();
+        const LIMIT: usize = 1 << 20;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let sent: Vec<u8> = (0..4 * LIMIT).map(|at| (at / 7) as u8).collect();
+        let writer = std::thread::spawn({
+            let sent = sent.clone();
+            move || client.write_all(&sent)
+        });
+        let mut received = Vec::new();
+        while input.receive_ahead(&budget) {
+            std::thread::yield_now();
+        }
+        assert!((LIMIT / 4..=LIMIT + BUFFER).contains(&input.bytes().len()), "{}", input.bytes().len());
+        assert!(input.arrivals.len() <= ARRIVALS_MAX);
+        while received.len() < sent.len() {
+            let some = input.bytes().len().min(5000);
+            received.extend_from_slice(&input.bytes()[..some]);
+            input.start += some;
+            input.arrival();
+            input.receive_ahead(&budget);
+        }
+        assert!(received == sent);
+        writer.join().unwrap().unwrap();
+        assert!(!input.receive_ahead(&budget), "the client has left");
+        assert!(budget.left() < LIMIT);
+        input.shrink();
+        assert_eq!((budget.left(), input.buffer.len()), (LIMIT, BUFFER));
+        assert!(!input.receive().unwrap());
     }
 }

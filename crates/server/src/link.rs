@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nigh_engine::Shared;
-use nigh_host::front::{Cache, Disk, Measure, Outlet, Work, lock};
+use nigh_host::front::{Budget, Cache, Disk, Measure, Outlet, Work, lock};
 use nigh_nbd::{Framing, Header};
 
 use crate::export::Export;
@@ -139,6 +139,11 @@ impl Link {
 
     pub(crate) fn disk(&self) -> &Disk {
         &self.export.disk
+    }
+
+    /// Memory for what clients of the export send while their requests are throttled.
+    pub(crate) fn receive_budget(&self) -> &Arc<Budget> {
+        &self.export.receive_budget
     }
 
     /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.

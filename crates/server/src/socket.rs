@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 /// Calls until no signal comes between.
 pub(crate) fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
@@ -22,6 +22,13 @@ pub(crate) fn receive(input: impl AsFd, slices: &mut [IoSliceMut<'_>]) -> io::Re
         [alone] => again(|| rustix::io::read(&input, &mut **alone)),
         _ => again(|| rustix::io::readv(&input, slices)),
     }
+}
+
+/// As `receive`, from a socket; `WouldBlock` if there is nothing.
+pub(crate) fn receive_now(socket: impl AsFd, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let mut ancillary = RecvAncillaryBuffer::default();
+    let received = again(|| rustix::net::recvmsg(&socket, slices, &mut ancillary, RecvFlags::DONTWAIT))?;
+    Ok(received.bytes)
 }
 
 /// Sends at least a byte, or says `WouldBlock`.

@@ -6,16 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nigh_backend::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{self, Timeout};
 use rustls::ServerConfig;
 
-use crate::socket::{again, receive, send};
+use crate::socket::{again, receive, receive_now, send};
 use crate::tls::Secure;
 
 /// Most slices that one call writes: what Linux allows.
 pub(crate) const SLICES_MAX: usize = 1024;
+
+fn is_readable(input: &OwnedFd) -> bool {
+    let mut ends = [PollFd::new(input, PollFlags::IN)];
+    again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
+}
 
 /// What bytes come from and go to. One thread reads; one at a time writes.
 #[derive(Debug)]
@@ -71,14 +77,16 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads what there is, at least a byte; 0 at the end.
-    pub(crate) fn read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// Reads what there is, at least a byte; 0 at the end. Without `wait`, `WouldBlock` if there is nothing.
+    pub(crate) fn read(&self, slices: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         match &self.ends {
             Ends::Socket(socket, secure) => match secure.get() {
-                None => receive(socket, slices),
-                Some(secure) => secure.read(socket, slices),
+                None if wait => receive(socket, slices),
+                None => receive_now(socket, slices),
+                Some(secure) => secure.read(socket, slices, wait),
             },
-            Ends::Pipes { input, .. } => receive(input, slices),
+            Ends::Pipes { input, .. } if wait || is_readable(input) => receive(input, slices),
+            Ends::Pipes { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -109,14 +117,20 @@ impl Stream {
         matches!(self.ends, Ends::Pipes { .. })
     }
 
-    /// Whether the client takes no replies any more, as far as that is known: one over TCP that closed its socket looks like one
-    /// that only has no more to ask, until it is sent something.
-    pub(crate) fn is_gone(&self) -> bool {
-        let output = match &self.ends {
-            Ends::Socket(output, _) | Ends::Pipes { output, .. } => output,
+    /// Waits for up to `timeout` until `signal` is raised, the client has gone or, if `input`, there may be something to
+    /// read. Returns whether the client has gone, as far as that is known: one over TCP that closed its socket looks like one
+    /// that has only finished its requests, until it is sent something.
+    pub(crate) fn rest(&self, signal: &Signal, input: bool, timeout: Duration) -> bool {
+        let (from, to) = match &self.ends {
+            Ends::Socket(socket, _) => (socket, socket),
+            Ends::Pipes { input, output } => (input, output),
         };
-        let mut ends = [PollFd::new(output, PollFlags::empty())];
-        let polled = again(|| poll(&mut ends, Some(&Timespec::default())));
+        let mut ends =
+            [PollFd::new(to, PollFlags::empty()), PollFd::new(signal, PollFlags::IN), PollFd::new(from, PollFlags::IN)];
+        let ends = if input { &mut ends[..] } else { &mut ends[..2] };
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let polled = again(|| poll(ends, Some(&timeout)));
+        signal.clear();
         polled.is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 

@@ -140,7 +140,7 @@ impl Secure {
             }
             set_timeout(socket, Timeout::Recv, deadline)?;
             // rustls may have left some of what came.
-            if incoming.start == incoming.end && !incoming.receive(socket)? {
+            if incoming.start == incoming.end && !incoming.receive(socket, true)? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Err(error) = incoming.decrypt(&mut session) {
@@ -162,7 +162,7 @@ impl Secure {
     }
 
     /// As `Stream::read`.
-    pub(crate) fn read(&self, socket: &OwnedFd, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    pub(crate) fn read(&self, socket: &OwnedFd, slices: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         loop {
             let mut session = lock(&self.session);
@@ -190,7 +190,7 @@ impl Secure {
                 continue;
             }
             drop(session);
-            if !incoming.receive(socket)? {
+            if !incoming.receive(socket, wait)? {
                 return Ok(0);
             }
         }
@@ -223,9 +223,10 @@ impl Secure {
 }
 
 impl Incoming {
-    /// Receives more; says no at the end.
-    fn receive(&mut self, socket: &OwnedFd) -> io::Result<bool> {
-        let read = socket::receive(socket, &mut [IoSliceMut::new(&mut self.buffer)])?;
+    /// Receives more; returns false at the end. Without `wait`, `WouldBlock` if there is nothing.
+    fn receive(&mut self, socket: &OwnedFd, wait: bool) -> io::Result<bool> {
+        let slices = &mut [IoSliceMut::new(&mut self.buffer)];
+        let read = if wait { socket::receive(socket, slices) } else { socket::receive_now(socket, slices) }?;
         (self.start, self.end) = (0, read);
         Ok(read > 0)
     }

@@ -1,0 +1,115 @@
+//! Latencies of throttled exports, as the server and as its clients measure them.
+
+mod serving;
+
+use std::time::Duration;
+
+use nigh_testkit::tools::{fio_speaks_nbd, run};
+use serde_json::Value;
+use serving::Folder;
+
+/// An export's rate, and what fio does with it.
+struct Load {
+    name: &'static str,
+    rate: &'static str,
+    rw: &'static str,
+    block: &'static str,
+    depth: u32,
+    /// Whether fewer than a hundredth of the requests are in progress at the end: fio waits for all of them before it takes
+    /// the time, and its 99th percentile includes that.
+    has_p99: bool,
+}
+
+const LOADS: [Load; 5] = [
+    Load { name: "reads", rate: "iops=500", rw: "randread", block: "4k", depth: 16, has_p99: true },
+    Load { name: "writes", rate: "iops=500", rw: "randwrite", block: "4k", depth: 64, has_p99: false },
+    Load { name: "long", rate: "bandwidth=20M", rw: "randread", block: "64k", depth: 8, has_p99: true },
+    // More than a socket holds, by far.
+    Load { name: "deep", rate: "bandwidth=20M", rw: "randwrite", block: "64k", depth: 64, has_p99: false },
+    Load { name: "many", rate: "bandwidth=20M", rw: "randwrite", block: "4k", depth: 256, has_p99: false },
+];
+
+fn json(text: &str) -> Value {
+    // The engine says in front of it that it is connected.
+    serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
+}
+
+fn assert_close(what: &str, ours: f64, theirs: f64) {
+    assert!((ours / theirs - 1.0).abs() < 0.1, "{what}: {ours:.0} µs, but fio measures {theirs:.0} µs");
+}
+
+#[test]
+fn latency_1_of_a_throttled_export_is_what_fio_sees() {
+    if !fio_speaks_nbd("latency_1_of_a_throttled_export_is_what_fio_sees") {
+        return;
+    }
+    let folder = Folder::new();
+    let control = folder.text("control");
+    let exports: Vec<String> = LOADS.iter().map(|load| format!("{}=memory:16M,{}", load.name, load.rate)).collect();
+    let mut arguments: Vec<&str> = exports.iter().map(String::as_str).collect();
+    arguments.extend(["--control", &control, "--memory", "96M"]);
+    let server = folder.serve(&arguments);
+    let nigh = |arguments: &[&str]| run(env!("CARGO_BIN_EXE_nigh"), &[arguments, &["--control", &control]].concat());
+    let (seen, top) = std::thread::scope(|scope| {
+        let fio = |load: &'static Load| {
+            let (uri, depth) = (server.uri(load.name), load.depth);
+            move || {
+                let said = run(
+                    "fio",
+                    &[
+                        "--name=load",
+                        "--ioengine=nbd",
+                        &format!("--uri={uri}"),
+                        &format!("--rw={}", load.rw),
+                        &format!("--bs={}", load.block),
+                        &format!("--iodepth={depth}"),
+                        "--size=16m",
+                        "--norandommap",
+                        "--time_based",
+                        "--runtime=5",
+                        "--percentile_list=50:90:99",
+                        "--output-format=json",
+                    ],
+                );
+                json(&said)["jobs"][0].take()
+            }
+        };
+        let running: Vec<_> = LOADS.iter().map(|load| scope.spawn(fio(load))).collect();
+        std::thread::sleep(Duration::from_millis(1500));
+        let top = json(&nigh(&["top", "--json", "--interval", "2"]));
+        (running.into_iter().map(|load| load.join().unwrap()).collect::<Vec<_>>(), top)
+    });
+    let status = json(&nigh(&["ctl", "status", "--json"]));
+    let rows = |from: &Value| from["exports"].as_array().unwrap().clone();
+    for (load, seen) in LOADS.iter().zip(seen) {
+        let name = load.name;
+        let kind = if load.rw == "randread" { "read" } else { "write" };
+        let percentile = |share: &str| seen[kind]["clat_ns"]["percentile"][share].as_f64().unwrap() / 1000.0;
+        let [p50, p90, p99] = ["50.000000", "90.000000", "99.000000"].map(percentile);
+        let find = |rows: Vec<Value>| rows.into_iter().find(|export| export["name"] == name).unwrap();
+        let export = find(rows(&status));
+        // A read is either of two, and in a throttled export both take as long.
+        let measured: Vec<&Value> = ["hit_latency", "miss_latency", "write_latency"]
+            .iter()
+            .map(|of| &export[*of])
+            .filter(|of| of["count"].as_u64().unwrap() > 0)
+            .collect();
+        assert_eq!(measured.len(), if kind == "read" { 2 } else { 1 }, "{name}");
+        for latency in measured {
+            assert_close(&format!("{name}: p50 of status"), latency["p50_us"].as_f64().unwrap(), p50);
+            let mut below = 0;
+            let wanted = latency["count"].as_u64().unwrap() * 9 / 10;
+            let buckets = latency["buckets"].as_array().unwrap();
+            let reached = buckets.iter().find(|bucket| {
+                below += bucket[1].as_u64().unwrap();
+                below >= wanted
+            });
+            assert_close(&format!("{name}: p90 of status"), reached.unwrap()[0].as_f64().unwrap(), p90);
+            if load.has_p99 {
+                assert_close(&format!("{name}: p99 of status"), latency["p99_us"].as_f64().unwrap(), p99);
+            }
+        }
+        assert_close(&format!("{name}: p50 of top"), find(rows(&top))["p50_us"].as_f64().unwrap(), p50);
+    }
+    server.end();
+}
