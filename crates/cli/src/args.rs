@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use nigh_sim::Ops;
+
 use crate::guard::{self, GuardArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
@@ -23,6 +25,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Replay a trace against replacement policies and cache sizes
     Sim(Box<SimArgs>),
+    /// Judge from a trace whether more memory or another policy is worth it
+    Plan(Box<PlanArgs>),
     /// Look at, convert and generate traces
     Trace {
         #[command(subcommand)]
@@ -483,6 +487,57 @@ pub(crate) struct TimedArgs {
     pub(crate) batch: u32,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// The memory that the cache has: bytes (64G), blocks (1000b) or a share of the trace's distinct blocks [default: 10%]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) have: Option<String>,
+    /// The memory that could be added [default: a quarter of --have]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) add: Option<String>,
+    /// The hit ratio to reach, such as 80% [default: 90% of what all of the trace in memory would hit]
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) target: Option<String>,
+    /// The price of memory, such as 3/GiB, in any currency
+    #[arg(long, value_name = "AMOUNT/UNIT")]
+    pub(crate) cost: Option<String>,
+    /// The present policy, then those to compare with it ('nigh policies' lists them)
+    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES)]
+    pub(crate) policy: Vec<String>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Which requests count
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) ops: OpsArg,
+    /// Replay only this share of the blocks, chosen by hash, such as 0.1 or 10% (SHARDS), for large traces
+    #[arg(long, value_name = "RATE", conflicts_with = "device")]
+    pub(crate) sample: Option<String>,
+    /// Simulate time, too, with the cache on this modelled device, such as hdd-7200 ('nigh devices' lists them)
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) device: Option<String>,
+    /// With --device, what is fetched ahead, as in 'nigh sim' [default: none]
+    #[arg(long, value_name = "READAHEAD", requires = "device")]
+    pub(crate) readahead: Option<String>,
+    /// With --device, the order in which requests go to it, as in 'nigh sim' [default: deadline]
+    #[arg(long, value_name = "SCHEDULER", requires = "device")]
+    pub(crate) scheduler: Option<String>,
+    /// With --device, how long the program computes before each request, as in 'nigh sim' [default: 100%]
+    #[arg(long, value_name = "TIME", requires = "device")]
+    pub(crate) think: Option<String>,
+    /// Threads that replay [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one JSON object (its schema is in docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page that opens with the verdict
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AllocateArg {
@@ -522,6 +577,16 @@ pub(crate) enum OpsArg {
     Reads,
     /// Writes only
     Writes,
+}
+
+impl From<OpsArg> for Ops {
+    fn from(ops: OpsArg) -> Ops {
+        match ops {
+            OpsArg::All => Ops::All,
+            OpsArg::Reads => Ops::Reads,
+            OpsArg::Writes => Ops::Writes,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Args)]

@@ -11,6 +11,7 @@ mod guard;
 mod layout;
 mod output;
 mod page;
+mod plan;
 mod policies;
 mod progress;
 mod quantity;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Some(device) => timed::run(&args, device),
             None => sim::run(&args),
         },
+        Command::Plan(args) => plan::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),

@@ -8,10 +8,10 @@ use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
 use nigh_sim::sample::Misses;
 use nigh_sim::shards::{as_served, sweep_parts};
-use nigh_sim::{Job, Loader, Ops, Options, References, Run, Sample, stack, sweep};
+use nigh_sim::{Job, Loader, Options, References, Run, Sample, stack, sweep};
 use nigh_trace::Requests;
 
-use crate::args::{OpsArg, OutputArgs, SimArgs};
+use crate::args::{OutputArgs, SimArgs};
 use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
 use crate::size::Sizes;
 use crate::{asked, output, page, progress, quantity, source};
@@ -36,11 +36,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
-        ops: match args.ops {
-            OpsArg::All => Ops::All,
-            OpsArg::Reads => Ops::Reads,
-            OpsArg::Writes => Ops::Writes,
-        },
+        ops: args.ops.into(),
         collapse: args.collapse,
         sample,
         requests_most: limit.unwrap_or(u64::MAX),
@@ -86,7 +82,7 @@ pub(crate) struct Plan {
 }
 
 /// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
-fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
+pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
     let is_spatial = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.spatial);
     if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| is_spatial(&spec))) {
         bail!("--sample: policy '{name}' looks at which blocks are neighbours on disk, and a sample has hardly any");
@@ -97,7 +93,7 @@ fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<
     Ok((!names.is_empty()).then(note))
 }
 
-fn parse_rate(text: &str) -> anyhow::Result<Sample> {
+pub(crate) fn parse_rate(text: &str) -> anyhow::Result<Sample> {
     quantity::share(text)
         .and_then(Sample::new)
         .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))

@@ -61,6 +61,11 @@ impl Size {
 }
 
 impl Sizes {
+    /// Whether this is one size and no range.
+    pub(crate) fn is_one(self) -> bool {
+        self.rest.is_none()
+    }
+
     /// In blocks, at least 1 each, for a trace of `distinct` blocks of `block_bytes`.
     pub(crate) fn blocks(self, distinct: u64, block_bytes: u32) -> Result<Vec<u64>, SizeError> {
         let Some((last, step)) = self.rest else {

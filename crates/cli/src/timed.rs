@@ -15,15 +15,39 @@ use nigh_policy::{Spec, Tenant, registry};
 use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
+use serde::Serialize;
 
-use crate::args::{AllocateArg, OpsArg, OutputArgs, SimArgs};
+use crate::args::{AllocateArg, OutputArgs, SimArgs};
 use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, output, progress, quantity};
 use disks::{Asked, VolumeDevice, profile};
 use results::{LevelSummary, Results, Row, Subject};
 
+/// How long one policy took at one size.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Timing {
+    pub(crate) policy: String,
+    pub(crate) size_blocks: u64,
+    pub(crate) execution_s: f64,
+}
+
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
+    let (results, references) = simulate(args, device)?;
+    write(&args.output, &results, &references)
+}
+
+/// The times alone.
+pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing>> {
+    let timing = |Row { figures, .. }: Row| Timing {
+        policy: figures.policy,
+        size_blocks: figures.size_blocks,
+        execution_s: figures.execution_s,
+    };
+    Ok(simulate(args, device)?.0.results.into_iter().map(timing).collect())
+}
+
+fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References)> {
     // Everything on the command line is looked at before the traces are, which may take long.
     args.output.html.as_deref().map_or(Ok(()), output::check)?;
     let timed = &args.timed;
@@ -49,11 +73,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
     );
     ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
     let seed = args.generation.seed.unwrap_or(1);
-    let ops = match args.ops {
-        OpsArg::All => Ops::All,
-        OpsArg::Reads => Ops::Reads,
-        OpsArg::Writes => Ops::Writes,
-    };
+    let ops = Ops::from(args.ops);
 
     let loaded = load(source::sources(args)?, think, ops, limit, events)?;
     let numbers = loaded.volumes.numbers();
@@ -118,7 +138,7 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
         seed,
         rows.collect(),
     );
-    write(&args.output, &results, &loaded.references)
+    Ok((results, loaded.references))
 }
 
 /// The policies named on a command line; of the usual ones those that need no future.

@@ -15,6 +15,8 @@ pub struct Report {
     pub command: String,
     /// Program and version that produced the results, such as `nigh 0.1.0`.
     pub generator: String,
+    /// What follows from the results: the box with which the page opens.
+    pub verdict: Option<Verdict>,
     /// What was replayed.
     pub trace: Trace,
     /// One curve per policy, in the order of the legend.
@@ -27,6 +29,17 @@ pub struct Report {
     pub internals: Vec<Internals>,
     /// Warnings and remarks, one sentence each.
     pub notes: Vec<String>,
+}
+
+/// What follows from the results.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The answer in one sentence.
+    pub headline: String,
+    /// What each further answer is about, and the answer.
+    pub facts: Vec<(String, String)>,
+    /// The command to type next; empty for none.
+    pub next: String,
 }
 
 /// Summary of a trace.

@@ -6,6 +6,7 @@
 pub mod acfs;
 pub mod map;
 pub mod number;
+pub mod plan;
 pub mod references;
 pub mod replay;
 pub mod sample;

@@ -163,6 +163,15 @@ impl References {
         }
     }
 
+    /// The share of the references, 0 to 1, after which a cache of `size` blocks is full; `None` if the trace does not fill it.
+    pub fn filled(&self, size: u64) -> Option<f64> {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let last = self.sample.map_or(size, |sample| sample.scaled(size)).checked_sub(1)?;
+        // Blocks are numbered in the order of their first reference.
+        let at = self.ids.iter().position(|&id| id == last)?;
+        Some((at + 1) as f64 / self.ids.len() as f64)
+    }
+
     /// For each reference, the position of the next one to the same block; `u32::MAX` for none.
     pub fn future(&self) -> Arc<[u32]> {
         let mut later = vec![u32::MAX; self.blocks.len()];

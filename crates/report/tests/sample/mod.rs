@@ -66,6 +66,7 @@ pub(crate) fn report() -> Report {
         },
         curves,
         timed: None,
+        verdict: None,
         map: Some(map()),
         internals: internals(),
         notes: vec![

@@ -1,0 +1,115 @@
+//! `nigh plan`: whether more memory or another policy is worth it, answered from a trace.
+
+mod search;
+mod timed;
+mod told;
+mod verdict;
+mod words;
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use nigh_policy::{Spec, registry};
+use nigh_sim::{Loader, Options};
+
+use crate::args::PlanArgs;
+use crate::results::json;
+use crate::size::Sizes;
+use crate::{asked, output, page, quantity, sim, source};
+use search::Search;
+use verdict::{Price, Verdict};
+
+/// The present memory unless it is given, in shares of the distinct blocks.
+const HAVE: &str = "10%";
+/// The addition unless it is given: one part of the present memory in so many.
+const ADD_PART: u64 = 4;
+/// The target unless it is given, as a share of what the whole trace in memory would hit.
+const TARGET_SHARE: f64 = 0.9;
+
+/// What is asked, in blocks.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    have: u64,
+    add: u64,
+    /// A hit ratio; without one, [`TARGET_SHARE`].
+    target: Option<f64>,
+}
+
+impl Question {
+    fn grown(self) -> u64 {
+        self.have.saturating_add(self.add)
+    }
+}
+
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
+    // Everything on the command line is looked at before the trace is, which may take long.
+    args.html.as_deref().map_or(Ok(()), output::check)?;
+    let mut specs = asked::parse_policies(&args.policy)?;
+    let sample = args.sample.as_deref().map(sim::parse_rate).transpose()?;
+    let left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
+    let present = specs.first().context("--policy: expected the present policy, and others to compare with it")?;
+    ensure!(!is_offline(present), "--policy: the first is the present policy, but {present} must know the future");
+    let sizes = [("--have", &args.have), ("--add", &args.add)];
+    let [have, add] = sizes.map(|(flag, text)| text.as_deref().map(|text| one_size(flag, text)).transpose());
+    let (have, add) = (have?, add?);
+    let target = args.target.as_deref().map(parse_target).transpose()?;
+    let price = args.cost.as_deref().map(str::parse::<Price>).transpose()?;
+    let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
+    if args.device.is_some() {
+        ensure!(args.trace != Path::new("-"), "--device: the trace is read twice, so it must be a file");
+    }
+
+    let (source, mut requests) = source::open(&args.trace, &args.input)?;
+    let loader = Loader::new(Options {
+        block_bytes: source.block_bytes,
+        ops: args.ops.into(),
+        collapse: false,
+        sample,
+        requests_most: limit.unwrap_or(u64::MAX),
+    });
+    let references = sim::load(loader, requests.as_mut())?;
+    ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
+    let distinct = references.distinct_in_trace();
+    let blocks = |size: Option<Sizes>, default: u64| -> anyhow::Result<u64> {
+        Ok(size.map(|size| size.blocks(distinct, source.block_bytes)).transpose()?.map_or(default, |sizes| sizes[0]))
+    };
+    let usual: Sizes = HAVE.parse().expect("the default is a size");
+    let have = blocks(Some(have.unwrap_or(usual)), 0)?;
+    let question = Question { have, add: blocks(add, (have / ADD_PART).max(1))?, target };
+
+    let threads = asked::threads(args.threads);
+    let mut search = Search::new(&references, source::summary(&source, &references), threads);
+    let answers = search.answers(&specs, question)?;
+    let timed = args.device.as_deref().map(|device| timed::simulate(args, device, &answers)).transpose()?;
+    let mut found = search.into_found(&answers)?;
+    found.results.notes.extend(left_out);
+    let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
+    let told = words::tell(&verdict, args, source.block_bytes);
+    let text = match args.json {
+        true => json(&verdict.document(&told, &found.results))?,
+        false => format!("{told}\n{}", found.results.table()).into_bytes(),
+    };
+    let page = args.html.as_deref().map(|path| {
+        (path, |out: &mut dyn std::io::Write| {
+            nigh_report::Report { verdict: Some(told.box_of_page()), ..page::page(&found, &references) }.write_html(out)
+        })
+    });
+    output::print_and_write(&text, page, !args.json)
+}
+
+fn is_offline(spec: &Spec) -> bool {
+    registry().iter().any(|info| info.name == spec.name() && info.offline)
+}
+
+fn one_size(flag: &str, text: &str) -> anyhow::Result<Sizes> {
+    let size: Sizes = text.parse().with_context(|| flag.to_owned())?;
+    ensure!(size.is_one(), "{flag} {text}: expected one size, not a range");
+    Ok(size)
+}
+
+fn parse_target(text: &str) -> anyhow::Result<f64> {
+    match quantity::share(text) {
+        Some(share) if share > 0.0 => Ok(share),
+        _ => bail!("--target {text}: expected a hit ratio above 0 and up to 1, such as 80% or 0.8"),
+    }
+}

@@ -1,0 +1,216 @@
+//! A verdict as data: what is printed in words, and as JSON (docs/json.md).
+
+use std::str::FromStr;
+
+use anyhow::Context;
+use nigh_sim::plan::{Advice, Cell, Certainty, Gain};
+use serde::Serialize;
+
+use super::search::Answers;
+use super::told::Told;
+use crate::quantity;
+use crate::results::{Results, Row, TraceSummary};
+use crate::timed::Timing;
+
+/// The version of the JSON that [`Document`] becomes.
+const SCHEMA: u32 = 1;
+
+/// What memory costs.
+#[derive(Clone, Debug)]
+pub(super) struct Price {
+    /// As it was given.
+    pub(super) text: String,
+    amount: f64,
+    bytes: u64,
+}
+
+impl Price {
+    pub(super) fn of(&self, bytes: u64) -> f64 {
+        self.amount * bytes as f64 / self.bytes as f64
+    }
+}
+
+impl FromStr for Price {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Price> {
+        let parsed = text.split_once('/').and_then(|(amount, unit)| {
+            let amount = amount.trim().parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0)?;
+            let unit = unit.trim();
+            unit.starts_with(|first: char| first.is_ascii_alphabetic()).then_some(())?;
+            Some((amount, quantity::bytes(&format!("1{unit}"))?))
+        });
+        let (amount, bytes) =
+            parsed.with_context(|| format!("--cost {text}: expected an amount by a unit of memory, such as 3/GiB"))?;
+        Ok(Price { text: text.to_owned(), amount, bytes })
+    }
+}
+
+/// What follows from the answers.
+pub(super) struct Verdict<'a> {
+    pub(super) answers: &'a Answers,
+    pub(super) trace: TraceSummary,
+    pub(super) advice: Advice,
+    /// What the advised change gains; what the addition gains where none is advised.
+    pub(super) gain: Gain,
+    pub(super) certainty: Certainty,
+    pub(super) timed: Option<Vec<Timing>>,
+    pub(super) price: Option<Price>,
+}
+
+impl<'a> Verdict<'a> {
+    pub(super) fn new(
+        answers: &'a Answers,
+        timed: Option<Vec<Timing>>,
+        price: Option<Price>,
+        trace: &TraceSummary,
+    ) -> Verdict<'a> {
+        let evidence = &answers.evidence;
+        let advice = evidence.advice();
+        let [of_present, of_grown] = answers.filled;
+        let (gain, filled) = match advice {
+            Advice::Change => (evidence.change(), of_present),
+            Advice::Both => (evidence.both.as_ref().map(|both| Gain::between(&evidence.present, both)), of_grown),
+            Advice::Record | Advice::Grow | Advice::Keep => (None, of_grown),
+        };
+        let gain = gain.unwrap_or_else(|| evidence.addition());
+        Verdict { answers, trace: trace.clone(), advice, gain, certainty: gain.certainty(filled), timed, price }
+    }
+
+    pub(super) fn bytes(&self, blocks: u64) -> u64 {
+        blocks.saturating_mul(u64::from(self.trace.block_bytes))
+    }
+
+    pub(super) fn timing(&self, policy: &str, blocks: u64) -> Option<&Timing> {
+        self.timed.iter().flatten().find(|timing| timing.policy == policy && timing.size_blocks == blocks)
+    }
+
+    pub(super) fn document<'b>(&'b self, told: &'b Told, results: &'b Results) -> Document<'b> {
+        let answers = self.answers;
+        let size = |blocks| Size { blocks, bytes: self.bytes(blocks) };
+        let names = [Some(&answers.present), answers.best.as_ref()].map(|spec| spec.map(ToString::to_string));
+        let reached = names.iter().flatten().zip(answers.reached).map(|(policy, cell)| Reached {
+            policy: policy.clone(),
+            size: cell.map(|cell| size(cell.blocks)),
+            hit_ratio: cell.map(|cell| cell.hit_ratio),
+            cost: self.price.as_ref().zip(cell).map(|(price, cell)| price.of(self.bytes(cell.blocks))),
+        });
+        let [present, best] = names.clone();
+        Document {
+            schema: SCHEMA,
+            trace: &self.trace,
+            verdict: told,
+            advice: match self.advice {
+                Advice::Record => "record",
+                Advice::Change => "change",
+                Advice::Grow => "grow",
+                Advice::Both => "both",
+                Advice::Keep => "keep",
+            },
+            present,
+            best,
+            have: size(answers.question.have),
+            add: size(answers.question.add),
+            target: Target { hit_ratio: answers.target, most: answers.most, reached: reached.collect() },
+            addition: Change::new(answers.evidence.addition()),
+            addition_cost: self.price.as_ref().map(|price| price.of(self.bytes(answers.question.add))),
+            change: answers.evidence.change().map(Change::new),
+            equal: answers.equal.map(|cell| Equal::new(cell, size(cell.blocks))),
+            certainty: match self.certainty {
+                Certainty::Low => "low",
+                Certainty::Medium => "medium",
+                Certainty::High => "high",
+            },
+            first_references: answers.first,
+            filled: answers.filled,
+            timed: self.timed.as_deref(),
+            results: &results.results,
+            notes: &results.notes,
+        }
+    }
+}
+
+/// The JSON of `nigh plan`.
+#[derive(Serialize)]
+pub(super) struct Document<'a> {
+    schema: u32,
+    trace: &'a TraceSummary,
+    verdict: &'a Told,
+    advice: &'static str,
+    present: Option<String>,
+    best: Option<String>,
+    have: Size,
+    add: Size,
+    target: Target,
+    addition: Change,
+    addition_cost: Option<f64>,
+    change: Option<Change>,
+    equal: Option<Equal>,
+    certainty: &'static str,
+    first_references: f64,
+    filled: [Option<f64>; 2],
+    timed: Option<&'a [Timing]>,
+    results: &'a [Row],
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Size {
+    blocks: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Target {
+    hit_ratio: f64,
+    most: f64,
+    reached: Vec<Reached>,
+}
+
+#[derive(Serialize)]
+struct Reached {
+    policy: String,
+    size: Option<Size>,
+    hit_ratio: Option<f64>,
+    cost: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Change {
+    gain: f64,
+    halves: [f64; 2],
+    error: f64,
+    uncertainty: f64,
+}
+
+impl Change {
+    fn new(gain: Gain) -> Change {
+        Change { gain: gain.ratio, halves: gain.halves, error: gain.error, uncertainty: gain.uncertainty() }
+    }
+}
+
+#[derive(Serialize)]
+struct Equal {
+    size: Size,
+    hit_ratio: f64,
+}
+
+impl Equal {
+    fn new(cell: Cell, size: Size) -> Equal {
+        Equal { size, hit_ratio: cell.hit_ratio }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices() {
+        assert_eq!("3/GiB".parse::<Price>().unwrap().of(16 << 30), 48.0);
+        assert_eq!("0.5/M".parse::<Price>().unwrap().of(1 << 19), 0.25);
+        for slip in ["3", "/GiB", "3/", "-1/G", "x/G", "3/parsec", "nan/G", "3/16G"] {
+            assert!(slip.parse::<Price>().is_err(), "{slip}");
+        }
+    }
+}

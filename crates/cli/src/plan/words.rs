@@ -1,0 +1,296 @@
+//! What a verdict says: a headline, a sentence on each thing that was asked, and what to type next.
+
+use std::path::Path;
+
+use nigh_sim::plan::{Advice, Cell, Certainty, Measured};
+
+use super::told::{Fact, NO_BREAK, Told};
+use super::verdict::Verdict;
+use crate::args::PlanArgs;
+use crate::size::human_bytes;
+use crate::timed::Timing;
+
+pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, block_bytes: u32) -> Told {
+    let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
+    if verdict.advice != Advice::Record {
+        facts.push(Fact { about: "addition", sentence: addition(verdict) });
+        facts.push(Fact { about: "policy", sentence: policy(verdict) });
+    }
+    facts.extend(time(verdict, args.device.as_deref()).map(|sentence| Fact { about: "time", sentence }));
+    facts.push(Fact { about: "certainty", sentence: certainty(verdict) });
+    let assumed: Vec<String> = [
+        (
+            args.have.is_none(),
+            format!("--have is {} (10 % of the trace's blocks)", size(verdict, verdict.answers.question.have)),
+        ),
+        (args.add.is_none(), format!("--add is {} (a quarter of --have)", size(verdict, verdict.answers.question.add))),
+    ]
+    .into_iter()
+    .filter_map(|(is_assumed, text)| is_assumed.then_some(text))
+    .collect();
+    if !assumed.is_empty() {
+        facts.push(Fact { about: "assumed", sentence: format!("{}.", assumed.join("; ")) });
+    }
+    Told { headline: headline(verdict), facts, next: next(verdict, args, block_bytes) }
+}
+
+fn size(verdict: &Verdict, blocks: u64) -> String {
+    human_bytes(verdict.bytes(blocks)).replace(' ', &NO_BREAK.to_string())
+}
+
+/// A ratio as `nigh sim` prints it.
+fn percent(ratio: f64) -> String {
+    format!("{:.2}{NO_BREAK}%", 100.0 * ratio)
+}
+
+/// A difference of ratios.
+fn points(difference: f64) -> String {
+    format!("{:+.1}{NO_BREAK}points", 100.0 * difference)
+}
+
+fn amount(cost: f64) -> String {
+    if cost >= 100.0 { format!("{cost:.0}") } else { format!("{cost:.2}") }
+}
+
+/// The name of the best other policy.
+fn best(verdict: &Verdict) -> String {
+    verdict.answers.best.as_ref().map_or_else(String::new, ToString::to_string)
+}
+
+fn headline(verdict: &Verdict) -> String {
+    let answers = verdict.answers;
+    let evidence = &answers.evidence;
+    let (present, best) = (&answers.present, best(verdict));
+    let [have, add, grown] =
+        [answers.question.have, answers.question.add, answers.question.grown()].map(|blocks| size(verdict, blocks));
+    let hits = |measured: Option<&Measured>| percent(measured.map_or(0.0, |it| it.cell.hit_ratio));
+    let before = hits(Some(&evidence.present));
+    match verdict.advice {
+        Advice::Record => format!(
+            "This trace cannot judge a cache of {have}: all blocks that it refers to take {}. Record a longer one.",
+            size(verdict, evidence.distinct)
+        ),
+        Advice::Change => format!(
+            "Change the policy to {best}: with the {have} that you have it hits {} of the references, {present} hits {before}, \
+             and {} with {add} more.",
+            hits(evidence.changed.as_ref()),
+            hits(Some(&evidence.grown))
+        ),
+        Advice::Grow => {
+            format!(
+                "Add the {add}: with {grown} {present} hits {} of the references instead of {before}.",
+                hits(Some(&evidence.grown))
+            )
+        }
+        Advice::Both => format!(
+            "Add the {add} and change the policy to {best}: {} of the references hit instead of {before}.",
+            hits(evidence.both.as_ref())
+        ),
+        Advice::Keep => format!(
+            "Keep what you have: neither {add} more nor another policy gains a point over the {before} that {present} hits with {have}."
+        ),
+    }
+}
+
+fn target(verdict: &Verdict, is_assumed: bool) -> String {
+    let answers = verdict.answers;
+    let goal = percent(answers.target);
+    let most = percent(answers.most);
+    let all = size(verdict, answers.evidence.distinct);
+    let [present, best] = answers.reached;
+    if present.is_none() && best.is_none() {
+        return format!(
+            "No size reaches {goal}: at most {most} hit, with all {all} of the trace in memory. The other references are the first to \
+             their block."
+        );
+    }
+    let describe = |name: &str, cell: Option<Cell>| {
+        let Some(cell) = cell else { return format!("no size with {name}") };
+        let cost = verdict.price.as_ref().map_or_else(String::new, |price| {
+            format!(" ({} at {})", amount(price.of(verdict.bytes(cell.blocks))), price.text)
+        });
+        format!("{} with {name}{cost}", size(verdict, cell.blocks))
+    };
+    let mut named = vec![describe(&answers.present.to_string(), present)];
+    named.extend(answers.best.as_ref().map(|spec| describe(&spec.to_string(), best)));
+    let source =
+        if is_assumed { format!(", 90{NO_BREAK}% of the {most} that any size can reach,") } else { String::new() };
+    format!("{goal}{source} needs {}.", named.join(", "))
+}
+
+fn addition(verdict: &Verdict) -> String {
+    let answers = verdict.answers;
+    let evidence = &answers.evidence;
+    let gain = evidence.addition().ratio;
+    let [before, after] = [&evidence.present, &evidence.grown].map(|measured| measured.cell.hit_ratio);
+    let fewer = if before < 1.0 { gain / (1.0 - before) } else { 0.0 };
+    let cost = verdict.price.as_ref().map_or_else(String::new, |price| {
+        let cost = price.of(verdict.bytes(answers.question.add));
+        let each = if gain > 0.0 { format!(", {} a point", amount(cost / (100.0 * gain))) } else { String::new() };
+        format!(" It costs {} at {}{each}.", amount(cost), price.text)
+    });
+    format!(
+        "{} more: {} hits {} instead of {} ({}, {:.1}{NO_BREAK}% fewer misses).{cost}",
+        size(verdict, answers.question.add),
+        answers.present,
+        percent(after),
+        percent(before),
+        points(gain),
+        100.0 * fewer
+    )
+}
+
+fn policy(verdict: &Verdict) -> String {
+    let answers = verdict.answers;
+    let evidence = &answers.evidence;
+    let have = size(verdict, answers.question.have);
+    let present = &answers.present;
+    let bound = answers.bound.map_or_else(String::new, |bound| {
+        format!(" No policy can hit more than {} with {have} (OPT, which knows the future).", percent(bound))
+    });
+    let (Some(changed), Some(gain)) = (evidence.changed, evidence.change()) else {
+        return format!("No other policy was compared with {present}.{bound}");
+    };
+    let best = best(verdict);
+    let reached = percent(changed.cell.hit_ratio);
+    if gain.ratio <= 0.0 {
+        return format!(
+            "No policy compared hits more than {present} with {have}; {best} comes next with {reached}.{bound}"
+        );
+    }
+    let saving = answers.equal.filter(|cell| cell.blocks < answers.question.have).map_or_else(String::new, |cell| {
+        let saved = answers.question.have - cell.blocks;
+        let worth = verdict.price.as_ref().map_or_else(String::new, |price| {
+            format!(", worth {} at {}", amount(price.of(verdict.bytes(saved))), price.text)
+        });
+        format!(
+            " {} is enough for what {present} hits with {have}: {:.0}{NO_BREAK}% of the memory saved{worth}.",
+            size(verdict, cell.blocks),
+            100.0 * saved as f64 / answers.question.have as f64
+        )
+    });
+    format!("{best} hits {reached} with {have} ({}).{saving}{bound}", points(gain.ratio))
+}
+
+fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
+    let answers = verdict.answers;
+    let (have, grown) = (answers.question.have, answers.question.grown());
+    let present = answers.present.to_string();
+    let now = verdict.timing(&present, have)?;
+    let against = |timing: &Timing| {
+        let change = 100.0 * (timing.execution_s / now.execution_s - 1.0);
+        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%)", timing.execution_s)
+    };
+    let mut parts = vec![format!("{present} takes {:.3}{NO_BREAK}s with {}", now.execution_s, size(verdict, have))];
+    parts.extend(verdict.timing(&present, grown).map(|it| format!("{} with {}", against(it), size(verdict, grown))));
+    let best = best(verdict);
+    let both = [have, grown].map(|blocks| verdict.timing(&best, blocks));
+    if let [Some(with_have), Some(with_grown)] = both {
+        parts.push(format!("{best} {} and {}", against(with_have), against(with_grown)));
+    }
+    Some(format!("On {}, {}.", device.unwrap_or("the device"), parts.join(", ")))
+}
+
+fn certainty(verdict: &Verdict) -> String {
+    let answers = verdict.answers;
+    let gain = &verdict.gain;
+    let word = match verdict.certainty {
+        Certainty::High => "High",
+        Certainty::Medium => "Medium",
+        Certainty::Low => "Low",
+    };
+    let [first, last] = gain.halves.map(|half| format!("{:+.1}", 100.0 * half));
+    let sample = match gain.error {
+        error if error > 0.0 => format!(", and up to {:.1} because blocks were sampled", 100.0 * error),
+        _ => String::new(),
+    };
+    let filled = if verdict.advice == Advice::Change { answers.filled[0] } else { answers.filled[1] };
+    let filled = match filled {
+        Some(share) => format!("The cache is full after {:.0}{NO_BREAK}% of the trace", 100.0 * share),
+        None => "The trace does not fill the cache".to_owned(),
+    };
+    format!(
+        "{word}: the gain is {} ± {:.1} ({first} in the first half of the trace, {last} in the second{sample}). {filled}; \
+         {:.1}{NO_BREAK}% of its references are the first to their block, which no cache hits.",
+        points(gain.ratio),
+        100.0 * gain.uncertainty(),
+        100.0 * answers.first
+    )
+}
+
+fn next(verdict: &Verdict, args: &PlanArgs, block_bytes: u32) -> String {
+    let answers = verdict.answers;
+    let (have, grown) = (answers.question.have, answers.question.grown());
+    let trace = quoted(&args.trace);
+    let flag = |blocks| size_flag(blocks, block_bytes);
+    let serve = |blocks: u64, policy: &str| {
+        // A server's memory is in whole KiB.
+        let memory = (blocks * u64::from(block_bytes)).div_ceil(1024) * 1024;
+        format!("nigh serve --memory {} --policy {policy} disk=PATH --listen unix:/run/nigh.sock", bytes_flag(memory))
+    };
+    let best = best(verdict);
+    match verdict.advice {
+        Advice::Record => format!("nigh plan {trace} --have 10% --add 5%"),
+        _ if verdict.certainty == Certainty::Low && args.sample.is_some() => {
+            format!(
+                "nigh plan {trace} --have {} --add {}    # without --sample",
+                flag(have),
+                flag(answers.question.add)
+            )
+        }
+        _ if verdict.certainty == Certainty::Low => {
+            let policies =
+                if best.is_empty() { answers.present.to_string() } else { format!("{},{best}", answers.present) };
+            format!("nigh sim {trace} --policy {policies} --size {},{} --html report.html", flag(have), flag(grown))
+        }
+        Advice::Change => serve(have, &best),
+        Advice::Grow => serve(grown, &answers.present.to_string()),
+        Advice::Both => serve(grown, &best),
+        Advice::Keep => {
+            let device = args.device.as_deref().unwrap_or("hdd-7200");
+            let level = bytes_flag(verdict.bytes(answers.evidence.distinct));
+            let present = &answers.present;
+            format!(
+                "nigh sim {trace} --device {device} --level ssd-nvme:{level} --policy {present} --size {}",
+                flag(have)
+            )
+        }
+    }
+}
+
+/// A size as it is written on a command line, exactly.
+fn size_flag(blocks: u64, block_bytes: u32) -> String {
+    match blocks.saturating_mul(u64::from(block_bytes)) {
+        bytes if bytes.is_multiple_of(1 << 20) => bytes_flag(bytes),
+        _ => format!("{blocks}b"),
+    }
+}
+
+fn bytes_flag(bytes: u64) -> String {
+    for (unit, shift) in [("G", 30), ("M", 20), ("K", 10)] {
+        if bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:=@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_exact() {
+        assert_eq!((size_flag(16384, 4096), size_flag(77, 4096)), ("64M".to_owned(), "77b".to_owned()));
+        assert_eq!((bytes_flag(80 << 30), bytes_flag(513)), ("80G".to_owned(), "513B".to_owned()));
+        assert_eq!((quoted(Path::new("a b")), quoted(Path::new("t.csv"))), ("'a b'".to_owned(), "t.csv".to_owned()));
+        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
+    }
+}
