@@ -17,11 +17,14 @@ const PACKAGES: &[&str] = &[
     "e2fsprogs",
     "fio",
     "libnbd-bin",
+    "make",
     "mount",
     "nbdkit",
     "python3-libnbd",
     "qemu-system-x86",
     "qemu-utils",
+    "sqlite3",
+    "strace",
     "util-linux",
 ];
 
@@ -46,7 +49,23 @@ pub(crate) fn ci() -> anyhow::Result<()> {
         let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
         check(docs.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
-    step("tests", || test(false))
+    step("tests", || test(false))?;
+    step("install", installed)
+}
+
+/// The first command of every tutorial.
+fn installed() -> anyhow::Result<()> {
+    let folder = builds().join("installed");
+    let mut install = cargo(&["install", "--locked", "--path", "crates/cli", "--debug", "--quiet"]);
+    check(install.arg("--root").arg(&folder).arg("--target-dir").arg(builds()))?;
+    ["nigh", "nigh-guard"].iter().try_for_each(|program| {
+        check(Command::new(folder.join("bin").join(program)).arg("--version").stdout(Stdio::null()))
+    })
+}
+
+/// The folder of builds.
+fn builds() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from)
 }
 
 fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
@@ -62,7 +81,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     check(Command::new("apt-get").arg("update").arg("-qq"))?;
     let mut install = Command::new("apt-get");
     check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))?;
-    let tools = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("tools");
+    let tools = builds().join("tools");
     check(cargo(&["install", FSX, "--locked", "--debug", "--quiet", "--root"]).arg(tools))
 }
 
@@ -71,7 +90,7 @@ pub(crate) fn test(install: bool) -> anyhow::Result<()> {
     if install {
         self::install()?;
     }
-    let mut tests = cargo(&["test", "--workspace", "--locked", "--", "--show-output"]);
+    let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]);
     let mut running = tests.stdout(Stdio::piped()).spawn().context("starting cargo test")?;
     let output = running.stdout.take().expect("it is piped");
     let mut skipped = BTreeSet::new();
