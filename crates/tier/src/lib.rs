@@ -1,0 +1,15 @@
+//! Several cache levels managed as one: at which level a block belongs, and which block makes room there.
+//!
+//! [`Ulc`] is unified level-aware caching (S. Jiang, dissertation, 2004, chapter 5) for one client. [`UniLru`] is its rival,
+//! the unified LRU of T. M. Wong and J. Wilkes ("My cache or yours?", USENIX 2002), also called DEMOTE. Both are pure: they
+//! know slots, not blocks or bytes, and report what has to move.
+
+pub mod counts;
+mod levels;
+mod ulc;
+mod uni_lru;
+
+pub use counts::Counts;
+pub use levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
+pub use ulc::{TRANSIT, Ulc};
+pub use uni_lru::UniLru;

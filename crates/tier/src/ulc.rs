@@ -1,0 +1,248 @@
+//! Unified level-aware caching for one client.
+//!
+//! S. Jiang, "Efficient caching algorithms for memory management in computer systems", dissertation, College of William and
+//! Mary, 2004, section 5.3.2.1. The names are those of the text: *uniLRUstack*, *yardsticks*, *level status*, *recency status*.
+//!
+//! Where the text is silent:
+//!
+//! * **Recency status** is not stored: it is the first level i whose yardstick was referenced no later than the block. A level
+//!   that is not full bounds nothing. While the levels fill, a yardstick can lie above that of a higher level; by this rule the
+//!   higher level wins, and the order returns by itself.
+//! * **A demoted block** is at its place in the stack already, so *DemotionSearching* is not needed: the yardstick of its new level
+//!   is the only other thing that can change.
+//! * **A yardstick that is referenced** is adjusted before the block moves to the top.
+//! * **Pruning** removes from the bottom what is cached at no level. That changes no decision.
+//! * **tempLRU** is the [`TRANSIT`] blocks that were last brought to the client and not cached there. Hits in it are counted apart
+//!   ([`Counts::transit`]), not as hits of the first level.
+
+use nigh_policy::Slot;
+use nigh_policy::list::{Links, List};
+
+use crate::counts::Counts;
+use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
+
+/// Blocks in the client's transit buffer (*tempLRU*, "a small LRU stack").
+pub const TRANSIT: u32 = 64;
+
+/// L_out: cached at no level.
+const OUT: u8 = u8::MAX;
+
+#[derive(Clone, Copy)]
+struct Known {
+    /// The number of the last reference; 0 for blocks that are not in the stack.
+    last: u64,
+    /// The number of the last entry into the transit buffer; 0 for none.
+    transit: u32,
+    /// The level status.
+    level: u8,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known { last: 0, transit: 0, level: OUT }
+    }
+}
+
+/// The levels of one client. 24 bytes a slot.
+pub struct Ulc {
+    /// The links of *uniLRUstack*, and what is known of each block.
+    known: Links<Known>,
+    /// *uniLRUstack*, the most recently referenced block first.
+    stack: List,
+    /// The block of each level that was referenced the longest time ago.
+    yardsticks: Vec<Option<Slot>>,
+    /// Blocks at each level.
+    blocks: Vec<u32>,
+    capacities: Vec<u32>,
+    /// References so far.
+    now: u64,
+    /// Entries into the transit buffer so far, modulo 2^32.
+    entered: u32,
+    counts: Counts,
+}
+
+impl Ulc {
+    /// Levels of `capacities` blocks, the first one first, and blocks in slots below `slots`. The stack knows more blocks than
+    /// the levels hold: a slot is free again when it is reported by [`Move::Forget`].
+    ///
+    /// # Panics
+    /// Without a level, with more than [`LEVELS_MAX`], or if one holds no block.
+    pub fn new(slots: u32, capacities: &[u32]) -> Ulc {
+        assert!((1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0), "levels hold blocks");
+        let (known, [stack]) = Links::with_own(slots);
+        let levels = capacities.len();
+        Ulc {
+            known,
+            stack,
+            yardsticks: vec![None; levels],
+            blocks: vec![0; levels],
+            capacities: capacities.to_vec(),
+            now: 0,
+            entered: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Has room for `capacity` blocks at `level` from now on. What is too much is demoted.
+    ///
+    /// # Panics
+    /// If `capacity` is 0.
+    pub fn resize(&mut self, level: Level, capacity: u32, moves: &mut Vec<Move>) {
+        assert!(capacity > 0, "levels hold blocks");
+        self.capacities[usize::from(level)] = capacity;
+        while self.blocks[usize::from(level)] > capacity {
+            self.make_room(usize::from(level), moves);
+        }
+        self.prune(moves);
+    }
+
+    /// Blocks in the stack: those cached at a level, and others that were referenced since the oldest of these.
+    pub fn known(&self) -> u32 {
+        self.stack.len()
+    }
+
+    fn last(&self, slot: Slot) -> u64 {
+        self.known.own(slot).last
+    }
+
+    /// Where a block belongs that was last referenced at `last`.
+    fn recency(&self, last: u64) -> u8 {
+        let bounds = self.yardsticks.iter().zip(self.blocks.iter().zip(&self.capacities));
+        let mut at = bounds.map(|(yardstick, (blocks, capacity))| {
+            blocks < capacity || yardstick.is_some_and(|yardstick| last >= self.last(yardstick))
+        });
+        at.position(|belongs| belongs).map_or(OUT, |level| level as u8)
+    }
+
+    /// *YardStickAdjustment*: to the next block of the level towards the top.
+    fn adjust(&mut self, level: usize) {
+        let Some(mut at) = self.yardsticks[level].filter(|_| self.blocks[level] > 1) else {
+            self.yardsticks[level] = None;
+            return;
+        };
+        loop {
+            at = self.stack.before(&self.known, at).expect("the level has another block, above its yardstick");
+            self.counts.steps += 1;
+            if usize::from(self.known.own(at).level) == level {
+                break;
+            }
+        }
+        self.yardsticks[level] = Some(at);
+    }
+
+    /// Takes `slot` from its level.
+    fn leave(&mut self, slot: Slot) {
+        let level = usize::from(self.known.own(slot).level);
+        if level < self.blocks.len() {
+            if self.yardsticks[level] == Some(slot) {
+                self.adjust(level);
+            }
+            self.blocks[level] -= 1;
+        }
+        self.known.own_mut(slot).level = OUT;
+    }
+
+    /// Puts `slot`, which is in the stack, at a level.
+    fn enter(&mut self, slot: Slot, level: usize) {
+        self.known.own_mut(slot).level = level as u8;
+        self.blocks[level] += 1;
+        if self.yardsticks[level].is_none_or(|yardstick| self.last(slot) < self.last(yardstick)) {
+            self.yardsticks[level] = Some(slot);
+        }
+    }
+
+    /// Demotes one block from `level`, and from each lower one that becomes too full.
+    fn make_room(&mut self, level: usize, moves: &mut Vec<Move>) {
+        for level in level..self.blocks.len() {
+            if self.blocks[level] <= self.capacities[level] {
+                return;
+            }
+            let victim = self.yardsticks[level].expect("a level with blocks has a yardstick");
+            self.leave(victim);
+            if level + 1 < self.blocks.len() {
+                self.enter(victim, level + 1);
+                self.counts.demoted(level as Level);
+                moves.push(Move::Demote(victim, level as Level));
+            } else {
+                moves.push(Move::Drop(victim, level as Level));
+            }
+        }
+    }
+
+    /// Removes what lies below the last yardstick: no such block would be cached if it were referenced.
+    fn prune(&mut self, moves: &mut Vec<Move>) {
+        while let Some(bottom) = self.stack.back(&self.known).filter(|&slot| self.known.own(slot).level == OUT) {
+            self.stack.unlink(&mut self.known, bottom);
+            *self.known.own_mut(bottom) = Known::default();
+            moves.push(Move::Forget(bottom));
+        }
+    }
+}
+
+impl Tier for Ulc {
+    fn reference(&mut self, slot: Slot, moves: &mut Vec<Move>) -> Retrieve {
+        self.now += 1;
+        let Known { last, transit, level: from } = *self.known.own(slot);
+        // A block never goes down because it is referenced: it would have been demoted before.
+        let to = self.recency(last).min(from);
+        if from != 0 && transit != 0 && self.entered.wrapping_sub(transit) < TRANSIT {
+            self.counts.transit += 1;
+        }
+        self.leave(slot);
+        if last == 0 {
+            self.stack.push_front(&mut self.known, slot);
+        } else {
+            self.stack.move_to_front(&mut self.known, slot);
+        }
+        let transit = if to == 0 {
+            0
+        } else {
+            self.entered = self.entered.wrapping_add(1).max(1);
+            self.entered
+        };
+        *self.known.own_mut(slot) = Known { last: self.now, transit, level: OUT };
+        if to != OUT {
+            self.enter(slot, usize::from(to));
+            self.make_room(usize::from(to), moves);
+        }
+        self.prune(moves);
+        let named = |level: u8| (level != OUT).then_some(level);
+        let retrieve = Retrieve { from: named(from), to: named(to) };
+        self.counts.count(retrieve);
+        retrieve
+    }
+
+    fn remove(&mut self, slot: Slot, moves: &mut Vec<Move>) {
+        if self.last(slot) != 0 {
+            self.leave(slot);
+            self.stack.unlink(&mut self.known, slot);
+            *self.known.own_mut(slot) = Known::default();
+            self.prune(moves);
+        }
+    }
+
+    fn level(&self, slot: Slot) -> Option<Level> {
+        Some(self.known.own(slot).level).filter(|&level| level != OUT)
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn restart(&mut self) {
+        self.counts = Counts::default();
+    }
+
+    fn check(&self) {
+        let stack = self.stack.checked(&self.known);
+        assert!(stack.is_sorted_by_key(|&slot| std::cmp::Reverse(self.last(slot))), "the stack is out of order");
+        assert!(stack.last().is_none_or(|&slot| self.level(slot).is_some()), "the stack is not pruned");
+        for (level, &capacity) in self.capacities.iter().enumerate() {
+            let own = stack.iter().filter(|&&slot| usize::from(self.known.own(slot).level) == level);
+            let own: Vec<Slot> = own.copied().collect();
+            assert_eq!(own.len(), self.blocks[level] as usize, "level {level} is miscounted");
+            assert!(own.len() <= capacity as usize, "level {level} holds too much");
+            assert_eq!(own.last().copied(), self.yardsticks[level], "the yardstick of level {level} is wrong");
+        }
+    }
+}

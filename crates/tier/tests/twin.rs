@@ -1,0 +1,184 @@
+//! [`Ulc`] and [`UniLru`] against naive transcriptions of sections 5.3.2.1 and 5.1.2, reference by reference.
+
+use std::collections::VecDeque;
+
+use nigh_policy::Slot;
+use nigh_testkit::workload;
+use nigh_tier::{LEVELS_MAX, Move, Retrieve, Tier, Ulc, UniLru};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// The text in the plainest data: one stack, everything else is counted in it.
+struct Naive {
+    /// Block and level status, the most recently referenced first.
+    stack: VecDeque<(u32, Option<usize>)>,
+    capacities: Vec<usize>,
+}
+
+impl Naive {
+    fn yardstick(&self, level: usize) -> Option<usize> {
+        self.stack.iter().rposition(|&(_, status)| status == Some(level))
+    }
+
+    fn is_full(&self, level: usize) -> bool {
+        self.stack.iter().filter(|&&(_, status)| status == Some(level)).count() >= self.capacities[level]
+    }
+
+    fn prune(&mut self) {
+        while self.stack.back().is_some_and(|(_, status)| status.is_none()) {
+            self.stack.pop_back();
+        }
+    }
+
+    /// Where it was, where it is now, and which blocks went one level down.
+    fn reference(&mut self, block: u32) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>) {
+        let place = self.stack.iter().position(|&(other, _)| other == block);
+        let from = place.and_then(|place| self.stack[place].1);
+        let recency = (0..self.capacities.len()).find(|&level| {
+            !self.is_full(level) || place.is_some_and(|place| self.yardstick(level).is_some_and(|at| place <= at))
+        });
+        let to = match (from, recency) {
+            (Some(from), Some(recency)) => Some(from.min(recency)),
+            (from, recency) => from.or(recency),
+        };
+        if let Some(place) = place {
+            self.stack.remove(place);
+        }
+        self.stack.push_front((block, to));
+        let mut demoted = Vec::new();
+        for level in 0..self.capacities.len() {
+            let held = self.stack.iter().filter(|&&(_, status)| status == Some(level)).count();
+            if held > self.capacities[level] {
+                let place = self.yardstick(level).unwrap();
+                let below = Some(level + 1).filter(|&below| below < self.capacities.len());
+                self.stack[place].1 = below;
+                if below.is_some() {
+                    demoted.push((self.stack[place].0, level));
+                }
+            }
+        }
+        self.prune();
+        (from, to, demoted)
+    }
+}
+
+/// One LRU stack, cut by positions.
+struct Cut {
+    stack: VecDeque<u32>,
+    capacities: Vec<usize>,
+}
+
+impl Cut {
+    fn level(&self, place: usize) -> Option<usize> {
+        let mut end = 0;
+        self.capacities.iter().position(|capacity| {
+            end += capacity;
+            place < end
+        })
+    }
+
+    fn reference(&mut self, block: u32) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>) {
+        let before: Vec<(u32, Option<usize>)> =
+            self.stack.iter().enumerate().map(|(place, &other)| (other, self.level(place))).collect();
+        let from = before.iter().find(|&&(other, _)| other == block).and_then(|&(_, level)| level);
+        self.stack.retain(|&other| other != block);
+        self.stack.push_front(block);
+        let mut demoted = Vec::new();
+        for (place, &other) in self.stack.iter().enumerate() {
+            let was = before.iter().find(|&&(known, _)| known == other).and_then(|&(_, level)| level);
+            if let (Some(was), Some(now)) = (was, self.level(place))
+                && other != block
+                && now > was
+            {
+                demoted.push((other, was));
+            }
+        }
+        self.stack.truncate(self.capacities.iter().sum());
+        (from, Some(0), demoted)
+    }
+}
+
+fn found(retrieve: Retrieve, moves: &[Move]) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>) {
+    let demoted = moves.iter().filter_map(|step| match *step {
+        Move::Demote(slot, from) => Some((slot.0, usize::from(from))),
+        _ => None,
+    });
+    (retrieve.from.map(usize::from), retrieve.to.map(usize::from), demoted.collect())
+}
+
+/// Level sizes of all kinds: one level, equal ones, small above large, large above small, of one block.
+const SIZES: [&[u32]; 6] = [&[7], &[8, 8, 8], &[2, 5, 30], &[30, 5, 2], &[1, 1], &[3, 1, 4, 1, 5]];
+
+fn same(
+    mut tier: impl Tier,
+    mut naive: impl FnMut(u32) -> (Option<usize>, Option<usize>, Vec<(u32, usize)>),
+    seed: u64,
+) {
+    let mut moves = Vec::new();
+    let mut demotions = [0; LEVELS_MAX];
+    let references = workload::mixed(seed, 64, 4000);
+    for (at, &block) in references.iter().enumerate() {
+        let slot = Slot(block as u32);
+        moves.clear();
+        let own = found(tier.reference(slot, &mut moves), &moves);
+        assert_eq!(own, naive(slot.0), "reference {at} of seed {seed} to {block}");
+        own.2.iter().for_each(|&(_, from)| demotions[from] += 1);
+        assert_eq!(tier.level(slot).map(usize::from), own.1);
+        if at % 16 == 0 {
+            tier.check();
+        }
+    }
+    let counts = tier.counts();
+    assert_eq!((counts.references, counts.demotions), (references.len() as u64, demotions));
+}
+
+#[test]
+fn ulc_follows_the_text() {
+    for (seed, capacities) in (0..).zip(SIZES.iter().cycle().take(48)) {
+        let capacities_of = capacities.iter().map(|&blocks| blocks as usize).collect();
+        let mut naive = Naive { stack: VecDeque::new(), capacities: capacities_of };
+        same(Ulc::new(64, capacities), |block| naive.reference(block), seed);
+    }
+}
+
+#[test]
+fn unified_lru_is_one_stack() {
+    for (seed, capacities) in (0..).zip(SIZES.iter().cycle().take(48)) {
+        let capacities_of = capacities.iter().map(|&blocks| blocks as usize).collect();
+        let mut naive = Cut { stack: VecDeque::new(), capacities: capacities_of };
+        same(UniLru::new(64, capacities), |block| naive.reference(block), seed);
+    }
+}
+
+/// Blocks are removed and levels resized between references: nothing else is lost, and no level is ever too full.
+#[test]
+fn removals_and_sizes_keep_the_invariants() {
+    for seed in 0..20 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut ulc = Ulc::new(64, &[4, 6, 8]);
+        let mut moves = Vec::new();
+        let mut known = [false; 64];
+        for _ in 0..3000 {
+            let slot = Slot(random.random_range(0..64));
+            match random.random_range(0..20) {
+                0 => {
+                    ulc.remove(slot, &mut moves);
+                    known[slot.index()] = false;
+                    assert_eq!(ulc.level(slot), None);
+                }
+                1 => ulc.resize(random.random_range(0..3), random.random_range(1..16), &mut moves),
+                _ => {
+                    ulc.reference(slot, &mut moves);
+                    known[slot.index()] = true;
+                }
+            }
+            for step in moves.drain(..) {
+                if let Move::Forget(slot) = step {
+                    known[slot.index()] = false;
+                }
+            }
+            ulc.check();
+            assert_eq!(ulc.known() as usize, known.iter().filter(|&&known| known).count());
+        }
+    }
+}
