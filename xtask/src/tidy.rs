@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-report",
             "nigh-server",
             "nigh-sim",
+            "nigh-tier",
             "nigh-trace",
         ],
     ),
@@ -58,8 +59,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "nigh-server",
         &["nigh-backend", "nigh-control", "nigh-engine", "nigh-host", "nigh-nbd", "nigh-policy", "nigh-prefetch"],
     ),
-    ("nigh-sim", &["nigh-control", "nigh-device", "nigh-engine", "nigh-policy", "nigh-prefetch", "nigh-trace"]),
+    (
+        "nigh-sim",
+        &["nigh-control", "nigh-device", "nigh-engine", "nigh-policy", "nigh-prefetch", "nigh-tier", "nigh-trace"],
+    ),
     ("nigh-testkit", &["nigh-policy"]),
+    ("nigh-tier", &["nigh-policy"]),
     ("nigh-trace", &[]),
     ("xtask", &[]),
 ];

@@ -146,7 +146,7 @@ impl Series {
 }
 
 /// The host's half of a cache: which blocks are resident, and what has been counted.
-struct Cache<'a> {
+pub(crate) struct Cache<'a> {
     blocks: &'a [Block],
     streams: &'a Streams,
     /// A bit for each block: whether it is resident.
@@ -158,7 +158,7 @@ struct Cache<'a> {
 }
 
 impl<'a> Cache<'a> {
-    fn new(references: &'a References, capacity: u32) -> Cache<'a> {
+    pub(crate) fn new(references: &'a References, capacity: u32) -> Cache<'a> {
         let distinct = references.blocks.len();
         Cache {
             blocks: &references.blocks,
@@ -181,14 +181,21 @@ impl<'a> Cache<'a> {
             let id = ids[at];
             policy.warm(Slot(*ids.get(at + AHEAD).unwrap_or(&id)));
             policy.approach(Slot(*ids.get(at + NEAR).unwrap_or(&id)));
-            let slot = Slot(id);
-            if self.resident[slot.index() / 64] >> (id % 64) & 1 != 0 {
-                self.counts.hits += 1;
-                policy.hit(slot, &self.access(slot, at));
-            } else {
-                self.miss(policy, slot, &self.access(slot, at));
-            }
+            self.reference(policy, Slot(id), at);
         }
+    }
+
+    /// The reference number `at`, to the block of `slot`; whether it hits.
+    #[inline(always)]
+    pub(crate) fn reference<P: Policy>(&mut self, policy: &mut P, slot: Slot, at: usize) -> bool {
+        let hit = self.resident[slot.index() / 64] >> (slot.0 % 64) & 1 != 0;
+        if hit {
+            self.counts.hits += 1;
+            policy.hit(slot, &self.access(slot, at));
+        } else {
+            self.miss(policy, slot, &self.access(slot, at));
+        }
+        hit
     }
 
     /// The reference number `at`. Where a policy does not look at its block or stream, that is not loaded: so a hit and a miss
