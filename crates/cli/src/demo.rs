@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use nigh_policy::Spec;
+use nigh_report::{Report, Verdict};
 use nigh_sim::replay::Watch;
 use nigh_sim::{Job, Loader, Ops, Options, References, Run, sweep};
 use nigh_trace::Request;
@@ -22,7 +23,7 @@ use crate::results::grouped;
 use crate::sim::{self, Plan};
 use crate::size::human_bytes;
 use crate::source::{self, Source};
-use crate::{asked, output, progress, quantity};
+use crate::{asked, output, page, progress, quantity};
 use live::{Disks, Hits, Served};
 
 /// Tenant 0 has a skewed table and a report that reads the same 6 MiB again and again; tenant 1 has skewed files and a
@@ -66,7 +67,13 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         threads: asked::threads(args.threads),
     };
     let found = sim::execute(&plan, &references, source::summary(&source, &references))?;
-    sim::write(&OutputArgs { json: false, csv: false, html: Some(args.html.clone()) }, &found, &references)?;
+    let output = OutputArgs { json: false, csv: false, html: Some(args.html.clone()) };
+    sim::write(&output, &found, || Report {
+        title: "nigh demo".to_owned(),
+        verdict: verdict(&specs, &served),
+        served: specs.iter().zip(&served).map(|(spec, served)| on_page(spec, served)).collect(),
+        ..page::page(&found, &references)
+    })?;
     let next = format!(
         "\nOpen {} in a browser. Next, a trace and a disk of your own:\n\n    \
          nigh sim TRACE --html report.html\n    \
@@ -162,6 +169,52 @@ fn human_time(time: Duration) -> String {
         us @ 0..1000 => format!("{us} µs"),
         us => format!("{:.1} ms", us as f64 / 1e3),
     }
+}
+
+/// What was served, for the page.
+fn on_page(spec: &Spec, served: &Served) -> nigh_report::Served {
+    let us = |share| served.quantile(share).as_secs_f64() * 1e6;
+    nigh_report::Served {
+        policy: spec.to_string(),
+        hit_ratio: served.sum().percent() / 100.0,
+        p50_us: us(0.50),
+        p99_us: us(0.99),
+        device_reads: served.device_reads,
+        elapsed_s: served.elapsed.as_secs_f64(),
+    }
+}
+
+/// The fastest policy beside the first.
+fn verdict(specs: &[Spec], served: &[Served]) -> Option<Verdict> {
+    let (first, before) = specs.iter().zip(served).next()?;
+    let (best, after) = specs.iter().zip(served).min_by_key(|(_, served)| served.elapsed)?;
+    let [took, instead] = [after, before].map(|served| served.elapsed.as_secs_f64());
+    let headline = format!(
+        "{best} served the requests in {took:.2} s, {first} in {instead:.2} s: {:.0} % less.",
+        100.0 * (1.0 - took / instead)
+    );
+    let [hits, hits_before] = [after, before].map(|served| served.sum().percent());
+    let time = |served: &Served, share| human_time(served.quantile(share));
+    let latency = format!(
+        "Half of the requests took at most {} instead of {}; 99 % took at most {} instead of {}.",
+        time(after, 0.50),
+        time(before, 0.50),
+        time(after, 0.99),
+        time(before, 0.99)
+    );
+    let facts = [
+        ("latency", latency),
+        (
+            "hits",
+            format!(
+                "{hits:.2} % instead of {hits_before:.2} % of the requests, in a cache of {}.",
+                human_bytes(MEMORY)
+            ),
+        ),
+        ("device", format!("{} reads instead of {}.", grouped(after.device_reads), grouped(before.device_reads))),
+    ];
+    let facts = facts.map(|(about, sentence)| (about.to_owned(), sentence)).into();
+    Some(Verdict { headline, facts, next: "nigh plan TRACE --have SIZE".to_owned() })
 }
 
 /// What was served beside what a replay of the same requests says.

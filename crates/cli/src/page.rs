@@ -1,5 +1,8 @@
 //! The page of a simulation: what `nigh-report` shows, from what `nigh-sim` found.
 
+mod gauges;
+pub(crate) mod verdict;
+
 use nigh_policy::registry;
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
 use nigh_sim::References;
@@ -18,6 +21,7 @@ pub(crate) fn page(found: &Found, references: &References) -> Report {
         curves: results.policies().into_iter().map(|policy| curve(found, policy)).collect(),
         internals: found.internals.iter().map(internals).collect(),
         notes: results.notes.clone(),
+        verdict: verdict::of_replay(results),
         ..of_trace(&results.trace, references)
     }
 }
@@ -53,12 +57,14 @@ impl From<&TraceSummary> for Trace {
 /// The time-space map.
 fn map(references: &References) -> Map {
     let map = nigh_sim::map::map(references, MAP_COLUMNS, MAP_ROWS);
+    let address = |block: &nigh_policy::Block| block.index.saturating_mul(u64::from(references.block_bytes));
     Map {
         columns: map.columns as u32,
         rows: map.rows as u32,
         counts: map.counts,
         references: [0, references.ids.len() as u64],
         blocks: [0, u64::from(references.distinct())],
+        addresses: map.blocks.iter().map(|block| (block.volume, address(block))).collect(),
     }
 }
 
@@ -112,6 +118,7 @@ fn point(row: &Row) -> Point {
 fn internals((policy, size_blocks, series): &(String, u64, nigh_sim::replay::Series)) -> Internals {
     let of_name = |at: usize, name: &&'static str| Series {
         name: (*name).to_owned(),
+        about: gauges::about(policy, name).to_owned(),
         samples: series.points.iter().map(|(reference, values)| (*reference, values[at] as f64)).collect(),
     };
     Internals {

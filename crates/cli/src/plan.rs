@@ -81,7 +81,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let mut search = Search::new(&references, source::summary(&source, &references), threads);
     let answers = search.answers(&specs, question)?;
     let timed = args.device.as_deref().map(|device| timed::simulate(args, device, &answers)).transpose()?;
-    let mut found = search.into_found(&answers)?;
+    let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
     let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
     let told = words::tell(&verdict, args, source.block_bytes);
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     };
     let page = args.html.as_deref().map(|path| {
         (path, |out: &mut dyn std::io::Write| {
-            nigh_report::Report { verdict: Some(told.box_of_page()), ..page::page(&found, &references) }.write_html(out)
+            nigh_report::Report { verdict: Some(told.box_of_page()), ..page::page(&all, &references) }.write_html(out)
         })
     });
     output::print_and_write(&text, page, !args.json)

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
 use nigh_policy::{Spec, registry};
+use nigh_report::Report;
 use nigh_sim::replay::Watch;
 use nigh_sim::sample::Misses;
 use nigh_sim::shards::{as_served, sweep_parts};
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     };
     let mut found = execute(&plan, &references, source::summary(&source, &references))?;
     found.results.notes.extend(left_out);
-    write(&args.output, &found, &references)
+    write(&args.output, &found, || page::page(&found, &references))
 }
 
 /// What is to be replayed.
@@ -324,7 +325,7 @@ fn note_sample(references: &References, notes: &mut Vec<String>) {
 }
 
 /// Gives `found` to whom `args` says.
-pub(crate) fn write(args: &OutputArgs, found: &Found, references: &References) -> anyhow::Result<()> {
+pub(crate) fn write(args: &OutputArgs, found: &Found, page: impl FnOnce() -> Report) -> anyhow::Result<()> {
     let text = if args.json {
         json(&found.results)?
     } else if args.csv {
@@ -337,7 +338,6 @@ pub(crate) fn write(args: &OutputArgs, found: &Found, references: &References) -
             eprintln!("nigh: note: {note}");
         }
     }
-    let page =
-        args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(found, references).write_html(out)));
+    let page = args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page().write_html(out)));
     output::print_and_write(&text, page, !args.json && !args.csv)
 }

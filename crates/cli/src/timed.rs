@@ -30,6 +30,8 @@ pub(crate) struct Timing {
     pub(crate) policy: String,
     pub(crate) size_blocks: u64,
     pub(crate) execution_s: f64,
+    /// How long programs waited for replies.
+    pub(crate) waited_s: f64,
 }
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
@@ -39,7 +41,8 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
 
 /// The times alone.
 pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing>> {
-    let timing = |Row { figures, .. }: Row| Timing {
+    let timing = |Row { figures, programs, .. }: Row| Timing {
+        waited_s: programs.iter().map(|program| program.waited_s).sum(),
         policy: figures.policy,
         size_blocks: figures.size_blocks,
         execution_s: figures.execution_s,

@@ -41,6 +41,16 @@ fn serves_through_each_policy_and_agrees_with_the_replay() {
     assert!(hit_ratios[2] >= hit_ratios[0], "LIRS has fewer hits than LRU in\n{text}");
     assert!(text.contains("nigh serve --memory 512M"), "{text}");
     assert_eq!(left_in(&folder), ["nigh-demo.html"]);
+    // The page has the latencies and times of what was served, beside the replays.
+    let page = std::fs::read_to_string(folder.path().join("nigh-demo.html")).unwrap();
+    for expected in [
+        "\"served\":[{\"policy\":\"lru\",\"hit_ratio\":0.",
+        "\"p99_us\":",
+        "\"elapsed_s\":",
+        " served the requests in ",
+    ] {
+        assert!(page.contains(expected), "{expected}");
+    }
 }
 
 #[test]

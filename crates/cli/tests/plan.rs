@@ -147,8 +147,53 @@ fn a_plan_with_a_device_has_the_times_of_nigh_sim() {
         assert_eq!(timing["execution_s"], row["execution_s"]);
         let facts = plan["verdict"]["facts"].as_array().unwrap();
         let time = facts.iter().find(|fact| fact["about"] == "time").unwrap()["sentence"].as_str().unwrap();
-        assert!(time.contains(&format!("{:.3}", row["execution_s"].as_f64().unwrap())), "{time}");
+        assert_eq!(timing["waited_s"], row["programs"][0]["waited_s"]);
+        assert!(time.contains(&format!("{:.3}", timing["waited_s"].as_f64().unwrap())), "{time}");
     }
+}
+
+/// The report that a page carries.
+fn on_page(page: &Path) -> Value {
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("id=\"report\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn pages_open_with_a_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = workload(folder.path());
+    let (trace, page) = (trace.to_str().unwrap(), folder.path().join("page.html"));
+    let html = ["--html", page.to_str().unwrap()];
+    let verdict = |arguments: &[&str]| {
+        printed(&[arguments, &html].concat());
+        on_page(&page)["verdict"].clone()
+    };
+    let question = ["plan", trace, "--have", "8M", "--add", "2M"];
+    let of_plan = verdict(&question);
+    assert_eq!(of_plan["headline"], json(&question)["verdict"]["headline"]);
+    // The map has addresses: the loop lies in the first 6 MiB, the table from 40 MiB on.
+    let map = &on_page(&page)["map"];
+    let addresses = map["addresses"].as_array().unwrap();
+    assert_eq!(addresses.len() as u64, map["rows"].as_u64().unwrap() + 1);
+    assert_eq!(
+        (&addresses[0], addresses.last().unwrap()[1].as_u64().unwrap() / 10_000_000),
+        (&serde_json::json!([0, 0]), 7)
+    );
+
+    let sim = ["sim", trace, "--policy", "lru,lirs,opt", "--size", "4M,8M"];
+    let rows = json(&sim);
+    let ratio = |policy: &str| format!("{:.2} %", 100.0 * row(&rows, policy, 2048)["hit_ratio"].as_f64().unwrap());
+    let of_sim = verdict(&sim);
+    let headline = of_sim["headline"].as_str().unwrap();
+    assert_eq!(
+        headline,
+        format!("With 8 MiB, lirs hits {} of the references and lru {}.", ratio("lirs"), ratio("lru"))
+    );
+    assert_eq!(of_sim["next"], "nigh plan loop.csv --have 2048b");
+
+    let timed = verdict(&["sim", trace, "--policy", "lru,lirs", "--size", "4M,8M", "--device", "ssd-sata"]);
+    assert!(timed["headline"].as_str().unwrap().contains("programs wait for "), "{timed}");
 }
 
 #[test]

@@ -49,12 +49,9 @@ const sizeName = size => `${whole(size.blocks)} blocks (${bytes(size.bytes)})`;
 
 // ---- curves -----------------------------------------------------------------------------------------------------
 
-const curves = report.curves.filter(curve => curve.points.length > 0).map((curve, index) => ({
+const curves = report.curves.filter(curve => curve.points.length > 0).map(curve => ({
   ...curve,
-  index,
   points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks),
-  colour: curve.clairvoyant ? "--ink" : `--c${index % 6}`,
-  dash: [null, [7, 4], [2, 3], [10, 3, 2, 3]][Math.floor(index / 6) % 4],
   shown: true,
 }));
 const bounds = curves.filter(curve => curve.clairvoyant);
@@ -86,6 +83,10 @@ const sizes = (() => {
 
 for (const curve of curves) curve.bySize = new Map(curve.points.map(point => [point.size_blocks, point]));
 
+// A curve with more points than this has no dots, and is known between the sizes that were replayed, too.
+const DOTS_MOST = 60;
+const isDense = curve => curve.points.length > DOTS_MOST;
+
 // The policy's miss ratio at a size: measured there, or between its two neighbours.
 function missAt(curve, blocks) {
   const point = curve.bySize.get(blocks);
@@ -94,7 +95,7 @@ function missAt(curve, blocks) {
   if (after <= 0) return { miss: null };
   const [a, b] = [curve.points[after - 1], curve.points[after]];
   const part = (blocks - a.size_blocks) / (b.size_blocks - a.size_blocks);
-  return { miss: a.miss_ratio + part * (b.miss_ratio - a.miss_ratio), exact: false };
+  return { miss: a.miss_ratio + part * (b.miss_ratio - a.miss_ratio), exact: isDense(curve) };
 }
 
 const least = (group, blocks) => {
@@ -103,7 +104,7 @@ const least = (group, blocks) => {
 };
 const boundAt = blocks => least(bounds, blocks);
 
-const state = { ratio: "miss", scale: "log", unit: "blocks", at: 0 };
+const state = { ratio: "hit", scale: "linear", unit: "bytes", size: sizes[0] };
 const shownRatio = miss => miss == null ? null : state.ratio === "miss" ? miss : 1 - miss;
 
 function mean(curve) {
@@ -113,6 +114,24 @@ function mean(curve) {
 for (const curve of curves) curve.mean = mean(curve);
 const ranked = choices.filter(curve => curve.mean != null).sort((a, b) => a.mean - b.mean);
 const leader = ranked.length > 1 ? ranked[0] : null;
+
+// LRU, bounds and the two best policies (of `best`, in their order) are in colour; the others are grey until they are pointed at.
+// Grey curves are drawn first.
+function dress(list, best) {
+  const isLru = curve => curve.policy === "lru";
+  const chosen = best.filter(curve => !isLru(curve) && !curve.clairvoyant).slice(0, 2);
+  let greys = 0;
+  for (const curve of list) {
+    const place = chosen.indexOf(curve);
+    const [rank, colour, width, dash] = curve.clairvoyant ? [1, "--ink", 2, [7, 4]]
+      : isLru(curve) ? [2, "--c0", 2, null]
+      : place >= 0 ? [4 - place, `--c${place + 1}`, place === 0 ? 2.75 : 2, null]
+      : [0, "--grey", 1.35, [null, [7, 4], [2, 3], [10, 3, 2, 3]][greys++ % 4]];
+    Object.assign(curve, { rank, colour, width, dash });
+  }
+  list.sort((a, b) => a.rank - b.rank).forEach((curve, index) => { curve.index = index; });
+}
+dress(curves, ranked.length > 0 ? ranked : choices);
 
 // ---- plots ------------------------------------------------------------------------------------------------------
 
@@ -207,13 +226,14 @@ function swatch(colourName, dash, width) {
 
 // ---- main chart -------------------------------------------------------------------------------------------------
 
-const lineWidth = curve => curve === leader ? 2.75 : curve.clairvoyant ? 2 : 1.35;
+let pointed = null;
+const strokeOf = curve => colour(curve === pointed && curve.rank === 0 ? "--pointed" : curve.colour);
 const sizeOn = point => state.unit === "bytes" ? point.size_bytes ?? point.bytes : point.size_blocks ?? point.blocks;
 
 function errorBars(chart) {
   chart.ctx.save();
   for (const curve of curves.filter(curve => curve.shown)) {
-    chart.ctx.strokeStyle = colour(curve.colour);
+    chart.ctx.strokeStyle = strokeOf(curve);
     chart.ctx.globalAlpha = chart.series[curve.index + 1].alpha;
     chart.ctx.lineWidth = devicePixelRatio;
     chart.ctx.beginPath();
@@ -237,12 +257,14 @@ function curvePlot() {
     return [drawn.map(sizeOn), drawn.map(point => shownRatio(point.miss_ratio) == null ? null : 100 * shownRatio(point.miss_ratio))];
   });
   const marker = element("div", { class: "marker" });
+  // What was replayed: LRU's curve goes on at both ends. A single size has no range.
+  const [low, high] = [sizeOn(sizes[0]), sizeOn(sizes.at(-1))];
   return {
     data: uPlot.join(tables),
     scales: {
       x: {
         time: false, distr: log ? 3 : 1, log: state.unit === "bytes" ? 2 : 10,
-        range: (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max],
+        range: (_, min, max) => low === high ? [low * 0.9, low * 1.1 + 1] : [Math.max(min, low), Math.min(max, high)],
       },
       y: { range: (_, min, max) => [0, min == null ? 100 : Math.min(100, Math.max(1, max * 1.03))] },
     },
@@ -258,10 +280,10 @@ function curvePlot() {
     series: [{}, ...curves.map(curve => ({
       label: curve.policy,
       show: curve.shown,
-      stroke: colour(curve.colour),
-      width: lineWidth(curve),
+      stroke: () => strokeOf(curve),
+      width: curve.width,
       dash: curve.dash,
-      points: { show: curve.points.length <= 60, size: curve === leader ? 6 : 4.5, fill: colour(curve.colour), width: 0 },
+      points: { show: !isDense(curve), size: curve === leader ? 6 : 4.5, fill: () => strokeOf(curve), width: 0 },
     }))],
     cursor: { x: false, y: false },
     hooks: {
@@ -272,22 +294,38 @@ function curvePlot() {
       setScale: [chart => placeMarker(chart, marker)],
       setSize: [chart => placeMarker(chart, marker)],
       setCursor: [chart => {
-        if (!(chart.cursor.left >= 0)) return;
-        const distance = size => Math.abs(chart.valToPos(sizeOn(size), "x") - chart.cursor.left);
-        const nearest = sizes.reduce((best, size, i) => distance(size) < distance(sizes[best]) ? i : best, 0);
-        if (nearest !== state.at) {
-          state.at = nearest;
+        if (!(chart.cursor.left >= 0)) return highlight(null);
+        const size = sizeAt(chart);
+        if (size.blocks !== state.size.blocks) {
+          state.size = size;
           placeMarker(chart, marker);
           curveLegend();
         }
+        const away = curve => {
+          const shown = shownRatio(missAt(curve, size.blocks).miss);
+          return shown == null ? Infinity : Math.abs(chart.valToPos(100 * shown, "y") - chart.cursor.top);
+        };
+        const [distance, nearest] = curves.filter(curve => curve.shown).map(curve => [away(curve), curve])
+          .reduce((best, one) => one[0] < best[0] ? one : best, [Infinity, null]);
+        highlight(distance <= 8 ? nearest : null);
       }],
       draw: [errorBars],
     },
   };
 }
 
+// The size that the cursor is at: one that was replayed if it is near, and else any, as long as a curve is known there.
+function sizeAt(chart) {
+  const distance = size => Math.abs(chart.valToPos(sizeOn(size), "x") - chart.cursor.left);
+  const nearest = sizes.reduce((best, size) => distance(size) < distance(best) ? size : best);
+  if (distance(nearest) <= 6 || !curves.some(curve => curve.shown && isDense(curve))) return nearest;
+  const block = sizes[0].bytes / sizes[0].blocks;
+  const blocks = Math.max(1, Math.round(chart.posToVal(chart.cursor.left, "x") / (state.unit === "bytes" ? block : 1)));
+  return { blocks, bytes: blocks * block };
+}
+
 function placeMarker(chart, marker) {
-  const x = chart.valToPos(sizeOn(sizes[state.at]), "x");
+  const x = chart.valToPos(sizeOn(state.size), "x");
   marker.style.left = `${x}px`;
   marker.hidden = !(x >= 0 && x <= chart.over.clientWidth);
 }
@@ -295,10 +333,15 @@ function placeMarker(chart, marker) {
 let curveChart;
 
 function highlight(chosen) {
+  if (chosen === pointed || curveChart == null) return;
+  pointed = chosen;
   const chart = curveChart.chart;
   for (const curve of curves) {
-    chart.series[curve.index + 1].width = curve === chosen ? 4 : lineWidth(curve);
+    chart.series[curve.index + 1].width = curve === chosen ? 4 : curve.width;
     chart.series[curve.index + 1].alpha = chosen == null || curve === chosen ? 1 : 0.3;
+  }
+  for (const row of document.querySelectorAll("#curve-legend tbody tr")) {
+    row.classList.toggle("pointed", chosen != null && row.dataset.policy === chosen.policy);
   }
   chart.redraw(false);
 }
@@ -310,7 +353,7 @@ function toggle(curve, shown) {
 
 // The legend is the readout: all policies at the size pointed at, best first.
 function curveLegend() {
-  const size = sizes[state.at];
+  const size = state.size;
   const bound = boundAt(size.blocks);
   const rows = curves.map(curve => ({ curve, ...missAt(curve, size.blocks) }))
     .sort((a, b) => (a.miss ?? 2) - (b.miss ?? 2) || a.curve.index - b.curve.index);
@@ -324,8 +367,8 @@ function curveLegend() {
         type: "button", "aria-pressed": String(curve.shown), title: "Show or hide this policy",
         onclick: () => { toggle(curve, !curve.shown); button.setAttribute("aria-pressed", String(curve.shown)); },
         onfocus: () => highlight(curve), onblur: () => highlight(null),
-      }, swatch(curve.colour, curve.dash, lineWidth(curve)), curve.policy);
-      return element("tr", { class: curve === leader && "leader", onmouseenter: () => highlight(curve), onmouseleave: () => highlight(null) },
+      }, swatch(curve.colour, curve.dash, curve.width), curve.policy);
+      return element("tr", { class: curve === leader && "leader", "data-policy": curve.policy, onmouseenter: () => highlight(curve), onmouseleave: () => highlight(null) },
         element("td", {}, button),
         element("td", { title: exact === false && "Between the sizes that were replayed" },
           `${exact === false && miss != null ? "≈ " : ""}${percentOf(shownRatio(miss))}${error ? ` ± ${percentOf(error)}` : ""}`),
@@ -342,10 +385,9 @@ function curvesSection() {
     const misses = choices.map(curve => curve.bySize.get(size.blocks)?.miss_ratio).filter(miss => miss != null);
     return misses.length > 1 ? Math.max(...misses) - Math.min(...misses) : 0;
   };
-  state.at = sizes.reduce((best, size, i) => spread(size) > spread(sizes[best]) ? i : best, Math.floor(sizes.length / 2));
+  state.size = sizes.reduce((best, size) => spread(size) > spread(best) ? size : best, sizes[Math.floor(sizes.length / 2)]);
   curveLegend();
-  curveChart = plot($("curve-plot"), `Miss ratio against cache size of ${curves.map(curve => curve.policy).join(", ")}`, 460, curvePlot);
-  verdict(sizes[state.at]);
+  curveChart = plot($("curve-plot"), `Hit ratio against cache size of ${curves.map(curve => curve.policy).join(", ")}`, 460, curvePlot);
 
   $("controls").addEventListener("change", event => {
     state[event.target.name] = event.target.value;
@@ -364,25 +406,11 @@ function curvesSection() {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step == null) return;
     event.preventDefault();
-    state.at = Math.min(sizes.length - 1, Math.max(0, state.at + step));
+    const next = step > 0 ? sizes.find(size => size.blocks > state.size.blocks) : sizes.findLast(size => size.blocks < state.size.blocks);
+    state.size = next ?? state.size;
     placeMarker(curveChart.chart, curveChart.chart.over.querySelector(".marker"));
     curveLegend();
   });
-}
-
-function verdict(size) {
-  const at = choices.filter(curve => curve.bySize.get(size.blocks)?.miss_ratio != null)
-    .sort((a, b) => a.bySize.get(size.blocks).miss_ratio - b.bySize.get(size.blocks).miss_ratio);
-  if (at.length < 2) return;
-  const miss = curve => `${curve.policy} misses ${percentOf(curve.bySize.get(size.blocks).miss_ratio)}\u00a0% of the references`;
-  const bound = boundAt(size.blocks);
-  const sentences = [
-    `The policies differ most at ${sizeName(size)}: ${miss(at[0])}, ${miss(at.at(-1))}` +
-      (bound == null ? "." : `; no policy can miss less than ${percentOf(bound)}\u00a0%.`),
-    leader == null ? "" : `Over the ${sizes.length} sizes compared, ${leader.policy} has the lowest mean miss ratio (${percentOf(leader.mean)}\u00a0%), ` +
-      `before ${ranked[1].policy} (${percentOf(ranked[1].mean)}\u00a0%).`,
-  ];
-  $("verdict").textContent = sentences.join(" ");
 }
 
 // ---- tables -----------------------------------------------------------------------------------------------------
@@ -488,29 +516,33 @@ function timedSection() {
   const timed = report.timed;
   if (timed == null || timed.curves.length === 0) return;
   $("timed").hidden = false;
+  // Where time was simulated, it leads.
+  $("curves").before($("timed"));
   $("timed-about").textContent = `On ${timed.device}${timed.levels.map((level, at) => `; level ${at + 1}: ${level}`).join("")}; read-ahead ${timed.readahead}, scheduler ${timed.scheduler}. A heading sorts by its column.`;
-  const drawn = timed.curves.map((curve, index) => ({
-    ...curve,
-    points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks),
-    colour: `--c${index % 6}`,
-    dash: [null, [7, 4], [2, 3], [10, 3, 2, 3]][Math.floor(index / 6) % 4],
-  }));
+  const drawn = timed.curves.map(curve => ({ ...curve, points: curve.points.slice().sort((a, b) => a.size_blocks - b.size_blocks) }));
+  const meanTime = ({ points }) => points.reduce((sum, point) => sum + point.execution_s, 0) / points.length;
+  dress(drawn, drawn.slice().sort((a, b) => meanTime(a) - meanTime(b)));
   $("timed-legend").append(...drawn.map(curve => element("span", { style: "display: inline-flex; align-items: center; gap: 6px" },
-    swatch(curve.colour, curve.dash, 2), curve.policy)));
+    swatch(curve.colour, curve.dash, curve.width), curve.policy)));
   const series = dots => [{}, ...drawn.map(curve => ({
-    label: curve.policy, stroke: colour(curve.colour), width: 1.5, dash: curve.dash,
+    label: curve.policy, stroke: colour(curve.colour), width: curve.width, dash: curve.dash,
     points: { show: dots, size: 5, fill: colour(curve.colour), width: 0 },
   }))];
   const logarithmic = (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max];
 
+  const times = drawn.flatMap(({ points }) => points.map(point => point.execution_s));
+  const [shortest, longest] = [Math.min(...times), Math.max(...times)];
+  // Where the program waits for little, all times are nearly the same: a cut axis shows what differs.
+  const cut = shortest > 0.8 * longest && shortest < longest;
+  $("time-help").hidden = !cut;
   plot($("time-plot"), "Execution time against cache size", 300, () => ({
     data: uPlot.join(drawn.map(({ points }) => [points.map(point => point.size_bytes), points.map(point => point.execution_s)])),
     scales: {
-      x: { time: false, distr: 3, log: 2, range: logarithmic },
-      y: { range: (_, min, max) => [0, max > 0 ? max * 1.05 : 1] },
+      x: { time: false, range: (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max] },
+      y: { range: (_, min, max) => cut ? [min - (max - min) / 10, max + (max - min) / 10] : [0, max > 0 ? max * 1.05 : 1] },
     },
     axes: [
-      bottom("Cache size", { values: (_, ticks) => ticks.map(tick => tick == null ? "" : bytes(tick)) }),
+      bottom("Cache size", { incrs: Array.from({ length: 60 }, (_, k) => 2 ** k), values: (_, ticks) => ticks.map(tick => tick == null ? "" : bytes(tick)) }),
       left("Execution time (s)", { values: (_, ticks) => ticks.map(count) }),
     ],
     series: series(true),
@@ -612,13 +644,19 @@ function mapSection() {
   const [[first, last], [low, high]] = [map.references, map.blocks];
   const [width, height] = [(last - first) / map.columns, (high - low) / map.rows];
   const spot = { column: 0, row: 0 };
+  const volumes = new Set(map.addresses.map(([volume]) => volume)).size;
+  const address = row => {
+    const [volume, at] = map.addresses[Math.min(map.addresses.length - 1, Math.max(0, row))];
+    return volumes > 1 ? `${whole(volume)}: ${bytes(at)}` : bytes(at);
+  };
   const readout = () => {
     const [x, y] = [first + spot.column * width, low + spot.row * height];
     const span = (from, size) => {
       const to = Math.max(Math.floor(from), Math.ceil(from + size) - 1);
       return to > Math.floor(from) ? `${whole(Math.floor(from))} to ${whole(to)}` : whole(Math.floor(from));
     };
-    $("map-readout").textContent = `References ${span(x, width)}, blocks ${span(y, height)}: ${whole(map.counts[spot.row * map.columns + spot.column])} in the cell`;
+    const place = map.addresses.length > map.rows ? ` (${address(spot.row)} to ${address(spot.row + 1)})` : "";
+    $("map-readout").textContent = `References ${span(x, width)}, blocks ${span(y, height)}${place}: ${whole(map.counts[spot.row * map.columns + spot.column])} in the cell`;
   };
   const within = (value, cells) => Math.min(cells - 1, Math.max(0, Math.floor(value)));
 
@@ -629,7 +667,10 @@ function mapSection() {
       scales: { x: { time: false, range: (_, min, max) => [min, max] }, y: { range: () => [low, high] } },
       axes: [
         bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
-        left("Logical block number", { values: (_, ticks) => ticks.map(count) }),
+        left("Block, by address", { values: (_, ticks) => ticks.map(count) }),
+        ...map.addresses.length > map.rows ? [left(volumes > 1 ? "Volume: address" : "Address", {
+          side: 1, scale: "y", grid: { show: false }, values: (_, ticks) => ticks.map(tick => address(Math.round((tick - low) / height))),
+        })] : [],
       ],
       series: [{}, { points: { show: false }, width: 0 }],
       hooks: {
@@ -677,13 +718,20 @@ function internalsSection() {
     .map(chart => ({ ...chart, series: chart.series.filter(series => series.samples.length > 0) }))
     .filter(chart => chart.series.length > 0 && chart.size_blocks > 0);
   $("internals").hidden = charts.length === 0;
+  const folded = $("internals").querySelector("details");
+  folded.addEventListener("toggle", () => {
+    if (folded.open && $("internals-grid").childElementCount === 0) internalsPlots(charts);
+  });
+}
+
+function internalsPlots(charts) {
   for (const { policy, size_blocks: size, series } of charts) {
     const host = element("div", { class: "plot", tabindex: 0, role: "group", "aria-label": `${policy} at ${whole(size)} blocks; arrow keys read values` });
     const values = series.map(() => element("span", {}));
     $("internals-grid").append(element("figure", {},
       element("h3", {}, `${policy}, ${whole(size)} blocks`),
-      element("p", { class: "row" }, ...series.map(({ name }, i) => element("span", { style: "display: inline-flex; align-items: center; gap: 6px" },
-        swatch(`--c${i % 6}`, null, 2), name, values[i]))),
+      element("dl", {}, ...series.flatMap(({ name, about }, i) =>
+        [element("dt", {}, swatch(`--c${i % 6}`, null, 2), name, values[i]), element("dd", {}, about)])),
       host));
     const tables = series.map(({ samples }) => [samples.map(([at]) => at), samples.map(([, blocks]) => blocks / size)]);
     const data = uPlot.join(tables);
@@ -718,6 +766,36 @@ function internalsSection() {
 }
 
 // ---- words ------------------------------------------------------------------------------------------------------
+
+function verdictSection() {
+  const verdict = report.verdict;
+  if (verdict == null) return;
+  $("verdict").hidden = false;
+  $("verdict-headline").textContent = verdict.headline;
+  $("verdict-facts").append(...verdict.facts.flatMap(([about, sentence]) => [element("dt", {}, about), element("dd", {}, sentence)]));
+  $("verdict-next").hidden = !verdict.next;
+  $("verdict-next").querySelector("code").textContent = verdict.next;
+}
+
+function servedSection() {
+  const served = report.served;
+  $("served").hidden = served.length === 0;
+  if (served.length === 0) return;
+  const longest = Math.max(...served.map(row => row.elapsed_s));
+  const least = field => Math.min(...served.map(row => row[field]));
+  const short = us => us < 1000 ? `${threeDigits.format(us)} µs` : `${threeDigits.format(us / 1000)} ms`;
+  const best = field => row => served.length > 1 && row[field] === least(field);
+  sortable($("served-figures"), [
+    { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
+    { head: "Hit ratio", note: "%", highFirst: true, key: row => row.hit_ratio, text: row => percentOf(row.hit_ratio, 2),
+      best: row => row.hit_ratio === Math.max(...served.map(row => row.hit_ratio)) },
+    { head: "p50", key: row => row.p50_us, text: row => short(row.p50_us), best: best("p50_us") },
+    { head: "p99", key: row => row.p99_us, text: row => short(row.p99_us), best: best("p99_us") },
+    { head: "Device reads", key: row => row.device_reads, text: row => whole(row.device_reads), best: best("device_reads") },
+    { head: "Elapsed", note: "s", key: row => row.elapsed_s, text: row => row.elapsed_s.toFixed(2), best: best("elapsed_s") },
+    { head: "", key: row => row.elapsed_s, text: row => element("span", { class: "bar", style: `width: ${Math.round(220 * row.elapsed_s / longest)}px` }) },
+  ], served, 5);
+}
 
 function headSection() {
   const trace = report.trace;
@@ -754,6 +832,8 @@ function jsonButtons() {
 }
 
 headSection();
+verdictSection();
+servedSection();
 curvesSection();
 resultsSection();
 timedSection();

@@ -21,6 +21,8 @@ pub struct Report {
     pub trace: Trace,
     /// One curve per policy, in the order of the legend.
     pub curves: Vec<Curve>,
+    /// What each policy did when it served the requests, if that was tried.
+    pub served: Vec<Served>,
     /// How long programs took, if that was simulated.
     pub timed: Option<Timed>,
     /// Time-space map of the references.
@@ -40,6 +42,23 @@ pub struct Verdict {
     pub facts: Vec<(String, String)>,
     /// The command to type next; empty for none.
     pub next: String,
+}
+
+/// What one policy did when it served the requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// The policy.
+    pub policy: String,
+    /// Hits per request, 0 to 1.
+    pub hit_ratio: f64,
+    /// Median latency of a request, in microseconds.
+    pub p50_us: f64,
+    /// The latency that 99 % of the requests do not exceed, in microseconds.
+    pub p99_us: f64,
+    /// Reads of the devices.
+    pub device_reads: u64,
+    /// Until the last request was replied to, in seconds.
+    pub elapsed_s: f64,
 }
 
 /// Summary of a trace.
@@ -199,6 +218,8 @@ pub struct Map {
     pub references: [u64; 2],
     /// Block numbers covered: lowest, and one past the highest.
     pub blocks: [u64; 2],
+    /// Volume and address in bytes at which each row begins, and where the last ends: `rows + 1` entries, or none.
+    pub addresses: Vec<(u32, u64)>,
 }
 
 /// Inner quantities of one policy at one cache size over virtual time.
@@ -217,6 +238,8 @@ pub struct Internals {
 pub struct Series {
     /// The policy's name for it.
     pub name: String,
+    /// What it is, in a phrase.
+    pub about: String,
     /// Index of the reference, and the quantity in blocks after it, by increasing index. The page shows the quantity
     /// as a share of the cache.
     pub samples: Vec<(u64, f64)>,

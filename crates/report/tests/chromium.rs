@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use nigh_report::{Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
+use nigh_report::{Report, Served, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
 use serde_json::Value;
 
 const PROBE: &str = include_str!("probe.js");
+
+/// Opens what is folded, as a click would.
+const UNFOLD: &str = "const folded = document.querySelector('#internals details'); folded.open = true; \
+                      folded.dispatchEvent(new Event('toggle'));";
 
 /// An installed Chromium; without one the test reports itself skipped.
 fn chromium(test: &str) -> Option<PathBuf> {
@@ -107,13 +111,23 @@ fn sample_is_drawn_in_light_and_dark_at_every_width() {
     let lru_points = sample::SIZES.len() * 11 + sample::LRU_POINTS;
     let light = ["--blink-settings=preferredColorScheme=1"];
     let dark = ["--blink-settings=preferredColorScheme=0"];
-    let views =
-        [("light-700", 700, light), ("light-1600", 1600, light), ("dark-800", 800, dark), ("dark-1920", 1920, dark)];
+    let views = [
+        ("light-700", 700, light),
+        ("light-800", 800, light),
+        ("light-1400", 1400, light),
+        ("dark-800", 800, dark),
+        ("dark-1400", 1400, dark),
+        ("dark-1920", 1920, dark),
+    ];
     for (name, width, args) in views {
-        let found = browser.look(name, &report, width, &args, "");
+        let found = browser.look(name, &report, width, &args, UNFOLD);
         println!("{name}: {found}");
         assert_eq!(found["problems"], serde_json::json!([]), "{name}");
-        assert_eq!(found["sections"], serde_json::json!(["notes", "curves", "results", "map", "internals"]), "{name}");
+        assert_eq!(
+            found["sections"],
+            serde_json::json!(["verdict", "notes", "curves", "results", "map", "internals"]),
+            "{name}"
+        );
         assert_eq!(found["overflow"], 0, "{name}");
         assert_eq!(found["foreign"], 0, "{name}");
         assert!(found["download"].as_str().unwrap().starts_with("blob:"), "{name}");
@@ -154,11 +168,28 @@ fn controls_change_what_is_drawn() {
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!(found["plots"][0]["series"], "11", "one policy is hidden");
     let drive = &found["drive"];
+    assert_eq!(drive["axes"], serde_json::json!(["linear", "bytes"]));
+    let [least, most] = [sample::SIZES[0], sample::SIZES[14]].map(|size| size * 4096);
+    assert_eq!(drive["clipped"], serde_json::json!([least, most]), "only what was replayed");
+    // LRU is known between the sizes that were replayed, others are estimated.
+    let between = drive["between"].as_array().unwrap();
+    assert_eq!(between[0], "At 2,441 blocks (9.54 MiB)");
+    let shown = |policy: &str| {
+        let mut texts = between.iter().map(|text| text.as_str().unwrap());
+        texts.find(|text| text.strip_prefix(policy).is_some_and(|rest| !rest.starts_with('-'))).unwrap()
+    };
+    assert!(!shown("lru").contains('≈') && shown("arc").contains('≈'), "{between:?}");
+    // In colour are LRU, the bound and the two best policies.
+    let colours = drive["colours"].as_object().unwrap();
+    assert_eq!([&colours["lru"], &colours["opt"], &colours["lirs:hir=1%"]], ["--c0", "--ink", "--c1"]);
+    assert_eq!(colours.values().filter(|colour| **colour == "--grey").count(), 8, "{colours:?}");
+    assert_eq!(drive["pointed"], serde_json::json!(["arc", "arc"]));
+    assert_eq!(drive["unpointed"], Value::Null);
     assert_eq!(drive["pressed"], "false");
-    assert_eq!(drive["ratios"], serde_json::json!(["Miss ratio curves", "Hit ratio curves"]));
+    assert_eq!(drive["ratios"], serde_json::json!(["Hit ratio curves", "Miss ratio curves"]));
     assert_eq!(drive["caption"], "At 6,000 blocks (23.4 MiB)", "one size right of where the policies differ most");
-    assert_eq!(drive["sorted"], serde_json::json!(["descending", "opt", "ascending", "fifo"]));
-    assert_eq!(drive["cell"], "References 333 to 666, blocks 40 to 79: 0 in the cell");
+    assert_eq!(drive["sorted"], serde_json::json!(["ascending", "opt", "descending", "fifo"]));
+    assert_eq!(drive["cell"], "References 333 to 666, blocks 40 to 79 (160 KiB to 640 KiB): 0 in the cell");
     assert_eq!(drive["stack"], format!("{:.2} ×", report.internals[0].series[0].samples[1].1 / 1000.0));
     assert_eq!(drive["zoomed"], serde_json::json!([0.25, 0.5]));
     assert_eq!(drive["unzoomed"], true);
@@ -199,6 +230,7 @@ fn sections_without_data_disappear() {
     one.curves.retain(|curve| curve.policy == "lru");
     one.map = None;
     one.internals.clear();
+    one.verdict = None;
     one.notes.clear();
     let found = browser.look("one", &one, 1000, &[], "");
     assert_eq!(found["problems"], serde_json::json!([]));
@@ -249,12 +281,15 @@ fn execution_times_are_drawn() {
     let found = browser.look("timed", &report, 1200, &[], script);
     println!("{found}");
     assert_eq!(found["problems"], serde_json::json!([]));
-    assert_eq!(found["sections"], serde_json::json!(["notes", "curves", "results", "timed", "map", "internals"]));
+    assert_eq!(
+        found["sections"],
+        serde_json::json!(["verdict", "notes", "timed", "curves", "results", "map", "internals"])
+    );
     assert_eq!([&found["foreign"], &found["overflow"]], [0, 0]);
     let plots = found["plots"].as_array().unwrap();
-    assert_eq!(plots.len(), 6);
-    assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies at three sizes");
-    assert_eq!([&plots[2]["series"], &plots[2]["points"]], ["2", "6"], "two policies, three lengths each");
+    assert_eq!(plots.len(), 4, "those inside the policies are folded");
+    assert_eq!([&plots[0]["series"], &plots[0]["points"]], ["2", "6"], "two policies at three sizes: time leads");
+    assert_eq!([&plots[1]["series"], &plots[1]["points"]], ["2", "6"], "two policies, three lengths each");
     let cells: Vec<&str> = found["timed_cells"].as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
     assert_eq!(
         cells[cells.len() - 3..],
@@ -266,6 +301,33 @@ fn execution_times_are_drawn() {
     let cells = ["clock", "4 MiB", "other", "0.000", "0.000", "0", "–", "–", "–"];
     assert!(programs.contains(&serde_json::json!(cells)), "{programs:?}");
     assert!(programs.iter().any(|cells| [&cells[5], &cells[6]] == ["1,000", "75.0"]), "{programs:?}");
+}
+
+#[test]
+fn the_verdict_and_what_was_served_come_first() {
+    let Some(program) = chromium("the_verdict_and_what_was_served_come_first") else { return };
+    let browser = Browser::new(&program, "served");
+    let served = |policy: &str, elapsed_s| Served {
+        policy: policy.into(),
+        hit_ratio: 0.6283,
+        p50_us: 77.0,
+        p99_us: 7_420.0,
+        device_reads: 11_159,
+        elapsed_s,
+    };
+    let report = Report { served: vec![served("lru", 9.2), served("lirs", 4.8)], ..sample::report() };
+    let found = browser.look("served", &report, 800, &[], UNFOLD);
+    assert_eq!(found["problems"], serde_json::json!([]));
+    let verdict = found["verdict"].as_str().unwrap();
+    let expected = report.verdict.as_ref().unwrap();
+    assert!(verdict.starts_with(&expected.headline), "{verdict}");
+    assert!(verdict.contains(&expected.facts[1].1) && verdict.ends_with(&expected.next), "{verdict}");
+    assert_eq!(found["order"].as_array().unwrap()[..3], ["notes", "served", "curves"]);
+    let row = ["lirs", "62.83", "77 µs", "7.42 ms", "11,159", "4.80", ""];
+    assert_eq!(found["served"][0], serde_json::json!(row), "the fastest is first");
+    assert_eq!(found["overflow"], 0);
+    assert!(found["abouts"].as_array().unwrap().iter().all(|about| about == "what it is, in a phrase"));
+    assert_eq!(found["abouts"].as_array().unwrap().len(), 3);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The time-space map: which blocks were referenced when, as in chapter 2 of Jiang's dissertation (figure 2.3).
 
+use nigh_policy::Block;
+
 use crate::References;
 
 /// Counts of references in a grid of time and space.
@@ -11,6 +13,8 @@ pub struct Map {
     pub rows: usize,
     /// References in each cell, row by row, the lowest addresses first.
     pub counts: Vec<u32>,
+    /// The first block of each row, and the highest block of all.
+    pub blocks: Vec<Block>,
 }
 
 /// The map of `references` with at most `columns` × `rows` cells.
@@ -28,5 +32,8 @@ pub fn map(references: &References, columns: usize, rows: usize) -> Map {
         let column = at * columns / references.ids.len();
         counts[row_of[id as usize] as usize * columns + column] += 1;
     }
-    Map { columns, rows, counts }
+    let first = |row: usize| (row * in_order.len()).div_ceil(rows);
+    let ranks = (0..rows).map(first).chain(in_order.len().checked_sub(1));
+    let blocks = ranks.filter_map(|rank| in_order.get(rank)).map(|&id| references.blocks[id as usize]).collect();
+    Map { columns, rows, counts, blocks }
 }

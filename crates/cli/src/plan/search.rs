@@ -105,8 +105,9 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The rows that `answers` name, of the two policies that they are about and of OPT, as `nigh sim` gives them.
-    pub(super) fn into_found(mut self, answers: &Answers) -> anyhow::Result<Found> {
+    /// The rows that `answers` name, of the two policies that they are about and of OPT, as `nigh sim` gives them; and all that
+    /// was replayed.
+    pub(super) fn into_found(mut self, answers: &Answers) -> anyhow::Result<[Found; 2]> {
         let Answers { question, present, best, .. } = answers;
         let sizes: BTreeSet<u64> = [question.have, question.grown()]
             .into_iter()
@@ -123,7 +124,8 @@ impl<'a> Search<'a> {
             results.results.extend(sizes.iter().map(|&size| self.rows[&(spec.to_string(), size)].clone()));
         }
         results.notes = self.notes;
-        Ok(Found { results, internals: Vec::new() })
+        let all = Results { results: self.rows.into_values().collect(), ..results.clone() };
+        Ok([results, all].map(|results| Found { results, internals: Vec::new() }))
     }
 
     /// The smallest size at which `spec` reaches `goal`, if it does so at one of `tried`, which are ascending.

@@ -178,17 +178,22 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
     let present = answers.present.to_string();
     let now = verdict.timing(&present, have)?;
     let against = |timing: &Timing| {
-        let change = 100.0 * (timing.execution_s / now.execution_s - 1.0);
-        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%)", timing.execution_s)
+        let change = 100.0 * (timing.waited_s / now.waited_s.max(f64::MIN_POSITIVE) - 1.0);
+        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%)", timing.waited_s)
     };
-    let mut parts = vec![format!("{present} takes {:.3}{NO_BREAK}s with {}", now.execution_s, size(verdict, have))];
+    let mut parts = vec![format!("{:.3}{NO_BREAK}s with {present} and {}", now.waited_s, size(verdict, have))];
     parts.extend(verdict.timing(&present, grown).map(|it| format!("{} with {}", against(it), size(verdict, grown))));
     let best = best(verdict);
     let both = [have, grown].map(|blocks| verdict.timing(&best, blocks));
     if let [Some(with_have), Some(with_grown)] = both {
-        parts.push(format!("{best} {} and {}", against(with_have), against(with_grown)));
+        parts.push(format!("{} and {} with {best}", against(with_have), against(with_grown)));
     }
-    Some(format!("On {}, {}.", device.unwrap_or("the device"), parts.join(", ")))
+    Some(format!(
+        "On {}, the program waits for {}. Now the whole takes {:.3}{NO_BREAK}s.",
+        device.unwrap_or("the device"),
+        parts.join(", "),
+        now.execution_s
+    ))
 }
 
 fn certainty(verdict: &Verdict) -> String {

@@ -1,14 +1,17 @@
 //! The page of a timed simulation.
 
-use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram};
+use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram, Verdict};
 use nigh_sim::References;
 
-use super::results::{LevelRow, LevelSummary, ProgramRow, Results, Row};
+use super::results::{Figures, LevelRow, LevelSummary, ProgramRow, Results, Row};
 use crate::page::of_trace;
+use crate::page::verdict::{Comparison, Score};
+use crate::size::human_bytes;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
     Report {
         curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
+        verdict: verdict(results),
         timed: Some(Timed {
             device: results.device.title.clone(),
             levels: results.levels.iter().map(LevelSummary::label).collect(),
@@ -18,6 +21,45 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
         }),
         ..of_trace(&results.trace, references)
     }
+}
+
+/// Whose programs wait least where waiting times differ most. How long they compute is the same for all.
+fn verdict(results: &Results) -> Option<Verdict> {
+    let waited = |row: &Row| row.programs.iter().map(|program| program.waited_s).sum::<f64>();
+    let score = |row: &'_ Row| -waited(row);
+    let scores = results.results.iter();
+    let scores: Vec<Score> = scores
+        .map(|row| Score { policy: &row.figures.policy, bytes: row.figures.size_bytes, value: score(row) })
+        .collect();
+    let comparison = Comparison::new(&scores)?;
+    let Comparison { bytes, present, best, .. } = comparison;
+    let at = |policy: &str| {
+        results.results.iter().find(|row| row.figures.policy == policy && row.figures.size_bytes == bytes)
+    };
+    let (before, after) = (at(present)?, at(best)?);
+    let size = human_bytes(bytes);
+    let [wait, wait_before] = [after, before].map(waited);
+    let next = comparison.next(&results.trace, &format!(" --device {}", results.device.name));
+    if best == present {
+        let headline =
+            format!("With {size}, programs wait for {wait_before:.3} s with {present}, and with no other policy less.");
+        return Some(Verdict { headline, facts: Vec::new(), next });
+    }
+    let headline = format!(
+        "With {size}, programs wait for {wait:.3} s with {best} and {wait_before:.3} s with {present}: {:.1} % less.",
+        100.0 * (1.0 - wait / wait_before)
+    );
+    let mut facts: Vec<(String, String)> = comparison.memory().into_iter().collect();
+    let both = |what: &str, unit: &str, figure: fn(&Figures) -> f64| {
+        let [after, before] = [after, before].map(|row| figure(&row.figures));
+        (what.to_owned(), format!("{after:.3} {unit} with {best}, {before:.3} {unit} with {present}."))
+    };
+    facts.push(both("execution", "s", |figures| figures.execution_s));
+    facts.push(both("device busy", "s", |figures| figures.device_busy_s));
+    let [hits, hits_before] = [after, before].map(|row| 100.0 * row.figures.hit_ratio);
+    let sentence = format!("{best} hits {hits:.2} % of the references, {present} {hits_before:.2} %.");
+    facts.push(("hits".to_owned(), sentence));
+    Some(Verdict { headline, facts, next })
 }
 
 /// The hit ratios.

@@ -1,6 +1,6 @@
 //! A report as a replay of a workstation's disk might give it: twelve policies, an exact LRU curve, loops and a hot set.
 
-use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
+use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace, Verdict};
 
 pub(crate) const SIZES: [u64; 15] =
     [50, 100, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 8000, 10_000];
@@ -66,7 +66,15 @@ pub(crate) fn report() -> Report {
         },
         curves,
         timed: None,
-        verdict: None,
+        verdict: Some(Verdict {
+            headline: "Change the policy to lirs: it hits as much with half of the memory.".into(),
+            facts: vec![
+                ("target".into(), "80.00 % needs 24 MiB with lru, 15 MiB with lirs:hir=1%.".into()),
+                ("certainty".into(), "High: the gain is +13.1 points ± 0.2.".into()),
+            ],
+            next: "nigh serve --memory 16M --policy lirs disk=PATH --listen unix:/run/nigh.sock".into(),
+        }),
+        served: Vec::new(),
         map: Some(map()),
         internals: internals(),
         notes: vec![
@@ -131,12 +139,20 @@ fn map() -> Map {
         let (column, row) = (at * columns / REFERENCES, block * rows / BLOCKS);
         counts[(row * columns + column) as usize] += 1;
     }
-    Map { columns: columns as u32, rows: rows as u32, counts, references: [0, REFERENCES], blocks: [0, BLOCKS] }
+    Map {
+        columns: columns as u32,
+        rows: rows as u32,
+        counts,
+        references: [0, REFERENCES],
+        blocks: [0, BLOCKS],
+        addresses: (0..=rows).map(|row| (0, row * row * BLOCK * 40)).collect(),
+    }
 }
 
 fn internals() -> Vec<Internals> {
     let series = |name: &str, value: &dyn Fn(f64) -> f64| Series {
         name: name.into(),
+        about: "what it is, in a phrase".into(),
         samples: (0..500).map(|i| (i * REFERENCES / 500, value(i as f64 / 500.0).round())).collect(),
     };
     vec![

@@ -1,0 +1,72 @@
+//! What the quantities are that policies report of themselves.
+
+/// Policy, name of the quantity, explanation. An empty policy stands for any.
+const ABOUT: &[(&str, &str, &str)] = &[
+    ("2q", "a1in", "blocks in the queue of those referenced once"),
+    ("arc", "p", "blocks that ARC aims to give to those referenced once; it adapts to ghost hits"),
+    ("arc", "t1", "resident blocks referenced once"),
+    ("arc", "t2", "resident blocks referenced more than once"),
+    ("car", "p", "blocks that CAR aims to give to those referenced once; it adapts to ghost hits"),
+    ("car", "t1", "resident blocks referenced once"),
+    ("car", "t2", "resident blocks referenced more than once"),
+    ("eelru", "early_point", "LRU position from which blocks are evicted early; 0 while it evicts as LRU"),
+    ("eelru", "late_point", "LRU position at which the late region ends"),
+    ("fbr", "count_sum", "sum of the reference counts of all blocks; counts are halved when it grows too large"),
+    ("lirs", "stack", "blocks in stack S: LIR blocks, and those whose last reference is as recent"),
+    ("lirs", "lir", "LIR blocks, which are kept"),
+    ("lirs", "hir_resident", "resident HIR blocks, the next victims"),
+    ("lru-2", "once", "resident blocks with only one known reference"),
+    ("mq", "lowest_queue", "blocks in the queue of the fewest references, the next victims"),
+    ("mq", "history", "evicted blocks whose reference counts are remembered"),
+    ("s3-fifo", "small", "blocks in the small queue, where new blocks wait for a second reference"),
+    ("w-tinylfu", "protected", "blocks in the protected segment, referenced again since they were admitted"),
+    ("w-tinylfu", "sample", "references counted since the frequencies were last halved"),
+    ("clock-pro", "cold_target", "cold blocks that CLOCK-Pro aims to keep; it adapts to references in test periods"),
+    ("clock-pro", "cold_resident", "resident cold blocks, the next victims"),
+    ("clock-pro", "hot", "hot blocks, which are kept"),
+    ("dulo", "bank", "blocks in the sequencing bank, which are examined for sequences"),
+    ("dulo", "evicting", "blocks in the evicting section, in the order in which they leave"),
+    ("dulo", "table_nodes", "nodes of the block table in use"),
+    ("dulo", "sequencings_per_1000_misses", "times that the bank was divided into sequences, for 1,000 misses"),
+    ("dulo", "comparisons_per_1000_misses", "timestamps compared while dividing it, for 1,000 misses"),
+    ("", "ghosts", "evicted blocks that are remembered"),
+];
+
+/// What `quantity` of `policy` is; nothing where that is not known. A policy that stands on another reports that one's, too.
+pub(super) fn about(policy: &str, quantity: &str) -> &'static str {
+    let name = policy.split(':').next().unwrap_or(policy);
+    let of_policy = ABOUT.iter().find(|(of, known, _)| *known == quantity && (*of == name || of.is_empty()));
+    of_policy.or_else(|| ABOUT.iter().find(|(_, known, _)| *known == quantity)).map_or("", |(_, _, about)| about)
+}
+
+#[cfg(test)]
+mod tests {
+    use nigh_policy::registry;
+    use nigh_sim::replay::Watch;
+    use nigh_sim::{Loader, Ops, Options, replay};
+    use nigh_trace::Request;
+
+    use super::*;
+
+    #[test]
+    fn every_quantity_of_every_policy_is_explained() {
+        let options =
+            Options { block_bytes: 4096, ops: Ops::All, collapse: false, sample: None, requests_most: u64::MAX };
+        let mut loader = Loader::new(options);
+        let requests = (0..2_000).map(|at| Request { offset: at * at % 97 * 4096, length: 4096, ..Request::default() });
+        loader.push(&requests.collect::<Vec<_>>()).unwrap();
+        let references = loader.finish();
+        let future = references.future();
+        let mut seen = 0;
+        let names = registry().iter().map(|info| info.name.to_owned());
+        for name in names.chain(["dulo:base=lirs".to_owned(), "dulo:base=clock-pro".to_owned()]) {
+            let watch = Watch { gauges: 2, ..Watch::default() };
+            let run = replay(&references, &name.parse().unwrap(), 20, Some(future.clone()), watch).unwrap();
+            for quantity in run.series.names {
+                assert!(!about(&name, quantity).is_empty(), "{name}: {quantity}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+}
