@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use nigh_text::did_you_mean;
+
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
@@ -10,7 +12,7 @@ pub enum TargetError {
     #[error("a target is missing")]
     Empty,
     /// The word before the first colon is no kind of target.
-    #[error("`{word}` is no kind of target{}; a file of that name is written `./{word}:…`", suggestion(.nearest))]
+    #[error("`{word}` is no kind of target; a file of that name is written `./{word}:…`{}", did_you_mean(*.nearest))]
     Kind {
         /// The word.
         word: String,
@@ -26,7 +28,7 @@ pub enum TargetError {
         form: &'static str,
     },
     /// An option of a wrapper has no such name.
-    #[error("`{kind}:` has no option `{word}`{}; it takes {takes}", suggestion(.nearest))]
+    #[error("`{kind}:` has no option `{word}`; it takes {takes}{}", did_you_mean(*.nearest))]
     Option {
         /// Which wrapper.
         kind: &'static str,
@@ -38,7 +40,7 @@ pub enum TargetError {
         takes: &'static str,
     },
     /// No profile of a device has that name.
-    #[error("there is no profile `{name}`{}; `nigh devices` lists them, and a file's path has a `/` or ends with `.toml`", suggestion(.nearest))]
+    #[error("there is no profile `{name}`; `nigh devices` lists them, and a file's path has a `/` or ends with `.toml`{}", did_you_mean(*.nearest))]
     Profile {
         /// What was asked for.
         name: String,
@@ -53,16 +55,6 @@ pub enum TargetError {
         /// What was expected, with an example.
         what: &'static str,
     },
-}
-
-fn suggestion(nearest: &Option<&'static str>) -> String {
-    nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default()
-}
-
-/// The one of `names` that `word` may be a slip of.
-pub(crate) fn nearest(word: &str, names: &[&'static str]) -> Option<&'static str> {
-    let distance = |name: &&'static str| strsim::osa_distance(word, name);
-    names.iter().copied().min_by_key(distance).filter(|name| distance(name) <= name.len().div_ceil(3))
 }
 
 /// What kind of trouble an opening met.

@@ -12,10 +12,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use nigh_device::Profile;
+use nigh_text::nearest;
 
 use crate::delay::{Delayed, Pace};
 use crate::device::Device;
-use crate::error::{OpenError, OpenErrorKind, TargetError, nearest};
+use crate::error::{OpenError, OpenErrorKind, TargetError};
 use crate::fault::{FaultKind, Faulty, Planned};
 use crate::file::FileDevice;
 use crate::latency::{Latency, Paced};
@@ -145,7 +146,7 @@ impl FromStr for Target {
                 let plan = options.split(',').map(planned).collect::<Result<_, _>>()?;
                 Ok(Target::Fault(plan, Box::new(inner.parse()?)))
             }
-            _ => Err(TargetError::Kind { word: kind.to_owned(), nearest: nearest(kind, &KINDS) }),
+            _ => Err(TargetError::Kind { word: kind.to_owned(), nearest: nearest(kind, KINDS) }),
         }
     }
 }
@@ -171,7 +172,7 @@ fn latency(options: &str) -> Result<Latency, TargetError> {
                 return Err(TargetError::Value { text: option.to_owned(), what });
             }
             Some((word, _)) => {
-                let nearest = nearest(word, &DELAY_OPTIONS);
+                let nearest = nearest(word, DELAY_OPTIONS);
                 return Err(TargetError::Option { kind: "delay", word: word.to_owned(), nearest, takes: DELAY_TAKES });
             }
             None if option.contains('/') => latency.rate = Some(rate(option)?),
@@ -195,7 +196,7 @@ fn modelled(options: &str) -> Result<Modelled, TargetError> {
         }
     }
     if !modelled.is_file() && !Profile::names().any(|name| name == modelled.profile) {
-        let nearest = nearest(&modelled.profile, &Profile::names().collect::<Vec<_>>());
+        let nearest = nearest(&modelled.profile, Profile::names());
         return Err(TargetError::Profile { name: modelled.profile, nearest });
     }
     Ok(modelled)
@@ -204,7 +205,7 @@ fn modelled(options: &str) -> Result<Modelled, TargetError> {
 fn planned(option: &str) -> Result<Planned, TargetError> {
     let (word, count) = option.split_once('=').ok_or(TargetError::Form { kind: "fault", form: FAULT_FORM })?;
     let Some((_, kind)) = FaultKind::ALL.into_iter().find(|(name, _)| *name == word) else {
-        let nearest = nearest(word, &FaultKind::ALL.map(|(name, _)| name));
+        let nearest = nearest(word, FaultKind::ALL.map(|(name, _)| name));
         return Err(TargetError::Option { kind: "fault", word: word.to_owned(), nearest, takes: FAULT_TAKES });
     };
     let at = count.parse().ok().filter(|&at| at > 0);
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(wrong(""), "a target is missing");
         assert_eq!(
             wrong("memroy:1G"),
-            "`memroy` is no kind of target (did you mean `memory`?); a file of that name is written `./memroy:…`"
+            "`memroy` is no kind of target; a file of that name is written `./memroy:…`. Did you mean 'memory'?"
         );
         assert_eq!(wrong("rbd:x"), "`rbd` is no kind of target; a file of that name is written `./rbd:…`");
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
@@ -297,15 +298,15 @@ mod tests {
         assert_eq!(wrong("delay:5:x"), "`5` is not a time, such as `5ms` or `80us`");
         assert_eq!(wrong("delay:100M/m:x"), "`100M/m` is not a rate, such as `100M/s`");
         assert_eq!(wrong("delay:seek=5ms..1ms:x"), "`5ms..1ms` is not two times, such as `0.5ms..12ms`");
-        assert!(wrong("delay:rotate=3ms:x").starts_with("`delay:` has no option `rotate` (did you mean `rotation`?)"));
+        assert!(wrong("delay:rotate=3ms:x").ends_with(". Did you mean 'rotation'?"));
         assert!(wrong("fault:torn=1:x").starts_with("`fault:` has no option `torn`; it takes read, write,"));
-        assert!(wrong("fault:raed=1:x").contains("did you mean `read`?"));
+        assert!(wrong("fault:raed=1:x").contains("Did you mean 'read'?"));
         assert_eq!(wrong("fault:read=0:x"), "`0` is not a count from 1");
         assert!(wrong("fault:read:x").contains("fault:read=3,flush=1:TARGET"));
         assert_eq!(
             wrong("delay:disk=hdd-10:x"),
-            "there is no profile `hdd-10` (did you mean `hdd-10k`?); `nigh devices` lists them, and a file's path has a `/` \
-             or ends with `.toml`"
+            "there is no profile `hdd-10`; `nigh devices` lists them, and a file's path has a `/` or ends with `.toml`. Did \
+             you mean 'hdd-10k'?"
         );
         assert!(wrong("delay:disk=rz56,speed=0:x").starts_with("`0` is not a factor from 0.001 to 1000"));
         assert!(wrong("delay:disk=rz56,5ms:x").starts_with("`5ms` is not an option beside disk=PROFILE"));

@@ -11,22 +11,10 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, unit))
 }
 
-/// A size in bytes: a number with B, K, M, G or T (powers of 1024).
+/// A size in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, TargetError> {
-    let read = || {
-        let (value, unit) = split(text)?;
-        let shift = match unit {
-            "B" => 0,
-            "K" | "k" | "KiB" => 10,
-            "M" | "m" | "MiB" => 20,
-            "G" | "g" | "GiB" => 30,
-            "T" | "t" | "TiB" => 40,
-            _ => return None,
-        };
-        let bytes = value * (1u64 << shift) as f64;
-        (bytes.fract() == 0.0 && bytes >= 1.0 && bytes < 2f64.powi(63)).then_some(bytes as u64)
-    };
-    read().ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a size, such as `1G` or `512M`" })
+    let bytes = nigh_text::bytes(text).filter(|bytes| (1..1 << 63).contains(bytes));
+    bytes.ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a size, such as `1G` or `512M`" })
 }
 
 /// A time: a number with us, ms or s; at most an hour.
@@ -80,7 +68,7 @@ mod tests {
             assert_eq!(show_time(time(text).expect(text)), text);
         }
         assert_eq!(rate("1.5K/s"), Ok(1536));
-        for text in ["", "G", "1", "1X", "-1G", "0.5B", "1..2K", "0K", "1e3K"] {
+        for text in ["", "G", "0", "1X", "-1G", "0.5B", "1..2K", "0K", "1e3K"] {
             assert!(size(text).is_err(), "{text}");
         }
         for text in ["5", "ms", "5m", "2h", "99999s"] {

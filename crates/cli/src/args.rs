@@ -11,11 +11,15 @@ use crate::guard::{self, GuardArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
-#[command(name = "nigh", version, max_term_width = 120, arg_required_else_help = true)]
+#[command(name = "nigh", version, max_term_width = 120, arg_required_else_help = true, after_long_help = QUANTITIES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const QUANTITIES: &str = "\
+Sizes are bytes: 64K, 512M or 16GiB (powers of 1024), 16GB (powers of 1000), 4096, 1e6. Counts: 20M (powers of 1000), 3Mi (powers of
+1024), 1e6. Shares: 5% or 0.05.";
 
 // Only the command that is asked for is built: a service needs memory for no other.
 #[derive(Debug, Subcommand)]
@@ -658,6 +662,11 @@ pub(crate) enum OrderArg {
     Name,
 }
 
+/// A count such as `10` or `20k`.
+fn parse_count(text: &str) -> Result<u64, &'static str> {
+    nigh_text::count(text).ok_or("expected a count such as 10 or 20k")
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
     /// Summarize a trace: what was asked for, how much, how often again
@@ -675,7 +684,7 @@ pub(crate) enum TraceCommand {
         /// The trace: a file, or '-' for standard input
         trace: PathBuf,
         /// Requests to print
-        #[arg(short = 'n', long, default_value_t = 10)]
+        #[arg(short = 'n', long, default_value = "10", value_parser = parse_count)]
         count: u64,
         #[command(flatten)]
         input: InputArgs,

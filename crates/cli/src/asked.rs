@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use anyhow::Context;
 use nigh_policy::{Spec, registry};
 
-use crate::quantity;
 use crate::size::Sizes;
 
 /// What is replayed unless policies are named.
@@ -49,6 +48,6 @@ pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>
 }
 
 pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
-    let limit = quantity::count(text).filter(|&limit| limit > 0);
+    let limit = nigh_text::count(text).filter(|&limit| limit > 0);
     limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
 }

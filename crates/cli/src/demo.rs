@@ -23,7 +23,7 @@ use crate::results::grouped;
 use crate::sim::{self, Plan};
 use crate::size::human_bytes;
 use crate::source::{self, Source};
-use crate::{asked, output, page, progress, quantity};
+use crate::{asked, output, page, progress};
 use live::{Disks, Hits, Served};
 
 /// Tenant 0 has a skewed table and a report that reads the same 6 MiB again and again; tenant 1 has skewed files and a
@@ -40,7 +40,7 @@ const SERVED: &str = "lru,arc,lirs,clock-pro";
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     output::check(&args.html)?;
-    let requests = quantity::count(&args.requests).filter(|&requests| requests > 0);
+    let requests = nigh_text::count(&args.requests).filter(|&requests| requests > 0);
     let requests = requests.with_context(|| format!("--requests {}: expected a count, such as 30k", args.requests))?;
     let requests = generate(requests)?;
     let references = load(&requests)?;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Parses the command line, runs, and says in one line what was wrong.
@@ -11,7 +11,7 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprintln!("nigh: {}", one_line(&error));
+            eprintln!("nigh: {}", one_line(&error, Cli::command()));
             return ExitCode::from(2);
         }
         Err(help) => help.exit(),
@@ -26,12 +26,34 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     }
 }
 
-/// What is wrong with the command line, without the usage that clap adds.
-fn one_line(error: &clap::Error) -> String {
+/// What is wrong with the command line, without the usage that clap adds, and the name that may have been meant.
+fn one_line(error: &clap::Error, command: clap::Command) -> String {
     let text = error.to_string();
-    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let parts: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
-    parts.join(" ").trim_start_matches("error: ").to_owned()
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let is_similar = |line: &&str| line.starts_with("tip: ") && line.contains(" similar ");
+    let parts: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty() && !is_similar(line)).collect();
+    let line = parts.join(" ").trim_start_matches("error: ").to_owned();
+    let suggestions = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let suggested = suggestions.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) => names.first().cloned(),
+        _ => None,
+    });
+    let near = suggested.or_else(|| match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(given) => near_subcommand(given, command),
+        _ => None,
+    });
+    format!("{line}{}", nigh_text::did_you_mean(near.as_deref()))
+}
+
+/// The subcommand that `given` may stand for, at the place in the arguments where it was found.
+fn near_subcommand(given: &str, mut command: clap::Command) -> Option<String> {
+    command.build();
+    let mut at = &command;
+    for argument in std::env::args().skip(1).take_while(|argument| argument != given) {
+        at = at.find_subcommand(argument).unwrap_or(at);
+    }
+    nigh_text::nearest(given, at.get_subcommands().map(clap::Command::get_name)).map(str::to_owned)
 }
 
 /// An error and its causes in one line. Some errors name their cause themselves: it is not repeated.

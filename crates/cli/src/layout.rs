@@ -12,13 +12,13 @@ use nigh_trace::{Op, Request};
 use crate::args::{LayoutArgs, OrderArg};
 use crate::results::grouped;
 use crate::size::human_bytes;
-use crate::{output, quantity, source, written};
+use crate::{output, source, written};
 
 pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
-    let fragmentation = quantity::share(&args.fragmentation).with_context(|| {
+    let fragmentation = nigh_text::share(&args.fragmentation).with_context(|| {
         format!("--fragmentation {}: expected a share from 0 to 1, such as 0.05 or 5%", args.fragmentation)
     })?;
-    let base = quantity::bytes(&args.at)
+    let base = nigh_text::bytes(&args.at)
         .with_context(|| format!("--at {}: expected a place on the disk, such as 0 or 2G", args.at))?;
     let listed = args.files.as_deref().map(layout::read_files).transpose()?.unwrap_or_default();
 

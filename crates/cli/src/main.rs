@@ -14,7 +14,6 @@ mod page;
 mod plan;
 mod policies;
 mod progress;
-mod quantity;
 mod results;
 mod serve;
 mod sim;
@@ -78,7 +77,10 @@ fn man(path: &[String]) -> anyhow::Result<()> {
     command.build();
     let mut at = &command;
     for name in path {
-        at = at.find_subcommand(name).ok_or_else(|| anyhow::anyhow!("there is no command '{}'", path.join(" ")))?;
+        at = at.find_subcommand(name).ok_or_else(|| {
+            let near = nigh_text::nearest(name, at.get_subcommands().map(clap::Command::get_name));
+            anyhow::anyhow!("there is no command '{}'{}", path.join(" "), nigh_text::did_you_mean(near))
+        })?;
     }
     let mut page = Vec::new();
     let title = ["nigh"].into_iter().chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join("-");

@@ -15,7 +15,7 @@ use nigh_sim::{Loader, Options};
 use crate::args::PlanArgs;
 use crate::results::json;
 use crate::size::Sizes;
-use crate::{asked, output, page, quantity, sim, source};
+use crate::{asked, output, page, sim, source};
 use search::Search;
 use verdict::{Price, Verdict};
 
@@ -108,7 +108,7 @@ fn one_size(flag: &str, text: &str) -> anyhow::Result<Sizes> {
 }
 
 fn parse_target(text: &str) -> anyhow::Result<f64> {
-    match quantity::share(text) {
+    match nigh_text::share(text) {
         Some(share) if share > 0.0 => Ok(share),
         _ => bail!("--target {text}: expected a hit ratio above 0 and up to 1, such as 80% or 0.8"),
     }

@@ -49,6 +49,7 @@ fn detail(info: &Info) -> String {
     }
     for param in info.params {
         let _ = writeln!(text, "  {}={}  {}", param.key, param.default, param.doc);
+        let _ = writeln!(text, "    {}", param.values);
     }
     text
 }
@@ -57,7 +58,7 @@ fn as_json(info: &Info) -> serde_json::Value {
     let params: Vec<_> = info
         .params
         .iter()
-        .map(|param| json!({ "key": param.key, "default": param.default, "doc": param.doc }))
+        .map(|param| json!({ "key": param.key, "default": param.default, "values": param.values.to_string(), "doc": param.doc }))
         .collect();
     json!({
         "name": info.name,

@@ -365,12 +365,8 @@ fn tls(args: &ServeArgs, file: Option<FileTls>) -> anyhow::Result<Option<TlsSett
 
 /// A size such as 512M, in bytes.
 pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let shift = ["K", "M", "G", "T"].iter().position(|known| unit.eq_ignore_ascii_case(known));
-    let bytes = digits.parse::<f64>().ok().zip(shift).map(|(value, at)| value * (1u64 << (10 * (at + 1))) as f64);
-    match bytes {
-        Some(bytes) if (4096.0..2f64.powi(60)).contains(&bytes) => Ok(bytes as u64),
+    match nigh_text::bytes(text) {
+        Some(bytes) if (4096..1 << 60).contains(&bytes) => Ok(bytes),
         _ => bail!("'{text}' is no amount of memory: expected at least 4K, such as 512M or 2G"),
     }
 }

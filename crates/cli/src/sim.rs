@@ -15,7 +15,7 @@ use nigh_trace::Requests;
 use crate::args::{OutputArgs, SimArgs};
 use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
 use crate::size::Sizes;
-use crate::{asked, output, page, progress, quantity, source};
+use crate::{asked, output, page, progress, source};
 
 /// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
 const LRU_SIZES_IN_ONE_PASS: usize = 8;
@@ -95,7 +95,7 @@ pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyh
 }
 
 pub(crate) fn parse_rate(text: &str) -> anyhow::Result<Sample> {
-    quantity::share(text)
+    nigh_text::share(text)
         .and_then(Sample::new)
         .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
 }
@@ -115,7 +115,7 @@ impl std::str::FromStr for Warmup {
                 let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..100.0).contains(percent));
                 percent.map(|percent| Warmup::Share(percent / 100.0))
             }
-            None => quantity::count(text).and_then(|count| usize::try_from(count).ok()).map(Warmup::References),
+            None => nigh_text::count(text).and_then(|count| usize::try_from(count).ok()).map(Warmup::References),
         };
         warmup.with_context(|| format!("--warmup {text}: expected a number of references, or a share below 100%"))
     }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::quantity;
-
 /// One size, before the trace is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Size {
@@ -133,13 +131,11 @@ impl FromStr for Size {
             Size::Percent(percent.ok_or_else(syntax)?)
         } else if let Some(blocks) = text.strip_suffix('b').and_then(digits) {
             Size::Blocks(blocks.parse().map_err(|_| syntax())?)
-        } else if let Some(bytes) = text.strip_suffix('B').and_then(digits) {
-            Size::Bytes(bytes.parse().map_err(|_| syntax())?)
         } else {
             match text.parse::<f64>() {
                 Ok(0.0) => return Err(SizeError::Zero(text.to_owned())),
                 Ok(_) => return Err(SizeError::NoUnit(text.to_owned())),
-                Err(_) => Size::Bytes(quantity::bytes(text).ok_or_else(syntax)?),
+                Err(_) => Size::Bytes(nigh_text::bytes(text).ok_or_else(syntax)?),
             }
         };
         if size.value() == 0.0 { Err(SizeError::Zero(text.to_owned())) } else { Ok(size) }
@@ -211,7 +207,7 @@ mod tests {
         assert_eq!(blocks("100"), Err(SizeError::NoUnit("100".into())));
         assert_eq!(blocks("1.5b"), Err(SizeError::Syntax("1.5b".into())));
         assert_eq!(blocks("x"), Err(SizeError::Syntax("x".into())));
-        assert_eq!(blocks("2kb"), Err(SizeError::Syntax("2kb".into())));
+        assert_eq!(blocks("2kb"), Err(SizeError::BelowBlock { bytes: 2000, block_bytes: 4096 }));
         assert_eq!(blocks(""), Err(SizeError::Syntax("".into())));
         assert_eq!(blocks("100K..5%"), Err(SizeError::Units("100K..5%".into())));
         assert_eq!(blocks("2G..1G"), Err(SizeError::Backwards("2G..1G".into())));

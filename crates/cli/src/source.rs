@@ -8,8 +8,8 @@ use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Format, Note, ReadOptions, Request, Requests};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
+use crate::asked;
 use crate::results::{SampleSummary, TraceSummary};
-use crate::{asked, quantity};
 
 /// Where the references come from.
 pub(crate) struct Source {
@@ -113,7 +113,7 @@ impl Drop for Reported {
 
 /// A block size as a user writes it.
 pub(crate) fn block_bytes(text: &str) -> anyhow::Result<u32> {
-    let bytes = quantity::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
+    let bytes = nigh_text::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
     bytes
         .filter(|bytes| bytes.is_power_of_two() && *bytes <= nigh_trace::BLOCK_BYTES_MAX)
         .with_context(|| format!("--block-size {text}: expected a power of two up to 1G, such as 4096 or 64K"))
@@ -129,12 +129,12 @@ pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Co
     let gap_us = args.gap.unwrap_or(100.0);
     ensure!((0.0..=GAP_US_MOST).contains(&gap_us), "--gap {gap_us}: expected microseconds from 0 to {GAP_US_MOST}");
     Ok(Common {
-        requests: quantity::count(requests)
+        requests: nigh_text::count(requests)
             .filter(|&requests| requests > 0)
             .with_context(|| format!("--requests {requests}: expected a number above 0, such as 100k or 20M"))?,
         block_bytes,
         seed: args.seed.unwrap_or(1),
-        writes: quantity::share(writes)
+        writes: nigh_text::share(writes)
             .with_context(|| format!("--writes {writes}: expected a share from 0 to 1, such as 0.3 or 30%"))?,
         gap_ns: (gap_us * 1_000.0).round() as u64,
         arrivals: if args.poisson { Arrivals::Exponential } else { Arrivals::Constant },

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::args::{AllocateArg, OutputArgs, SimArgs};
 use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
-use crate::{asked, output, progress, quantity};
+use crate::{asked, output, progress};
 use disks::{Asked, VolumeDevice, profile};
 use results::{LevelSummary, Results, Row, Subject};
 
@@ -161,7 +161,7 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
 fn level(text: &str) -> anyhow::Result<(String, Profile, u64)> {
     let (name, size) = text
         .rsplit_once(':')
-        .and_then(|(name, size)| Some((name, quantity::bytes(size).filter(|&bytes| bytes > 0)?)))
+        .and_then(|(name, size)| Some((name, nigh_text::bytes(size).filter(|&bytes| bytes > 0)?)))
         .filter(|(name, _)| !name.is_empty())
         .with_context(|| format!("--level {text}: expected a device profile and a size, such as ssd-nvme:64M"))?;
     Ok((name.to_owned(), profile(name).with_context(|| format!("--level {text}"))?, size))

@@ -121,8 +121,8 @@ fn bad_input_gets_one_line() {
     let trace = text(&trace);
     let cases: &[(&[&str], &[&str])] = &[
         (&["sim", "nowhere.trace"], &["nowhere.trace", "No such file"]),
-        (&["sim", trace, "--policy", "lirz"], &["unknown policy 'lirz'", "did you mean 'lirs'"]),
-        (&["sim", trace, "--policy", "lirs:hri=1%"], &["no parameter 'hri'", "did you mean 'hir'", "hir=1%"]),
+        (&["sim", trace, "--policy", "lirz"], &["unknown policy 'lirz'", "Did you mean 'lirs'?"]),
+        (&["sim", trace, "--policy", "lirs:hri=1%"], &["no parameter 'hri'", "Did you mean 'hir'?", "hir=1%"]),
         (&["sim", trace, "--policy", "lirs:hir=many"], &["hir=many", "expected"]),
         (&["sim", trace, "--policy", "lru:"], &["expected name:key=value"]),
         (&["sim", trace, "--policy", "lru:x=1"], &["no parameter 'x'", "it has none"]),
@@ -138,7 +138,7 @@ fn bad_input_gets_one_line() {
         (&["sim", trace, "--warmup", "12"], &["--warmup 12", "only 12 references"]),
         (&["sim", trace, "--ops", "writes"], &["nothing to replay"]),
         (&["sim", trace, "--block-size", "1000"], &["--block-size 1000", "power of two"]),
-        (&["sim", trace, "--format", "vscssi"], &["vscssi", "did you mean `vscsi`"]),
+        (&["sim", trace, "--format", "vscssi"], &["vscssi", "Did you mean 'vscsi'?"]),
         (&["sim", trace, "--html", "/nowhere/report.html"], &["/nowhere/report.html"]),
         (&["sim", trace, "--seed", "3"], &["--seed", "add --generate"]),
         (&["sim", trace, "--stream", "pc8"], &["--stream is for the pc format", "lirs"]),

@@ -42,7 +42,7 @@ fn every_device_is_listed_and_printed() {
         let spec = costs(name).rsplit(' ').next().unwrap().to_owned();
         assert!(spec.parse::<nigh_policy::Spec>().is_ok() && spec.contains(":position="), "{name}: {spec}");
     }
-    assert_eq!(refused(&["hdd-10"]), "nigh: there is no profile 'hdd-10' (did you mean 'hdd-10k'?)");
+    assert_eq!(refused(&["hdd-10"]), "nigh: there is no profile 'hdd-10'. Did you mean 'hdd-10k'?");
 }
 
 #[test]

@@ -136,7 +136,7 @@ pub enum Refusal {
     BadRange,
     /// All blocks of the list together are more than 2^32 - 2.
     TooManyBlocks,
-    /// The floor is above the ceiling, the ceiling is 0, or all floors together leave no block for others.
+    /// The floor is above the ceiling, or all floors together leave no block for others.
     BadBounds,
     /// The same thing said before is still being done: the level is still handed over from the policy before, or as many
     /// temporary priorities as can wait do.
@@ -164,7 +164,7 @@ impl fmt::Display for Refusal {
             Refusal::BadRange => write!(f, "a range has at least one block or byte, and ends below 2^64"),
             Refusal::TooManyBlocks => write!(f, "a list predicts at most {} blocks", u32::MAX - 1),
             Refusal::BadBounds => {
-                write!(f, "a floor is at most the ceiling, a ceiling at least 1, all floors less than the cache")
+                write!(f, "a floor is at most the ceiling, and all floors are together less than the cache")
             }
             Refusal::Busy => write!(f, "what was said about this before is still being done: say it again later"),
             Refusal::Policy(error) => error.fmt(f),

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What one `[[at]]` says is done in the order above, whatever its order in the file. `first` and `last` count blocks,
-//! `offset` and `length` bytes, `floor` and `ceiling` blocks, a ceiling of 0 being none.
+//! `offset` and `length` bytes, `floor` and `ceiling` blocks; a ceiling is at least 1, or left out.
 
 use std::fmt;
 use std::ops::Range;
@@ -126,8 +126,15 @@ struct Access {
 struct Bounds {
     #[serde(default)]
     floor: u32,
-    #[serde(default)]
-    ceiling: u32,
+    #[serde(default, deserialize_with = "read_ceiling")]
+    ceiling: Option<u32>,
+}
+
+fn read_ceiling<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    match u32::deserialize(from)? {
+        0 => Err(serde::de::Error::custom("a ceiling is from 1 to 4294967295 blocks; leave it out for none")),
+        blocks => Ok(Some(blocks)),
+    }
 }
 
 /// Reads a sidecar. The events are in the order of the text.
@@ -183,7 +190,7 @@ pub fn parse(text: &str) -> Result<Vec<Event>, SidecarError> {
             say(Saying::Directive(Directive::Predict { accesses }));
         }
         if let Some(Bounds { floor, ceiling }) = at.bounds {
-            say(Saying::Bounds { floor, ceiling });
+            say(Saying::Bounds { floor, ceiling: ceiling.unwrap_or(0) });
         }
     }
     Ok(events)
@@ -217,6 +224,7 @@ pub fn write(events: &[Event]) -> String {
                 };
                 format!("predict = [{}]", accesses.iter().map(chunk).collect::<Vec<_>>().join(", "))
             }
+            Saying::Bounds { floor, ceiling: 0 } => format!("bounds = {{ floor = {floor} }}"),
             Saying::Bounds { floor, ceiling } => format!("bounds = {{ floor = {floor}, ceiling = {ceiling} }}"),
         };
         let _ = writeln!(text, "[[at]]\ntenant = {}\n{at}\n{said}\n", tenant.0);
@@ -276,9 +284,13 @@ mod tests {
         );
         assert!(
             message("[[at]]\n\nset_policy = [{ priority = 0, policy = \"lfru\" }]")
-                .starts_with("line 3: expected lru, mru or a policy: unknown policy 'lfru', did you mean")
+                .starts_with("line 3: expected lru, mru or a policy: unknown policy 'lfru'")
         );
         assert!(message("[[at]]\nset_prio = 1").starts_with("line 2: unknown field `set_prio`"));
+        assert_eq!(
+            message("[[at]]\nbounds = { floor = 0, ceiling = 0 }"),
+            "line 2: a ceiling is from 1 to 4294967295 blocks; leave it out for none"
+        );
         assert!(message("[[at]]\ntenant = -1").starts_with("line 2: "));
         assert!(message("[[at").starts_with("line 1: "));
     }

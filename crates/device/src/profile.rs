@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use nigh_text::{did_you_mean, nearest};
 use toml::{Table, Value};
 
 use crate::SECTOR_BYTES;
@@ -31,7 +32,7 @@ const CYLINDERS_MOST: u64 = 1 << 30;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name comes with nigh.
-    #[error("there is no profile '{name}'{}", .nearest.map(|nearest| format!(" (did you mean '{nearest}'?)")).unwrap_or_default())]
+    #[error("there is no profile '{name}'{}", did_you_mean(*.nearest))]
     NoSuch {
         /// What was asked for.
         name: String,
@@ -65,7 +66,7 @@ pub enum ProfileError {
         expected: String,
     },
     /// A key means nothing for this kind of device.
-    #[error("'{key}' is no figure of this kind of device{}", .nearest.map(|nearest| format!(" (did you mean '{nearest}'?)")).unwrap_or_default())]
+    #[error("'{key}' is no figure of this kind of device{}", did_you_mean(*.nearest))]
     Unknown {
         /// The key.
         key: String,
@@ -194,7 +195,7 @@ impl Profile {
     /// The text of a profile that comes with nigh, with the sources of its figures.
     pub fn text(name: &str) -> Result<&'static str, ProfileError> {
         let found = SHIPPED.iter().find(|(known, _)| *known == name);
-        let nearest = || nearest(name, &SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        let nearest = || nearest(name, Profile::names());
         found.map(|(_, text)| *text).ok_or_else(|| ProfileError::NoSuch { name: name.to_owned(), nearest: nearest() })
     }
 
@@ -421,7 +422,7 @@ impl Figures {
     /// Everything was known.
     fn end(self) -> Result<(), ProfileError> {
         let Some(key) = self.table.keys().next().cloned() else { return Ok(()) };
-        let nearest = nearest(&key, &self.known);
+        let nearest = nearest(&key, self.known.iter().copied());
         Err(ProfileError::Unknown { key, nearest })
     }
 }
@@ -440,9 +441,4 @@ fn shown(value: &Value) -> String {
             format!("'{start}{}'", if start.len() < text.len() { "…" } else { "" })
         }
     }
-}
-
-fn nearest(word: &str, names: &[&'static str]) -> Option<&'static str> {
-    let distance = |name: &&'static str| strsim::osa_distance(word, name);
-    names.iter().copied().min_by_key(distance).filter(|name| distance(name) <= name.len().div_ceil(3))
 }

@@ -321,7 +321,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "rz56",
         "overhead_ms",
         "1\noverhed = 2",
-        "'overhed' is no figure of this kind of device (did you mean 'overhead_ms'?)",
+        "'overhed' is no figure of this kind of device. Did you mean 'overhead_ms'?",
     ),
     ("ssd-sata", "channels", "0", "'channels' is 0: expected pages that are worked on side by side, 1 to 4096"),
     ("net-volume", "iops", "0", "'iops' is 0: expected operations a second, 1 to 1000000000"),
@@ -368,6 +368,6 @@ fn mistakes_in_a_profile_are_named() {
     }
     assert_eq!(
         Profile::named("hdd-10").expect_err("none").to_string(),
-        "there is no profile 'hdd-10' (did you mean 'hdd-10k'?)"
+        "there is no profile 'hdd-10'. Did you mean 'hdd-10k'?"
     );
 }

@@ -72,11 +72,18 @@ impl fmt::Display for Scheduler {
     }
 }
 
+/// The names before parameters.
+const NAMES: [&str; 5] = ["first-come", "batch", "elevator", "look", "deadline"];
+
 /// Why a scheduler cannot be had as asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchedulerError {
     /// There is no such scheduler.
-    #[error("there is no scheduler '{0}': expected first-come, batch:16, elevator, look or deadline")]
+    #[error(
+        "there is no scheduler '{name}': expected first-come, batch:16, elevator, look or deadline{near}",
+        name = .0,
+        near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
+    )]
     Unknown(String),
     /// What stands behind its name makes no sense.
     #[error("scheduler '{text}': expected {expected}")]

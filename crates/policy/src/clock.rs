@@ -10,6 +10,7 @@
 
 use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::values::FLAG;
 use crate::{Access, Policy, Room, Slot};
 
 /// The tag of a slot whose reference bit is set.
@@ -34,7 +35,8 @@ impl Configured for Clock {
         params: &[Param {
             key: "first",
             default: "0",
-            doc: "the reference bit of a block just loaded, 0 or 1; 1 is what a paging machine does",
+            values: FLAG,
+            doc: "the reference bit of a block just loaded; 1 is what a paging machine does",
         }],
         offline: false,
         spatial: false,
@@ -47,7 +49,7 @@ impl Configured for Clock {
         Ok(Clock {
             places: Places::new(setup.slots),
             circle: Order::new(false),
-            first: params.number("first", 0, 1)?,
+            first: params.number("first")?,
             forgotten: None,
         })
     }

@@ -45,6 +45,7 @@
 use crate::prefetch::prefetch;
 use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{HISTORY, Values, part};
 use crate::{Access, Policy, Room, Slot};
 
 // Tags of the pages in the list.
@@ -100,22 +101,25 @@ impl Configured for ClockPro {
             Param {
                 key: "cold",
                 default: "adaptive",
+                values: Values::Or("adaptive", &part(1, "one less than the cache")),
                 doc: "m_c: share of the cache or count of blocks for resident cold pages, or adaptive",
             },
             Param {
                 key: "start",
                 default: "1%",
-                doc: "m_c at the start where it is adaptive: share of the cache or count of blocks, at least 1",
+                values: part(1, "one less than the cache"),
+                doc: "m_c at the start where it is adaptive: share of the cache or count of blocks",
             },
             Param {
                 key: "ghosts",
                 default: "2",
-                doc: "most non-resident pages in the list: a multiple of the cache size from 0, 1.5 or 150% for example, or \
-                      unlimited",
+                values: HISTORY,
+                doc: "most non-resident pages in the list, in caches",
             },
             Param {
                 key: "overtaken",
                 default: "up",
+                values: Values::Words(&["up", "same"]),
                 doc: "m_c where a page is faulted that HAND_hot meets before it can turn hot: up, or same, which suits loops",
             },
         ],

@@ -35,6 +35,7 @@ use crate::list::{Links, List};
 use crate::lru::Lru;
 use crate::prefetch::prefetch;
 use crate::spec::{Bytes, Configured, Info, Param, Params, Setup, Size, SpecError};
+use crate::values::{FLAG, Values};
 use crate::visit::Visit;
 use crate::{Access, Policy, Room, Slot};
 use nominated::Nominated;
@@ -70,28 +71,47 @@ impl Configured for Dulo {
             Param {
                 key: "bank",
                 default: "auto",
+                values: Values::Or("auto", &Values::Size),
                 doc: "BANK_MAX, share of the cache, bytes (8M) or count of blocks that are sequenced together; auto: 8M, \
                       in a cache below 80M 4M, below 20M 20%; on another base 1%",
             },
             Param {
                 key: "evicting",
                 default: "auto",
+                values: Values::Or("auto", &Values::Size),
                 doc: "least size of the evicting section, a size as above; auto: 64M, in a cache below 80M 16M, below 20M \
                       the rest; on another base 8%",
             },
-            Param { key: "table", default: "2%", doc: "most memory of the block table: share of the cache, or bytes" },
-            Param { key: "first", default: "0", doc: "whether a block just loaded is young, 0 or 1; on clock only" },
+            Param {
+                key: "table",
+                default: "2%",
+                values: Values::Bytes,
+                doc: "most memory of the block table: share of the cache, or bytes",
+            },
+            Param {
+                key: "first",
+                default: "0",
+                values: FLAG,
+                doc: "whether a block just loaded is young; on clock only",
+            },
             Param {
                 key: "base",
                 default: "clock",
+                values: Values::Words(&BASES),
                 doc: "clock, or the policy that says which blocks come to the bank: lru, lirs, clock-pro",
             },
             Param {
                 key: "position",
                 default: "1ms",
+                values: Values::Time { least_ms: 0.001, most_ms: 1e6 },
                 doc: "time (ms, us) to reach a sequence on the device: H = L + (position + size * transfer) / size",
             },
-            Param { key: "transfer", default: "0ms", doc: "time (ms, us) to transfer a block" },
+            Param {
+                key: "transfer",
+                default: "0ms",
+                values: Values::Time { least_ms: 0.0, most_ms: 1e6 },
+                doc: "time (ms, us) to transfer a block",
+            },
         ],
         offline: false,
         spatial: true,
@@ -117,7 +137,7 @@ impl Configured for Dulo {
             buffer_most,
             sections: new_sections(setup, params, [bank_list, evicting_list], bank, &shares)?,
             young: vec![false; setup.slots as usize],
-            first: params.number("first", 0, 1)? == 1,
+            first: params.number::<u8>("first")? == 1,
             shares,
             forgotten: None,
         })
@@ -208,10 +228,7 @@ fn new_sections(
     bank: u32,
     shares: &Shares,
 ) -> Result<Sections, SpecError> {
-    let cost = Cost {
-        position: params.milliseconds("position", 0.001, 1e6)?,
-        transfer: params.milliseconds("transfer", 0.0, 1e6)?,
-    };
+    let cost = Cost { position: params.milliseconds("position")?, transfer: params.milliseconds("transfer")? };
     let sequences = Sequences::new(Table::new(shares.table_bytes(setup.capacity)), bank);
     Ok(Sections::new(lists, setup.slots, bank, cost, sequences))
 }

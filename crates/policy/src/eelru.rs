@@ -18,6 +18,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{SHARE_MOST, Values};
 use crate::{Access, Policy, Room, Slot};
 
 /// Candidates for e, and for l, at most.
@@ -333,17 +334,39 @@ impl Configured for Eelru {
         summary: "evicts some blocks early while blocks evicted lately are missed more than those kept are used",
         paper: "Smaragdakis, Kaplan, Wilson, EELRU: Simple and Effective Adaptive Page Replacement, SIGMETRICS 1999",
         params: &[
-            Param { key: "early", default: "7", doc: "candidates for the early eviction point, from 0 (LRU) to 15" },
-            Param { key: "late", default: "6", doc: "candidates for the late eviction point, from 0 (LRU) to 15" },
+            Param {
+                key: "early",
+                default: "7",
+                values: Values::Whole { least: 0, most: POINTS_MOST as u64 },
+                doc: "candidates for the early eviction point; 0 is LRU",
+            },
+            Param {
+                key: "late",
+                default: "6",
+                values: Values::Whole { least: 0, most: POINTS_MOST as u64 },
+                doc: "candidates for the late eviction point; 0 is LRU",
+            },
             Param {
                 key: "reach",
                 default: "250%",
-                doc: "the latest eviction point, as a share of the cache or a count of blocks, from the cache's size",
+                values: Values::Portion {
+                    share_least: 100.0,
+                    share_most: SHARE_MOST,
+                    count_least: 1,
+                    count_most: "4294967295, and from the size of the cache",
+                },
+                doc: "the latest eviction point, as a share of the cache or a count of blocks",
             },
             Param {
                 key: "age",
                 default: "100%",
-                doc: "references counted, as a share of the cache or a count, until the counts are halved, from 1",
+                values: Values::Portion {
+                    share_least: 0.0,
+                    share_most: SHARE_MOST,
+                    count_least: 1,
+                    count_most: "4294967295",
+                },
+                doc: "references counted, as a share of the cache or a count, until the counts are halved",
             },
         ],
         offline: false,
@@ -355,8 +378,8 @@ impl Configured for Eelru {
     }
 
     fn new(setup: &Setup, params: &Params) -> Result<Eelru, SpecError> {
-        let memory = params.number("early", 0, POINTS_MOST)?;
-        let points = memory + 1 + params.number("late", 0, POINTS_MOST)?;
+        let memory: usize = params.number("early")?;
+        let points = memory + 1 + params.number::<usize>("late")?;
         let portions = [params.portion("reach", setup.capacity, u32::MAX)?, params.portion("age", 1, u32::MAX)?];
         let pairs = (0..memory).flat_map(|early| (memory + 1..points).map(move |late| (early, late)));
         let (recency, [axis]) = Links::new(setup.slots);

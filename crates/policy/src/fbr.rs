@@ -10,6 +10,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{Values, part};
 use crate::{Access, Policy, Room, Slot};
 
 const NEW: usize = 0;
@@ -161,21 +162,29 @@ impl Configured for Fbr {
         summary: "evicts the least referenced of the least recently used blocks, not counting quick repeats",
         paper: "Robinson, Devarakonda, Data Cache Management Using Frequency-Based Replacement, SIGMETRICS 1990",
         params: &[
-            Param { key: "new", default: "25%", doc: "blocks in the new section, as a share of the cache or a count" },
+            Param {
+                key: "new",
+                default: "25%",
+                values: part(0, "what the old section leaves"),
+                doc: "blocks in the new section, as a share of the cache or a count",
+            },
             Param {
                 key: "old",
                 default: "60%",
-                doc: "blocks in the old section, as a share of the cache or a count, from 1",
+                values: part(1, "the size of the cache"),
+                doc: "blocks in the old section, as a share of the cache or a count",
             },
             Param {
                 key: "cmax",
                 default: "32",
-                doc: "references; if no old block has as few, the least recently used leaves, from 1 to 63",
+                values: Values::Whole { least: 1, most: CHAINS as u64 - 1 },
+                doc: "references; if no old block has as few, the least recently used leaves",
             },
             Param {
                 key: "amax",
                 default: "100",
-                doc: "references on average above which all counts are halved, from 2",
+                values: Values::Whole { least: 2, most: u32::MAX as u64 },
+                doc: "references on average above which all counts are halved",
             },
         ],
         offline: false,
@@ -197,10 +206,10 @@ impl Configured for Fbr {
             chain,
             chains,
             chained: 0,
-            chained_most: params.number("cmax", 1, CHAINS as u32 - 1)?,
+            chained_most: params.number("cmax")?,
             count: vec![0; setup.slots as usize],
             sum: 0,
-            average_most: params.number("amax", 2, u64::from(u32::MAX))?,
+            average_most: params.number("amax")?,
             forgotten: None,
         })
     }

@@ -12,6 +12,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::values::Values;
 use crate::{Access, Policy, Room, Slot};
 
 /// Generalized CLOCK.
@@ -36,8 +37,18 @@ impl Configured for GClock {
                 Nicola, Dan, Dias, Analysis of the Generalized Clock Buffer Replacement Scheme for Database \
                 Transaction Processing, SIGMETRICS 1992",
         params: &[
-            Param { key: "first", default: "1", doc: "the counter of a block just loaded, in rounds, from 0 to max" },
-            Param { key: "max", default: "5", doc: "the greatest value of a counter, in rounds, from 1 to 255" },
+            Param {
+                key: "first",
+                default: "1",
+                values: Values::Whole { least: 0, most: 255 },
+                doc: "the counter of a block just loaded, in rounds, at most max",
+            },
+            Param {
+                key: "max",
+                default: "5",
+                values: Values::Whole { least: 1, most: 255 },
+                doc: "the greatest value of a counter, in rounds",
+            },
         ],
         offline: false,
         spatial: false,
@@ -45,15 +56,12 @@ impl Configured for GClock {
 
     fn new(setup: &Setup, params: &Params) -> Result<GClock, SpecError> {
         let (links, [circle]) = Links::new(setup.slots);
-        let most = params.number("max", 1, u8::MAX)?;
-        Ok(GClock {
-            links,
-            circle,
-            count: vec![0; setup.slots as usize],
-            first: params.number("first", 0, most)?,
-            most,
-            forgotten: None,
-        })
+        let most: u8 = params.number("max")?;
+        let first: u8 = params.number("first")?;
+        if first > most {
+            return Err(params.bad("first", format!("at most max, which is {most}")));
+        }
+        Ok(GClock { links, circle, count: vec![0; setup.slots as usize], first, most, forgotten: None })
     }
 }
 

@@ -31,6 +31,7 @@ pub mod sieve;
 pub mod spec;
 mod succession;
 pub mod two_q;
+pub mod values;
 mod visit;
 pub mod w_tinylfu;
 
@@ -38,4 +39,5 @@ pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use registry::{build, ghosts, registry, visit};
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;
+pub use values::Values;
 pub use visit::Visit;

@@ -39,6 +39,7 @@ use self::linked::Linked;
 pub use self::orders::Logs;
 use self::orders::Orders;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{HISTORY, Values, part};
 use crate::visit::Visit;
 use crate::{Access, Policy, Room, Slot};
 
@@ -86,22 +87,26 @@ impl<O: Orders> Configured for Lirs<O> {
             Param {
                 key: "hir",
                 default: "1%",
+                values: part(1, "one less than the cache"),
                 doc: "L_hirs: share of the cache (at least 2 blocks) or count of blocks for resident HIR blocks",
             },
             Param {
                 key: "ghosts",
                 default: "1.5",
+                values: HISTORY,
                 doc: "most non-resident blocks in stack S: a multiple of the cache size from 0, 1.5 or 150% for example, \
                       or unlimited",
             },
             Param {
                 key: "stack",
                 default: "none",
-                doc: "most entries of stack S as a multiple of the cache size, 1.5 or 150% for example, or none",
+                values: Values::Or("none", &Values::Factor { least: 1.0, most: 1e6 }),
+                doc: "most entries of stack S, in caches",
             },
             Param {
                 key: "threshold",
                 default: "100%",
+                values: Values::Or("none", &Values::Factor { least: 0.0, most: 1e6 }),
                 doc: "new IRR below which an HIR block becomes LIR, in shares of R_max, or none: any block does, as in LRU",
             },
         ],
@@ -119,7 +124,7 @@ impl<O: Orders> Configured for Lirs<O> {
         }
         let portions = Portions::new(params, setup.capacity)?;
         let limits = portions.of(setup.capacity);
-        let threshold = match params.factor("threshold", 0.0, 1e6)? {
+        let threshold = match params.factor("threshold")? {
             Some(1.0) => Threshold::RMax,
             Some(share) if share < 1.0 => Threshold::Below(share),
             Some(multiple) => Threshold::Above(multiple),
@@ -144,7 +149,7 @@ impl<O: Orders> Configured for Lirs<O> {
     where
         Self: Send + 'static,
     {
-        let threshold = params.factor("threshold", 0.0, 1e6)?;
+        let threshold = params.factor("threshold")?;
         let small = V::SMALL && setup.slots <= Linked::SLOTS_MOST && matches!(threshold, Some(1.0) | None);
         if small {
             Ok(visitor.visit(Lirs::<Linked>::new(setup, params)?))
@@ -174,7 +179,7 @@ struct Limits {
 impl Portions {
     fn new(params: &Params, capacity: u32) -> Result<Portions, SpecError> {
         let hir = params.portion("hir", 1, (capacity - 1).max(1))?;
-        Ok(Portions { hir, stack: params.factor("stack", 1.0, 1e6)?, history: params.history()? })
+        Ok(Portions { hir, stack: params.factor("stack")?, history: params.history()? })
     }
 
     /// With a cache of `capacity` blocks.

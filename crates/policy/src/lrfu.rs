@@ -10,6 +10,7 @@
 
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
+use crate::values::Values;
 use crate::{Access, Policy, Room, Slot};
 
 /// Least recently/frequently used.
@@ -118,12 +119,14 @@ impl Configured for Lrfu {
             Param {
                 key: "lambda",
                 default: "0.001",
-                doc: "a reference weighs half as much after 1/lambda references, from 0 (LFU) to 1 (LRU)",
+                values: Values::Real { least: 0.0, most: 1.0 },
+                doc: "a reference weighs half as much after 1/lambda references: 0 is LFU, 1 is LRU",
             },
             Param {
                 key: "correlated",
                 default: "0",
-                doc: "a reference is not counted if the next to its block comes within so many references, from 0",
+                values: Values::Whole { least: 0, most: u32::MAX as u64 },
+                doc: "a reference is not counted if the next to its block comes within so many references",
             },
         ],
         offline: false,
@@ -133,8 +136,8 @@ impl Configured for Lrfu {
     fn new(setup: &Setup, params: &Params) -> Result<Lrfu, SpecError> {
         let slots = setup.slots as usize;
         Ok(Lrfu {
-            lambda: params.number("lambda", 0.0, 1.0)?,
-            correlated_period: params.number("correlated", 0, u64::from(u32::MAX))?,
+            lambda: params.real("lambda")?,
+            correlated_period: params.number("correlated")?,
             older: vec![f64::NEG_INFINITY; slots],
             last: vec![0; slots],
             position: vec![0; slots],

@@ -17,6 +17,7 @@ use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{HISTORY, Values};
 use crate::{Access, Policy, Room, Slot};
 
 /// What is known of a slot, and where it stands.
@@ -139,14 +140,15 @@ impl Configured for Lru2 {
             Param {
                 key: "correlated",
                 default: "0",
+                values: Values::Whole { least: 0, most: u32::MAX as u64 },
                 doc: "the Correlated Reference Period: references to a block within so many of the last one count as \
-                      the same, from 0 to 4294967295",
+                      the same",
             },
             Param {
                 key: "ghosts",
                 default: "1",
-                doc: "how many evicted blocks are remembered: a multiple of the cache size from 0, 1.5 or 150% for \
-                      example, or unlimited",
+                values: HISTORY,
+                doc: "how many evicted blocks are remembered, in caches",
             },
         ],
         offline: false,
@@ -170,7 +172,7 @@ impl Configured for Lru2 {
             twice: Heap::new(setup.slots, setup.capacity),
             ghosts,
             aside: Vec::with_capacity(setup.capacity as usize),
-            correlated: params.number("correlated", 0, u32::MAX)?.into(),
+            correlated: params.number("correlated")?,
             history,
             ghosts_most: history.of(setup.capacity, 0, setup.ghosts),
             now: 0,

@@ -11,6 +11,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{SHARE_MOST, Values};
 use crate::{Access, Policy, Room, Slot};
 
 const QUEUES_MOST: usize = 16;
@@ -109,15 +110,32 @@ impl Configured for Mq {
         summary: "keeps an LRU queue per order of magnitude of references, demotes unused blocks, remembers evicted counts",
         paper: "Zhou, Philbin, Li, The Multi-Queue Replacement Algorithm for Second Level Buffer Caches, USENIX 2001",
         params: &[
-            Param { key: "queues", default: "8", doc: "LRU queues, the paper's m, from 1 to 16" },
+            Param {
+                key: "queues",
+                default: "8",
+                values: Values::Whole { least: 1, most: QUEUES_MOST as u64 },
+                doc: "LRU queues, the paper's m",
+            },
             Param {
                 key: "life",
                 default: "400%",
-                doc: "references, as a share of the cache or a count, until an unused block is demoted, from 1",
+                values: Values::Portion {
+                    share_least: 0.0,
+                    share_most: SHARE_MOST,
+                    count_least: 1,
+                    count_most: "4294967295",
+                },
+                doc: "references, as a share of the cache or a count, until an unused block is demoted",
             },
             Param {
                 key: "out",
                 default: "400%",
+                values: Values::Portion {
+                    share_least: 0.0,
+                    share_most: SHARE_MOST,
+                    count_least: 0,
+                    count_most: "4294967295",
+                },
                 doc: "blocks in the history Qout, as a share of the cache or a count",
             },
         ],
@@ -130,7 +148,7 @@ impl Configured for Mq {
     }
 
     fn new(setup: &Setup, params: &Params) -> Result<Mq, SpecError> {
-        let count = params.number("queues", 1, QUEUES_MOST)?;
+        let count = params.number("queues")?;
         let (mut links, [out, forgotten]) = Links::new(setup.slots);
         let slots = setup.slots as usize;
         let portions = [params.portion("life", 1, u32::MAX)?, params.portion("out", 0, u32::MAX)?];

@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use crate::Policy;
-use crate::spec::{Configured, Info, Setup, Spec, SpecError, nearest};
+use nigh_text::nearest;
+
+use crate::spec::{Configured, Info, Setup, Spec, SpecError};
 use crate::visit::Visit;
 
 macro_rules! policies {
@@ -60,6 +62,9 @@ policies! {
     w_tinylfu::WTinyLfu,
 }
 
+/// What policies are also called in the literature.
+const OTHER_NAMES: &[(&str, &str)] = &[("min", "opt"), ("belady", "opt")];
+
 /// All policies, in the order of `nigh policies`.
 pub fn registry() -> &'static [Info] {
     REGISTRY
@@ -77,7 +82,10 @@ impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Spec, SpecError> {
-        let spec = Spec::parse(text)?;
+        let mut spec = Spec::parse(text)?;
+        if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, _)| *other == spec.name()) {
+            spec = spec.renamed(name);
+        }
         spec.params(find(spec.name())?)?;
         Ok(spec)
     }

@@ -12,6 +12,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{HISTORY, part};
 use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
@@ -127,13 +128,14 @@ impl Configured for S3Fifo {
             Param {
                 key: "small",
                 default: "10%",
-                doc: "the length of S from which it gives the victim: a share of the cache or blocks, from 1",
+                values: part(1, "the size of the cache"),
+                doc: "the length of S from which it gives the victim: a share of the cache or blocks",
             },
             Param {
                 key: "ghosts",
                 default: "0.9",
-                doc: "how many blocks G remembers: a multiple of the cache size from 0, 1.5 or 150% for example, or \
-                      unlimited; by default what M holds",
+                values: HISTORY,
+                doc: "how many blocks G remembers, in caches; by default what M holds",
             },
         ],
         offline: false,

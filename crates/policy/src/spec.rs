@@ -1,10 +1,12 @@
 //! How a policy is described, asked for and configured: `name:key=value:key=value`.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
+use nigh_text::{did_you_mean, nearest};
+
 use crate::Policy;
+use crate::values::{self, Values};
 use crate::visit::Visit;
 
 /// What `nigh policies` says about a policy.
@@ -31,7 +33,9 @@ pub struct Param {
     pub key: &'static str,
     /// The value where none is given, as a user would write it.
     pub default: &'static str,
-    /// Meaning, unit and range, in one line.
+    /// What it can be.
+    pub values: Values,
+    /// Meaning and unit, in one line.
     pub doc: &'static str,
 }
 
@@ -101,19 +105,31 @@ impl Spec {
         Ok(Spec { text: text.trim().to_owned(), name, given })
     }
 
+    /// The same policy by its own name, where it was asked for by another.
+    pub(crate) fn renamed(mut self, name: &'static str) -> Spec {
+        let rest = self.text.find(':').map_or("", |at| &self.text[at..]);
+        self.text = format!("{name}{rest}");
+        self.name = name.to_owned();
+        self
+    }
+
     /// The name of the policy.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The parameters for the policy described by `info`, every key checked against those it knows.
+    /// The parameters for the policy described by `info`, every key and value checked against those it knows.
     pub(crate) fn params(&self, info: &'static Info) -> Result<Params, SpecError> {
-        for (key, _) in &self.given {
-            if !info.params.iter().any(|known| known.key == key) {
+        let params = Params { info, given: self.given.clone() };
+        for (key, value) in &self.given {
+            let Some(param) = info.params.iter().find(|known| known.key == key) else {
                 return Err(SpecError::UnknownParam { info, key: key.clone() });
+            };
+            if !param.values.accept(value) {
+                return Err(params.bad(key, param.values.to_string()));
             }
         }
-        Ok(Params { info, given: self.given.clone() })
+        Ok(params)
     }
 }
 
@@ -139,8 +155,12 @@ impl Params {
         if let Some((_, value)) = self.given.iter().find(|(given, _)| given == key) {
             return value;
         }
+        self.param(key).default
+    }
+
+    fn param(&self, key: &str) -> &'static Param {
         let param = self.info.params.iter().find(|param| param.key == key);
-        param.unwrap_or_else(|| panic!("{} has no parameter {key}", self.info.name)).default
+        param.unwrap_or_else(|| panic!("{} has no parameter {key}", self.info.name))
     }
 
     /// Whether `key` was given.
@@ -158,6 +178,11 @@ impl Params {
         }
     }
 
+    /// The error for a value that is none of those in the registry.
+    fn impossible(&self, key: &str) -> SpecError {
+        self.bad(key, self.param(key).values.to_string())
+    }
+
     /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`.
     /// It must lie in `least..=most`; a share is raised or lowered to fit.
     pub fn blocks(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
@@ -167,15 +192,12 @@ impl Params {
     /// A share such as `1%`, or a count of blocks in `least..=most` such as `32`.
     pub fn portion(&self, key: &str, least: u32, most: u32) -> Result<Portion, SpecError> {
         let text = self.text(key);
-        let portion = match text.strip_suffix('%') {
-            Some(share) => {
-                let share = share.trim().parse::<f64>().ok().filter(|&share| share.is_finite() && share >= 0.0);
-                share.map(Portion::Share)
-            }
-            None => text.parse::<u32>().ok().filter(|count| (least..=most).contains(count)).map(Portion::Count),
-        };
-        portion
-            .ok_or_else(|| self.bad(key, format!("a share such as 25%, or a count of blocks from {least} to {most}")))
+        if let Some(share) = values::percent(text) {
+            return Ok(Portion::Share(share));
+        }
+        let count = values::blocks(text).filter(|count| (least..=most).contains(count));
+        let expected = || self.bad(key, format!("{}, here {most}", self.param(key).values));
+        count.map(Portion::Count).ok_or_else(expected)
     }
 
     /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as `32`,
@@ -185,66 +207,54 @@ impl Params {
         if text == "auto" {
             return Ok(None);
         }
-        let size = if let Some(share) = text.strip_suffix('%') {
-            share.trim().parse::<f64>().ok().map(Size::Share)
-        } else if text.ends_with(|last: char| last.is_ascii_digit()) {
-            text.parse::<u32>().ok().map(|blocks| Size::Blocks(blocks.into()))
+        let size = if let Some(share) = values::percent(text) {
+            Some(Size::Share(share))
+        } else if let Some(blocks) = values::blocks(text).filter(|_| text.ends_with(|last: char| last.is_ascii_digit()))
+        {
+            Some(Size::Blocks(blocks.into()))
         } else {
-            bytes(text).map(|bytes| Size::Blocks((bytes / u64::from(setup.block_bytes)) as f64))
+            nigh_text::bytes(text).map(|bytes| Size::Blocks((bytes / u64::from(setup.block_bytes)) as f64))
         };
-        let size = size.filter(|&size| size.of(setup.capacity) > 0.0 && size.of(setup.capacity).is_finite());
-        let expected = "auto, a share such as 25%, bytes such as 8M (a block or more), or a count of blocks";
-        size.map(Some).ok_or_else(|| self.bad(key, expected))
+        let size = size.filter(|&size| size.of(setup.capacity) > 0.0);
+        let expected = || self.bad(key, format!("{}; bytes of a block or more", self.param(key).values));
+        size.map(Some).ok_or_else(expected)
     }
 
     /// Bytes, such as `8M`, or a share of a whole, rounded down.
     pub fn bytes(&self, key: &str) -> Result<Bytes, SpecError> {
-        let share = |share: &str| share.trim().parse::<f64>().ok().filter(|share| *share >= 0.0 && share.is_finite());
-        let found = match self.text(key).strip_suffix('%') {
-            Some(text) => share(text).map(Bytes::Share),
-            None => bytes(self.text(key)).map(Bytes::Count),
-        };
-        found.ok_or_else(|| self.bad(key, "a share such as 2%, or bytes such as 8M"))
+        let text = self.text(key);
+        let found = values::percent(text).map(Bytes::Share).or_else(|| nigh_text::bytes(text).map(Bytes::Count));
+        found.ok_or_else(|| self.impossible(key))
     }
 
-    /// A time in milliseconds, such as `8.5ms` or `100us`, in `least..=most`.
-    pub fn milliseconds(&self, key: &str, least: f64, most: f64) -> Result<f64, SpecError> {
-        let text = self.text(key);
-        let (number, per_ms) = match text.strip_suffix("us") {
-            Some(number) => (number, 1000.0),
-            None => (text.strip_suffix("ms").unwrap_or_default(), 1.0),
-        };
-        let time = number.trim().parse::<f64>().ok().map(|number| number / per_ms);
-        let expected = || self.bad(key, format!("a time such as 8.5ms or 100us, from {least}ms to {most}ms"));
-        time.filter(|time| (least..=most).contains(time)).ok_or_else(expected)
+    /// A time in milliseconds, such as `8.5ms` or `100us`.
+    pub fn milliseconds(&self, key: &str) -> Result<f64, SpecError> {
+        values::milliseconds(self.text(key)).ok_or_else(|| self.impossible(key))
+    }
+
+    /// A whole number.
+    pub fn number<T: TryFrom<u64>>(&self, key: &str) -> Result<T, SpecError> {
+        let number = nigh_text::count(self.text(key)).and_then(|number| number.try_into().ok());
+        number.ok_or_else(|| self.impossible(key))
+    }
+
+    /// A number, whole or not.
+    pub fn real(&self, key: &str) -> Result<f64, SpecError> {
+        self.text(key).parse().map_err(|_| self.impossible(key))
     }
 
     /// One of `words`.
     pub fn one_of<'a>(&self, key: &str, words: &[&'a str]) -> Result<&'a str, SpecError> {
         let found = words.iter().find(|word| self.is(key, word));
-        found.copied().ok_or_else(|| self.bad(key, words.join(", ")))
+        found.copied().ok_or_else(|| self.impossible(key))
     }
 
-    /// A number in `least..=most`.
-    pub fn number<T>(&self, key: &str, least: T, most: T) -> Result<T, SpecError>
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let expected = || self.bad(key, format!("a number from {least} to {most}"));
-        let number = self.text(key).parse::<T>().map_err(|_| expected())?;
-        if least <= number && number <= most { Ok(number) } else { Err(expected()) }
-    }
-
-    /// A factor in `least..=most`, such as `1.5` or the same as a share, `150%`; nothing for the word `none`.
-    pub fn factor(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, SpecError> {
+    /// A factor, such as `1.5` or the same as a share, `150%`; nothing for the word `none`.
+    pub fn factor(&self, key: &str) -> Result<Option<f64>, SpecError> {
         if self.is(key, "none") {
             return Ok(None);
         }
-        let expected = || self.bad(key, format!("none, or a factor from {least} to {most} such as 1.5 or 150%"));
-        let text = self.text(key);
-        let (text, unit) = text.strip_suffix('%').map_or((text, 1.0), |share| (share.trim(), 100.0));
-        let factor = text.parse::<f64>().map_err(|_| expected())? / unit;
-        if (least..=most).contains(&factor) { Ok(Some(factor)) } else { Err(expected()) }
+        values::factor(self.text(key)).map(Some).ok_or_else(|| self.impossible(key))
     }
 
     /// The history of the parameter `ghosts`: a multiple of the cache size such as `1.5` or the same as a share, `150%`,
@@ -253,34 +263,16 @@ impl Params {
         if self.is("ghosts", "unlimited") {
             return Ok(Portion::Share(f64::INFINITY));
         }
-        let expected = || {
-            let multiples = format!("a multiple of the cache size from 0 to {HISTORY_MOST} such as 1.5 or 150%");
-            self.bad("ghosts", format!("{multiples}, or unlimited"))
-        };
         let text = self.text("ghosts");
-        let (text, percent) = text.strip_suffix('%').map_or((text, 100.0), |share| (share.trim(), 1.0));
-        let share = text.parse::<f64>().map_err(|_| expected())? * percent;
-        let possible = (0.0..=100.0 * HISTORY_MOST).contains(&share);
-        possible.then_some(Portion::Share(share)).ok_or_else(expected)
+        let share = values::percent(text).or_else(|| text.parse().ok().map(|factor: f64| factor * 100.0));
+        share.map(Portion::Share).ok_or_else(|| self.impossible("ghosts"))
     }
 
     /// Whether the value is `word`, for parameters that take a word instead of a number.
     pub fn is(&self, key: &str, word: &str) -> bool {
         self.text(key) == word
     }
-
-    /// Whether the value is the word `yes`; only `yes` and `no` are allowed.
-    pub fn yes(&self, key: &str) -> Result<bool, SpecError> {
-        match self.text(key) {
-            "yes" => Ok(true),
-            "no" => Ok(false),
-            _ => Err(self.bad(key, "yes or no")),
-        }
-    }
 }
-
-/// The greatest multiple of the cache size that a history can be limited to.
-const HISTORY_MOST: f64 = 1000.0;
 
 /// A number of blocks as a parameter gives it, for caches whose size changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -348,20 +340,6 @@ impl Bytes {
     }
 }
 
-/// Bytes, with K, M, G or T for powers of 1024 behind a whole number.
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
 /// Why a policy could not be made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -412,33 +390,20 @@ pub enum SpecError {
     },
 }
 
-/// The name among `names` that is most like `given`, if any is like it at all.
-pub(crate) fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|name| (strsim::damerau_levenshtein(given, name), name)).min()?;
-    let limit = given.chars().count().max(near.1.len()) / 2;
-    (near.0 <= limit).then_some(near.1)
-}
-
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::UnknownPolicy { name, near } => {
-                write!(f, "unknown policy '{name}'")?;
-                match near {
-                    Some(near) => write!(f, ", did you mean '{near}'? ('nigh policies' lists them all)"),
-                    None => write!(f, " ('nigh policies' lists them all)"),
-                }
+                write!(f, "unknown policy '{name}' ('nigh policies' lists them){}", did_you_mean(*near))
             }
             SpecError::UnknownParam { info, key } => {
                 write!(f, "policy '{}' has no parameter '{key}'", info.name)?;
                 if info.params.is_empty() {
                     return write!(f, "; it has none");
                 }
-                if let Some(near) = nearest(key, info.params.iter().map(|param| param.key)) {
-                    write!(f, ", did you mean '{near}'?")?;
-                }
                 let known: Vec<_> = info.params.iter().map(|p| format!("{}={}", p.key, p.default)).collect();
-                write!(f, " (it knows, with these defaults: {})", known.join(", "))
+                let near = did_you_mean(nearest(key, info.params.iter().map(|param| param.key)));
+                write!(f, "; it has, with these defaults: {}{near}", known.join(", "))
             }
             SpecError::Syntax { text } => {
                 write!(f, "'{text}' is not a policy: expected name:key=value:key=value, each key once")

@@ -10,6 +10,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{SHARE_MOST, Values, part};
 use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
@@ -51,12 +52,19 @@ impl Configured for TwoQ {
             Param {
                 key: "in",
                 default: "25%",
-                doc: "Kin, the length of A1in above which it gives the victim: a share of the cache or blocks, from 0",
+                values: part(0, "one less than the cache"),
+                doc: "Kin, the length of A1in above which it gives the victim: a share of the cache or blocks",
             },
             Param {
                 key: "out",
                 default: "50%",
-                doc: "Kout, how many blocks A1out remembers: a share of the cache or blocks, from 0",
+                values: Values::Portion {
+                    share_least: 0.0,
+                    share_most: SHARE_MOST,
+                    count_least: 0,
+                    count_most: "4294967295",
+                },
+                doc: "Kout, how many blocks A1out remembers: a share of the cache or blocks",
             },
         ],
         offline: false,

@@ -25,6 +25,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
+use crate::values::{Values, part};
 use crate::{Access, Block, Policy, Room, Slot};
 
 /// The hash of a block, from which its counters are chosen: bits 0 to 31 choose the line, modulo the number of lines,
@@ -220,17 +221,20 @@ impl Configured for WTinyLfu {
             Param {
                 key: "window",
                 default: "1%",
-                doc: "blocks in the window, as a share of the cache or a count, from 1",
+                values: part(1, "the size of the cache"),
+                doc: "blocks in the window, as a share of the cache or a count",
             },
             Param {
                 key: "protected",
                 default: "80%",
+                values: part(0, "one less than what the window leaves"),
                 doc: "blocks in the protected segment, as a share of the cache without its window or a count",
             },
             Param {
                 key: "sample",
                 default: "10",
-                doc: "references until all counters are halved, in caches, from 1 to 1000",
+                values: Values::Whole { least: 1, most: 1000 },
+                doc: "references until all counters are halved, in caches",
             },
         ],
         offline: false,
@@ -244,7 +248,7 @@ impl Configured for WTinyLfu {
         let [window_most, protected_most] = divide(portions, setup.capacity);
         let (links, lists) = Links::new(setup.slots);
         Ok(WTinyLfu {
-            sketch: Sketch::new(setup.capacity, params.number("sample", 1, 1000)?),
+            sketch: Sketch::new(setup.capacity, params.number("sample")?),
             hash: vec![0; setup.slots as usize],
             links,
             lists,

@@ -27,12 +27,17 @@ pub enum Spec {
     },
 }
 
+/// The names before parameters.
+const NAMES: [&str; 4] = ["none", "one-block", "linux", "extent"];
+
 /// Why a read-ahead cannot be had as asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// There is no such algorithm.
     #[error(
-        "there is no read-ahead '{0}': expected none, one-block, one-block:sequential, linux:max=128K or extent:64K"
+        "there is no read-ahead '{name}': expected none, one-block, one-block:sequential, linux:max=128K or extent:64K{near}",
+        name = .0,
+        near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
     /// What stands behind its name makes no sense.
@@ -126,12 +131,7 @@ fn linux(rest: Option<&str>) -> Option<Spec> {
 
 /// A number of bytes such as `128K`, within the limits.
 fn bytes(text: &str) -> Option<u32> {
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 20),
-        _ => (text, 0),
-    };
-    let bytes = digits.parse::<u32>().ok()?.checked_mul(1 << shift)?;
+    let bytes = u32::try_from(nigh_text::bytes(text)?).ok()?;
     (Spec::BYTES_LEAST..=Spec::BYTES_MOST).contains(&bytes).then_some(bytes)
 }
 

@@ -40,8 +40,10 @@ pub struct ExportOptions {
 pub enum OptionError {
     /// There is none of this name.
     #[error(
-        "'{0}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
-         floor, ceiling"
+        "'{name}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
+         floor, ceiling{near}",
+        name = .0,
+        near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
     /// What follows `next` is no target.
@@ -145,14 +147,14 @@ impl ExportOptions {
         };
         let number = |option| match value {
             Some("none") => Ok(Some(0)),
-            _ => match value.and_then(|value| value.parse().ok()) {
+            _ => match value.and_then(nigh_text::count) {
                 Some(number @ 1..) => Ok(Some(number)),
                 _ => Err(takes(option, "a number or none")),
             },
         };
         let amount = |option, takes_amount| match value {
             Some("none") => Ok(Some(0)),
-            _ => match value.and_then(bytes) {
+            _ => match value.and_then(nigh_text::bytes) {
                 Some(bytes @ 1..) => Ok(Some(bytes)),
                 _ => Err(takes(option, takes_amount)),
             },
@@ -239,20 +241,6 @@ impl ExportOptions {
         disk.floor = floor.unwrap_or(disk.floor);
         disk.ceiling = ceiling.unwrap_or(disk.ceiling);
     }
-}
-
-/// Whole bytes, with K, M, G or T for powers of 1024 behind the number.
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub enum Error {
         candidates: Vec<Format>,
     },
     /// A name or a setting that does not exist.
-    #[error("no {what} is called `{given}`{}; there are {known}", nearest.as_ref().map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default())]
+    #[error("no {what} is called `{given}`; there are {known}{}", nigh_text::did_you_mean(*nearest))]
     UnknownName {
         /// What was to be named.
         what: &'static str,
@@ -193,20 +193,7 @@ fn names(formats: &[Format]) -> String {
 
 /// The error for a `given` name that is not among `known`.
 pub(crate) fn unknown_name(what: &'static str, given: &str, known: &[&'static str]) -> Error {
-    let lower = given.to_ascii_lowercase();
-    // A name is like what was given as a whole, or in a word or a beginning of it; shorter ones are in too many names.
-    const PART_LEAST: usize = 3;
-    let parts = |name: &'static str| {
-        let beginning = name.get(..lower.len());
-        beginning.into_iter().chain(name.split('-')).filter(|part| part.len() >= PART_LEAST).map(|part| (part, true))
-    };
-    let nearest = known
-        .iter()
-        .flat_map(|&name| std::iter::once((name, false)).chain(parts(name)).map(move |(text, part)| (text, part, name)))
-        .map(|(text, part, name)| (strsim::damerau_levenshtein(text, &lower), part, name, text.len()))
-        .filter(|&(distance, _, _, length)| distance <= 1 + length / 3)
-        .min()
-        .map(|(_, _, name, _)| name);
+    let nearest = nigh_text::nearest(given, known.iter().copied());
     Error::UnknownName { what, given: given.to_owned(), nearest, known: known.join(", ") }
 }
 

@@ -439,7 +439,7 @@ fn column_descriptions_that_cannot_be_used() {
     assert!(message("offset").contains("setting=value"));
     assert!(message("offset=").contains("a value"));
     assert!(message("offset=0,time-unit=h").contains("s, ms, us or ns"));
-    assert!(message("ofset=0").contains("did you mean `offset`"));
+    assert!(message("ofset=0").contains("Did you mean 'offset'?"));
     assert!(message("offset=lba,offset=len").contains("`offset=len`: expected each setting once"));
     assert!(message("offset=0,separator=,").contains("a value after the ="));
 }
@@ -452,12 +452,12 @@ fn format_names() {
     }
     assert_eq!("oracleGeneral".parse::<Format>().unwrap(), Format::OracleGeneral);
     let error = "vcsi".parse::<Format>().unwrap_err().to_string();
-    assert!(error.contains("did you mean `vscsi`?") && error.contains("blkparse"), "{error}");
+    assert!(error.contains("Did you mean 'vscsi'?") && error.contains("blkparse"), "{error}");
     for (given, nearest) in [("orcle", "oracle-general"), ("general", "oracle-general"), ("blk", "blkparse")] {
         let error = given.parse::<Format>().unwrap_err().to_string();
-        assert!(error.contains(&format!("did you mean `{nearest}`?")), "{error}");
+        assert!(error.contains(&format!("Did you mean '{nearest}'?")), "{error}");
     }
-    assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("did you mean"));
+    assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("Did you mean"));
 }
 
 #[test]

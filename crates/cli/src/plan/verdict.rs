@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::search::Answers;
 use super::told::Told;
-use crate::quantity;
+
 use crate::results::{Results, Row, TraceSummary};
 use crate::timed::Timing;
 
@@ -38,7 +38,7 @@ impl FromStr for Price {
             let amount = amount.trim().parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0)?;
             let unit = unit.trim();
             unit.starts_with(|first: char| first.is_ascii_alphabetic()).then_some(())?;
-            Some((amount, quantity::bytes(&format!("1{unit}"))?))
+            Some((amount, nigh_text::bytes(&format!("1{unit}"))?))
         });
         let (amount, bytes) =
             parsed.with_context(|| format!("--cost {text}: expected an amount by a unit of memory, such as 3/GiB"))?;

@@ -10,6 +10,8 @@
 //! the last; each lasts `count` requests, or an equal share of all requests where no phase has a count.
 //! A count may end in k, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024).
 
+use nigh_text::{did_you_mean, nearest};
+
 use super::{COMPONENT_PARAMS, GeneratorInfo, REGISTRY};
 
 /// Why a generator cannot follow its description.
@@ -17,13 +19,13 @@ use super::{COMPONENT_PARAMS, GeneratorInfo, REGISTRY};
 #[non_exhaustive]
 pub enum SpecError {
     /// No generator has that name.
-    #[error("no generator is called {name:?}; there are {}", names())]
+    #[error("no generator is called {name:?}; there are {}{}", names(), near_name(name))]
     UnknownGenerator {
         /// The name that was asked for.
         name: String,
     },
     /// The generator has no such parameter.
-    #[error("{generator} has no parameter {key:?}; it has {}", keys(generator))]
+    #[error("{generator} has no parameter {key:?}; it has {}{}", keys(generator), near_key(generator, key))]
     UnknownParam {
         /// The generator.
         generator: &'static str,
@@ -80,9 +82,21 @@ fn names() -> String {
     REGISTRY.iter().map(|info| info.name).collect::<Vec<_>>().join(", ")
 }
 
-fn keys(generator: &str) -> String {
+fn near_name(name: &str) -> String {
+    did_you_mean(nearest(name, REGISTRY.iter().map(|info| info.name)))
+}
+
+fn keys_of(generator: &str) -> impl Iterator<Item = &'static str> {
     let own = REGISTRY.iter().find(|info| info.name == generator).map_or(&[][..], |info| info.params);
-    own.iter().chain(COMPONENT_PARAMS).map(|param| param.key).collect::<Vec<_>>().join(", ")
+    own.iter().chain(COMPONENT_PARAMS).map(|param| param.key)
+}
+
+fn keys(generator: &str) -> String {
+    keys_of(generator).collect::<Vec<_>>().join(", ")
+}
+
+fn near_key(generator: &str, key: &str) -> String {
+    did_you_mean(nearest(key, keys_of(generator)))
 }
 
 /// Components that are interleaved, and for how long.
@@ -111,7 +125,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Mix>, SpecError> {
 fn parse_mix(text: &str) -> Result<Mix, SpecError> {
     let (parts, requests) = match text.split_once('@') {
         None => (text, None),
-        Some((parts, count)) => match parse_count(count.trim()) {
+        Some((parts, count)) => match nigh_text::count(count.trim()) {
             Some(count) if count > 0 => (parts, Some(count)),
             _ => return Err(SpecError::BadCount { text: count.trim().to_owned() }),
         },
@@ -145,16 +159,6 @@ fn parse_part(text: &str) -> Result<Part, SpecError> {
     Ok(Part { info, given })
 }
 
-fn parse_count(text: &str) -> Option<u64> {
-    const SUFFIXES: [(&str, u64); 6] =
-        [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
-    let (digits, unit) = SUFFIXES
-        .iter()
-        .find_map(|&(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, unit)))
-        .unwrap_or((text, 1));
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 impl Part {
     /// The value given for `key`, or the default of the generator's own parameter.
     fn text(&self, key: &'static str) -> &str {
@@ -175,7 +179,7 @@ impl Part {
     }
 
     fn parse_within(&self, key: &'static str, text: &str, least: u64, most: u64) -> Result<u64, SpecError> {
-        parse_count(text)
+        nigh_text::count(text)
             .filter(|count| (least..=most).contains(count))
             .ok_or_else(|| self.bad(key, text, format!("a count from {least} to {most}, such as 500 or 20k")))
     }
@@ -223,17 +227,6 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_have_decimal_and_binary_suffixes() {
-        assert_eq!(parse_count("17"), Some(17));
-        assert_eq!(parse_count("20k"), Some(20_000));
-        assert_eq!(parse_count("3Mi"), Some(3 << 20));
-        assert_eq!(parse_count("1G"), Some(1_000_000_000));
-        for bad in ["", "k", "-1", "1.5k", "1kk", "99999999999G"] {
-            assert_eq!(parse_count(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn a_description_is_phases_of_mixes_of_components() {

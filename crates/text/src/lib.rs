@@ -1,0 +1,9 @@
+//! Text that users write: sizes, counts, shares, and names with slips.
+
+#![doc = include_str!("../README.md")]
+
+mod nearest;
+mod quantity;
+
+pub use nearest::{did_you_mean, nearest};
+pub use quantity::{bytes, count, share};
