@@ -95,8 +95,7 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
   tenant=NAME              disks with the same name here share the cache as one (with --allocate) [default: the disk's name]
   floor=SIZE, ceiling=SIZE what its tenant keeps of the cache, and has at most of it when it is full (with --allocate)
 
-TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets, which are their owner's alone, stay as
-they are. With --tls-client-ca, clients need a certificate of that authority.
+TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets stay as they are. With --tls-client-ca, clients need a certificate of that authority.
 
 SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
 again and makes memory, policy, read-ahead and exports what flags and file say.";
@@ -109,6 +108,12 @@ pub(crate) struct ServeArgs {
     /// Listen here: unix:PATH or tcp:HOST:PORT; sockets of LISTEN_FDS are used, too
     #[arg(short, long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
+    /// Permissions of the Unix sockets of --listen, in octal [default: 0600, or 0660 with --socket-group]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) socket_mode: Option<String>,
+    /// Group of the Unix sockets of --listen, by name or number: its members can connect
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<String>,
     /// Serve one client on standard input and output, and end with it
     #[arg(long)]
     pub(crate) stdio: bool,
@@ -133,7 +138,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
     /// When writes reach the devices [default: back]
-    #[arg(long, value_enum, value_name = "MODE")]
+    #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,
     /// What is fetched ahead of sequential reads: none, one-block, one-block:sequential, linux:max=128K or extent:64K [default: none]
     #[arg(long, value_name = "READAHEAD")]
@@ -180,12 +185,15 @@ pub(crate) struct ServeArgs {
     /// Explain what would be served, and end
     #[arg(long)]
     pub(crate) check: bool,
+    /// Print what flags and --config amount to as a file for --config, and end
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) print_config: bool,
     /// What is told on standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum WriteModeArg {
     /// Acknowledged in memory; on the device at a flush, or within seconds
@@ -223,7 +231,7 @@ pub(crate) enum CtlCommand {
         #[command(subcommand)]
         what: SetCommand,
     },
-    /// Add or remove an export
+    /// List, add or remove exports
     Export {
         #[command(subcommand)]
         what: ExportCommand,
@@ -270,6 +278,12 @@ pub(crate) enum SetCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExportCommand {
+    /// List the exports: size, clients, options, target, and the URI by which clients connect
+    List {
+        /// Print one JSON object (its schema is in docs/json.md)
+        #[arg(long)]
+        json: bool,
+    },
     /// Serve another disk
     Add {
         /// A name for clients, and what is served under it
@@ -542,7 +556,7 @@ pub(crate) struct PlanArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AllocateArg {
     /// Least recently used, but a tenant may give up another of its blocks

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{BLOCK, Command, ControlClient, ExportOptions, FileExtent, HostStatistics, Statistics};
+use nigh_server::{
+    BLOCK, Command, ControlClient, ExportOptions, ExportStatistics, FileExtent, HostStatistics, Statistics,
+};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
@@ -22,6 +24,10 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         CtlCommand::Status { json } => {
             let status = client.status().context(path)?;
             output::print(if *json { status.json() } else { text(&status) }.as_bytes())
+        }
+        CtlCommand::Export { what: ExportCommand::List { json } } => {
+            let status = client.status().context(path)?;
+            output::print(if *json { exports_json(&status)? } else { exports(&status) }.as_bytes())
         }
         CtlCommand::Hint { directives: None, extents: None, .. } => {
             let answer = client.ask(&command).context(path)?;
@@ -63,6 +69,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
             add(&mut all, options)?;
             Command::AddExport { name: export.disk.name, target: export.disk.target.to_string(), options: all }
         }
+        CtlCommand::Export { what: ExportCommand::List { .. } } => Command::Status {},
         CtlCommand::Export { what: ExportCommand::Remove { name, discard } } => {
             Command::RemoveExport { name: name.clone(), discard: *discard }
         }
@@ -158,6 +165,37 @@ fn text(status: &Statistics) -> String {
         let _ = write!(text, "\n{table}");
     }
     text
+}
+
+/// The exports and how clients connect to them.
+fn exports(status: &Statistics) -> String {
+    let mut table = Table::new(&["EXPORT", "SIZE", "CLIENTS", "OPTIONS", "TARGET", "URI"]);
+    for ExportStatistics { disk, options, uris, connections, .. } in &status.exports {
+        // The targets have a column of their own.
+        let options = ExportOptions { next: None, ..options.unusual(&disk.name) }.to_string();
+        table.row([
+            disk.name.clone(),
+            human_bytes(disk.size),
+            connections.to_string(),
+            if options.is_empty() { "-".to_owned() } else { options },
+            [std::slice::from_ref(&disk.target), &disk.next[..]].concat().join(", then "),
+            if uris.is_empty() { "-".to_owned() } else { uris.join(" ") },
+        ]);
+    }
+    table.to_string()
+}
+
+fn exports_json(status: &Statistics) -> anyhow::Result<String> {
+    let export = |export: &ExportStatistics| {
+        let ExportStatistics { disk, options, uris, connections, .. } = export;
+        serde_json::json!({
+            "name": disk.name, "size": disk.size, "target": disk.target, "next": disk.next, "options": options,
+            "connections": connections, "uris": uris,
+        })
+    };
+    let exports: Vec<_> = status.exports.iter().map(export).collect();
+    let json = serde_json::json!({ "schema": status.schema, "exports": exports });
+    Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
 /// Memory of so many blocks.

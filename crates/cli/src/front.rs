@@ -57,7 +57,7 @@ fn near_subcommand(given: &str, mut command: clap::Command) -> Option<String> {
 }
 
 /// An error and its causes in one line. Some errors name their cause themselves: it is not repeated.
-fn causes(error: &anyhow::Error) -> String {
+pub(crate) fn causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |line, cause| match line {
         line if line.is_empty() => cause,
         line if line.ends_with(&cause) => line,

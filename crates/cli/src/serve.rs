@@ -1,5 +1,7 @@
 //! `nigh serve`: disks over NBD.
 
+mod printed;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -10,14 +12,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
-    Allocation, DiskSettings, ExportOptions, ExportSettings, HostSettings, LevelSettings, Listen, Server, Settings,
-    TlsSettings, WriteMode,
+    Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
+    LevelSettings, Listen, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{AllocateArg, ServeArgs, WriteModeArg};
+use crate::front::causes;
 use crate::output;
 use crate::size::human_bytes;
 
@@ -27,7 +30,7 @@ const POLICY: &str = "lirs";
 const GROWTH: u64 = 2;
 
 /// What a file of `--config` can say. Flags on the command line go before it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     memory: Option<String>,
@@ -41,19 +44,21 @@ struct File {
     depth: Option<u32>,
     shards: Option<usize>,
     connections: Option<usize>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     level: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
+    socket_mode: Option<String>,
+    socket_group: Option<String>,
     insecure_tcp: Option<bool>,
     metrics: Option<SocketAddr>,
     control: Option<PathBuf>,
     tls: Option<FileTls>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     export: Vec<FileExport>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FileTls {
     certificate: PathBuf,
@@ -61,12 +66,12 @@ struct FileTls {
     client_ca: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FileExport {
     name: String,
     target: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     next: Vec<String>,
     read_only: Option<bool>,
     write_mode: Option<WriteModeArg>,
@@ -100,6 +105,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.check {
         return output::print(explain(&plan, args).as_bytes());
     }
+    if args.print_config {
+        return output::print(printed::config(&plan)?.as_bytes());
+    }
     let level = args.log.parse::<tracing::Level>();
     let level = level.map_err(|_| anyhow!("'{}' is no level: error, warn, info, debug or trace", args.log))?;
     tracing_subscriber::fmt()
@@ -124,11 +132,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         })?;
     }
     if let Some(address) = server.metrics() {
-        tracing::info!(%address, "metrics");
+        tracing::info!("metrics on {address}");
     }
     for address in &plan.listen {
         let address = server.listen(address, plan.insecure_tcp)?;
-        tracing::info!(%address, "listening");
+        tracing::info!("listening on {address}");
     }
     let passed = server.listen_on_passed(plan.insecure_tcp)?;
     if args.stdio {
@@ -144,12 +152,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let _ = server.shut_down();
         bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
     }
+    introduce(&server);
     wait(&server, args, &events);
     tracing::info!("shutting down");
     server.shut_down().map_err(|unwritten| {
         let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
     })
+}
+
+/// Logs what is served, from what memory, and how clients connect.
+fn introduce(server: &Server) {
+    let Statistics { host, exports, .. } = server.statistics();
+    let HostStatistics { memory_bytes, policy, readahead, .. } = host;
+    tracing::info!("cache of {}, policy {policy}, read-ahead {readahead}", human_bytes(memory_bytes));
+    for ExportStatistics { disk, options, uris, .. } in exports {
+        let options = options.unusual(&disk.name).to_string();
+        let more = if options.is_empty() { options } else { format!(", {options}") };
+        let at = if uris.is_empty() { "passed connections".to_owned() } else { uris.join(" and ") };
+        tracing::info!("serving {} ({} of {}{more}) at {at}", disk.name, human_bytes(disk.size), disk.target);
+    }
 }
 
 fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
@@ -167,28 +189,28 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
 
 fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
     while let Ok(Event::Reload(asked)) = events.recv() {
-        let done = reload(server, args).map_err(|error| format!("{error:#}"));
+        let done = reload(server, args).map_err(|error| causes(&error));
         match &done {
-            Ok(Settings { host: HostSettings { memory, policy, readahead, .. }, .. }) => {
-                tracing::info!(memory, %policy, %readahead, "reloaded");
+            Ok(()) => {
+                tracing::info!("reloaded");
+                introduce(server);
             }
             Err(error) => tracing::error!("not reloaded: {error}"),
         }
         if let Some(asked) = asked {
             // Who asked may have left.
-            let _ = asked.send(done.map(|_| ()));
+            let _ = asked.send(done);
         }
     }
 }
 
 /// What can be changed while running: memory, policy, read-ahead, exports and certificates.
-fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<Settings> {
+fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<()> {
     let settings = plan(args)?.settings;
     server.reload(&settings).map_err(|errors| {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
-    })?;
-    Ok(settings)
+    })
 }
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
@@ -254,6 +276,9 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
     settings.metrics = args.metrics.or(file.metrics);
+    let socket_mode = args.socket_mode.as_ref().or(file.socket_mode.as_ref());
+    settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
+    settings.sockets.group = args.socket_group.clone().or(file.socket_group);
     settings.tls = tls(args, file.tls)?;
     let settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
@@ -363,6 +388,12 @@ fn tls(args: &ServeArgs, file: Option<FileTls>) -> anyhow::Result<Option<TlsSett
     }
 }
 
+/// Permissions in octal.
+fn mode(text: &str) -> anyhow::Result<u32> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.with_context(|| format!("'{text}' is no mode of a socket: expected octal digits from 0 to 0777, such as 0660"))
+}
+
 /// A size such as 512M, in bytes.
 pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
     match nigh_text::bytes(text) {
@@ -379,9 +410,12 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
         let _ = writeln!(text, "serve    {} from {}{}", export.disk.name, targets.join(", then "), said(export));
     }
+    let SocketSettings { mode, group } = &settings.sockets;
+    let mode = mode.map(|mode| format!(" (mode {mode:04o})")).unwrap_or_default();
+    let access = group.as_ref().map(|group| format!(" (group {group})")).unwrap_or_default() + &mode;
     for address in listen {
         let how = match (address, &settings.tls) {
-            (Listen::Unix(_), _) => "",
+            (Listen::Unix(_), _) => &access,
             (Listen::Tcp(_), Some(TlsSettings { client_ca: Some(_), .. })) => " (TLS, with client certificates)",
             (Listen::Tcp(_), Some(_)) => " (TLS, for any client)",
             (Listen::Tcp(_), None) if *insecure_tcp => " (without encryption, for anybody)",

@@ -129,7 +129,7 @@ pub struct Fill {
 
 /// The number of an error of the device, as of the operating system's `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("device error {0}")]
+#[error("the device reports: {}", std::io::Error::from_raw_os_error(*.0))]
 pub struct Fault(pub i32);
 
 impl Fault {

@@ -12,9 +12,11 @@ use rustls::ServerConfig;
 
 use crate::error::{ChangeError, Refused};
 use crate::export::Export;
+use crate::listen::Listen;
 use crate::refusals::Refusals;
 use crate::settings::TlsSettings;
 use crate::stream::Stream;
+use crate::uri::uri;
 
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
@@ -35,6 +37,8 @@ pub(crate) struct Common {
     /// Connections beyond `Settings::connections_max`.
     refusals: Refusals,
     pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
+    /// Where clients connect.
+    addresses: Mutex<Vec<Listen>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,
 }
@@ -78,8 +82,20 @@ impl Common {
             accepted: AtomicU64::new(0),
             refusals: Refusals::default(),
             controllers: Mutex::default(),
+            addresses: Mutex::default(),
             administration: Mutex::new(()),
         }
+    }
+
+    /// Clients can connect to `address`.
+    pub(crate) fn add_address(&self, address: Listen) {
+        lock(&self.addresses).push(address);
+    }
+
+    /// What clients call `export`, at each address.
+    pub(crate) fn uris(&self, export: &Export) -> Vec<String> {
+        let tls = lock(&self.tls).1.is_some();
+        lock(&self.addresses).iter().map(|address| uri(address, export.name(), tls)).collect()
     }
 
     /// All exports that clients may see.

@@ -9,16 +9,15 @@ use std::sync::atomic::Ordering;
 use std::thread::Builder;
 
 use nigh_backend::{Target, TargetError};
-use nigh_host::FileExtent;
 use nigh_host::front::lock;
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
+use crate::command::Command;
 use crate::error::ChangeError;
 use crate::metrics::{Statistics, statistics};
-use crate::options::ExportOptions;
 use crate::settings::ExportSettings;
 
 /// Version of the form of the answers.
@@ -27,75 +26,6 @@ const SCHEMA: u32 = 1;
 const LINE_MAX: u64 = 1 << 20;
 /// Clients at a time; more are closed at once.
 const CLIENTS_MAX: usize = 16;
-
-/// What a control client asks for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Command {
-    /// Tell what the server did and holds.
-    Status {},
-    /// Change the cache.
-    Set {
-        /// Memory for blocks, in bytes.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        memory: Option<u64>,
-        /// Which block leaves.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        policy: Option<String>,
-        /// What is fetched ahead.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        readahead: Option<String>,
-    },
-    /// Change the settings of an export.
-    SetExport {
-        /// Its name.
-        name: String,
-        /// What changes.
-        options: ExportOptions,
-    },
-    /// Serve another export.
-    AddExport {
-        /// Its name.
-        name: String,
-        /// What it is served from.
-        target: String,
-        /// What differs from the usual.
-        #[serde(default)]
-        options: ExportOptions,
-    },
-    /// Serve an export no more.
-    RemoveExport {
-        /// Its name.
-        name: String,
-        /// Whether dirty blocks are dropped.
-        #[serde(default)]
-        discard: bool,
-    },
-    /// Hear what is said on behalf of an export's clients.
-    Hint {
-        /// The export.
-        name: String,
-        /// Its files from now on; as before if none.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        files: Vec<FileExtent>,
-        /// A sidecar of directives (docs/control.md).
-        #[serde(default)]
-        directives: String,
-    },
-    /// Tell what was said, as far as it holds.
-    Hints {
-        /// Of which export.
-        name: String,
-    },
-    /// Write back what is dirty.
-    Flush {
-        /// Of this export; of all if none.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        name: Option<String>,
-    },
-    /// Do what SIGHUP does.
-    Reload {},
-}
 
 /// What a control client is told. Without an error, it was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -172,8 +102,6 @@ pub(crate) type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// Why a command cannot be done.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("no command: {0}")]
-    Form(#[from] serde_json::Error),
     #[error(transparent)]
     Policy(#[from] SpecError),
     #[error(transparent)]
@@ -234,9 +162,13 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
     }
 }
 
-/// One line, although it may have words of the client in it.
+/// `text` in one line, although it may have words of the client in it.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 fn refused(error: String) -> Answer {
-    Answer { error: Some(error.replace(char::is_control, " ")), ..done() }
+    Answer { error: Some(one_line(&error)), ..done() }
 }
 
 fn done() -> Answer {
@@ -244,17 +176,35 @@ fn done() -> Answer {
 }
 
 fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
-    obey(common, line, reload).unwrap_or_else(|refusal| refused(refusal.to_string()))
+    let command: Command = match serde_json::from_slice(line) {
+        Ok(command) => command,
+        Err(error) => {
+            let answer = refused(format!("no command: {error}"));
+            tracing::warn!("control: refused: {}", answer.error.as_deref().unwrap_or_default());
+            return answer;
+        }
+    };
+    let words = one_line(&command.to_string());
+    // Whoever reloads logs that, and what was wrong.
+    let logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
+    match obey(common, command, reload) {
+        Ok(answer) => {
+            if logged {
+                tracing::info!("control: {words}");
+            }
+            answer
+        }
+        Err(refusal) => {
+            let answer = refused(refusal.to_string());
+            if logged {
+                tracing::warn!("control: refused to {words}: {}", answer.error.as_deref().unwrap_or_default());
+            }
+            answer
+        }
+    }
 }
 
-fn obey(common: &Common, line: &[u8], reload: &Reload) -> Result<Answer, Refusal> {
-    let command: Command = serde_json::from_slice(line)?;
-    match &command {
-        Command::Status {} | Command::Hints { .. } => {}
-        // What is said may be long.
-        Command::Hint { name, .. } => tracing::info!(name, "control: a hint"),
-        _ => tracing::info!(?command, "control"),
-    }
+fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Refusal> {
     match command {
         Command::Status {} => return Ok(Answer { status: Some(statistics(common)), ..done() }),
         Command::Set { memory, policy, readahead } => {

@@ -4,6 +4,7 @@
 
 mod admin;
 mod clients;
+mod command;
 mod connection;
 mod control;
 mod error;
@@ -24,6 +25,7 @@ mod socket;
 mod status;
 mod stream;
 mod tls;
+mod uri;
 
 pub use nigh_host::{
     Allocation, BLOCK, Chunk, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError,
@@ -31,11 +33,12 @@ pub use nigh_host::{
     Unwritten, WriteMode,
 };
 
-pub use control::{Answer, Command, ControlClient, ControlError};
+pub use command::Command;
+pub use control::{Answer, ControlClient, ControlError};
 pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};
-pub use options::{ExportOptions, OptionError};
+pub use options::{ExportOptions, OptionError, amount};
 pub use server::Server;
-pub use settings::{ExportSettings, Settings, TlsSettings};
+pub use settings::{ExportSettings, Settings, SocketSettings, TlsSettings};
 pub use tls::TlsError;

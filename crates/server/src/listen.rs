@@ -4,15 +4,20 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use nix::unistd::Group;
 use rustix::fs::Mode;
 
-/// Permissions of a Unix socket: its owner's alone.
+use crate::settings::SocketSettings;
+
+/// The mask for a Unix socket that is created: only its owner can connect.
 const OWNER_ONLY: u32 = 0o177;
+/// Permissions of a Unix socket with a group of its own.
+const GROUP_TOO: u32 = 0o660;
 
 /// Where a server listens, as a user writes it: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +49,19 @@ pub enum ListenError {
     #[error("cannot listen on {address}: {source}")]
     System {
         /// Where.
+        address: Listen,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no such group.
+    #[error("there is no group `{0}`")]
+    NoGroup(String),
+    /// The group or the permissions of a socket cannot be set.
+    #[error("cannot set the {what} of {address}: {source}")]
+    Access {
+        /// What cannot be set.
+        what: &'static str,
+        /// Of which socket.
         address: Listen,
         /// Why.
         source: io::Error,
@@ -84,10 +102,11 @@ pub(crate) enum Listener {
 
 impl Listener {
     /// Listens. Where `insecure`, TCP need not be this machine's own.
-    pub(crate) fn bind(address: &Listen, insecure: bool) -> Result<Listener, ListenError> {
+    pub(crate) fn bind(address: &Listen, insecure: bool, sockets: &SocketSettings) -> Result<Listener, ListenError> {
         let system = |source| ListenError::System { address: address.clone(), source };
         match address {
             Listen::Unix(path) => {
+                let group = sockets.group.as_deref().map(group).transpose()?;
                 remove_stale(path, address)?;
                 // The file is never anybody else's, not even for a moment.
                 let before = rustix::process::umask(Mode::from_raw_mode(OWNER_ONLY));
@@ -95,7 +114,12 @@ impl Listener {
                 rustix::process::umask(before);
                 let listener = bound.map_err(system)?;
                 let file = std::fs::metadata(path).map_err(system)?;
-                Ok(Listener::Unix(listener, Some((path.clone(), file.dev(), file.ino()))))
+                let listener = Listener::Unix(listener, Some((path.clone(), file.dev(), file.ino())));
+                if let Err((what, source)) = let_in(path, group, sockets.mode) {
+                    listener.stop();
+                    return Err(ListenError::Access { what, address: address.clone(), source });
+                }
+                Ok(listener)
             }
             Listen::Tcp(name) => {
                 let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(system)?.collect();
@@ -134,6 +158,17 @@ impl Listener {
         Ok(listeners)
     }
 
+    /// Where it listens, if that has a name: with the port that the system chose for port 0.
+    pub(crate) fn address(&self) -> Option<Listen> {
+        match self {
+            Listener::Unix(_, Some((path, ..))) => Some(Listen::Unix(path.clone())),
+            Listener::Unix(listener, None) => {
+                listener.local_addr().ok()?.as_pathname().map(|path| Listen::Unix(path.to_owned()))
+            }
+            Listener::Tcp(listener) => Some(Listen::Tcp(listener.local_addr().ok()?.to_string())),
+        }
+    }
+
     /// The next client.
     pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
         Ok(match self {
@@ -160,6 +195,25 @@ impl Listener {
         {
             tracing::warn!(path = %path.display(), %error, "the socket cannot be removed");
         }
+    }
+}
+
+/// The number of a group.
+fn group(name: &str) -> Result<u32, ListenError> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        _ => name.parse().map_err(|_| ListenError::NoGroup(name.to_owned())),
+    }
+}
+
+/// Lets others connect to the socket at `path`; the error with what could not be set.
+fn let_in(path: &Path, group: Option<u32>, mode: Option<u32>) -> Result<(), (&'static str, io::Error)> {
+    if let Some(group) = group {
+        lchown(path, None, Some(group)).map_err(|error| ("group", error))?;
+    }
+    match mode.or(group.map(|_| GROUP_TOO)) {
+        Some(mode) => std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(|error| ("mode", error)),
+        None => Ok(()),
     }
 }
 

@@ -45,6 +45,9 @@ pub struct ExportStatistics {
     pub disk: DiskStatistics,
     /// How it is served; all are there.
     pub options: ExportOptions,
+    /// How clients connect to it.
+    #[serde(default)]
+    pub uris: Vec<String>,
     /// Clients that have it at the moment.
     pub connections: u64,
     /// Clients that could not have it, since there were as many as allowed.
@@ -58,6 +61,7 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let statistics = |(export, connections): (&Arc<Export>, u64)| ExportStatistics {
         disk: common.host.disk_statistics(&export.disk),
         options: ExportOptions::of(&export.settings()),
+        uris: common.uris(export),
         connections,
         refused: export.refusals.count(),
     };

@@ -1,5 +1,7 @@
 //! Options of an export, as a user or a control client says them.
 
+use std::fmt;
+
 use nigh_backend::{Target, TargetError};
 use nigh_host::WriteMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -136,6 +138,24 @@ impl ExportOptions {
         }
     }
 
+    /// Those that differ from the usual for an export called `name`.
+    pub fn unusual(&self, name: &str) -> ExportOptions {
+        let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
+        ExportOptions {
+            next: self.next.clone().filter(|next| !next.is_empty()),
+            read_only: self.read_only.filter(|read_only| *read_only),
+            write_mode: self.write_mode.filter(|mode| *mode != WriteMode::Back),
+            clients: self.clients.clone().filter(|clients| !clients.is_empty()),
+            connections: limit(self.connections),
+            requests: limit(self.requests),
+            iops: limit(self.iops),
+            bandwidth: limit(self.bandwidth),
+            tenant: self.tenant.clone().filter(|tenant| tenant != name),
+            floor: limit(self.floor),
+            ceiling: limit(self.ceiling),
+        }
+    }
+
     /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`,
     /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
     /// `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead of a number for no limit.
@@ -243,6 +263,57 @@ impl ExportOptions {
     }
 }
 
+impl fmt::Display for ExportOptions {
+    /// As a user writes them, with commas between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExportOptions {
+            next,
+            read_only,
+            write_mode,
+            clients,
+            connections,
+            requests,
+            iops,
+            bandwidth,
+            tenant,
+            floor,
+            ceiling,
+        } = self;
+        let mut words: Vec<String> = next.iter().flatten().map(|target| format!("next={target}")).collect();
+        let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
+        words.extend(read_only.map(|yes| format!("read-only={}", yes_or_no(yes))));
+        let mode = MODES.iter().find(|(_, known)| Some(*known) == *write_mode);
+        words.extend(mode.map(|(name, _)| format!("write-mode={name}")));
+        match clients.as_deref() {
+            Some([]) => words.push("client=any".to_owned()),
+            names => words.extend(names.into_iter().flatten().map(|name| format!("client={name}"))),
+        }
+        for (name, number) in [("connections", connections), ("requests", requests), ("iops", iops)] {
+            words.extend(number.map(|number| match number {
+                0 => format!("{name}=none"),
+                _ => format!("{name}={number}"),
+            }));
+        }
+        words.extend(bandwidth.map(|bytes| format!("bandwidth={}", amount(bytes))));
+        words.extend(tenant.as_ref().map(|tenant| format!("tenant={tenant}")));
+        words.extend(floor.map(|bytes| format!("floor={}", amount(bytes))));
+        words.extend(ceiling.map(|bytes| format!("ceiling={}", amount(bytes))));
+        f.write_str(&words.join(","))
+    }
+}
+
+/// Bytes as a user writes them: exact, with the largest unit that is; `none` for 0.
+pub fn amount(bytes: u64) -> String {
+    match bytes.trailing_zeros() {
+        _ if bytes == 0 => "none".to_owned(),
+        40.. => format!("{}T", bytes >> 40),
+        30.. => format!("{}G", bytes >> 30),
+        20.. => format!("{}M", bytes >> 20),
+        10.. => format!("{}K", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,6 +357,23 @@ mod tests {
         assert_eq!(split("next=a,next=b").unwrap().0, "next=a");
         assert!(split("a,next=").unwrap_err().to_string().contains("a target is missing"));
         assert!(split("/a,floor=1X").unwrap_err().to_string().contains("bytes such as"));
+    }
+
+    #[test]
+    fn options_are_written_as_they_are_read() {
+        let all = [
+            "next=./a:b,next=c,read-only=yes,write-mode=through,client=a,client=b,connections=1,requests=none,iops=5,\
+             bandwidth=3M,tenant=t,floor=1025,ceiling=none",
+            "client=any",
+            "",
+        ];
+        for text in all {
+            let mut options = ExportOptions::default();
+            if !text.is_empty() {
+                options.add_all(text).unwrap();
+            }
+            assert_eq!(options.to_string(), text);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
 use crate::options::ExportOptions;
-use crate::settings::{ExportSettings, Settings};
+use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 use crate::tls;
 
@@ -37,6 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 /// A running server. Dropping it shuts it down; what cannot be written then is lost.
 pub struct Server {
     pub(crate) common: Arc<Common>,
+    sockets: SocketSettings,
     listeners: Vec<Arc<Listener>>,
     metrics: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
@@ -46,7 +47,7 @@ impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
-        let Settings { mut host, exports, connections_max, metrics, tls } = agreed;
+        let Settings { mut host, exports, connections_max, metrics, sockets, tls } = agreed;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -62,7 +63,8 @@ impl Server {
         };
         let common = Common::new(Host::start(host)?, connections_max, (tls, config));
         let metrics = http.as_ref().map(|(address, _)| *address);
-        let mut server = Server { common: Arc::new(common), listeners: Vec::new(), metrics, threads: Vec::new() };
+        let mut server =
+            Server { common: Arc::new(common), sockets, listeners: Vec::new(), metrics, threads: Vec::new() };
         for export in exports {
             let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
             server.common.add_export(Export::new(disk, export));
@@ -83,16 +85,14 @@ impl Server {
     /// Listens for clients, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need not
     /// be this machine's own.
     pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
-        let listener = Listener::bind(address, insecure || self.has_tls())?;
-        let at = match &listener {
-            Listener::Unix(..) => address.clone(),
-            Listener::Tcp(listener) => Listen::Tcp(listener.local_addr()?.to_string()),
-        };
+        let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
+        let at = listener.address().unwrap_or_else(|| address.clone());
         self.let_in(listener)?;
         Ok(at)
     }
 
-    /// Listens on the sockets that the parent process passed by `LISTEN_FDS`; says how many.
+    /// Listens on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
+    /// have the permissions that the parent process gave them.
     pub fn listen_on_passed(&mut self, insecure: bool) -> Result<usize, StartError> {
         let passed = Listener::passed(insecure || self.has_tls())?;
         let count = passed.len();
@@ -109,7 +109,7 @@ impl Server {
         path: &Path,
         reload: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
-        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false)?;
+        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
         let reload: Reload = Arc::new(reload);
         self.accept(listener, "control", move |common, socket| control::attend(common, socket, &reload))
     }
@@ -121,6 +121,7 @@ impl Server {
     /// Clients over TCP have to start TLS, if there is any.
     fn let_in(&mut self, listener: Listener) -> Result<(), StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
+        listener.address().into_iter().for_each(|address| self.common.add_address(address));
         self.accept(listener, "listener", move |common, socket| {
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
             connect(common, Stream::socket(socket), tls, || ());

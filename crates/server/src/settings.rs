@@ -44,6 +44,15 @@ pub struct TlsSettings {
     pub client_ca: Option<PathBuf>,
 }
 
+/// Who may connect to the Unix sockets that a server creates for clients. The control socket is always its owner's alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketSettings {
+    /// Permissions of the socket, at most 0o777. Without this 0o600, or 0o660 with `group`.
+    pub mode: Option<u32>,
+    /// The group of the socket, by name or number.
+    pub group: Option<String>,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -55,6 +64,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Where statistics are served over HTTP.
     pub metrics: Option<SocketAddr>,
+    /// Who may connect to Unix sockets.
+    pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.
     pub tls: Option<TlsSettings>,
 }
@@ -63,7 +74,7 @@ impl Settings {
     /// `exports` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         let host = nigh_host::Settings::new(memory, policy, Vec::new());
-        Settings { host, exports, connections_max: 1024, metrics: None, tls: None }
+        Settings { host, exports, connections_max: 1024, metrics: None, sockets: SocketSettings::default(), tls: None }
     }
 
     /// The same with what one export of a tenant gives in all of them ([`DiskSettings::floor`]). An error where two of them

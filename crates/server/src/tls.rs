@@ -12,7 +12,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use x509_cert::Certificate;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::CN;
@@ -42,10 +43,12 @@ pub enum TlsError {
         reason: String,
     },
     /// The certificate and the key do not go together, or cannot be used.
-    #[error("{certificate}: {source}")]
+    #[error("{certificate} and {key}: {source}")]
     Certificate {
         /// The certificate's file.
         certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
         /// Why.
         source: rustls::Error,
     },
@@ -69,9 +72,16 @@ pub(crate) fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, Tls
             verifier.build().map_err(|error| wrong(error.to_string()))?
         }
     };
-    let unfit = |source| TlsError::Certificate { certificate: certificate.clone(), source };
+    let unfit = |source| TlsError::Certificate { certificate: certificate.clone(), key: key.clone(), source };
+    let private = provider.key_provider.load_private_key(private).map_err(|error| unfit_key(key, &error))?;
+    let certified = CertifiedKey::new(chain, private);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(error) => return Err(unfit(error)),
+    }
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(unfit)?;
-    let mut config = config.with_client_cert_verifier(verifier).with_single_cert(chain, private).map_err(unfit)?;
+    let resolver = Arc::new(SingleCertAndKey::from(certified));
+    let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
     // NBD's clients do not come back with tickets.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -94,6 +104,15 @@ fn unusable(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> T
         Error::NoItemsFound => format!("has no {what} in PEM form"),
         other => other.to_string(),
     };
+    TlsError::File { path: path.to_owned(), reason }
+}
+
+fn unfit_key(path: &Path, error: &rustls::Error) -> TlsError {
+    let reason = match error {
+        rustls::Error::General(reason) => reason.clone(),
+        other => other.to_string(),
+    };
+    let reason = format!("the private key cannot be used: {reason} (RSA keys need 2048 to 4096 bits)");
     TlsError::File { path: path.to_owned(), reason }
 }
 

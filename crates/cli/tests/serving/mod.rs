@@ -79,7 +79,7 @@ pub(crate) fn until_listening(lines: impl Iterator<Item = std::io::Result<String
 /// The address in the first of these lines that tells of `what`.
 pub(crate) fn address(said: &[String], what: &str) -> String {
     let line = said.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {said:#?}"));
-    line.split("address=").nth(1).unwrap().to_owned()
+    line.split(" on ").nth(1).unwrap().to_owned()
 }
 
 impl Server {

@@ -1,0 +1,160 @@
+//! What flags and a file amount to, as a file of `--config`.
+
+use nigh_server::{
+    Allocation, ExportOptions, ExportSettings, LevelSettings, Settings, SocketSettings, WriteMode, amount,
+};
+
+use super::{File, FileExport, FileTls, Plan};
+use crate::args::{AllocateArg, WriteModeArg};
+
+/// A file that `--config` reads as `plan`.
+pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
+    let text = toml::to_string(&file(plan))?;
+    Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
+}
+
+fn file(Plan { settings, listen, insecure_tcp, control }: &Plan) -> File {
+    let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls } = settings;
+    let alone = host.allocate.is_none();
+    File {
+        memory: Some(amount(host.memory)),
+        memory_max: Some(amount(host.memory_max)),
+        policy: alone.then(|| host.policy.to_string()),
+        allocate: host.allocate.map(|allocation| match allocation {
+            Allocation::LruSp => AllocateArg::LruSp,
+            Allocation::Global => AllocateArg::Global,
+            Allocation::Static => AllocateArg::Static,
+        }),
+        batch: Some(host.batch),
+        // Each export has its own.
+        write_mode: None,
+        readahead: Some(host.readahead.to_string()),
+        scheduler: Some(host.scheduler.to_string()),
+        depth: Some(host.depth),
+        shards: alone.then(|| host.shards()),
+        connections: Some(*connections_max),
+        level: host.levels.iter().map(level).collect(),
+        listen: listen.iter().map(ToString::to_string).collect(),
+        socket_mode: mode.map(|mode| format!("{mode:04o}")),
+        socket_group: group.clone(),
+        insecure_tcp: Some(*insecure_tcp),
+        metrics: *metrics,
+        control: control.clone(),
+        tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
+        export: exports.iter().map(export).collect(),
+    }
+}
+
+fn level(LevelSettings { target, bytes }: &LevelSettings) -> String {
+    let target = target.to_string();
+    // A level is written with `file:` in front of its path, where a target may have `raw:`.
+    let path = target
+        .rfind("raw:")
+        .map_or_else(|| format!("file:{target}"), |at| format!("{}file:{}", &target[..at], &target[at + 4..]));
+    format!("{path}:{}", amount(*bytes))
+}
+
+fn export(export: &ExportSettings) -> FileExport {
+    let ExportOptions {
+        next,
+        read_only,
+        write_mode,
+        clients,
+        connections,
+        requests,
+        iops,
+        bandwidth,
+        tenant,
+        floor,
+        ceiling,
+    } = ExportOptions::of(export).unusual(&export.disk.name);
+    FileExport {
+        name: export.disk.name.clone(),
+        target: export.disk.target.to_string(),
+        next: next.iter().flatten().map(ToString::to_string).collect(),
+        read_only,
+        write_mode: write_mode.map(|mode| match mode {
+            WriteMode::Back => WriteModeArg::Back,
+            WriteMode::Through => WriteModeArg::Through,
+        }),
+        clients,
+        connections,
+        requests,
+        iops,
+        bandwidth: bandwidth.map(amount),
+        tenant,
+        floor: floor.map(amount),
+        ceiling: ceiling.map(amount),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn keys(table: &toml::Table, found: &mut BTreeSet<String>) {
+        for (key, value) in table {
+            found.insert(key.clone());
+            match value {
+                toml::Value::Table(inner) => keys(inner, found),
+                toml::Value::Array(list) => {
+                    list.iter().filter_map(|value| value.as_table()).for_each(|inner| keys(inner, found))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_names_every_key_and_no_other() {
+        let text = || Some(String::new());
+        // All of them: a new one does not compile here.
+        let file = File {
+            memory: text(),
+            memory_max: text(),
+            policy: text(),
+            allocate: Some(AllocateArg::LruSp),
+            batch: Some(1),
+            write_mode: Some(WriteModeArg::Back),
+            readahead: text(),
+            scheduler: text(),
+            depth: Some(1),
+            shards: Some(1),
+            connections: Some(1),
+            level: vec![String::new()],
+            listen: vec![String::new()],
+            socket_mode: text(),
+            socket_group: text(),
+            insecure_tcp: Some(false),
+            metrics: Some(([0; 4], 0).into()),
+            control: Some("c".into()),
+            tls: Some(FileTls { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
+            export: vec![FileExport {
+                name: String::new(),
+                target: String::new(),
+                next: vec![String::new()],
+                read_only: Some(false),
+                write_mode: Some(WriteModeArg::Back),
+                clients: Some(vec![String::new()]),
+                connections: Some(1),
+                requests: Some(1),
+                iops: Some(1),
+                bandwidth: text(),
+                tenant: text(),
+                floor: text(),
+                ceiling: text(),
+            }],
+        };
+        let mut known = BTreeSet::new();
+        keys(&toml::Table::try_from(file).unwrap(), &mut known);
+        let documented: BTreeSet<String> = include_str!("../../../../docs/config.md")
+            .lines()
+            .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+            .collect();
+        let tables = ["tls", "export"].map(str::to_owned);
+        let expected: BTreeSet<String> = known.into_iter().filter(|key| !tables.contains(key)).collect();
+        assert_eq!(documented, expected);
+    }
+}

@@ -1,0 +1,130 @@
+//! Commands of control clients.
+
+use std::fmt;
+
+use nigh_host::FileExtent;
+use serde::{Deserialize, Serialize};
+
+use crate::options::{ExportOptions, amount};
+
+/// What a control client asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Command {
+    /// Tell what the server did and holds.
+    Status {},
+    /// Change the cache.
+    Set {
+        /// Memory for blocks, in bytes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        memory: Option<u64>,
+        /// Which block leaves.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        policy: Option<String>,
+        /// What is fetched ahead.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        readahead: Option<String>,
+    },
+    /// Change the settings of an export.
+    SetExport {
+        /// Its name.
+        name: String,
+        /// What changes.
+        options: ExportOptions,
+    },
+    /// Serve another export.
+    AddExport {
+        /// Its name.
+        name: String,
+        /// What it is served from.
+        target: String,
+        /// What differs from the usual.
+        #[serde(default)]
+        options: ExportOptions,
+    },
+    /// Serve an export no more.
+    RemoveExport {
+        /// Its name.
+        name: String,
+        /// Whether dirty blocks are dropped.
+        #[serde(default)]
+        discard: bool,
+    },
+    /// Hear what is said on behalf of an export's clients.
+    Hint {
+        /// The export.
+        name: String,
+        /// Its files from now on; as before if none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        files: Vec<FileExtent>,
+        /// A sidecar of directives (docs/control.md).
+        #[serde(default)]
+        directives: String,
+    },
+    /// Tell what was said, as far as it holds.
+    Hints {
+        /// Of which export.
+        name: String,
+    },
+    /// Write back what is dirty.
+    Flush {
+        /// Of this export; of all if none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// Do what SIGHUP does.
+    Reload {},
+}
+
+impl fmt::Display for Command {
+    /// What it does, in words, for the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Status {} => f.write_str("report the status"),
+            Command::Set { memory, policy, readahead } => {
+                let memory = memory.map(|bytes| format!("memory to {}", amount(bytes)));
+                let policy = policy.as_ref().map(|policy| format!("policy to {policy}"));
+                let readahead = readahead.as_ref().map(|readahead| format!("readahead to {readahead}"));
+                let changes: Vec<String> = [memory, policy, readahead].into_iter().flatten().collect();
+                write!(f, "set {}", changes.join(", "))
+            }
+            Command::SetExport { name, options } => write!(f, "set export {name}: {options}"),
+            Command::AddExport { name, target, options } => {
+                let comma = if *options == ExportOptions::default() { "" } else { "," };
+                write!(f, "add export {name}={target}{comma}{options}")
+            }
+            Command::RemoveExport { name, discard: false } => write!(f, "remove export {name}"),
+            Command::RemoveExport { name, discard: true } => {
+                write!(f, "remove export {name} and discard its dirty blocks")
+            }
+            Command::Hint { name, .. } => write!(f, "take a hint for export {name}"),
+            Command::Hints { name } => write!(f, "report the hints of export {name}"),
+            Command::Flush { name: Some(name) } => write!(f, "flush export {name}"),
+            Command::Flush { name: None } => f.write_str("flush all exports"),
+            Command::Reload {} => f.write_str("reload"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_words() {
+        let words = |json: &str| serde_json::from_str::<Command>(json).unwrap().to_string();
+        assert_eq!(words(r#"{"command":"set","memory":67108864,"policy":"lru"}"#), "set memory to 64M, policy to lru");
+        let options = r#"{"read_only":true,"iops":500,"bandwidth":0,"clients":[],"next":["b.img"]}"#;
+        assert_eq!(
+            words(&format!(r#"{{"command":"set-export","name":"d","options":{options}}}"#)),
+            "set export d: next=b.img,read-only=yes,client=any,iops=500,bandwidth=none"
+        );
+        assert_eq!(words(r#"{"command":"add-export","name":"d","target":"a.img"}"#), "add export d=a.img");
+        assert_eq!(
+            words(r#"{"command":"add-export","name":"d","target":"a.img","options":{"floor":1025}}"#),
+            "add export d=a.img,floor=1025"
+        );
+        assert!(words(r#"{"command":"remove-export","name":"d","discard":true}"#).contains("discard"));
+        assert_eq!(words(r#"{"command":"flush"}"#), "flush all exports");
+    }
+}
