@@ -32,6 +32,8 @@ pub(crate) struct Timing {
     pub(crate) execution_s: f64,
     /// How long programs waited for replies.
     pub(crate) waited_s: f64,
+    /// The latency that 99 % of the requests do not exceed.
+    pub(crate) latency_p99_us: Option<f64>,
 }
 
 pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
@@ -46,6 +48,7 @@ pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing
         policy: figures.policy,
         size_blocks: figures.size_blocks,
         execution_s: figures.execution_s,
+        latency_p99_us: figures.latency_p99_us,
     };
     Ok(simulate(args, device)?.0.results.into_iter().map(timing).collect())
 }

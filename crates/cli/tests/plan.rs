@@ -148,6 +148,7 @@ fn a_plan_with_a_device_has_the_times_of_nigh_sim() {
         let facts = plan["verdict"]["facts"].as_array().unwrap();
         let time = facts.iter().find(|fact| fact["about"] == "time").unwrap()["sentence"].as_str().unwrap();
         assert_eq!(timing["waited_s"], row["programs"][0]["waited_s"]);
+        assert_eq!(timing["latency_p99_us"], row["latency_p99_us"]);
         assert!(time.contains(&format!("{:.3}", timing["waited_s"].as_f64().unwrap())), "{time}");
     }
 }

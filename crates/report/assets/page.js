@@ -45,6 +45,7 @@ function duration(s) {
   return s < 7200 ? `${threeDigits.format(s / 60)} min` : `${threeDigits.format(s / 3600)} h`;
 }
 
+const latency = us => us == null ? "–" : us < 1000 ? `${threeDigits.format(us)} µs` : `${threeDigits.format(us / 1000)} ms`;
 const sizeName = size => `${whole(size.blocks)} blocks (${bytes(size.bytes)})`;
 
 // ---- curves -----------------------------------------------------------------------------------------------------
@@ -585,6 +586,8 @@ function timedSection() {
     { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
     number("Size", "size_bytes", bytes),
     { ...number("Time", "execution_s", precise, "s"), best: row => drawn.length > 1 && row.execution_s === least.get(row.size_blocks) },
+    number("p50", "latency_p50_us", latency),
+    number("p99", "latency_p99_us", latency),
     number("Device", "device_busy_s", precise, "s"),
     number("Requests", "device_requests"),
     number("Mean request", "mean_request_bytes", bytes),
@@ -783,14 +786,13 @@ function servedSection() {
   if (served.length === 0) return;
   const longest = Math.max(...served.map(row => row.elapsed_s));
   const least = field => Math.min(...served.map(row => row[field]));
-  const short = us => us < 1000 ? `${threeDigits.format(us)} µs` : `${threeDigits.format(us / 1000)} ms`;
   const best = field => row => served.length > 1 && row[field] === least(field);
   sortable($("served-figures"), [
     { head: "Policy", isText: true, key: row => row.policy, text: row => row.policy },
     { head: "Hit ratio", note: "%", highFirst: true, key: row => row.hit_ratio, text: row => percentOf(row.hit_ratio, 2),
       best: row => row.hit_ratio === Math.max(...served.map(row => row.hit_ratio)) },
-    { head: "p50", key: row => row.p50_us, text: row => short(row.p50_us), best: best("p50_us") },
-    { head: "p99", key: row => row.p99_us, text: row => short(row.p99_us), best: best("p99_us") },
+    { head: "p50", key: row => row.p50_us, text: row => latency(row.p50_us), best: best("p50_us") },
+    { head: "p99", key: row => row.p99_us, text: row => latency(row.p99_us), best: best("p99_us") },
     { head: "Device reads", key: row => row.device_reads, text: row => whole(row.device_reads), best: best("device_reads") },
     { head: "Elapsed", note: "s", key: row => row.elapsed_s, text: row => row.elapsed_s.toFixed(2), best: best("elapsed_s") },
     { head: "", key: row => row.elapsed_s, text: row => element("span", { class: "bar", style: `width: ${Math.round(220 * row.elapsed_s / longest)}px` }) },

@@ -167,6 +167,10 @@ pub struct TimedPoint {
     pub mean_sequence_blocks: Option<f64>,
     /// References that found their block in the cache or on its way, 0 to 1.
     pub hit_ratio: f64,
+    /// Median latency of a request, in microseconds, if there were any.
+    pub latency_p50_us: Option<f64>,
+    /// The latency that 99 % of the requests do not exceed, in microseconds.
+    pub latency_p99_us: Option<f64>,
     /// Prefetched blocks that were used, 0 to 1, if there were any.
     pub prefetch_accuracy: Option<f64>,
     /// Lengths of sequences in blocks, ascending, and the share of the blocks read from the device in sequences that are

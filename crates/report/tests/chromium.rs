@@ -260,6 +260,8 @@ fn execution_times_are_drawn() {
         mean_request_bytes: 20_000.0,
         mean_sequence_blocks: Some(12.5),
         hit_ratio: 0.7,
+        latency_p50_us: Some(120.0),
+        latency_p99_us: Some(8_400.0),
         prefetch_accuracy: Some(0.8),
         sequences: vec![(1, 0.2), (8, 0.5), (128, 1.0)],
         programs: vec![program("scan", Some(1000), Some(0.75)), program("other", Some(0), None)],

@@ -70,6 +70,21 @@ fn a_program_thinks_and_waits() {
     assert_eq!((outcome.cache.hits, outcome.cache.misses), (5, 5));
     assert_eq!((outcome.device.requests, outcome.device.busy_ns), (5, 5 * MS));
     assert_eq!(outcome.sequences.cumulative().collect::<Vec<_>>(), [(1, 1.0)]);
+    // Hits take no time, misses 1 ms, whatever the program thinks.
+    let [median, slow] = [0.5, 0.99].map(|share| outcome.latencies.quantile(share).unwrap());
+    assert_eq!(median, 0);
+    assert!((MS..MS + MS / 50).contains(&slow), "{slow}");
+}
+
+#[test]
+fn a_long_request_has_one_latency() {
+    // 3 MiB are three parts of 1 ms each, one after the other.
+    let step = Step { offset: 0, think_ns: 0, length: 3 << 20, what: What::Read, disk: 0, stream: 0 };
+    let long = Program { name: "p".to_owned(), steps: vec![step], ..Program::default() };
+    let outcome = simulate(&[long], &latency(1), "none", 1_000);
+    let found = outcome.latencies.quantile(1.0).unwrap();
+    assert!((found as f64 / outcome.waited_ns[0] as f64 - 1.0).abs() < 0.02, "{found} of {:?}", outcome.waited_ns);
+    assert!(found >= 3 * MS);
 }
 
 #[test]

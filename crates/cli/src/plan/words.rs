@@ -181,19 +181,34 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
         let change = 100.0 * (timing.waited_s / now.waited_s.max(f64::MIN_POSITIVE) - 1.0);
         format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%)", timing.waited_s)
     };
-    let mut parts = vec![format!("{:.3}{NO_BREAK}s with {present} and {}", now.waited_s, size(verdict, have))];
-    parts.extend(verdict.timing(&present, grown).map(|it| format!("{} with {}", against(it), size(verdict, grown))));
+    let mut waits = vec![format!("{:.3}{NO_BREAK}s with {present} and {}", now.waited_s, size(verdict, have))];
+    let mut slowest = vec![latency(now)];
+    if let Some(timing) = verdict.timing(&present, grown) {
+        waits.push(format!("{} with {}", against(timing), size(verdict, grown)));
+        slowest.push(latency(timing));
+    }
     let best = best(verdict);
     let both = [have, grown].map(|blocks| verdict.timing(&best, blocks));
     if let [Some(with_have), Some(with_grown)] = both {
-        parts.push(format!("{} and {} with {best}", against(with_have), against(with_grown)));
+        waits.push(format!("{} and {} with {best}", against(with_have), against(with_grown)));
+        slowest.extend([with_have, with_grown].map(latency));
     }
     Some(format!(
-        "On {}, the program waits for {}. Now the whole takes {:.3}{NO_BREAK}s.",
+        "On {}, the program waits for {}. The p99 of its requests is {}, in this order. Now the whole takes {:.3}{NO_BREAK}s.",
         device.unwrap_or("the device"),
-        parts.join(", "),
+        waits.join(", "),
+        slowest.join(", "),
         now.execution_s
     ))
+}
+
+/// The latency that 99 % of the requests do not exceed.
+fn latency(timing: &Timing) -> String {
+    match timing.latency_p99_us {
+        None => "-".to_owned(),
+        Some(us) if us < 1e3 => format!("{us:.0}{NO_BREAK}µs"),
+        Some(us) => format!("{:.1}{NO_BREAK}ms", us / 1e3),
+    }
 }
 
 fn certainty(verdict: &Verdict) -> String {

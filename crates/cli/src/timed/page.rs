@@ -56,6 +56,11 @@ fn verdict(results: &Results) -> Option<Verdict> {
     };
     facts.push(both("execution", "s", |figures| figures.execution_s));
     facts.push(both("device busy", "s", |figures| figures.device_busy_s));
+    if let [Some(p99), Some(p99_before)] = [after, before].map(|row| row.figures.latency_p99_us) {
+        let sentence =
+            format!("99 % of the requests take at most {p99:.0} µs with {best}, {p99_before:.0} µs with {present}.");
+        facts.push(("latency".to_owned(), sentence));
+    }
     let [hits, hits_before] = [after, before].map(|row| 100.0 * row.figures.hit_ratio);
     let sentence = format!("{best} hits {hits:.2} % of the references, {present} {hits_before:.2} %.");
     facts.push(("hits".to_owned(), sentence));
@@ -97,6 +102,8 @@ fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
             mean_request_bytes: figures.mean_request_bytes,
             mean_sequence_blocks: figures.mean_sequence_blocks,
             hit_ratio: figures.hit_ratio,
+            latency_p50_us: figures.latency_p50_us,
+            latency_p99_us: figures.latency_p99_us,
             prefetch_accuracy: figures.prefetch_accuracy,
             sequences: sequences.collect(),
             programs: row.programs.iter().map(program).collect(),

@@ -98,6 +98,9 @@ pub(super) struct Figures {
     joined: u64,
     pub(super) misses: u64,
     pub(super) hit_ratio: f64,
+    /// Of reads and writes, as the program sees them.
+    pub(super) latency_p50_us: Option<f64>,
+    pub(super) latency_p99_us: Option<f64>,
     pub(super) evictions: u64,
     pub(super) prefetch_issued: u64,
     prefetch_used: u64,
@@ -175,6 +178,11 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| rounded(part as f64 / whole as f64))
 }
 
+/// The latency that a share of the requests do not exceed.
+fn microseconds(outcome: &Outcome, share: f64) -> Option<f64> {
+    outcome.latencies.quantile(share).map(|ns| ns as f64 / 1e3)
+}
+
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -250,6 +258,8 @@ impl Row {
             joined: cache.joined,
             misses: cache.misses,
             hit_ratio: rounded(outcome.hit_ratio()),
+            latency_p50_us: microseconds(outcome, 0.50),
+            latency_p99_us: microseconds(outcome, 0.99),
             evictions: cache.evictions,
             prefetch_issued: cache.prefetch_issued,
             prefetch_used: cache.prefetch_used,

@@ -4,6 +4,7 @@
 //! Programs compute independently, as if each had a processor, or share one.
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
+mod latency;
 mod program;
 mod sequences;
 mod world;
@@ -17,6 +18,7 @@ use nigh_engine::{Config, ConfigError, Counters, Files, LevelCounters, Piece, Sc
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
 
+pub use latency::Latencies;
 pub use program::{DISKS_MOST, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
 pub use sequences::Sequences;
 
@@ -85,6 +87,8 @@ pub struct Outcome {
     pub ends_ns: Vec<u64>,
     /// How long each of them waited for replies, in ns.
     pub waited_ns: Vec<u64>,
+    /// How long the requests of all programs took.
+    pub latencies: Latencies,
     /// What the cache counted.
     pub cache: Counters,
     /// What each program did as a tenant; nothing in a cache without tenants.

@@ -14,7 +14,7 @@ use nigh_engine::{
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::Prefetcher;
 
-use super::{LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
+use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// Steps between two reports of progress.
 const STRETCH: usize = 1 << 12;
@@ -47,6 +47,8 @@ struct Process {
     done: u64,
     /// When it issued the part that it waits for, in ns.
     since_ns: u64,
+    /// When it issued the first part of that step, in ns.
+    issued_ns: u64,
     waited_ns: u64,
     end_ns: u64,
 }
@@ -95,6 +97,7 @@ pub(super) struct World<'a> {
     wakeup_ns: u64,
     /// By disk.
     sequences: Vec<Sequences>,
+    latencies: Latencies,
     /// What a program said and was refused: the end of the simulation.
     refused: Option<TimedError>,
 }
@@ -122,6 +125,7 @@ impl<'a> World<'a> {
             setup,
             engine,
             sequences: vec![Sequences::default(); setup.disks.len()],
+            latencies: Latencies::default(),
             devices,
             prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
             now_ns: 0,
@@ -181,6 +185,7 @@ impl<'a> World<'a> {
             disks,
             levels,
             sequences,
+            latencies: self.latencies,
         })
     }
 
@@ -237,7 +242,11 @@ impl<'a> World<'a> {
             if !self.say(number) {
                 return;
             }
-            self.processes[number as usize].since_ns = self.now_ns;
+            let process = &mut self.processes[number as usize];
+            process.since_ns = self.now_ns;
+            if process.done == 0 {
+                process.issued_ns = self.now_ns;
+            }
             if !self.submit(number, step) {
                 return self.leave_processor();
             }
@@ -389,6 +398,9 @@ impl<'a> World<'a> {
         }
         process.done = 0;
         process.at += 1;
+        if matches!(step.what, What::Read | What::Write) {
+            self.latencies.add(self.now_ns - process.issued_ns);
+        }
         if process.at.is_multiple_of(STRETCH) {
             self.progress(STRETCH);
         }
