@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
-    ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-text"]),
+    ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-nbd", "nigh-text"]),
     (
         "nigh-bench",
         &[

@@ -100,4 +100,8 @@ impl Device for Delayed {
     fn signal(&self) -> Option<BorrowedFd<'_>> {
         self.inner.signal()
     }
+
+    fn is_restless(&self) -> bool {
+        self.inner.is_restless()
+    }
 }

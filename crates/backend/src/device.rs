@@ -99,4 +99,9 @@ pub trait Device: Send {
 
     /// Becomes readable when `poll` has something to do. `None` where the deadline says it all.
     fn signal(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether there may be something to do without any operation, too: `poll`, the deadline and the signal count always.
+    fn is_restless(&self) -> bool {
+        false
+    }
 }

@@ -98,6 +98,13 @@ struct Attached {
     leaving: Option<Sender<()>>,
 }
 
+impl Attached {
+    /// Whether the device may have something to do.
+    fn is_awake(&self) -> bool {
+        self.busy > 0 || self.device.is_restless()
+    }
+}
+
 /// Devices driven by one thread, which waits for all of them and for the engines at once.
 pub struct Driver {
     common: Arc<Common>,
@@ -120,7 +127,7 @@ impl Driver {
         loop {
             let stop = self.receive(&mut jobs);
             let now = Instant::now();
-            for attached in self.devices.values_mut().filter(|attached| attached.busy > 0) {
+            for attached in self.devices.values_mut().filter(|attached| attached.is_awake()) {
                 let before = done.len();
                 attached.device.poll(now, &mut done);
                 attached.busy -= done.len() - before;
@@ -184,14 +191,14 @@ impl Driver {
         }
         inbox.asleep = true;
         drop(inbox);
-        let busy = || self.devices.values().filter(|attached| attached.busy > 0);
-        let deadline = busy().filter_map(|attached| attached.device.deadline()).min();
+        let awake = || self.devices.values().filter(|attached| attached.is_awake());
+        let deadline = awake().filter_map(|attached| attached.device.deadline()).min();
         let timeout = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
         let common = self.common.signal.as_fd();
-        let signals = busy().filter_map(|attached| attached.device.signal());
+        let signals = awake().filter_map(|attached| attached.device.signal());
         let mut signals: Vec<PollFd<'_>> =
             std::iter::once(common).chain(signals).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut signals, timeout.as_ref()) {

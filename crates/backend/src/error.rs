@@ -27,6 +27,14 @@ pub enum TargetError {
         /// How it is written.
         form: &'static str,
     },
+    /// It is not the URI of an NBD server's export.
+    #[error("`{text}`: {error}")]
+    Uri {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        error: nigh_nbd::uri::UriError,
+    },
     /// An option of a wrapper has no such name.
     #[error("`{kind}:` has no option `{word}`; it takes {takes}{}", did_you_mean(*.nearest))]
     Option {

@@ -125,4 +125,8 @@ impl Device for Faulty {
     fn signal(&self) -> Option<BorrowedFd<'_>> {
         self.inner.signal()
     }
+
+    fn is_restless(&self) -> bool {
+        self.inner.is_restless()
+    }
 }

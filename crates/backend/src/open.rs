@@ -32,11 +32,13 @@ pub struct Options {
     pub depth: u32,
     /// Threads that call pread and pwrite, also where io_uring is available.
     pub threads: bool,
+    /// The disk that the target belongs to, for the log.
+    pub name: String,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, block_bytes: 4096, depth: 128, threads: false }
+        Options { read_only: false, block_bytes: 4096, depth: 128, threads: false, name: String::new() }
     }
 }
 

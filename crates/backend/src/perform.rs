@@ -17,9 +17,9 @@ pub(crate) const SLICES_MAX: usize = 1024;
 
 /// Zeros to write, aligned for O_DIRECT.
 #[repr(align(4096))]
-struct Zeros([u8; 1 << 16]);
+pub(crate) struct Zeros(pub(crate) [u8; 1 << 16]);
 
-static ZEROS: Zeros = Zeros([0; 1 << 16]);
+pub(crate) static ZEROS: Zeros = Zeros([0; 1 << 16]);
 
 fn fault(errno: Errno) -> Fault {
     Fault(errno.raw_os_error())

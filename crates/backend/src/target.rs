@@ -1,7 +1,7 @@
 //! What an export is served from, as a user writes it.
 //!
 //! ```text
-//! TARGET = PATH | raw:PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
+//! TARGET = PATH | raw:PATH | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
 //! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME | disk=PROFILE[,speed=N]
 //! ```
 
@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use nigh_device::Profile;
+use nigh_nbd::uri::UriError;
 use nigh_text::nearest;
 
 use crate::delay::{Delayed, Pace};
@@ -24,9 +25,12 @@ use crate::magic::refuse_formats;
 use crate::memory::Memory;
 use crate::modelled::{Clocked, LoadError, Modelled};
 use crate::open::Options;
+use crate::remote::NbdExport;
 use crate::units::{rate, show_size, show_time, size, time};
 
 const KINDS: [&str; 4] = ["raw", "memory", "delay", "fault"];
+/// Schemes of URIs of NBD servers, those that are not supported included.
+const SCHEMES: [&str; 4] = ["nbd", "nbd+unix", "nbds", "nbds+unix"];
 const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET, delay:seek=0.5ms..12ms,rotation=3ms:TARGET or delay:disk=hdd-10k:TARGET";
 const DELAY_OPTIONS: [&str; 5] = ["jitter", "seek", "rotation", "disk", "speed"];
 const DELAY_TAKES: &str =
@@ -43,6 +47,8 @@ pub enum Target {
     Raw(PathBuf),
     /// Memory of so many bytes, zeros at first.
     Memory(u64),
+    /// An export of an NBD server.
+    Nbd(NbdExport),
     /// Another target, as slow as that.
     Delay(Latency, Box<Target>),
     /// Another target, as slow as a modelled device.
@@ -61,6 +67,7 @@ impl Target {
             }
             Target::Raw(path) => Box::new(FileDevice::open(path, options)?),
             Target::Memory(size) => Box::new(Memory::new(*size)),
+            Target::Nbd(export) => Box::new(export.open(options)?),
             Target::Delay(latency, inner) => {
                 let inner = inner.open(options)?;
                 let paced = Paced::new(latency.clone(), self.size(inner.as_ref())?);
@@ -93,11 +100,11 @@ impl Target {
         })
     }
 
-    /// The file or block device that its bytes are in; none where that is memory.
+    /// The file or block device that its bytes are in; none where that is memory or behind an NBD server.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Target::File(path) | Target::Raw(path) => Some(path),
-            Target::Memory(_) => None,
+            Target::Memory(_) | Target::Nbd(_) => None,
             Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.path(),
         }
     }
@@ -120,6 +127,9 @@ impl FromStr for Target {
         if text.is_empty() {
             return Err(TargetError::Empty);
         }
+        if text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme)) {
+            return Ok(Target::Nbd(NbdExport::parse(text)?));
+        }
         let is_word =
             |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| is_word(kind)) else {
@@ -130,6 +140,7 @@ impl FromStr for Target {
             split.ok_or(TargetError::Form { kind, form })
         };
         match kind {
+            "nbd" => Err(TargetError::Uri { text: text.to_owned(), error: UriError::Form }),
             "raw" if rest.is_empty() => Err(TargetError::Form { kind: "raw", form: "raw:PATH" }),
             "raw" => Ok(Target::Raw(rest.into())),
             "memory" => Ok(Target::Memory(size(rest)?)),
@@ -223,6 +234,7 @@ impl fmt::Display for Target {
             },
             Target::Raw(path) => write!(f, "raw:{}", path.display()),
             Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
+            Target::Nbd(export) => export.fmt(f),
             Target::Delay(latency, inner) => {
                 let Latency { fixed, jitter, seek, rotation, rate } = latency;
                 let mut parts = Vec::new();
@@ -270,6 +282,9 @@ mod tests {
             "delay:seek=500us..12ms,rotation=3ms,100M/s:fault:read=3,torn-write=1:disk.img",
             "fault:flush=2:delay:0us:./x",
             "delay:disk=hdd-10k:disk.img",
+            "nbd://example.com/disk",
+            "delay:5ms:nbd://[::1]:1000/a%20b?x-connections=1",
+            "nbd+unix:///?socket=/run/qemu.sock&x-reconnect=5s",
             "delay:disk=./slow.toml,speed=2.5:delay:disk=rz56:memory:1G",
         ] {
             let target: Target = text.parse().expect(text);
@@ -292,6 +307,11 @@ mod tests {
             "`memroy` is no kind of target; a file of that name is written `./memroy:…`. Did you mean 'memory'?"
         );
         assert_eq!(wrong("rbd:x"), "`rbd` is no kind of target; a file of that name is written `./rbd:…`");
+        assert!(wrong("nbd:localhost:10809").contains("is written `nbd://HOST[:PORT]/EXPORT`"));
+        assert!(wrong("nbds://localhost/").contains("TLS to an NBD server is not supported"));
+        assert!(wrong("nbd://a/?x-reconnect=0s").starts_with("`0s` is not a time from 1s to 86400s"));
+        assert!(wrong("nbd://a/?x-connections=17").starts_with("`17` is not a number of connections"));
+        assert!(wrong("nbd://a/?x-retry=1").starts_with("`nbd:` has no option `x-retry`"));
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
         assert_eq!(wrong("delay:5ms"), format!("`delay:` lacks a part: it is written `{DELAY_FORM}`"));
         assert_eq!(wrong("raw:"), "`raw:` lacks a part: it is written `raw:PATH`");

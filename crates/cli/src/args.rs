@@ -80,6 +80,8 @@ Targets:
   PATH                     a regular file or block device; images of other formats (qcow2, VMDK, ...) are refused
   raw:PATH                 the same, its bytes served as they are whatever they look like
   memory:SIZE              memory, zeros at first; lost at the end
+  nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH
+                           an export of another NBD server, such as qemu-nbd with a qcow2 image
   delay:TIME:TARGET        another target, so much slower (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
   fault:read=3:TARGET      another target of which chosen operations fail

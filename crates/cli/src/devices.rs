@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Context;
-use nigh_backend::ReadTimer;
+use nigh_backend::{ReadTimer, Target};
 use nigh_device::{Batch, Fitted, Model, Profile, Purpose, SECTOR_BYTES, SequenceCost, fit, measure};
 use serde_json::{Value, json};
 
@@ -81,6 +81,9 @@ fn as_json(name: &str) -> anyhow::Result<Value> {
 
 fn fit_device(args: &FitArgs) -> anyhow::Result<()> {
     args.output.as_deref().map_or(Ok(()), output::check)?;
+    if let Ok(Target::Nbd(export)) = args.path.to_string_lossy().parse() {
+        anyhow::bail!("{export}: only files and block devices are measured, not NBD servers");
+    }
     // The error says what the system said, which as its source would be told twice.
     let timer = ReadTimer::open(&args.path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let path = args.path.display().to_string();

@@ -308,7 +308,8 @@ fn open(
     settings: DiskSettings,
 ) -> Result<(Disk, Vec<Box<dyn Device>>), DiskError> {
     let name = || settings.name.clone();
-    let options = Options { read_only: settings.read_only, block_bytes: BLOCK as u32, ..Options::default() };
+    let (read_only, block_bytes) = (settings.read_only, BLOCK as u32);
+    let options = Options { read_only, block_bytes, name: name(), ..Options::default() };
     let (mut devices, mut opened, mut end) = (Vec::new(), Vec::new(), 0u64);
     for ((target, port), at) in settings.targets().zip(ports).zip(0..) {
         let wrong = |reason| Err(DiskError::Size { name: name(), reason });

@@ -4,11 +4,14 @@
 //! with many requests in flight ([`Client::submit`] and its siblings, [`Client::receive`]).
 
 mod handshake;
+mod replies;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, IoSlice, Read, Write};
 
-pub use handshake::{ExportInfo, Handshake};
+pub use handshake::{ExportInfo, Handshake, Negotiated};
+pub use replies::{Asked, Coverage, Part, Replies, ReplyError};
+use replies::{parse_extents, parse_failure};
 
 use crate::bytes::Reader;
 use crate::handshake::Malformed;
@@ -406,33 +409,6 @@ impl Pending {
         self.covered += length;
         Some(room)
     }
-}
-
-fn parse_extents(payload: &[u8], extended: bool) -> Option<(u32, Vec<Extent>)> {
-    let mut payload = Reader(payload);
-    let id = payload.u32()?;
-    let count = if extended { payload.u32()? } else { 0 };
-    let mut extents = Vec::new();
-    while !payload.0.is_empty() {
-        let (length, flags) = if extended {
-            (payload.u64()?, u32::try_from(payload.u64()?).ok()?)
-        } else {
-            (payload.u32()?.into(), payload.u32()?)
-        };
-        if length == 0 {
-            return None;
-        }
-        extents.push(Extent { length, flags });
-    }
-    let counted = count == 0 || count as usize == extents.len();
-    (counted && !extents.is_empty()).then_some((id, extents))
-}
-
-fn parse_failure(payload: &[u8]) -> Option<Failure> {
-    let mut payload = Reader(payload);
-    let (errno, length) = (payload.u32()?, payload.u16()?);
-    let message = String::from_utf8_lossy(payload.take(length.into())?).into_owned();
-    Some(Failure { errno: Errno::from_number(errno), message })
 }
 
 /// Writes a header and its payload, at once where the stream can.

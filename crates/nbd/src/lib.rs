@@ -28,6 +28,7 @@ mod negotiation;
 mod reply;
 mod request;
 mod transmission;
+pub mod uri;
 pub mod wire;
 
 pub use bytes::{Decoded, Header};

@@ -30,6 +30,19 @@ pub struct ExportInfo {
     pub blocks: BlockSizes,
 }
 
+/// A connection on which everything is agreed: the transmission phase begins.
+#[derive(Debug)]
+pub struct Negotiated<S> {
+    /// The connection. No byte of the transmission phase was read from it.
+    pub stream: S,
+    /// What the server told of the export.
+    pub export: ExportInfo,
+    /// How requests and replies are framed.
+    pub framing: Framing,
+    /// The numbers and names of the metadata contexts that were selected.
+    pub contexts: Vec<(u32, String)>,
+}
+
 impl<S: Read + Write> Handshake<S> {
     /// Greets a server that speaks fixed newstyle.
     pub fn begin(mut stream: S) -> Result<Self> {
@@ -141,9 +154,15 @@ impl<S: Read + Write> Handshake<S> {
     }
 
     /// Chooses an export and begins transmission.
-    pub fn go(mut self, export: &str) -> Result<Client<S>> {
-        let told = self.describe(option::GO, export)?;
-        Ok(Client::new(self.stream, told, self.framing, self.contexts))
+    pub fn go(self, export: &str) -> Result<Client<S>> {
+        let Negotiated { stream, export, framing, contexts } = self.negotiate(export)?;
+        Ok(Client::new(stream, export, framing, contexts))
+    }
+
+    /// Chooses an export, for a program that transmits by itself.
+    pub fn negotiate(mut self, export: &str) -> Result<Negotiated<S>> {
+        let export = self.describe(option::GO, export)?;
+        Ok(Negotiated { stream: self.stream, export, framing: self.framing, contexts: self.contexts })
     }
 
     /// Chooses an export and begins transmission the old way, which fails by a closed connection.

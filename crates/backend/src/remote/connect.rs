@@ -1,0 +1,220 @@
+//! Connections to an NBD server, made on a thread of their own: names are resolved there, and servers waited for.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, Thread};
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::{ExportInfo, Handshake, Negotiated};
+use nigh_nbd::uri::{Address, Uri};
+use nigh_nbd::{Context, Framing};
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::signal::Signal;
+
+/// How long one address is tried, and how long each message of the handshake is waited for; the whole handshake takes twice
+/// that at most.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time before the second try; twice that before the third, and so on.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest time between two tries.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A connection in the transmission phase.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) fd: OwnedFd,
+    pub(super) framing: Framing,
+    pub(super) export: ExportInfo,
+    /// The number of the metadata context `base:allocation`, where the server knows it.
+    pub(super) allocation: Option<u32>,
+}
+
+/// How a try ended: with a connection or several, or why there is none.
+pub(super) type Tried = Result<Vec<Connection>, String>;
+
+/// A thread that tries to connect until it succeeds. Dropping it ends the tries; it does not wait for the one that is going on.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) tried: Receiver<Tried>,
+    stop: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl Connector {
+    /// Begins after `pause`. Each end of a try raises `signal`. At most `connections` are made, where the server allows several.
+    pub(super) fn start(uri: &Uri, connections: usize, pause: Duration, signal: &Arc<Signal>) -> io::Result<Connector> {
+        let (sender, tried) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (uri, signal, stopped) = (uri.clone(), signal.clone(), stop.clone());
+        let work = move || persist(&uri, connections, pause, &signal, &sender, &stopped);
+        let thread = Builder::new().name("nigh-connect".to_owned()).spawn(work)?.thread().clone();
+        Ok(Connector { tried, stop, thread })
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+fn persist(
+    uri: &Uri,
+    connections: usize,
+    mut pause: Duration,
+    signal: &Signal,
+    sender: &Sender<Tried>,
+    stop: &AtomicBool,
+) {
+    loop {
+        std::thread::park_timeout(pause);
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let tried = connect(uri, connections);
+        let is_over = tried.is_ok();
+        if sender.send(tried).is_err() {
+            return;
+        }
+        signal.raise();
+        if is_over {
+            return;
+        }
+        pause = (2 * pause).clamp(PAUSE_MIN, PAUSE_MAX);
+    }
+}
+
+/// Connects, once for each of `connections` if the server allows several.
+fn connect(uri: &Uri, connections: usize) -> Tried {
+    let first = connect_one(uri)?;
+    let several = first.export.features.multi_conn;
+    let mut made = vec![first];
+    while several && made.len() < connections {
+        match connect_one(uri) {
+            Ok(next) if next.export.size == made[0].export.size => made.push(next),
+            // A server may have its own limit; one connection is enough.
+            _ => break,
+        }
+    }
+    Ok(made)
+}
+
+fn connect_one(uri: &Uri) -> Result<Connection, String> {
+    let socket = match &uri.address {
+        Address::Tcp { host, port } => connect_tcp(host, *port).map(Socket::Tcp),
+        Address::Unix(path) => connect_unix(path).map(Socket::Unix),
+    };
+    let stream = Stream::new(socket.map_err(|error| error.to_string())?);
+    let wrong = |error: nigh_nbd::client::Error| error.to_string();
+    let mut handshake = Handshake::begin(stream).map_err(wrong)?;
+    if handshake.structured_replies().map_err(wrong)? {
+        handshake.set_contexts(&uri.export, &[Context::Allocation.name()]).map_err(wrong)?;
+    }
+    let Negotiated { stream, export, framing, contexts } = handshake.negotiate(&uri.export).map_err(wrong)?;
+    let fd = stream.into_nonblocking().map_err(|error| error.to_string())?;
+    let allocation = contexts.into_iter().find(|(_, name)| name == Context::Allocation.name()).map(|(id, _)| id);
+    Ok(Connection { fd, framing, export, allocation })
+}
+
+fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                // A server whose machine is gone is noticed without requests, too.
+                sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, Duration::from_secs(15))?;
+                sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
+                sockopt::set_tcp_keepcnt(&stream, 3)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Never waits: where the server takes no more connections for now, that is a failure.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A socket during the handshake, which is over by a certain time however slowly the server answers.
+struct Stream {
+    socket: Socket,
+    until: Instant,
+}
+
+impl Stream {
+    fn new(socket: Socket) -> Stream {
+        Stream { socket, until: Instant::now() + 2 * PATIENCE }
+    }
+
+    fn into_nonblocking(self) -> io::Result<OwnedFd> {
+        Ok(match self.socket {
+            Socket::Tcp(stream) => {
+                stream.set_nonblocking(true)?;
+                stream.into()
+            }
+            Socket::Unix(stream) => {
+                stream.set_nonblocking(true)?;
+                stream.into()
+            }
+        })
+    }
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the server does not answer")
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() > self.until {
+            return Err(no_answer());
+        }
+        let read = match &mut self.socket {
+            Socket::Tcp(stream) => stream.read(into),
+            Socket::Unix(stream) => stream.read(into),
+        };
+        read.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error })
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.socket {
+            Socket::Tcp(stream) => stream.write(from),
+            Socket::Unix(stream) => stream.write(from),
+        };
+        written.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
