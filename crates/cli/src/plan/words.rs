@@ -179,25 +179,26 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
     let now = verdict.timing(&present, have)?;
     let against = |timing: &Timing| {
         let change = 100.0 * (timing.waited_s / now.waited_s.max(f64::MIN_POSITIVE) - 1.0);
-        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%)", timing.waited_s)
+        format!("{:.3}{NO_BREAK}s ({change:+.1}{NO_BREAK}%, p99 {})", timing.waited_s, latency(timing))
     };
-    let mut waits = vec![format!("{:.3}{NO_BREAK}s with {present} and {}", now.waited_s, size(verdict, have))];
-    let mut slowest = vec![latency(now)];
+    let mut waits = vec![format!(
+        "{:.3}{NO_BREAK}s (p99 {}) with {present} and {}",
+        now.waited_s,
+        latency(now),
+        size(verdict, have)
+    )];
     if let Some(timing) = verdict.timing(&present, grown) {
         waits.push(format!("{} with {}", against(timing), size(verdict, grown)));
-        slowest.push(latency(timing));
     }
     let best = best(verdict);
     let both = [have, grown].map(|blocks| verdict.timing(&best, blocks));
     if let [Some(with_have), Some(with_grown)] = both {
-        waits.push(format!("{} and {} with {best}", against(with_have), against(with_grown)));
-        slowest.extend([with_have, with_grown].map(latency));
+        waits.push(format!("with {best} {} and {}", against(with_have), against(with_grown)));
     }
     Some(format!(
-        "On {}, the program waits for {}. The p99 of its requests is {}, in this order. Now the whole takes {:.3}{NO_BREAK}s.",
+        "On {}, the program waits {} for its requests. At present, the whole trace takes {:.3}{NO_BREAK}s.",
         device.unwrap_or("the device"),
         waits.join(", "),
-        slowest.join(", "),
         now.execution_s
     ))
 }
