@@ -18,24 +18,24 @@ mod command;
 mod dry;
 
 pub(crate) const HELP: &str = "\
-When groups that share a memory limit take pages from each other faster than they can work, nigh guard protects one of them for some \
-seconds, until its working set is in memory, and then the next. It never kills a process. Each value is recorded before it is changed, and \
-restored at the end; after a crash, the next start or 'nigh guard restore' restores it. SIGTERM and SIGINT end the guard.";
+When groups that share a memory limit take pages from each other, so that none makes progress, nigh guard protects one of them for a few \
+seconds, until its working set is in memory, and then the next. It never kills a process. It records each value before it changes it, and \
+restores the values when it stops; after a crash, the next start or 'nigh guard restore' restores them. Stop the guard with SIGTERM or SIGINT.";
 
 const RUN_HELP: &str = "\
-If another guard is running, that guard protects; otherwise this command guards for as long as it runs: as root the whole machine, as a \
-normal user the cgroup that was delegated to the user. Options of 'nigh guard', such as --freeze, go before 'run'. The last line on standard \
-error reports for how long programs were protected and an estimate of the time saved, or that nothing thrashed. The exit status is the \
-command's.";
+If another guard is running, that guard protects the command. Otherwise this command guards while it runs: the whole machine for root, and \
+the cgroup delegated to the user for other users. Options of 'nigh guard', such as --freeze, go before 'run'. At the end, the last line on \
+standard error reports the time under protection and an estimate of the time saved, or that nothing thrashed. The exit status is that of the \
+command.";
 
 #[derive(Debug, Args)]
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     pub(crate) command: Option<GuardCommand>,
-    /// Change nothing, and report every five seconds what is seen and what would be done; needs no root
+    /// Change nothing; report every five seconds what the guard measures and would do; needs no root
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Conditions for protection: default, or dissertation (as stated there)
+    /// Conditions for protection: default, or dissertation (as published in the dissertation)
     #[arg(long, value_name = "PROFILE", default_value = "default")]
     pub(crate) profile: String,
     /// How to protect [default: the first that works]
@@ -50,10 +50,10 @@ pub(crate) struct GuardArgs {
     /// Protect only these groups and the groups below them
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     pub(crate) allow: Vec<String>,
-    /// Neither protect nor hinder these groups and the groups below them
+    /// Neither protect nor limit these groups and the groups below them
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     pub(crate) deny: Vec<String>,
-    /// Watch and change only groups below this one, such as one that was delegated to you
+    /// Watch and change only groups below this one, for example one delegated to you
     #[arg(long, value_name = "GROUP")]
     pub(crate) below: Option<String>,
     /// Serve statistics over HTTP: /metrics for Prometheus, /json
@@ -78,7 +78,7 @@ pub(crate) enum GuardCommand {
     /// Run a command in a group of its own, and protect against thrashing while it runs
     #[command(after_long_help = RUN_HELP)]
     Run(GuardRunArgs),
-    /// Report what the running guard does
+    /// Report the state of the running guard
     Status {
         /// Print one JSON object
         #[arg(long)]
@@ -90,10 +90,10 @@ pub(crate) enum GuardCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct GuardRunArgs {
-    /// Name of the group [default: the command's, and a number]
+    /// Name of the group [default: the name of the command and a number]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Make the group below this one [default: a scope of systemd; without systemd, /nigh, or nigh in the delegated group]
+    /// Create the group below this one [default: a scope of systemd; without systemd, /nigh, or nigh in the delegated group]
     #[arg(long, value_name = "GROUP")]
     pub(crate) within: Option<String>,
     /// The command and its arguments
@@ -159,7 +159,7 @@ fn is_root() -> bool {
 fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
     ensure!(
         is_root() || args.below.is_some(),
-        "protection needs root, or --below GROUP with a group that was delegated to you; --dry-run needs neither, and \
+        "protection needs root, or --below GROUP with a group delegated to you; --dry-run needs neither, and \
          'nigh guard run' finds that group itself"
     );
     let settings = settings(args, None)?;
@@ -236,7 +236,7 @@ fn render(status: &serde_json::Value) -> String {
     let _ = writeln!(text, "profile {}, cgroup {}", word(&status["profile"]), word(&status["controller"]));
     let scopes = status["scopes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if scopes.is_empty() {
-        let _ = writeln!(text, "nothing thrashes: no group is watched");
+        let _ = writeln!(text, "no memory limit is watched: nothing thrashes");
     }
     for scope in scopes {
         let (name, limit_mib) = (word(&scope["scope"]), scope["limit"].as_u64().unwrap_or(0) >> 20);

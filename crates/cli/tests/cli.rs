@@ -151,7 +151,7 @@ fn bad_input_gets_one_line() {
         (&["trace", "generate", "zipf", "-", "--gap", "nan"], &["--gap", "microseconds"]),
         (&["trace", "generate", "zip:blocks=3", "-"], &["zip", "zipf"]),
         (&["trace", "generate", "zipf", "out.unknown"], &["out.unknown"]),
-        (&["trace", "convert", trace, "out.msr"], &["msr can only be read", "parquet"]),
+        (&["trace", "convert", trace, "out.msr"], &["msr cannot be written", "parquet"]),
     ];
     for (args, parts) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(*args).stdin(Stdio::null()).output().unwrap();
@@ -290,18 +290,21 @@ fn units_6_are_reported_or_asked_for() {
     assert!(stdout(&output).contains("1577808144360767000,read"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("note: dates.csv: times are taken as microseconds, because as such they are dates"),
+        said.contains("note: dates.csv: times are interpreted as microseconds, because in this unit they are dates"),
         "{said}"
     );
     let open = folder.file("open.csv", b"100,4096\n200,8192\n");
     let said = refused(&nigh(["sim", text(&open), "--columns", "time=0,offset=1", "--size", "1b"]));
-    assert!(said.contains("nothing shows the unit of the times, such as 100; add time-unit=s, ms, us or ns"), "{said}");
+    assert!(
+        said.contains("the unit of the times, such as 100, cannot be detected: add time-unit=s, ms, us or ns"),
+        "{said}"
+    );
     // A cut last line is reported, and --limit does not reach a bad one.
     let cut = folder.file("cut.spc", b"0,8,512,R,0.5\n0,16,512,R,0.6\n0,24,51");
     let output = nigh(["trace", "info", text(&cut)]);
     stdout(&output);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("note: cut.spc: line 3, the last one, is cut short and was left out"), "{said}");
+    assert!(said.contains("note: cut.spc: line 3, the last one, is incomplete and was left out"), "{said}");
     let bad = folder.file("bad.lirs", b"1\n2\nx\n3\n");
     assert!(
         stdout(&nigh(["trace", "info", text(&bad), "--limit", "2", "--format", "lirs", "--json"]))

@@ -62,7 +62,7 @@ fn a_profile_is_fitted_to_a_file_that_is_not_changed() {
     }
     assert!(output.status.success(), "{error}");
     let findings = String::from_utf8(output.stdout).unwrap();
-    assert!(findings.contains("after one near it") && findings.contains("matter"), "{findings}");
+    assert!(findings.contains("after a nearby read") && findings.contains("matter"), "{findings}");
     let fitted = Profile::parse(&std::fs::read_to_string(path("mine.toml")).unwrap()).unwrap();
     assert_eq!((fitted.bytes(), fitted.title()), (content.len() as u64, image.as_str()));
     // What is printed without a file is a profile, too, and all of it.
@@ -72,7 +72,10 @@ fn a_profile_is_fitted_to_a_file_that_is_not_changed() {
 
     std::fs::write(path("small"), [0; 4096]).unwrap();
     let error = refused(&["fit", &path("small")]);
-    assert!(error.ends_with("small: 4096 bytes are too few to measure: expected 16777216 or more"), "{error}");
+    assert!(
+        error.ends_with("small: a target of 4096 bytes is too small to measure: expected at least 16777216 bytes"),
+        "{error}"
+    );
     assert!(refused(&["fit", &path("missing")]).contains("missing: No such file"));
     assert!(refused(&["fit", "/dev/null"]).ends_with("/dev/null: neither a regular file nor a block device"));
     assert!(refused(&["fit", &image, "--seconds", "0"]).contains("1..=3600"));

@@ -91,7 +91,12 @@ fn it_protects_tells_and_restores_when_it_is_stopped() {
     assert_eq!(machine.values(), before);
     let mut log = String::new();
     stderr.read_to_string(&mut log).unwrap();
-    for said in ["no pressure files", "protected: it lacks the least", "group=\"box/vx\"", "why=\"the guard ends\""] {
+    for said in [
+        "no pressure files",
+        "it needs the least additional memory",
+        "group=\"box/vx\"",
+        "why=\"the guard is stopping\"",
+    ] {
         assert!(log.contains(said), "{said}: {log}");
     }
     let nobody = complaint(&mut nigh(&machine, &["status"]));

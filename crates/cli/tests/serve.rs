@@ -387,7 +387,10 @@ fn what_cannot_be_served_is_one_line() {
     assert!(fails(&[&format!("{disk},next={image}"), "--listen", &socket]).contains("two must not write it"));
     let odd = folder.empty_image("odd", 5000);
     let said = fails(&[&format!("disk={odd},next=memory:1M"), "--listen", &socket]);
-    assert!(said.contains("odd has 5000 bytes: make that a multiple of 4096"), "{said}");
+    assert!(
+        said.contains("odd has 5000 bytes: for all targets but the last the size must be a multiple of 4096"),
+        "{said}"
+    );
     let config = folder.image("bad.toml", b"memory = 3\n");
     assert!(fails(&[&disk, "--config", &config]).contains("bad.toml:1"));
 

@@ -1,9 +1,9 @@
-//! A list of predicted accesses (4.3's accessList): which block comes at which position, and where a block comes next.
+//! A list of predicted accesses (4.3's accessList): the block at each position, and the next position of each block.
 //!
-//! A position counts blocks from the list's beginning. The list is kept as its entries, ranges of blocks, however long
-//! these are. Where a block comes next is answered from a map of ranges to the first entry, from the cursor's on, that
-//! has them. What an entry hides of a later one is noted in it when that is added at the end, and put back when the cursor
-//! leaves the entry.
+//! A position counts blocks from the list's beginning. The list is stored as entries, which are ranges of blocks of any
+//! length. A map of ranges answers where a block occurs next: it maps each range to the first entry, from the cursor's
+//! on, that contains it. An entry added at the end can be hidden by earlier ones; each of these records what it hides,
+//! which is put back when the cursor leaves it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,11 +24,11 @@ struct Entry {
     stretch: Stretch,
     /// The position of its first block.
     base: u32,
-    /// Its blocks that come again later, in order.
+    /// Those of its blocks that occur again later, in order.
     again: Vec<Piece>,
 }
 
-/// Blocks of a file up to `end`, and the entry in which they come next.
+/// Blocks of a file up to `end`, and the entry in which they occur next.
 #[derive(Clone, Copy)]
 struct Piece {
     first: u64,
@@ -38,25 +38,25 @@ struct Piece {
 
 type Map = BTreeMap<(u32, u64), (u64, u32)>;
 
-/// Entries that are kept although they are over: as many as can become so with one reference.
+/// Entries that are kept although they are over: as many as one reference can end.
 const BEHIND: u32 = 2;
 
 #[derive(Default)]
 pub(crate) struct AccessList {
-    /// Entries are numbered through, and these begin with number `gone`.
+    /// Entries have consecutive numbers; these begin with number `gone`.
     entries: VecDeque<Entry>,
     gone: u32,
-    /// By file and first block: the end of a piece, and the entry in which it comes next. Entries before the one in front
-    /// are gone from it.
+    /// By file and first block: the end of a piece, and the entry in which it occurs next. Entries before the current
+    /// one have been removed.
     coming: Map,
-    /// The same with the entry in which it comes last.
+    /// The same with the entry in which it occurs last.
     last: Map,
-    /// The entry in front.
+    /// The number of the current entry.
     front: u32,
     length: u32,
 }
 
-/// Takes the blocks of `stretch` out of `map`; gives what was there.
+/// Takes the blocks of `stretch` out of `map`; returns the removed pieces.
 fn cut(map: &mut Map, stretch: Stretch) -> Vec<Piece> {
     let Stretch { file, first, end } = stretch;
     if let Some((&(of, start), &(stop, entry))) = map.range(..(file, first)).next_back()
@@ -78,8 +78,8 @@ fn cut(map: &mut Map, stretch: Stretch) -> Vec<Piece> {
 }
 
 impl AccessList {
-    /// Adds an entry of at least a block at the end, or makes the last one longer. Says no if all blocks together are too
-    /// many for a position.
+    /// Adds an entry of at least one block at the end, or extends the last one. Returns false if the total of blocks
+    /// exceeds the range of positions.
     pub(crate) fn push(&mut self, stretch: Stretch) -> bool {
         let Stretch { file, first, end } = stretch;
         let blocks = u32::try_from(end - first).ok();
@@ -120,14 +120,14 @@ impl AccessList {
         self.entries.len() - (self.front - self.gone) as usize
     }
 
-    /// What comes from `position`, which is in the entry in front, on.
+    /// The accesses from `position`, which is in the current entry, on.
     pub(crate) fn from(&self, position: u32) -> impl Iterator<Item = Stretch> + '_ {
         let rest = (position < self.length).then(|| self.rest(position));
         rest.into_iter()
             .chain(self.entries.range((self.front - self.gone) as usize..).skip(1).map(|entry| entry.stretch))
     }
 
-    /// Blocks in the list, each as often as it comes.
+    /// The length of the list in blocks; a block that occurs twice counts twice.
     pub(crate) fn length(&self) -> u32 {
         self.length
     }
@@ -149,7 +149,7 @@ impl AccessList {
         Stretch { first: stretch.first + u64::from(position - base), ..*stretch }
     }
 
-    /// The accesses before `position` are over; it never becomes less.
+    /// The accesses before `position` are over; it never decreases.
     pub(crate) fn pass(&mut self, position: u32) {
         while let Some(entry) = self.entries.get_mut((self.front - self.gone) as usize) {
             let stretch = entry.stretch;
@@ -173,7 +173,7 @@ impl AccessList {
         }
     }
 
-    /// The first position from `from` on at which `block` comes, or `NEVER`. `from` lies in the entry in front.
+    /// The first position of `block` from `from` on, or `NEVER`. `from` is in the current entry.
     pub(crate) fn next(&self, block: Block, from: u32) -> u32 {
         let before = self.coming.range(..=(block.volume, block.index)).next_back();
         let Some((_, &(end, entry))) = before.filter(|((file, _), _)| *file == block.volume) else { return NEVER };
@@ -207,7 +207,7 @@ mod tests {
         stretches.iter().all(|&stretch| list.push(stretch)).then_some(list)
     }
 
-    /// Against the list written out, for every block from every position.
+    /// Compares with the list written out, for every block from every position.
     #[test]
     fn a_block_comes_next_where_the_list_written_out_says() {
         let mut state = 1u64;
@@ -224,7 +224,7 @@ mod tests {
                 .collect();
             let blocks =
                 |s: &Stretch| (s.first..s.end).map(|index| Block { volume: s.file, index }).collect::<Vec<_>>();
-            // Some are known at the beginning, others are added on the way.
+            // Some are added at the beginning, others on the way.
             let mut known = 1 + random(stretches.len() as u64) as usize;
             let mut list = list(&stretches[..known]).unwrap();
             let mut written: Vec<Block> = stretches[..known].iter().flat_map(blocks).collect();

@@ -1,4 +1,4 @@
-//! What directives and prefetching do to a [`LruSp`].
+//! The effects of directives and prefetches on an [`LruSp`].
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use crate::prefetch::Prefetch;
 use crate::tasks::{Search, Temporary};
 use crate::tenant::Share;
 
-/// A range of so many blocks is searched block by block, however small the cache is.
+/// A range of up to this many blocks is searched block by block, however small the cache is.
 const SEARCHED_LEAST: u32 = 256;
 
 impl LruSp {
-    /// Does what `tenant` says, or nothing. Takes time in proportion to a list's entries; what the directive means for
-    /// blocks that the tenant has reaches the first of them now, the others by [`step`](LruSp::step).
+    /// Applies a directive of `tenant`, or changes nothing on an error. Takes time in proportion to a list's entries.
+    /// The directive reaches the first of the tenant's present blocks now, the others by [`step`](LruSp::step).
     pub fn apply(&mut self, tenant: Tenant, directive: &Directive, index: &dyn Index) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         match directive {
@@ -50,7 +50,7 @@ impl LruSp {
         }
     }
 
-    /// What `tenant` said, as far as it holds: to say it again brings about the same.
+    /// The directives of `tenant` that are in effect: applying them again has the same result.
     pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
         let Some(share) = self.share(tenant) else { return Vec::new() };
         let levels = share.levels.iter();
@@ -71,11 +71,11 @@ impl LruSp {
         files.chain(policies).chain(list).collect()
     }
 
-    /// The next block to fetch for `tenant` from `device`, if it is to fetch one now.
+    /// The next block to fetch for `tenant` from `device`, if a prefetch is due.
     ///
-    /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it gives none.
-    /// The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it asks again, and
-    /// sends the whole batch, sorted by place, when there is no more.
+    /// To be called after each reference of the tenant and each [`prefetched`](LruSp::prefetched), until it returns
+    /// `None`. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
+    /// again, and sends the whole batch, sorted by place, at the end.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
         let (batch, least) = (self.config.batch, self.config.free_least);
         let owner = self.owner(tenant);
@@ -98,7 +98,7 @@ impl LruSp {
         Some(block)
     }
 
-    /// A prefetch of `tenant` from `device` is complete or failed, whatever became of its list.
+    /// A prefetch of `tenant` from `device` is complete or failed, whether or not its list still exists.
     ///
     /// # Panics
     /// If none is outstanding.
@@ -120,20 +120,20 @@ impl LruSp {
         }
     }
 
-    /// A block that `tenant` waited for is there.
+    /// A block that `tenant` waited for is loaded.
     pub fn loaded(&mut self, tenant: Tenant) {
         if let Some(prefetch) = self.share_mut(tenant).and_then(|share| share.prediction.as_mut()) {
             prefetch.demand_finished();
         }
     }
 
-    /// The devices that the files of `tenant`'s list lie on.
+    /// The devices of the files in `tenant`'s list.
     pub fn devices(&self, tenant: Tenant) -> &[u32] {
         let prefetch = self.share(tenant).and_then(|share| share.prediction.as_ref());
         prefetch.map_or(&[], |prefetch| prefetch.devices())
     }
 
-    /// Prefetches of `tenant` that are not complete: 4.3's pCount, of all devices.
+    /// Incomplete prefetches of `tenant`: 4.3's pCount, of all devices.
     pub fn outstanding(&self, tenant: Tenant) -> u32 {
         self.share(tenant).map_or(0, |share| share.outstanding.iter().map(|&(_, count)| count).sum())
     }
@@ -143,8 +143,8 @@ impl LruSp {
         self.share(tenant).is_some_and(|share| share.prediction.is_some())
     }
 
-    /// 4.3's freeBlocks, as far as it matters: the blocks of `tenant` that come after `hole`, or never, but not more than
-    /// `free_least`, and free frames count as well.
+    /// 4.3's freeBlocks, up to the limit that matters: the blocks of `tenant` that occur after `hole`, or never, but at
+    /// most `free_least`; free frames count as well.
     fn free_blocks(&self, owner: u16, hole: u32) -> u32 {
         let least = self.config.free_least;
         let share = &self.shares[owner as usize];
@@ -156,7 +156,7 @@ impl LruSp {
             let after = share.coming.range((share.lists, hole + 1)..).take(least as usize).count() as u32;
             return frames.saturating_add(never).saturating_add(after).min(least);
         }
-        // The next victims are those of the policies, whatever the list says.
+        // The next victims are those of the policies; the list has no influence.
         let victims = pools.flat_map(|pool| managed.pools.victims(pool)).take((least - frames) as usize);
         frames + victims.take_while(|&victim| self.position(victim) > hole).count() as u32
     }
@@ -168,7 +168,7 @@ impl LruSp {
         Ok(self.heard(tenant))
     }
 
-    /// The pools, and the levels of `owner`, which manages itself from now on.
+    /// The pools, and the levels of `owner`, which is a manager from now on.
     fn levels(&mut self, owner: u16) -> (&mut Managed, &mut Levels) {
         self.manage(owner);
         match (&mut self.managed, &mut self.shares[owner as usize].levels) {
@@ -233,7 +233,7 @@ impl LruSp {
         let (limits, slots) = (self.config.limits, self.room.slots);
         let (managed, levels) = self.levels(owner);
         levels.open(priority, &limits, &mut managed.pools)?;
-        // Beyond the end of the file there is nothing to look for.
+        // There are no blocks beyond the end of the file.
         let blocks = index.file_bytes(file).map_or(u64::MAX, |bytes| bytes.div_ceil(u64::from(self.block_bytes)));
         let last = last.min(blocks.saturating_sub(1));
         let few = u64::from(slots.max(SEARCHED_LEAST));
@@ -268,7 +268,7 @@ impl LruSp {
         Ok(())
     }
 
-    /// From now on `next` is the list of `owner`, which manages itself.
+    /// From now on `next` is the list of `owner`, which is a manager.
     fn set_list(&mut self, owner: u16, next: Prefetch) {
         self.drop_list(owner);
         if next.list().length() > 0 {
@@ -279,9 +279,10 @@ impl LruSp {
         }
     }
 
-    /// Forgets what `tenant` said about the files that are `gone`: their priorities, and its list as far as it has them.
-    /// What it said about priority levels, its bounds and its counts stay. Takes time in proportion to what it said; it
-    /// reaches blocks with [`step`](LruSp::step) only, so that a host can tell several tenants before.
+    /// Forgets the hints of `tenant` about files for which `gone` is true: their priorities, and its list if it
+    /// contains them. Its hints about priority levels, its bounds and its counts stay. Takes time in proportion to its
+    /// hints. The effect reaches blocks only with [`step`](LruSp::step), so that a host can first call this for several
+    /// tenants.
     pub fn forget_files(&mut self, tenant: Tenant, gone: &dyn Fn(u32) -> bool, index: &dyn Index) {
         let owner = self.owner(tenant);
         let Some(share) = self.shares.get(owner as usize) else { return };
@@ -306,8 +307,8 @@ impl LruSp {
         self.collect();
     }
 
-    /// `tenant` will read `chunk` after what its list says; without one, its list begins with that. Takes time in
-    /// proportion to the chunk's blocks.
+    /// Appends `chunk` to the predicted reads of `tenant`, or starts a list with it. Takes time in proportion to the
+    /// chunk's blocks.
     pub fn extend(&mut self, tenant: Tenant, chunk: &Chunk, index: &dyn Index) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         let most = self.config.limits.entries;
@@ -332,7 +333,7 @@ impl LruSp {
     }
 }
 
-/// The blocks of `chunk`, those that it has in part included; `None` for an empty file.
+/// The blocks of `chunk`, including those it covers in part; `None` for an empty file.
 fn stretch(chunk: &Chunk, block_bytes: u32, index: &dyn Index) -> Result<Option<Stretch>, Refusal> {
     let file = chunk.file;
     let (offset, length) = match chunk.bytes {

@@ -1,19 +1,19 @@
-//! Doubly linked lists over slots, as `nigh_policy::list` has them, but of memory that is zero at first: a cache of any
-//! size gets it without touching it, in the call in which the first tenant says something.
+//! Doubly linked lists over slots, like `nigh_policy::list`, but of memory that is initially zero: a cache of any size
+//! allocates it without touching it, in the call with the first hint of a tenant.
 
 use nigh_policy::Slot;
 
-/// The links of all slots for one family of lists in which a slot stands at most once.
+/// The links of all slots for one family of lists; a slot is in at most one of them, once.
 pub(crate) struct Chains {
-    /// By slot, the neighbours towards the front and the back: their numbers and one, or 0.
+    /// By slot, the neighbours towards the front and the back: their numbers plus one, or 0.
     links: Vec<[u32; 2]>,
 }
 
-/// One list of a family. Every operation takes the family; a slot given to it must stand in this very list, or in none
-/// where it is added.
+/// One list of a family. Every operation takes the family; a slot passed to it must be in this list, or in none if it
+/// is to be added.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Chain {
-    /// The slots at the ends, as in the links.
+    /// The slots at the ends, encoded as in the links.
     front: u32,
     back: u32,
     len: u32,
@@ -56,12 +56,12 @@ impl Chain {
         slot(self.back)
     }
 
-    /// The slot behind `at`, nearer to the back.
+    /// The slot after `at`, nearer to the back.
     pub(crate) fn after(&self, chains: &Chains, at: Slot) -> Option<Slot> {
         slot(chains.links[at.index()][1])
     }
 
-    /// The slot in front of `at`, nearer to the front.
+    /// The slot before `at`, nearer to the front.
     pub(crate) fn before(&self, chains: &Chains, at: Slot) -> Option<Slot> {
         slot(chains.links[at.index()][0])
     }
@@ -74,7 +74,7 @@ impl Chain {
         self.insert(chains, self.back(), at, None);
     }
 
-    /// Adds `at` directly in front of `next`, which is in the list.
+    /// Adds `at` directly before `next`, which is in the list.
     pub(crate) fn insert_before(&mut self, chains: &mut Chains, at: Slot, next: Slot) {
         self.insert(chains, self.before(chains, next), at, Some(next));
     }
@@ -113,7 +113,8 @@ impl Chain {
         }
     }
 
-    /// The slots from front to back, having checked that both directions of every link agree and that `len` is right.
+    /// Checks that both directions of every link agree and that `len` is right, and returns the slots from front to
+    /// back.
     pub(crate) fn checked(&self, chains: &Chains) -> Vec<Slot> {
         let slots: Vec<Slot> = std::iter::successors(self.front(), |&at| self.after(chains, at)).collect();
         let back: Vec<Slot> = std::iter::successors(self.back(), |&at| self.before(chains, at)).collect();

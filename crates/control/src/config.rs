@@ -1,19 +1,19 @@
-//! How a cache with tenants is to be shared.
+//! The configuration of a cache with tenants.
 
 use std::fmt;
 
 use crate::directive::Limits;
 
-/// Which tenant gives up a block.
+/// The rule by which a tenant is chosen to lose a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
     /// LRU-SP (3.2).
     #[default]
     LruSp,
-    /// The tenant of the block referenced longest ago, and that block: what tenants say about replacement is not heard.
+    /// Global LRU: the block referenced longest ago leaves, and hints about replacement are ignored.
     Global,
-    /// Every tenant has its share: its ceiling, or an equal part of the cache. A tenant that fills it gives up a block of
-    /// its own.
+    /// Every tenant has a share: its ceiling, or an equal part of the cache. A tenant that fills its share loses a
+    /// block of its own.
     Static,
 }
 
@@ -27,28 +27,28 @@ impl fmt::Display for Allocation {
     }
 }
 
-/// What a list of predicted accesses decides.
+/// The effects of a list of predicted accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Foresight {
-    /// What to fetch and what to replace: the list first, the tenant's policies where it does not decide (2.1.3).
+    /// Prefetching and replacement: the list decides first, and the tenant's policies if it does not decide (2.1.3).
     #[default]
     Full,
-    /// What to fetch only; replacement is the policies' alone. It is how 5.2 adds prefetching to global LRU.
+    /// Prefetching only; the policies alone decide about replacement. In this way 5.2 adds prefetching to global LRU.
     Fetch,
 }
 
-/// How a cache with tenants is to be shared.
+/// The configuration of a cache with tenants.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which tenant gives up a block.
+    /// The rule by which a tenant is chosen to lose a block.
     pub allocation: Allocation,
-    /// What a list of predicted accesses decides.
+    /// The effects of a list of predicted accesses.
     pub foresight: Foresight,
     /// The most prefetches of a batch: 2.2's B.
     pub batch: u32,
     /// The least freeBlocks at which a tenant prefetches: 4 in 4.3, 1 in the model of 2.1.2.
     pub free_least: u32,
-    /// What a tenant may say.
+    /// The limits of hints.
     pub limits: Limits,
 }
 
@@ -60,8 +60,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many ghosts a cache of `capacity` blocks can use: a placeholder for each block, and what the policies of
-    /// levels may remember ([`Limits::ghosts`]). A host sizes its index by it.
+    /// The number of ghosts that a cache of `capacity` blocks can use: a placeholder for each block, and the ghosts of
+    /// the policies of levels ([`Limits::ghosts`]). A host sizes its index by it.
     pub fn ghosts(&self, capacity: u32) -> u32 {
         let Limits { policies, ghosts, .. } = self.limits;
         let of_policies = if policies > 0 { f64::from(capacity) * f64::from(ghosts) } else { 0.0 };

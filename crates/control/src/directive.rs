@@ -1,4 +1,4 @@
-//! What an application says about its accesses (4.1), and how much it may say.
+//! The hints of applications about their accesses (4.1), and their limits.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub struct Chunk {
     pub bytes: Option<(u64, u64)>,
 }
 
-/// One thing that a tenant says about its own files and blocks.
+/// A hint of a tenant about its own files and blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Directive {
     /// `set_priority`: the long-term priority of a file. Every file has priority 0 until then.
@@ -49,11 +49,11 @@ pub enum Directive {
     SetPolicy {
         /// The level.
         priority: i32,
-        /// Its policy.
+        /// The policy of the level.
         policy: Order,
     },
     /// `set_temppri`: the priority of those blocks that are resident now, each until it is referenced or replaced.
-    /// Blocks that the tenant's list says will be read again keep their place in it.
+    /// Blocks that the tenant's list predicts keep their place in the list.
     SetTemporaryPriority {
         /// The file.
         file: u32,
@@ -64,15 +64,15 @@ pub enum Directive {
         /// The priority.
         priority: i32,
     },
-    /// `FileListStart` to `FileListEnd`, and `BlockList`: what will be read from now on, in order. It takes the place of
-    /// the list before; an empty one is none.
+    /// `FileListStart` to `FileListEnd`, and `BlockList`: the reads that follow, in order. It replaces the previous
+    /// list; an empty one removes it.
     Predict {
         /// The accesses.
         accesses: Vec<Chunk>,
     },
 }
 
-/// What a tenant may make the cache remember.
+/// Limits of the memory that the cache uses for hints.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Tenants are numbered below this; at most 65,534.
@@ -81,11 +81,11 @@ pub struct Limits {
     pub files: usize,
     /// Priority levels of a tenant that hold blocks or have a policy of their own.
     pub levels: usize,
-    /// Levels, of all tenants together, that a policy of the registry manages. Each costs that policy's memory for
+    /// Levels, of all tenants together, that a policy of the registry manages. Each costs the memory of that policy for
     /// the blocks of the level and their ghosts.
     pub policies: usize,
-    /// Ghosts that the policies of all levels remember together, in multiples of the cache's blocks. Each has a part of them
-    /// in proportion to its blocks.
+    /// Ghosts that the policies of all levels remember together, in multiples of the cache's blocks. Each policy has a
+    /// share in proportion to its blocks.
     pub ghosts: f32,
     /// Entries of a tenant's list: 5000 in 4.3.
     pub entries: usize,
@@ -97,7 +97,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a directive was not followed; nothing has changed.
+/// Why a directive was rejected; nothing has changed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -105,26 +105,26 @@ pub enum Refusal {
     NotHeard,
     /// The tenant's number is not below [`Limits::tenants`].
     NoTenant,
-    /// The tenant has as many files with a priority as it may.
+    /// The tenant has reached its limit of files with a priority.
     TooManyFiles {
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// The tenant has as many priority levels as it may.
+    /// The tenant has reached its limit of priority levels.
     TooManyLevels {
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// As many levels as can be are managed by policies of the registry.
+    /// The limit of levels managed by policies of the registry is reached.
     TooManyPolicies {
-        /// How many there can be.
+        /// The limit.
         most: usize,
     },
     /// The list of accesses is too long.
     TooManyAccesses {
-        /// How many entries it has.
+        /// The number of its entries.
         given: usize,
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
     /// The list names a whole file whose size is not known.
@@ -132,16 +132,16 @@ pub enum Refusal {
         /// The file.
         file: u32,
     },
-    /// The range has no block or byte, or ends beyond the largest number.
+    /// The range is empty, or ends beyond the largest number.
     BadRange,
-    /// All blocks of the list together are more than 2^32 - 2.
+    /// The blocks of the list exceed 2^32 - 2 in total.
     TooManyBlocks,
     /// The floor is above the ceiling, or all floors together leave no block for others.
     BadBounds,
-    /// The same thing said before is still being done: the level is still handed over from the policy before, or as many
-    /// temporary priorities as can wait do.
+    /// A previous directive of the same kind is still being applied: the previous policy of the level has not handed
+    /// over all blocks, or the queue of temporary priorities is full.
     Busy,
-    /// A policy cannot be made.
+    /// A policy cannot be created.
     Policy(nigh_policy::SpecError),
 }
 
@@ -149,24 +149,26 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::NotHeard => {
-                write!(f, "the cache was set up without tenants: a policy decides, and nobody is heard")
+                write!(f, "the cache was set up without tenants, so it takes no hints")
             }
-            Refusal::NoTenant => write!(f, "the cache knows no tenant with so large a number"),
-            Refusal::TooManyFiles { most } => write!(f, "a tenant gives priorities to at most {most} files"),
-            Refusal::TooManyLevels { most } => write!(f, "a tenant has at most {most} priority levels"),
+            Refusal::NoTenant => write!(f, "the number of the tenant exceeds the limit of the cache"),
+            Refusal::TooManyFiles { most } => write!(f, "a tenant can give priorities to at most {most} files"),
+            Refusal::TooManyLevels { most } => write!(f, "a tenant can have at most {most} priority levels"),
             Refusal::TooManyPolicies { most } => {
-                write!(f, "at most {most} priority levels of a cache have a policy other than lru and mru")
+                write!(f, "at most {most} priority levels of a cache can have a policy other than lru and mru")
             }
             Refusal::TooManyAccesses { given, most } => {
-                write!(f, "a list of {given} predicted accesses: a tenant predicts at most {most}")
+                write!(f, "a list of {given} predicted accesses exceeds the limit of {most} per tenant")
             }
-            Refusal::UnknownFile { file } => write!(f, "the size of file {file} is not known: give bytes of it"),
-            Refusal::BadRange => write!(f, "a range has at least one block or byte, and ends below 2^64"),
-            Refusal::TooManyBlocks => write!(f, "a list predicts at most {} blocks", u32::MAX - 1),
+            Refusal::UnknownFile { file } => {
+                write!(f, "the size of file {file} is not known: give an offset and a length")
+            }
+            Refusal::BadRange => write!(f, "expected a range of at least one block or byte that ends below 2^64"),
+            Refusal::TooManyBlocks => write!(f, "a list can predict at most {} blocks", u32::MAX - 1),
             Refusal::BadBounds => {
-                write!(f, "a floor is at most the ceiling, and all floors are together less than the cache")
+                write!(f, "expected a floor up to the ceiling, and floors that together are less than the cache")
             }
-            Refusal::Busy => write!(f, "what was said about this before is still being done: say it again later"),
+            Refusal::Busy => write!(f, "the previous hint about this is still being applied: send it again later"),
             Refusal::Policy(error) => error.fmt(f),
         }
     }
@@ -180,14 +182,14 @@ impl From<nigh_policy::SpecError> for Refusal {
     }
 }
 
-/// What the host knows of blocks and files: its index. Hits and misses never ask for it.
+/// The host's index of blocks and files. Hits and misses never query it.
 pub trait Index {
     /// The slot of `block`, if it is resident or being loaded.
     fn resident(&self, block: Block) -> Option<Slot>;
     /// The block of `slot`, which is resident.
     fn block(&self, slot: Slot) -> Block;
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     fn file_bytes(&self, file: u32) -> Option<u64>;
-    /// Which device a file lies on: any number, the same for files that share a queue.
+    /// The device of a file: any number, the same for files that share a queue.
     fn device(&self, file: u32) -> u32;
 }

@@ -1,11 +1,11 @@
-//! The priority levels of one tenant (4.1.1): the lowest that holds a block loses it.
+//! The priority levels of one tenant (4.1.1): the lowest one that holds a block loses it.
 
 use std::collections::BTreeMap;
 
 use crate::directive::{Limits, Refusal};
 use crate::pools::Pools;
 
-/// A level: its pool, and what keeps it when it is empty.
+/// A level: its pool, and the reasons to keep it when it is empty.
 struct Level {
     pool: u32,
     /// Files with this priority.
@@ -51,12 +51,12 @@ impl Levels {
         self.levels.get(&priority).map(|level| level.pool)
     }
 
-    /// All pools, the lowest priority first.
+    /// All pools, by ascending priority.
     pub(crate) fn pools(&self) -> impl Iterator<Item = u32> + '_ {
         self.levels.values().map(|level| level.pool)
     }
 
-    /// Makes sure that there is a level of `priority`.
+    /// Ensures that there is a level of `priority`.
     pub(crate) fn open(&mut self, priority: i32, limits: &Limits, pools: &mut Pools) -> Result<u32, Refusal> {
         if let Some(level) = self.levels.get(&priority) {
             return Ok(level.pool);
@@ -69,14 +69,14 @@ impl Levels {
         Ok(pool)
     }
 
-    /// Notes that `set_policy` named the level of `priority`, which is open.
+    /// Records that `set_policy` named the level of `priority`, which is open.
     pub(crate) fn name(&mut self, priority: i32) {
         if let Some(level) = self.levels.get_mut(&priority) {
             level.named = true;
         }
     }
 
-    /// Gives `file` another priority, whose level is open.
+    /// Changes the priority of `file` to one whose level is open.
     pub(crate) fn set_file(&mut self, file: u32, priority: i32, limits: &Limits) -> Result<(), Refusal> {
         let before = self.priority(file);
         match (self.files.binary_search_by_key(&file, |&(file, _)| file), priority) {

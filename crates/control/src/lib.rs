@@ -1,10 +1,11 @@
-//! What applications say about their accesses, and what the cache does about it: who gives up a block (LRU-SP), which one
-//! (their own policies and lists), and what to fetch ahead (controlled-aggressive prefetching).
+//! Hints of applications about their accesses, and their effects in the cache: which tenant loses a block (LRU-SP),
+//! which block that is (by the tenant's own policies and lists), and which blocks are fetched ahead
+//! (controlled-aggressive prefetching).
 //!
 //! Cao, Felten, Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching,
 //! Prefetching, and Disk Scheduling, ACM TOCS 14(4), 1996. Numbers of sections are that paper's.
 //!
-//! [`LruSp`] is a [`Policy`](nigh_policy::Policy), so a host holds it where it holds one.
+//! [`LruSp`] is a [`Policy`](nigh_policy::Policy), so a host holds it in place of one.
 
 mod access_list;
 mod apply;

@@ -1,14 +1,14 @@
-//! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory for
-//! these and their ghosts only, and its capacity is the number of its blocks at any time.
+//! A policy of the registry that manages a pool. It numbers the blocks of its pool itself, so that it costs memory only
+//! for these and their ghosts, and its capacity always equals the number of its blocks.
 
 use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, build};
 
-/// No slot has this local number.
+/// The local number of no slot.
 const FREE: u32 = u32::MAX;
-/// Local numbers that a policy begins with.
+/// The number of local numbers at the start.
 const SLOTS_FIRST: u32 = 8;
 
-/// The room for ghosts of policies: each has a part of it in proportion to its blocks.
+/// The room for ghosts of policies: each policy has a share in proportion to its blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Ghosts of all policies of a cache.
@@ -35,7 +35,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Without blocks.
+    /// An instance without blocks.
     pub(crate) fn new(spec: &Spec, block_bytes: u32) -> Result<Local, SpecError> {
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
         let Room { capacity, slots, ghosts } = room;
@@ -73,7 +73,7 @@ impl Local {
         number
     }
 
-    /// Makes the room that of as many blocks as there are. What is forgotten for that is to be taken.
+    /// Adjusts the room to the number of blocks. The caller must then take the slots that are forgotten because of it.
     pub(crate) fn fit(&mut self, budget: Budget) {
         let slots = match self.slots.len() as u32 > self.room.slots {
             true => (self.slots.len() as u32).next_power_of_two(),
@@ -86,13 +86,15 @@ impl Local {
         }
     }
 
-    /// Room for one block more. What is forgotten for that is to be taken before the `insert`.
+    /// Makes room for one more block. The caller must take the slots that are forgotten because of it before the
+    /// `insert`.
     pub(crate) fn widen(&mut self, budget: Budget) {
         self.blocks += 1;
         self.fit(budget);
     }
 
-    /// `slot`, for which there is room, comes in: a ghost with the local number `ghost`, or new. Gives its local number.
+    /// Inserts `slot`, for which there is room: a ghost with the local number `ghost`, or a new slot. Returns its local
+    /// number.
     pub(crate) fn insert(&mut self, slot: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> u32 {
         let number = ghost.unwrap_or_else(|| self.number(slot));
         self.fit(budget);
@@ -105,8 +107,8 @@ impl Local {
         self.policy.hit(Slot(number), access);
     }
 
-    /// `incoming` takes the place of a block, which leaves. Gives the local number with which `incoming` is to be
-    /// inserted next, and the block.
+    /// `incoming` replaces a block, which leaves. Returns the local number with which `incoming` must be inserted next,
+    /// and the block.
     pub(crate) fn evict(&mut self, incoming: Slot, ghost: Option<u32>, access: &Access, budget: Budget) -> (u32, Slot) {
         let number = ghost.unwrap_or_else(|| self.number(incoming));
         self.fit(budget);
@@ -114,7 +116,7 @@ impl Local {
         (number, Slot(self.slots[victim.index()]))
     }
 
-    /// The block that leaves first leaves.
+    /// Takes out the block that leaves first.
     pub(crate) fn shed(&mut self) -> Slot {
         let victim = self.policy.shed();
         self.blocks -= 1;
@@ -133,7 +135,7 @@ impl Local {
         self.release(number);
     }
 
-    /// Recounts what can be recounted; `blocks` are resident, `known` are resident or ghosts.
+    /// Recounts the invariants; `blocks` are resident, `known` are resident or ghosts.
     pub(crate) fn check(&self, blocks: usize, known: usize, budget: Budget) {
         assert_eq!(self.blocks as usize, blocks, "the number of a policy's blocks is wrong");
         assert_eq!(self.room.capacity, self.blocks.max(1), "the capacity is not the number of blocks");

@@ -1,26 +1,28 @@
-//! LRU-SP (3.2): the list of all resident blocks, and what a reference does to it. Which block leaves is in
-//! `lru_sp/decide.rs`.
+//! LRU-SP (3.2): the list of all resident blocks, and the effect of a reference on it. The decision which block leaves
+//! is in `lru_sp/decide.rs`.
 //!
-//! A tenant is oblivious until it says something; then its blocks are in its pools (`pools.rs`), and those that its list
-//! says will be read again are in the order of the list. References of oblivious tenants to their own blocks touch the
-//! LRU list and four bytes more, nothing else.
+//! A tenant is oblivious until its first hint. After that it is a manager: its blocks are in its pools (`pools.rs`),
+//! and those that its list predicts are in the order of the list. References of oblivious tenants to their own blocks
+//! touch only the LRU list and four more bytes.
 //!
 //! Deviations:
 //! * 3.2 replaces the block that a placeholder points to; 4.2.1 makes it the candidate that the tenant may overrule.
 //!   This is 3.2.
-//! * For a prefetch it is 4.2.1's way. That a block is fetched before another is referenced does not tell which of them is
-//!   referenced first, so nobody was wrong, and to replace the other would do harm (rule 3); but the owner pays.
-//! * When that block is replaced, other placeholders that point to it are deleted. 3.2 does not say what becomes of them.
-//! * A block that a second tenant references is owned by nobody until it leaves. A block of a tenant that is gone is
-//!   owned by whoever references it next.
-//! * A false prefetch that the list has passed goes to the end of the LRU list without an owner, so that it is the next
-//!   to be replaced; 3.2 flushes it at once, which would leave a frame empty.
-//! * Floors and ceilings are not the paper's. A tenant at its ceiling gives up a block of its own choice, and one above it
-//!   does whoever misses. A block that reaches the end while its owner has no more than its floor is
-//!   set aside (`Share::kept`) until the owner has more, so that a decision stays O(1) whatever the floors.
-//! * What a tenant says about all its blocks reaches them in steps (`lru_sp/step.rs`). A block that no step has reached is
+//! * For a prefetch the rule of 4.2.1 applies. That a block is fetched before another is referenced does not show which
+//!   of them is referenced first, so no decision was wrong, and replacing the other block would do harm (rule 3); but
+//!   the owner pays.
+//! * When that block is replaced, other placeholders that point to it are deleted. 3.2 does not define this case.
+//! * A block that a second tenant references has no owner until it leaves. A block of a tenant that has left is owned
+//!   by the next tenant that references it.
+//! * A false prefetch that the list has passed moves to the end of the LRU list without an owner, so that it is
+//!   replaced next; 3.2 flushes it at once, which would leave a frame empty.
+//! * Floors and ceilings are not in the paper. A tenant at its ceiling loses a block of its own choice on its own
+//!   misses; one above it does so on the miss of any tenant. A block that reaches the end while its owner has no more
+//!   than its floor is set aside (`Share::kept`) until the owner has more, so that a decision stays O(1) whatever the
+//!   floors are.
+//! * A hint about all blocks of a tenant reaches them in steps (`lru_sp/step.rs`). A block that no step has reached is
 //!   treated as before: it is in no pool and leaves at the end of the LRU list, or it keeps its level.
-//! * A cache that becomes smaller chooses what leaves as if somebody without blocks missed.
+//! * A cache that becomes smaller chooses victims as on the miss of a tenant without blocks.
 
 mod account;
 mod book;
@@ -39,16 +41,16 @@ use crate::pools::Pools;
 use crate::tasks::Tasks;
 use crate::tenant::{Share, Statistics};
 
-/// The owner of blocks whose tenant is gone.
+/// The owner of blocks whose tenant has left.
 const NOBODY: u16 = u16::MAX;
 /// The owner of blocks that more than one tenant references.
 const SHARED: u16 = u16::MAX - 1;
-/// The owner that a tenant is which was never heard of.
+/// The owner number of a tenant without any references or hints yet.
 const UNKNOWN: u16 = u16::MAX - 2;
 /// Tenants are numbered below this, and so are owners.
 pub(crate) const TENANTS_MOST: u32 = UNKNOWN as u32;
 
-/// In `Known::flags`. The block is resident.
+/// In `Known::flags`: the block is resident.
 const RESIDENT: u16 = 1;
 /// It is in the pools or the list of its owner.
 const MANAGED: u16 = 2;
@@ -65,7 +67,7 @@ const AHEAD: u16 = 64;
 /// It is among the kept blocks of its owner instead of in the LRU list.
 const KEPT: u16 = 128;
 
-/// What every reference needs to know of a slot.
+/// The state of a slot that every reference needs.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// By number in `LruSp::shares`, or `NOBODY` or `SHARED`.
@@ -73,29 +75,29 @@ struct Known {
     flags: u16,
 }
 
-/// What exists once a tenant manages itself. Its memory is zero at first, so that it takes no time to get it.
+/// The state that exists once a tenant is a manager. Its memory is initially zero, so that allocating it takes no time.
 pub(crate) struct Managed {
     pub(crate) pools: Pools,
     pub(crate) placeholders: Placeholders,
-    /// By slot, the list of its owner in which it comes, and the next position at which it does: that and one, or 0.
+    /// By slot, the list of its owner in which it occurs, and its next position there plus one, or 0.
     places: Vec<[u32; 2]>,
-    /// By slot of a managed block, the low half of the tick of its last reference. Blocks that a tenant has when it first
-    /// says something count as referenced then.
+    /// By slot of a managed block, the low half of the tick of its last reference. Blocks that a tenant has at its
+    /// first hint count as referenced then.
     last: Vec<u32>,
 }
 
-/// Resident blocks of tenants: who gives up which, and what tenants said about it.
+/// The resident blocks of tenants: decides which tenant loses which block, and applies hints.
 ///
-/// It is a [`Policy`]: a host uses it as any other, with [`Access::tenant`] below [`Limits::tenants`]. Placeholders are
-/// ghosts to the host. What tenants say comes through [`apply`](LruSp::apply); what it takes longer for than a call
-/// may is done by [`step`](LruSp::step).
+/// It is a [`Policy`]: a host uses it like any other, with [`Access::tenant`] below [`Limits::tenants`]. Placeholders
+/// are ghosts to the host. Hints come through [`apply`](LruSp::apply); [`step`](LruSp::step) does the part that takes
+/// longer than a call may.
 ///
 /// [`Limits::tenants`]: crate::Limits::tenants
 pub struct LruSp {
     links: Links<Known>,
-    /// Resident blocks but those kept, the most recently used first, with 3.2's modifications.
+    /// Resident blocks except the kept ones, the most recently used first, with 3.2's modifications.
     lru: List,
-    /// Blocks kept for the floors of owners, a list for each that ever kept one. The oldest last.
+    /// Blocks kept for the floors of owners: a list for each owner that ever kept one. The oldest is last.
     kept_lists: Vec<List>,
     /// Blocks in these lists.
     kept: u32,
@@ -107,18 +109,19 @@ pub struct LruSp {
     above: Vec<u16>,
     /// By tenant, its number in `shares`.
     owners: Vec<u16>,
-    /// By owner: a tenant that is gone still owns blocks until a sweep has passed, and a tenant with its number is another owner.
+    /// By owner: a tenant that has left still owns blocks until a sweep has passed, and a new tenant with its number is
+    /// another owner.
     pub(crate) shares: Vec<Share>,
-    /// Owners that no tenant is.
+    /// Unused owner numbers.
     free: Vec<u16>,
-    /// Owners whose tenant is gone.
+    /// Owners whose tenant has left.
     leaving: Vec<u16>,
     pub(crate) managed: Option<Box<Managed>>,
     /// Slots that the host has not taken back yet.
     forgotten: Vec<Slot>,
-    /// Whether a decision has to look at nothing but the list and owners that manage themselves.
+    /// Whether a decision needs to look only at the list and the owners that are managers.
     plain: bool,
-    /// Whether no sweep is underway or wanted.
+    /// Whether no sweep is under way or requested.
     swept: bool,
     pub(crate) tasks: Tasks,
     pub(crate) tick: u64,
@@ -128,9 +131,9 @@ pub struct LruSp {
 }
 
 impl LruSp {
-    /// For the cache described by `setup`. `setup.ghosts` bounds the placeholders and what policies of the registry
-    /// remember, [`Config::ghosts`] is how many they can use; with fewer ghosts than blocks LRU-SP protects tenants from
-    /// foolish ones less than it could.
+    /// For the cache described by `setup`. `setup.ghosts` limits the placeholders and the ghosts of policies of the
+    /// registry; [`Config::ghosts`] is the number they can use. With fewer ghosts than blocks, LRU-SP protects tenants
+    /// less from the wrong decisions of others.
     pub fn new(setup: &Setup, config: Config) -> LruSp {
         let (links, [lru]) = Links::with_own(setup.slots);
         LruSp {
@@ -157,12 +160,12 @@ impl LruSp {
         }
     }
 
-    /// How the cache is shared.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Every tenant that was heard of, those that are gone included.
+    /// Every tenant with references or hints so far, including those that have left.
     pub fn tenants(&self) -> impl Iterator<Item = Tenant> + '_ {
         let heard = (0..).zip(&self.owners).filter(|(_, owner)| **owner != UNKNOWN);
         heard.map(|(tenant, _)| Tenant(tenant))
@@ -197,12 +200,12 @@ impl LruSp {
         self.lru.len() + self.kept
     }
 
-    /// Frames that no block has.
+    /// Free frames.
     pub(crate) fn free_frames(&self) -> u32 {
         self.room.capacity.saturating_sub(self.resident())
     }
 
-    /// A reference of `owner` that is none, for the policies of pools.
+    /// A pseudo-reference of `owner`, for the policies of pools.
     pub(crate) fn moving(&self, block: Block) -> Access {
         Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick: self.tick }
     }

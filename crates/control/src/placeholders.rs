@@ -1,11 +1,12 @@
-//! Placeholders (3.2): ghosts, each of a block that its owner chose to give up, pointing to the block that it kept instead.
+//! Placeholders (3.2): ghosts of blocks that their owners chose to lose, each pointing to the block that was kept
+//! instead.
 
 use nigh_policy::Slot;
 use nigh_policy::heap::Heap;
 
 use crate::chains::{Chain, Chains};
 
-/// Those that point to one block.
+/// The placeholders that point to one block.
 struct Group {
     target: Slot,
     ghosts: Chain,
@@ -13,11 +14,11 @@ struct Group {
 
 /// The placeholders of a cache.
 ///
-/// When there are more than `most`, the one whose block was referenced longest ago goes. With `most` of at least the
-/// cache's capacity this is one that global LRU would have replaced by now as well, so it protects nobody.
+/// When there are more than `most`, the one whose block was referenced longest ago is removed. If `most` is at least
+/// the cache's capacity, global LRU would have replaced that block by now as well, so the placeholder protects nothing.
 pub(crate) struct Placeholders {
-    /// By slot, the group of those that point to it, if it is resident, or the group it is in, if it is a ghost: its number
-    /// and one, or 0.
+    /// By slot, its group number plus one, or 0: for a resident slot the group of placeholders that point to it, for a
+    /// ghost the group that contains it.
     group: Vec<u32>,
     groups: Vec<Group>,
     free: Vec<u32>,
@@ -33,8 +34,8 @@ impl Placeholders {
         Placeholders { group, groups: Vec::new(), free: Vec::new(), chains, oldest: Heap::new(slots, 0), most }
     }
 
-    /// From now on for slots `0..slots`, and at most `most`. Gives one that has to go, if there are more; it must be removed,
-    /// and then this is to be called again.
+    /// From now on for slots `0..slots`, with at most `most` placeholders. Returns one that exceeds the limit, if any;
+    /// the caller must remove it and then call this again.
     pub(crate) fn resize(&mut self, slots: u32, most: u32) -> Option<Slot> {
         self.group.resize(slots as usize, 0);
         self.chains.grow(slots);
@@ -55,7 +56,7 @@ impl Placeholders {
         self.group[slot.index()].checked_sub(1)
     }
 
-    /// Takes `slot` out of its group, or its group from it.
+    /// Takes `slot` out of its group, or removes the group of `slot`.
     fn take_group(&mut self, slot: Slot) -> Option<u32> {
         std::mem::take(&mut self.group[slot.index()]).checked_sub(1)
     }
@@ -70,8 +71,8 @@ impl Placeholders {
         self.groups[id as usize].target
     }
 
-    /// Makes one for `ghost`, last referenced at `tick`, that points to `target`. Gives the one that has to go, which may
-    /// be this one; it must be removed.
+    /// Creates a placeholder for `ghost`, last referenced at `tick`, that points to `target`. Returns the one that
+    /// exceeds the limit, which may be this one; the caller must remove it.
     pub(crate) fn add(&mut self, ghost: Slot, target: Slot, tick: u64) -> Option<Slot> {
         let id = self.group(target).unwrap_or_else(|| self.open(target));
         self.set_group(ghost, id);
@@ -95,7 +96,7 @@ impl Placeholders {
         id
     }
 
-    /// Deletes the placeholder of `ghost`. Gives its target if nothing points to that any more.
+    /// Deletes the placeholder of `ghost`. Returns its target if no other placeholder points to it.
     pub(crate) fn remove(&mut self, ghost: Slot) -> Option<Slot> {
         let id = self.take_group(ghost).expect("a placeholder is in a group");
         let Group { target, ghosts } = &mut self.groups[id as usize];
@@ -109,14 +110,14 @@ impl Placeholders {
         Some(*target)
     }
 
-    /// Deletes one of the placeholders that point to `target`, and gives its ghost.
+    /// Deletes one of the placeholders that point to `target`, and returns its ghost.
     pub(crate) fn pop(&mut self, target: Slot) -> Option<Slot> {
         let ghost = self.groups[self.group(target)? as usize].ghosts.front()?;
         self.remove(ghost);
         Some(ghost)
     }
 
-    /// Changes those that point to `from` to point to `to`.
+    /// Redirects the placeholders that point to `from` to `to`.
     pub(crate) fn redirect(&mut self, from: Slot, to: Slot) {
         let Some(id) = self.take_group(from) else { return };
         let Some(other) = self.group(to) else {
@@ -137,7 +138,7 @@ impl Placeholders {
         self.free.push(small);
     }
 
-    /// Every ghost and its target, having checked the structure.
+    /// Checks the structure, and returns every ghost with its target.
     pub(crate) fn checked(&self) -> Vec<(Slot, Slot)> {
         let mut pairs = Vec::new();
         for (id, group) in (0..).zip(&self.groups) {

@@ -1,10 +1,10 @@
-//! The pools of tenants' blocks: lists under LRU or MRU, or what a policy of the registry manages; and how a pool is
-//! handed over from one to the other.
+//! The pools of tenants' blocks: lists under LRU or MRU, or managed by a policy of the registry; and the hand-over of a
+//! pool from one to the other.
 //!
-//! A pool whose policy changes hands its blocks over one by one, the one first that would leave first, in as many steps as
-//! its host likes ([`Pools::hand_over`]). Meanwhile a block that is referenced moves at once, what comes in goes to
-//! the new policy, and what leaves is chosen by the one before, as long as that has blocks. From LRU to MRU and back nothing
-//! moves: the list is the same.
+//! A pool whose policy changes hands its blocks over one by one, in the order in which they would leave, in as many
+//! steps as its host likes ([`Pools::hand_over`]). Meanwhile a referenced block moves at once, new blocks enter the new
+//! policy, and the previous one chooses victims as long as it has blocks. Between LRU and MRU nothing moves: the list
+//! is the same.
 
 use nigh_policy::{Access, Slot, SpecError};
 
@@ -12,22 +12,23 @@ use crate::chains::{Chain, Chains};
 use crate::directive::Order;
 use crate::local::{Budget, Local};
 
-/// Where a block enters a pool.
+/// The end at which a block enters a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Enter {
     /// As the most recently used.
     Referenced,
-    /// Without a reference, at the end from which it leaves later.
+    /// Without a reference, at the end that leaves last.
     Later,
-    /// As `Later`, in the place of a sweep, which finds the oldest first: in front of what it found before.
+    /// As `Later`, at the position of a sweep, which visits the oldest first: in front of its previous block.
     Swept,
-    /// Without a reference, at the end from which it leaves first.
+    /// Without a reference, at the end that leaves first.
     First,
 }
 
-/// What managed a pool before, and still has blocks.
+/// The previous manager of a pool, while it still has blocks.
 enum Before {
-    /// The list: `count` blocks are to move, beginning with `next`, and from there on towards the front; or, under MRU, the back.
+    /// The list: `count` blocks are to move, starting with `next` and continuing towards the front, or towards the back
+    /// under MRU.
     List {
         mru: bool,
         next: Option<Slot>,
@@ -39,32 +40,32 @@ enum Before {
 /// The blocks of one priority of one tenant.
 struct Pool {
     priority: i32,
-    /// All blocks, the most recently used first, whatever the order is.
+    /// All blocks, the most recently used first, in either order of eviction.
     list: Chain,
     order: Order,
     /// The policy of the registry that manages it.
     policy: Option<Local>,
     before: Option<Before>,
-    /// What a sweep put last at the back, and which one.
+    /// The block that a sweep put at the back last, and the number of the sweep.
     swept: Option<(u32, Slot)>,
 }
 
 /// The pools of all tenants.
 pub(crate) struct Pools {
     chains: Chains,
-    /// Closed ones, too.
+    /// Includes closed ones.
     pools: Vec<Pool>,
     free: Vec<u32>,
-    /// By slot, the pool it is in, or a policy of which knows it as a ghost: its number and one, or 0.
+    /// By slot, its pool number plus one, or 0: the pool that contains it, or whose policy knows it as a ghost.
     of: Vec<u32>,
-    /// By slot, its number for that policy, and one, or 0.
+    /// By slot, its number in that policy plus one, or 0.
     number: Vec<u32>,
     budget: Budget,
     block_bytes: u32,
     policies: usize,
-    /// Pools that are being handed over; also some that were.
+    /// Pools being handed over, and some that have finished.
     handing: Vec<u32>,
-    /// The pool whose policy named a victim for the block that is inserted next, and that block's number.
+    /// The pool whose policy named a victim for the next block to be inserted, and that block's number.
     exchange: Option<(u32, u32)>,
     /// Sweeps so far.
     sweeps: u32,
@@ -93,8 +94,8 @@ impl Pools {
         }
     }
 
-    /// From now on for slots `0..slots` and within `budget`. Takes time in proportion to the change, and to the number of
-    /// pools.
+    /// From now on for slots `0..slots` and within `budget`. Takes time in proportion to the change and to the number
+    /// of pools.
     pub(crate) fn resize(&mut self, slots: u32, budget: Budget) {
         if slots as usize > self.of.len() {
             self.chains.grow(slots);
@@ -112,7 +113,7 @@ impl Pools {
         self.sweeps = self.sweeps.wrapping_add(1);
     }
 
-    /// How many pools a policy of the registry manages.
+    /// The number of pools that a policy of the registry manages.
     pub(crate) fn policies(&self) -> usize {
         self.policies
     }
@@ -132,7 +133,7 @@ impl Pools {
         pool
     }
 
-    /// Gives an empty pool back.
+    /// Closes an empty pool.
     pub(crate) fn close(&mut self, pool: u32) {
         let own = &mut self.pools[pool as usize];
         assert!(own.list.is_empty() && own.before.is_none(), "a pool that is closed holds no block");
@@ -171,7 +172,7 @@ impl Pools {
         self.pools[pool as usize].before.is_some()
     }
 
-    /// Changes the policy of `pool`, which is not being handed over; then it is.
+    /// Changes the policy of `pool`, which must not be in a hand-over; this starts one.
     pub(crate) fn set_order(&mut self, pool: u32, order: Order) -> Result<(), SpecError> {
         let policy = match &order {
             Order::Policy(spec) => Some(Local::new(spec, self.block_bytes)?),
@@ -205,8 +206,8 @@ impl Pools {
         !self.handing.is_empty()
     }
 
-    /// Moves at most `most` blocks to the new policies of their pools. Gives how many. `access` makes a reference of a
-    /// block that is none.
+    /// Moves at most `most` blocks to the new policies of their pools. Returns their number. `access` creates a
+    /// pseudo-reference to a block.
     pub(crate) fn hand_over(&mut self, most: u32, access: &dyn Fn(Slot) -> Access) -> u32 {
         let mut moved = 0;
         while moved < most
@@ -223,8 +224,8 @@ impl Pools {
         moved
     }
 
-    /// Of the blocks that the one before has of `pool`, the one that leaves first. It is still the list's, or no more
-    /// than a ghost of the policy.
+    /// Of the blocks that the previous manager of `pool` still has, the one that leaves first. It stays in the list, or
+    /// becomes at most a ghost of the policy.
     fn first_of_before(&mut self, pool: u32) -> Option<Slot> {
         let Pool { list, policy, before, .. } = &mut self.pools[pool as usize];
         match before.as_mut()? {
@@ -242,8 +243,8 @@ impl Pools {
         }
     }
 
-    /// `slot`, which [`first_of_before`](Pools::first_of_before) named, is no longer of what managed `pool` before, nor a
-    /// ghost of that.
+    /// `slot`, which [`first_of_before`](Pools::first_of_before) returned, leaves the previous manager of `pool`,
+    /// including its ghosts.
     fn leave_before(&mut self, pool: u32, slot: Slot) {
         match &mut self.pools[pool as usize].before {
             Some(Before::Policy(_)) => {
@@ -262,7 +263,7 @@ impl Pools {
         self.fit(pool);
     }
 
-    /// Makes the room of the policies of `pool` that of their blocks. One before that has none is gone.
+    /// Adjusts the room of the policies of `pool` to their blocks. A previous manager without blocks is dropped.
     fn fit(&mut self, pool: u32) {
         let budget = self.budget;
         let own = &mut self.pools[pool as usize];
@@ -284,7 +285,8 @@ impl Pools {
         }
     }
 
-    /// Takes what the policies of `pool` no longer remember; `kept` stays known all the same. Whether that was forgotten.
+    /// Collects the slots that the policies of `pool` no longer remember; `kept` stays known in any case. Returns
+    /// whether it was forgotten.
     fn drain(&mut self, pool: u32, kept: Option<Slot>) -> bool {
         let Pool { policy, before, .. } = &mut self.pools[pool as usize];
         let before = match before {
@@ -341,7 +343,7 @@ impl Pools {
             && policy.is_some_and(|policy| policy.knows(slot, self.number[slot.index()].wrapping_sub(1)))
     }
 
-    /// Tells the policy of `pool` that `slot`, which is in the list, or a ghost of that policy, is resident.
+    /// Reports to the policy of `pool` that `slot`, which is in the list or a ghost of that policy, is resident.
     fn add(&mut self, pool: u32, slot: Slot, access: &Access) {
         let budget = self.budget;
         if let Some(policy) = &mut self.pools[pool as usize].policy {
@@ -373,7 +375,7 @@ impl Pools {
         }
     }
 
-    /// Whether `slot`, a block of `pool`, is still to be handed over.
+    /// Whether `slot`, a block of `pool`, has not been handed over yet.
     fn is_of_before(&self, pool: u32, slot: Slot) -> bool {
         let (Pool { policy, before, .. }, number) =
             (&self.pools[pool as usize], self.number[slot.index()].wrapping_sub(1));
@@ -394,7 +396,7 @@ impl Pools {
         self.fit(pool);
     }
 
-    /// Makes `slot` the most recently used of its pool, if that is but a list.
+    /// Makes `slot` the most recently used of its pool, if that is only a list.
     pub(crate) fn renew(&mut self, slot: Slot) {
         let pool = self.of[slot.index()] - 1;
         self.step_aside(pool, slot);
@@ -404,7 +406,7 @@ impl Pools {
         }
     }
 
-    /// `slot` is about to leave its place in the list of `pool`: a hand-over goes on beyond it.
+    /// `slot` is about to leave its place in the list of `pool`: a hand-over moves past it.
     fn step_aside(&mut self, pool: u32, slot: Slot) {
         let Pool { list, before, swept, .. } = &mut self.pools[pool as usize];
         swept.take_if(|(_, last)| *last == slot);
@@ -433,7 +435,7 @@ impl Pools {
         self.clear(slot);
     }
 
-    /// Makes the policy that knows `slot` as a ghost, if there is one, forget it.
+    /// Makes the policy that knows `slot` as a ghost, if any, forget it.
     pub(crate) fn forget(&mut self, slot: Slot) {
         let Some(pool) = self.pool(slot) else { return };
         let number = std::mem::take(&mut self.number[slot.index()]).wrapping_sub(1);
@@ -447,8 +449,8 @@ impl Pools {
         self.drain(pool, None);
     }
 
-    /// Takes the block out that leaves `pool` first; whether its policy remembers it as a ghost. With `incoming`, that is
-    /// inserted into this pool next.
+    /// Takes out the block that leaves `pool` first; returns also whether its policy remembers it as a ghost.
+    /// `incoming`, if given, must be inserted into this pool next.
     pub(crate) fn evict(&mut self, pool: u32, incoming: Option<(Slot, &Access)>) -> (Slot, bool) {
         let budget = self.budget;
         if let Some(slot) = self.first_of_before(pool) {
@@ -482,7 +484,7 @@ impl Pools {
         if self.exchange.is_none() {
             let gone = self.gone.len();
             self.fit(pool);
-            // A pool that becomes smaller remembers less.
+            // A smaller pool remembers less.
             if let Some(at) = self.gone[gone..].iter().position(|&gone| gone == slot) {
                 self.gone.swap_remove(gone + at);
                 forgotten = true;
@@ -494,7 +496,7 @@ impl Pools {
         (slot, !forgotten)
     }
 
-    /// The blocks of `pool` in the order in which they would leave, as far as that is known.
+    /// The blocks of `pool` in the order in which they would leave, as far as it is known.
     pub(crate) fn victims(&self, pool: u32) -> impl Iterator<Item = Slot> + '_ {
         let Pool { list, order, .. } = &self.pools[pool as usize];
         let (chains, mru) = (&self.chains, *order == Order::Mru);

@@ -1,81 +1,82 @@
-//! Controlled-aggressive prefetching (2.1): when a tenant that says what it will read fetches the next block it misses.
+//! Controlled-aggressive prefetching (2.1): when a tenant with a list fetches the next block that it will miss.
 //!
-//! The four rules of 2.1.2, and where they are kept:
-//! 1. *Optimal prefetching*: what is fetched is `nextHole`, the next block of the list that is not resident (`hole`).
-//! 2. *Optimal replacement*: the resident block that comes last in the list leaves, or one that does not come again
+//! The four rules of 2.1.2, and where they are implemented:
+//! 1. *Optimal prefetching*: the block to fetch is `nextHole`, the next block of the list that is not resident
+//!    (`hole`).
+//! 2. *Optimal replacement*: the resident block that occurs last in the list leaves, or one that does not occur again
 //!    (`LruSp::choose`).
-//! 3. *Do no harm*: nothing is fetched unless `freeBlocks` blocks come after it or never.
-//! 4. *First opportunity*: the host asks after each reference of the tenant and each completed prefetch.
+//! 3. *Do no harm*: nothing is fetched unless `freeBlocks` blocks occur after it or never.
+//! 4. *First opportunity*: the host checks after each reference of the tenant and each completed prefetch.
 //!
 //! Deviations:
-//! * A batch begins as soon as the one before it has ended, not only when the cursor has moved as in 4.3: 2.1.2 says "as
+//! * A batch starts as soon as the previous one has ended, not only when the cursor has moved as in 4.3: 2.1.2 says "as
 //!   soon as the disk is idle".
-//! * It goes on while freeBlocks is at least 4, the bound in 4.3's explanation; its rule for the batch says above 4.
-//! * freeBlocks counts free frames as well, so that a cache that is not full can be filled ahead.
-//! * With several devices there is a nextHole, a count of outstanding prefetches and a batch for each.
-//! * "Too often wrong" is: of the last 64 references of the tenant and accesses that were skipped, less than 16 were
-//!   predicted ones.
-//! * A tenant whose list was dropped for that is believed as far as what it says comes true: of its later lists, two blocks
-//!   are fetched ahead for each access that came as predicted, so that it is further and further ahead. In the paper each list
-//!   is believed at first, and who lies again and again has the disk fetch what nobody uses.
+//! * It continues while freeBlocks is at least 4, the limit in 4.3's explanation; its rule for the batch says above 4.
+//! * freeBlocks includes free frames, so that a cache that is not full can be filled ahead.
+//! * With several devices, each has a nextHole, a count of outstanding prefetches and a batch.
+//! * "Too often wrong" means: of the last 64 events (references of the tenant and skipped accesses), fewer than 16 were
+//!   predicted references.
+//! * After such a list was dropped, later lists of the tenant are limited: they allow two prefetches for each correctly
+//!   predicted access, so that the tenant can get further and further ahead. In the paper each list starts without a
+//!   limit, so a tenant with many wrong lists makes the disk fetch unused blocks again and again.
 
 use nigh_policy::Block;
 
 use crate::access_list::{AccessList, Stretch};
 use crate::directive::Index;
 
-/// References in the list that may be skipped or matched at once (4.3).
+/// Accesses of the list that one reference may skip or match (4.3).
 const LOOKAHEAD: u32 = 2;
-/// Positions of the list that one call looks at for a hole; the next call goes on there.
+/// Positions of the list that one call searches for a hole; the next call continues there.
 const WALK_MOST: u32 = 4096;
-/// Of 64 events, the matches that keep a list.
+/// The least number of matches in 64 events that keeps a list.
 const MATCHES_LEAST: u32 = 16;
 
-/// What a reference meant to the list.
+/// The relation of a reference to the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     /// The next access, or the one after it: `skipped` is the position that was passed over.
     Advanced { skipped: Option<u32> },
-    /// The block that the cursor is at, again.
+    /// The block at the cursor, referenced again.
     Again,
     /// Not predicted.
     Unpredicted,
 }
 
-/// What is going on at one device.
+/// The state of one device.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     /// No block of this device is missing from the cursor to here.
     hole: u32,
-    /// Prefetches of the batch being made.
+    /// Prefetches of the current batch.
     issued: u32,
-    /// Whether a batch is being made.
+    /// Whether a batch is being built.
     open: bool,
 }
 
 /// The prefetch object of a tenant (4.3).
 pub(crate) struct Prefetch {
     list: AccessList,
-    /// Where the files of the list lie, in ascending order.
+    /// The devices of the files in the list, in ascending order.
     devices: Vec<u32>,
-    /// Of each of these devices.
+    /// The state of each of these devices.
     lanes: Vec<Lane>,
-    /// The position after the cursor, which is the access that was made last.
+    /// The position after the cursor, which is the last access made.
     ahead: u32,
-    /// The last 64 events, the latest lowest: a bit is 1 where an access was predicted.
+    /// The last 64 events, the latest in the lowest bit: a bit is 1 if an access was predicted.
     matches: u64,
-    /// Whether an unpredicted reference missed and is not known to be over (2.1.3: no prefetch until it is).
+    /// Whether an unpredicted reference missed and may still be in progress (2.1.3: no prefetch until it is over).
     demand: bool,
 }
 
 impl Prefetch {
-    /// Follows a list without entries, which is to be extended.
+    /// Follows an empty list, which is to be extended.
     pub(crate) fn new() -> Prefetch {
         let (list, devices, lanes) = (AccessList::default(), Vec::new(), Vec::new());
         Prefetch { list, devices, ahead: 0, lanes, matches: u64::MAX, demand: false }
     }
 
-    /// The list goes on with `stretch`, which is on `device`. Says no if it has too many blocks then.
+    /// Appends `stretch`, which is on `device`, to the list. Returns false if it would have too many blocks.
     pub(crate) fn extend(&mut self, stretch: Stretch, device: u32) -> bool {
         if let Err(at) = self.devices.binary_search(&device) {
             self.devices.insert(at, device);
@@ -84,7 +85,7 @@ impl Prefetch {
         self.list.push(stretch)
     }
 
-    /// Follows `rest`, a part of what is left of this list, and is as right as this one was.
+    /// Continues with `rest`, a part of the rest of this list, and keeps the history of matches.
     pub(crate) fn with_rest(&self, rest: &[Stretch], index: &dyn Index) -> Prefetch {
         let mut next = Prefetch { matches: self.matches, demand: self.demand, ..Prefetch::new() };
         for stretch in rest {
@@ -93,12 +94,12 @@ impl Prefetch {
         next
     }
 
-    /// Where the files of the list lie.
+    /// The devices of the files in the list.
     pub(crate) fn devices(&self) -> &[u32] {
         &self.devices
     }
 
-    /// The position at which `block` comes next, or `NEVER`.
+    /// The next position of `block`, or `NEVER`.
     pub(crate) fn next(&self, block: Block) -> u32 {
         self.list.next(block, self.ahead)
     }
@@ -140,7 +141,7 @@ impl Prefetch {
         self.list.pass(ahead);
     }
 
-    /// The block that comes at `position` left the cache.
+    /// The block at `position` left the cache.
     pub(crate) fn missing(&mut self, position: u32) {
         for lane in &mut self.lanes {
             lane.hole = lane.hole.min(position);
@@ -152,12 +153,13 @@ impl Prefetch {
         Some(&mut self.lanes[at])
     }
 
-    /// An unpredicted demand read is complete.
+    /// A demand read that was not predicted is complete.
     pub(crate) fn demand_finished(&mut self) {
         self.demand = false;
     }
 
-    /// nextHole of `device`, if a batch may go on or, unless one is `underway` there, begin: the position and the block.
+    /// nextHole of `device`, if a batch may continue, or start unless one is `underway` there: the position and the
+    /// block.
     pub(crate) fn hole(&mut self, device: u32, underway: bool, batch: u32, index: &dyn Index) -> Option<(u32, Block)> {
         if self.demand {
             return None;
@@ -204,14 +206,14 @@ impl Prefetch {
         found
     }
 
-    /// The block at the hole is fetched.
+    /// The block at the hole is being fetched.
     pub(crate) fn issue(&mut self, device: u32) {
         if let Some(lane) = self.lane(device) {
             lane.issued += 1;
         }
     }
 
-    /// The batch at `device` ends, because of rule 3.
+    /// The batch at `device` ends because of rule 3.
     pub(crate) fn end_batch(&mut self, device: u32) {
         if let Some(lane) = self.lane(device) {
             lane.open = false;

@@ -1,10 +1,10 @@
-//! What is said about a trace, and when: by its tenants and about them.
+//! Events beside a trace, with their times: hints of tenants, and changes of their bounds.
 
 use nigh_policy::Tenant;
 
 use crate::directive::Directive;
 
-/// When something is said.
+/// The time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Before the request with this number, from 0.
@@ -13,27 +13,27 @@ pub enum When {
     Time(u64),
 }
 
-/// What is said.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Saying {
-    /// By the tenant.
+    /// A hint of the tenant.
     Directive(Directive),
-    /// About the tenant: the least blocks that it keeps and the most that it may have, 0 for no such bound.
+    /// New bounds of the tenant: its floor and its ceiling, 0 for none.
     Bounds {
-        /// The least.
+        /// The floor.
         floor: u32,
-        /// The most.
+        /// The ceiling.
         ceiling: u32,
     },
 }
 
-/// One thing said at one time.
+/// An event with its time and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub when: When,
-    /// By whom, or about whom.
+    /// The tenant.
     pub tenant: Tenant,
-    /// What.
+    /// The event.
     pub saying: Saying,
 }

@@ -2,8 +2,8 @@
 //!
 //! ```toml
 //! [[at]]
-//! tenant = 3                     # 0 unless given
-//! request = 1200                 # before which request of the trace, from 0; or time_ns; at the start unless given
+//! tenant = 3                     # default 0
+//! request = 1200                 # number of the request that follows, from 0; or time_ns; default: the start
 //! set_priority = [{ file = 7, priority = 1 }]
 //! set_policy = [{ priority = 1, policy = "mru" }]
 //! set_temporary_priority = [{ file = 7, first = 0, last = 15, priority = -1 }]
@@ -11,8 +11,8 @@
 //! bounds = { floor = 100, ceiling = 500 }
 //! ```
 //!
-//! What one `[[at]]` says is done in the order above, whatever its order in the file. `first` and `last` count blocks,
-//! `offset` and `length` bytes, `floor` and `ceiling` blocks; a ceiling is at least 1, or left out.
+//! The settings of one `[[at]]` are applied in the order above, whatever their order in the file. `first`, `last`,
+//! `floor` and `ceiling` are in blocks, `offset` and `length` in bytes; a ceiling is at least 1, or left out.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use crate::directive::{Chunk, Directive, Order};
 use crate::saying::{Event, Saying, When};
 
-/// Bytes of a sidecar file, at most.
+/// The most bytes of a sidecar file.
 pub const BYTES_MOST: usize = 64 << 20;
 
 /// Why a text is not a sidecar of directives.
@@ -31,21 +31,21 @@ pub const BYTES_MOST: usize = 64 << 20;
 pub struct SidecarError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub kind: SidecarErrorKind,
 }
 
-/// What is wrong with a line of a sidecar.
+/// The error in a line of a sidecar.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SidecarErrorKind {
-    /// Not TOML, or not of this shape; the parser's words.
+    /// Not TOML, or without the expected structure; the text of the parser.
     Shape(String),
-    /// `[[at]]` has a request and a time.
+    /// `[[at]]` has both a request and a time.
     TwoTimes,
     /// A policy is neither `lru` nor `mru` nor one of the registry.
     Policy(SpecError),
-    /// A chunk has an offset without a length, or no byte.
+    /// A chunk has an offset without a length, or is empty.
     Chunk,
     /// The text is longer than [`BYTES_MOST`].
     TooLong,
@@ -56,9 +56,11 @@ impl fmt::Display for SidecarError {
         write!(f, "line {}: ", self.line)?;
         match &self.kind {
             SidecarErrorKind::Shape(message) => f.write_str(message),
-            SidecarErrorKind::TwoTimes => f.write_str("either 'request' or 'time_ns', not both"),
+            SidecarErrorKind::TwoTimes => f.write_str("expected either 'request' or 'time_ns', not both"),
             SidecarErrorKind::Policy(error) => write!(f, "expected lru, mru or a policy: {error}"),
-            SidecarErrorKind::Chunk => f.write_str("a chunk is a 'file', or has 'offset' and a 'length' of at least 1"),
+            SidecarErrorKind::Chunk => {
+                f.write_str("expected a chunk with 'file' alone, or also with 'offset' and a 'length' of at least 1")
+            }
             SidecarErrorKind::TooLong => write!(f, "more than {BYTES_MOST} bytes"),
         }
     }
@@ -137,7 +139,7 @@ fn read_ceiling<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>
     }
 }
 
-/// Reads a sidecar. The events are in the order of the text.
+/// Parses a sidecar. The events are in the order of the text.
 pub fn parse(text: &str) -> Result<Vec<Event>, SidecarError> {
     let wrong = |span: Option<Range<usize>>, kind| {
         let start = span.map_or(0, |span| span.start).min(text.len());
@@ -196,7 +198,7 @@ pub fn parse(text: &str) -> Result<Vec<Event>, SidecarError> {
     Ok(events)
 }
 
-/// Writes `events` as a text that [`parse`] reads.
+/// Writes `events` as a text that [`parse`] accepts.
 pub fn write(events: &[Event]) -> String {
     use std::fmt::Write;
     let mut text = String::new();
@@ -276,11 +278,11 @@ mod tests {
         let message = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
             message("[[at]]\n[[at]]\nrequest = 1\ntime_ns = 2"),
-            "line 2: either 'request' or 'time_ns', not both"
+            "line 2: expected either 'request' or 'time_ns', not both"
         );
         assert_eq!(
             message("[[at]]\npredict = [{ file = 1, offset = 5 }]"),
-            "line 2: a chunk is a 'file', or has 'offset' and a 'length' of at least 1"
+            "line 2: expected a chunk with 'file' alone, or also with 'offset' and a 'length' of at least 1"
         );
         assert!(
             message("[[at]]\n\nset_policy = [{ priority = 0, policy = \"lfru\" }]")

@@ -1,4 +1,4 @@
-//! What is known of one tenant.
+//! The state of one tenant.
 
 use std::collections::BTreeMap;
 
@@ -7,81 +7,81 @@ use nigh_policy::Slot;
 use crate::levels::Levels;
 use crate::prefetch::Prefetch;
 
-/// Counts for one tenant.
+/// The counters of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// References that its list predicted.
     pub predicted: u64,
-    /// References while it had a list, which did not predict them.
+    /// References while it had a list that did not predict them.
     pub unpredicted: u64,
-    /// Accesses of a list that were passed over.
+    /// Predicted accesses that were skipped.
     pub skipped: u64,
     /// Lists that were dropped because they were too often wrong.
     pub lists_dropped: u64,
     /// Blocks that it prefetched.
     pub prefetched: u64,
-    /// Prefetched blocks that were referenced then: over `prefetched`, the accuracy.
+    /// Prefetched blocks that were then referenced: divided by `prefetched`, this is the accuracy.
     pub used: u64,
-    /// Of these, blocks that the tenant came for before they were there.
+    /// Of these, blocks that the tenant referenced before they were loaded.
     pub late: u64,
     /// Prefetched blocks that left without a reference.
     pub wasted: u64,
     /// Decisions against the candidate: a placeholder was made for each.
     pub overruled: u64,
-    /// Such decisions that were wrong: the block given up was referenced before the candidate.
+    /// Such decisions that were wrong: the lost block was referenced before the candidate.
     pub mistakes: u64,
 }
 
-/// How far the blocks that a tenant had before it managed itself are in its pools.
+/// The progress of moving the blocks that a tenant had before it was a manager into its pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {
-    /// All are.
+    /// Complete.
     Done,
-    /// The next sweep puts them there.
+    /// The next sweep moves them.
     Wanted,
-    /// The sweep that is underway does.
+    /// The sweep under way moves them.
     Underway,
 }
 
-/// What is known of one tenant, or of one that is gone as long as it has blocks.
+/// The state of a tenant, or of one that has left while it still has blocks.
 pub(crate) struct Share {
-    /// Whether the tenant is gone. Its blocks have no owner then.
+    /// Whether the tenant has left. Its blocks then have no owner.
     pub(crate) gone: bool,
     /// Resident blocks that it owns.
     pub(crate) size: u32,
-    /// What it was given.
+    /// Its configured floor.
     pub(crate) floor_said: u32,
-    /// As much of that as the cache has room for.
+    /// The part of that for which the cache has room.
     pub(crate) floor: u32,
-    /// `u32::MAX` for none.
+    /// Its ceiling; `u32::MAX` for none.
     pub(crate) ceiling: u32,
-    /// The list of its blocks that reached the end of the LRU list while its floor protected them, by number.
+    /// The number of the list of its blocks that reached the end of the LRU list while its floor protected them.
     pub(crate) kept: Option<u32>,
-    /// Its priority levels, if it manages itself.
+    /// Its priority levels, if it is a manager.
     pub(crate) levels: Option<Box<Levels>>,
-    /// The tick at which it began to, with which its older blocks count as referenced.
+    /// The tick at which it became one, which counts as the reference of its older blocks.
     pub(crate) since: u64,
     pub(crate) adoption: Adoption,
     pub(crate) prediction: Option<Box<Prefetch>>,
-    /// Lists that it had until now.
+    /// The number of its lists so far.
     pub(crate) lists: u32,
-    /// Its resident blocks that come in a list, by the number of that and the position at which they come next. Those of lists
-    /// that are over are to go to their pools.
+    /// Its resident blocks that occur in a list, by the number of that list and their next position. Those of lists
+    /// that are over are to move to their pools.
     pub(crate) coming: BTreeMap<(u32, u32), Slot>,
-    /// By device, the prefetches that are not complete, of this list and those before: 4.3's pCount.
+    /// By device, the incomplete prefetches of this and previous lists: 4.3's pCount.
     pub(crate) outstanding: Vec<(u32, u32)>,
-    /// How many more blocks may be fetched ahead for it, once a list of it was dropped as wrong.
+    /// The remaining prefetches allowed to it, once a list of it was dropped as wrong.
     pub(crate) credit: Option<u32>,
     pub(crate) statistics: Statistics,
 }
 
 impl Share {
-    /// The block of its list that comes last.
+    /// The block of its list that occurs last.
     pub(crate) fn last_coming(&self) -> Option<Slot> {
         self.coming.last_key_value().map(|(_, &slot)| slot)
     }
 
-    /// The block at `position` of its list, if it has it.
+    /// The block at `position` of its list, if the tenant has it.
     pub(crate) fn coming_at(&self, position: u32) -> Option<Slot> {
         self.coming.get(&(self.lists, position)).copied()
     }

@@ -1,7 +1,7 @@
-//! A hard disk: one arm, rotation, zones, a buffer that the drive reads ahead into.
+//! A hard disk: one arm, rotation, zones, and a buffer that the drive reads ahead into.
 //!
-//! Requests are done one after the other, in the order of their start: a drive that orders the commands of its queue is
-//! not modelled, the host's scheduler orders them.
+//! Requests are served one after the other, in the order of their start: command queueing in the drive is not modelled,
+//! because the host's scheduler orders the requests.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ struct Segment {
 struct Arm {
     cylinder: u64,
     head: u64,
-    /// When it is free to move on: the end of the last transfer.
+    /// The time at which it is free: the end of the last transfer.
     at_ns: u64,
 }
 
@@ -37,10 +37,11 @@ pub(crate) struct Disk {
     head_switch_ns: u64,
     write_settle_ns: u64,
     interface_bytes_per_s: f64,
-    /// How far the platters are turned at time 0.
+    /// The rotation of the platters at time 0.
     phase_ns: u64,
     arm: Arm,
-    /// What was read, most recently used first. The drive reads on at the end of the first one while `ahead_to` is beyond it.
+    /// The segments read, most recently used first. The drive continues to read at the end of the first one while
+    /// `ahead_to` is beyond it.
     segments: VecDeque<Segment>,
     segments_max: usize,
     segment_sectors: u64,
@@ -94,7 +95,7 @@ impl Disk {
             None => Segment { first, end: first },
         };
         if end <= segment.end {
-            // Served from the buffer. The arm reads on behind what was asked for last, if it is there.
+            // Served from the buffer. If the arm is there, it continues to read ahead after the last request.
             if found == Some(0) {
                 self.ahead_to = self.ahead_to.max(self.ahead_limit(end));
             }
@@ -135,7 +136,7 @@ impl Disk {
         Served { at, seeks }
     }
 
-    /// Brings the buffer up to what the drive has read ahead by `now`.
+    /// Adds the sectors that the drive has read ahead by `now` to the buffer.
     fn read_ahead(&mut self, now: u64) {
         let Some(segment) = self.segments.front().copied().filter(|segment| segment.end < self.ahead_to) else {
             return;
@@ -146,12 +147,12 @@ impl Disk {
         self.keep(Segment { first: segment.first, end });
     }
 
-    /// How far the drive reads when the host has got everything before `end`.
+    /// The end of the drive's read-ahead when the host has received everything before `end`.
     fn ahead_limit(&self, end: u64) -> u64 {
         (end + self.segment_sectors).min(self.sectors)
     }
 
-    /// Makes `segment` the most recent one, as much of it as there is room for.
+    /// Makes `segment` the most recent one, limited to the available room.
     fn keep(&mut self, mut segment: Segment) {
         if self.segment_sectors == 0 {
             return;
@@ -161,7 +162,8 @@ impl Disk {
         self.segments.truncate(self.segments_max);
     }
 
-    /// Moves the arm to `sector` from `now` on, with so much more for the heads to settle; the number of seeks: 0 or 1.
+    /// Moves the arm to `sector`, starting at `now`, with this additional settle time; returns the number of seeks: 0
+    /// or 1.
     fn move_arm(&mut self, now: u64, sector: u64, extra_ns: u64) -> u64 {
         let place = self.layout.place(sector);
         let begin = self.arm.at_ns.max(now);
@@ -177,8 +179,8 @@ impl Disk {
         ns(self.seek.ms(arm.cylinder.abs_diff(to.cylinder) as u32)).max(switch)
     }
 
-    /// Transfers the sectors `from..to`, track by track, as far as they have passed by `until`. Returns the arm after
-    /// the last one and the first sector that is left.
+    /// Transfers the sectors `from..to`, track by track, as far as they have passed the head by `until`. Returns the
+    /// arm after the last one and the first remaining sector.
     fn stream(&self, mut arm: Arm, mut from: u64, to: u64, until: u64) -> (Arm, u64) {
         while from < to {
             let place = self.layout.place(from);

@@ -1,4 +1,4 @@
-//! From what was measured of a device to its profile.
+//! Fits a profile to the measurements of a device.
 
 use std::fmt::Write;
 
@@ -9,38 +9,37 @@ use crate::seek::SeekCurve;
 use crate::statistics::{median, quantile, seek_of};
 use crate::{Device, Kind, ProfileError, Request, SECTOR_BYTES};
 
-/// Heads that a fitted disk has: how many there are cannot be seen from outside.
+/// The number of heads of a fitted disk: the real number cannot be measured from outside.
 const HEADS: u64 = 8;
 /// Speeds that disks are built with, in rotations a minute.
 const SPEEDS: [f64; 7] = [3600.0, 4200.0, 5400.0, 5900.0, 7200.0, 10_000.0, 15_000.0];
-/// A read of 4 KiB that takes longer comes from an object store.
+/// A device with 4 KiB reads of at least this median is treated as an object store.
 const STORE_NS: f64 = 20e6;
-/// One that takes longer, but not so long, comes over a network.
+/// A device with at least this median, but less than the above, is treated as a network volume.
 const VOLUME_NS: f64 = 250e3;
 /// The longest page of flash that is tried.
 const PAGE_MAX: u64 = 1 << 18;
 
-/// What was found out.
+/// A fitted profile.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The profile, as a TOML file.
     pub text: String,
-    /// The same.
+    /// The parsed profile.
     pub profile: Profile,
-    /// What was seen, one sentence each.
+    /// The findings, one sentence each.
     pub findings: Vec<String>,
-    /// Whether a read far from the one before costs more than one near it.
+    /// Whether a distant read costs more than a nearby one.
     pub distance_matters: bool,
 }
 
-/// Does a batch of reads on a modelled device from `now` on, which is its end afterwards.
+/// Runs a batch of reads on a modelled device from `now` on, and advances `now` to its end.
 ///
-/// # Panics
-/// Where a read lies beyond the device.
+/// # Panics If a read is beyond the device.
 pub fn run_on(device: &mut Device, now: &mut u64, batch: &Batch) -> Timed {
     let begin = *now;
     let most = batch.outstanding.min(device.parallel());
-    // Ends of what is outstanding: each read begins when there is room, and takes from when the host wanted it.
+    // The ends of outstanding reads: each read starts when there is room; its time counts from when the host issued it.
     let mut ends: Vec<u64> = Vec::with_capacity(batch.outstanding);
     let mut wanted: Vec<u64> = Vec::with_capacity(batch.outstanding);
     let mut each_ns = Vec::with_capacity(batch.reads.len());
@@ -63,13 +62,13 @@ pub fn run_on(device: &mut Device, now: &mut u64, batch: &Batch) -> Timed {
     Timed { each_ns, total_ns: *now - begin }
 }
 
-/// The profile of a device that was measured so, under a title.
+/// The profile of a device with these measurements, under a title.
 pub fn fit(measured: &Measurements, title: &str) -> Result<Fitted, ProfileError> {
     let seek = seek_of(&measured.moves);
     let distance_matters = seek.matters();
     let alone_ns = median(measured.moves.iter().map(|moved| moved.ns as f64).collect());
     let mut findings = vec![format!(
-        "a read of 4 KiB takes {} after one near it, {} after one far from it: {}",
+        "a 4 KiB read takes {} after a nearby read, {} after a distant one: {}",
         shown(seek.near_ns),
         shown(seek.far_ns),
         if distance_matters { "distance matters" } else { "distance does not matter" },
@@ -82,7 +81,7 @@ pub fn fit(measured: &Measurements, title: &str) -> Result<Fitted, ProfileError>
     };
     let title = title.replace(|c: char| c.is_control() || c == '"' || c == '\\', "?");
     let text = format!(
-        "# Measured by `nigh devices fit`, by reads only; what cannot be seen by them is an estimate.\n{}",
+        "# Measured by `nigh devices fit` with reads only; figures that reads cannot show are estimates.\n{}",
         figures.replacen("TITLE", &format!("title = \"{title}\"\nbytes = {}", measured.bytes), 1)
     );
     let profile = Profile::parse(&text)?;
@@ -97,8 +96,8 @@ fn disk(measured: &Measurements, findings: &mut Vec<String>) -> String {
         let in_sequence = median(measured.in_sequence_ns.iter().map(|&ns| ns as f64 / 1e6).collect());
         (in_sequence - SMALL as f64 / (4.0 * best_rate * 1e3)).clamp(0.0, 1000.0)
     };
-    // What a track holds, from the rate with the switch to the next cylinder every few tracks, which is not known before
-    // the seek curve is: twice is enough.
+    // The sectors of a track follow from the rate, including the switch to the next cylinder every few tracks. That is
+    // unknown before the seek curve is fitted: two rounds are enough.
     let mut curve = SeekCurve::fitted(&[(1.0, 0.5), (10.0, 0.5)], 3);
     let (mut zones, mut cylinders) = (Vec::new(), 3);
     for _ in 0..2 {
@@ -107,18 +106,23 @@ fn disk(measured: &Measurements, findings: &mut Vec<String>) -> String {
         curve = curve_of(measured, &zones, cylinders, rotation_ms, overhead_ms);
     }
     let next_ms = curve.ms(1).max(0.05);
-    // Noise must not make figures that no curve has: it is 0.01 ms longer at least, and its average well between.
+    // Noise must not yield figures that no curve has: the full seek is at least 0.01 ms longer, and the average well
+    // between.
     let full_ms = curve.ms(cylinders as u32 - 1).max(next_ms + 0.01);
     let (least, most) = SeekCurve::averages_ms(next_ms, full_ms, cylinders as u32);
     let margin = (most - least) / 20.0;
     let average_ms = curve.average_ms(cylinders as u32).clamp(least + margin, most - margin);
-    findings.push(format!("it rotates: {rpm:.0} times a minute"));
+    findings.push(format!("rotating disk: {rpm:.0} rotations a minute"));
     findings.push(format!("seeks take {next_ms:.2} ms to {full_ms:.2} ms, {average_ms:.2} ms on average"));
     let least_rate = measured.rates.iter().map(|rate| rate.1).fold(f64::INFINITY, f64::min);
-    findings.push(format!("sequential reads have {least_rate:.1} to {best_rate:.1} MB/s, by their place"));
+    findings
+        .push(format!("sequential reads reach {least_rate:.1} to {best_rate:.1} MB/s, depending on their position"));
     let mut text = String::new();
     let _ = writeln!(text, "kind = \"disk\"\nTITLE\n# Measured.\nrpm = {rpm:.1}");
-    let _ = writeln!(text, "# Estimate: heads. Measured: the rates that they and the zones make.\nheads = {HEADS}");
+    let _ = writeln!(
+        text,
+        "# Estimate: heads. Measured: the transfer rates that heads and zones yield together.\nheads = {HEADS}"
+    );
     let rows: Vec<String> = zones.iter().map(|(cylinders, sectors)| format!("[{cylinders}, {sectors}]")).collect();
     let _ = writeln!(text, "zones = [{}]", rows.join(", "));
     let _ = writeln!(text, "# Measured.\nseek_next_ms = {next_ms:.6}\nseek_average_ms = {average_ms:.6}");
@@ -130,7 +134,7 @@ fn disk(measured: &Measurements, findings: &mut Vec<String>) -> String {
     text
 }
 
-/// Time of a rotation: reads at one distance vary by it, evenly; and a read of what lies just before waits for it.
+/// Time of a rotation: reads at one distance vary evenly by it, and a read of the preceding block waits for it.
 fn rotation_ms(measured: &Measurements, rate: f64) -> f64 {
     let mut octaves: Vec<Vec<f64>> = Vec::new();
     for moved in &measured.moves {
@@ -143,9 +147,9 @@ fn rotation_ms(measured: &Measurements, rate: f64) -> f64 {
         let middle = median(times.clone());
         spread.extend(times.into_iter().map(|time| time - middle));
     }
-    // The middle half of what is spread evenly over a rotation is half of it.
+    // The middle half of values spread evenly over a rotation covers half of it.
     let evenly = (2.0 * (quantile(spread.clone(), 0.75) - quantile(spread, 0.25))).clamp(0.6, 1000.0);
-    // From the end of a block to the end of the one before it is a rotation without one block.
+    // From the end of a block to the end of the previous one takes a rotation less one block.
     let before = median(measured.before_ns.iter().map(|&ns| ns as f64 / 1e6).collect()) + SMALL as f64 / (rate * 1e3);
     let rotation = if (0.75..1.25).contains(&(before / evenly)) { before } else { evenly };
     let built = SPEEDS.iter().map(|rpm| 60_000.0 / rpm);
@@ -175,7 +179,7 @@ fn curve_of(
     let still = SeekCurve::fitted(&[(1.0, 0.1), (10.0, 0.1)], 3);
     let layout = Layout::new(60_000.0 / rotation_ms, HEADS, zones, &still, 0);
     let cylinder = |byte: u64| layout.place(byte / SECTOR_BYTES).cylinder;
-    // By distance, a quarter of an octave at a time: the median time without the mean wait and the transfer.
+    // By distance, in quarters of an octave: the median time less the mean wait and the transfer.
     let mut classes: Vec<Vec<(f64, f64)>> = Vec::new();
     for moved in &measured.moves {
         let distance = cylinder(moved.from).abs_diff(cylinder(moved.to));
@@ -199,14 +203,15 @@ fn curve_of(
     SeekCurve::fitted(&seeks, cylinders as u32)
 }
 
-/// The most small reads a second, and how many outstanding reads it takes to have nearly as many.
+/// The highest rate of small reads, and the number of outstanding reads that nearly reaches it.
 fn plateau(measured: &Measurements) -> (usize, f64) {
     let most = measured.parallel.iter().map(|level| level.per_second).fold(0.0, f64::max);
     let enough = measured.parallel.iter().find(|level| level.per_second >= 0.95 * most);
     (enough.map_or(1, |level| level.outstanding), most)
 }
 
-/// Times in ns of small reads that did not wait for others: those alone, and those side by side where two gain twice.
+/// Times in ns of small reads that did not wait for others: single ones, and parallel ones as long as more of them
+/// raise the rate in proportion.
 fn unhindered(measured: &Measurements) -> Vec<f64> {
     let single = measured.parallel.first().map_or(0.0, |level| level.per_second);
     let gains = |level: &&Level| level.per_second >= 0.9 * single * level.outstanding as f64;
@@ -222,16 +227,16 @@ fn flash(measured: &Measurements, findings: &mut Vec<String>) -> Result<String, 
     findings.push(format!("{most:.0} reads of 4 KiB a second, with {depth} outstanding; {rate:.0} MB/s"));
     let figures = |channels: u64, page_bytes: u64| {
         format!(
-            "kind = \"flash\"\nTITLE\n# Measured: the time of a read, of which none is known to be overhead.\n\
-             overhead_us = 0\nread_us = {read_us:.3}\n# Measured: reads a second, which so many channels make.\n\
-             channels = {channels}\ndepth = {depth}\n# Measured: the rate, and pages long enough for it.\n\
+            "kind = \"flash\"\nTITLE\n# Measured: the time of a read, all of it counted as read_us.\n\
+             overhead_us = 0\nread_us = {read_us:.3}\n# Measured: reads a second, from which channels is derived.\n\
+             channels = {channels}\ndepth = {depth}\n# Measured: the rate; the page size is chosen to allow it.\n\
              read_mb_per_s = {rate:.1}\npage_bytes = {page_bytes}\n\
              # Estimates: writes are not measured.\nprogram_us = {:.3}\nwrite_mb_per_s = {:.1}\nwrite_buffer_kib = 4096\n",
             (10.0 * read_us).min(1e6),
             rate / 2.0,
         )
     };
-    // The fewest channels that reach what was measured: conflicts on them are what the model says they are.
+    // The fewest channels that reach the measured rate: the model includes conflicts on channels.
     let per_second = |channels: u64| -> Result<f64, ProfileError> {
         let text = figures(channels, SMALL).replacen("TITLE", &format!("title = \"\"\nbytes = {}", measured.bytes), 1);
         let mut device = Device::new(&Profile::parse(&text)?, 1);
@@ -262,15 +267,15 @@ fn flash(measured: &Measurements, findings: &mut Vec<String>) -> Result<String, 
 fn volume(measured: &Measurements, findings: &mut Vec<String>) -> String {
     let times: Vec<f64> = unhindered(measured).into_iter().map(|ns| ns / 1e3).collect();
     let (middle, late) = (median(times.clone()), quantile(times, 0.9));
-    // Of an exponential distribution, ln 2 means lie below the median and ln 10 below the ninth tenth.
+    // In an exponential distribution the median is ln 2 means and the 90th percentile ln 10 means.
     let jitter_us = (late - middle) / (10f64.ln() - 2f64.ln());
     let least_us = (middle - 2f64.ln() * jitter_us).max(0.0);
     let (depth, most) = plateau(measured);
     let rate = measured.large_mb_per_s.clamp(0.1, 1e6);
     findings.push(format!("{most:.0} reads of 4 KiB a second, with {depth} outstanding; {rate:.0} MB/s"));
     format!(
-        "kind = \"volume\"\nTITLE\n# Measured: the least time, and the mean of what comes on top.\n\
-         read_us = {least_us:.3}\njitter_us = {jitter_us:.3}\n# Measured: with many reads at a time.\n\
+        "kind = \"volume\"\nTITLE\n# Measured: the least time of a read, and the mean of the time beyond it.\n\
+         read_us = {least_us:.3}\njitter_us = {jitter_us:.3}\n# Measured with many reads at a time.\n\
          iops = {:.1}\nmb_per_s = {rate:.1}\n\
          # Estimates.\ndepth = 64\nwrite_us = {least_us:.3}\nio_kib = 256\nburst_ms = 0\n",
         most.clamp(1.0, 1e9),
@@ -280,14 +285,14 @@ fn volume(measured: &Measurements, findings: &mut Vec<String>) -> String {
 fn store(measured: &Measurements, findings: &mut Vec<String>) -> String {
     let times: Vec<f64> = unhindered(measured).into_iter().map(|ns| ns / 1e6).collect();
     let (middle, late) = (median(times.clone()), quantile(times, 0.9));
-    // Of a normal distribution, nine tenths lie below 1.282 deviations, and 99 of 100 below 2.326.
+    // In a normal distribution the 90th percentile is 1.282 standard deviations above the mean and the 99th 2.326.
     let p99_ratio = (late / middle).powf(2.326 / 1.282).clamp(1.0, 1000.0);
     let large_ms = median(measured.large_ns.iter().map(|&ns| ns as f64 / 1e6).collect());
     let connection = (measured.large_bytes as f64 / 1e3 / (large_ms - middle).max(0.001)).clamp(0.01, 1e6);
     let total = measured.large_mb_per_s.clamp(connection, 1e6);
     let (connections, most) = plateau(measured);
     findings.push(format!(
-        "{connection:.0} MB/s one request, {total:.0} MB/s sixteen; {most:.0} small reads a second with {connections}"
+        "one request reaches {connection:.0} MB/s, sixteen reach {total:.0} MB/s; {most:.0} small reads a second with {connections} outstanding"
     ));
     format!(
         "kind = \"store\"\nTITLE\n# Measured.\nread_first_byte_ms = {middle:.3}\nfirst_byte_p99_ratio = {p99_ratio:.3}\n\

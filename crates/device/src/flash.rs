@@ -1,4 +1,4 @@
-//! Flash: pages spread over channels that work side by side, behind one interface.
+//! Flash: pages spread over channels that work in parallel, behind one interface.
 
 use crate::profile::FlashProfile;
 use crate::write_buffer::WriteBuffer;
@@ -47,7 +47,7 @@ impl Flash {
         Served { at, seeks: 0 }
     }
 
-    /// The page decides the channel: neighbours lie on different ones.
+    /// The page determines the channel: neighbours are on different ones.
     fn read(&mut self, ready: u64, offset: u64, bytes: u64) -> u64 {
         let mut sent = ready;
         let (mut from, end) = (offset, offset + bytes);
@@ -63,8 +63,8 @@ impl Flash {
         sent
     }
 
-    /// Pages go to the channel that is free first: the drive decides where it writes. Acknowledged when the drive's
-    /// buffer has it, or without one when it is programmed.
+    /// Pages go to the channel that is free first: the drive decides where it writes. A write is acknowledged when it
+    /// is in the drive's buffer, or, without a buffer, when it is programmed.
     fn write(&mut self, ready: u64, bytes: u64) -> u64 {
         let begin = self.writes.room_at(ready, bytes);
         self.receiving = self.receiving.max(begin) + transfer_ns(bytes, self.write_bytes_per_s);

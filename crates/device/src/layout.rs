@@ -1,4 +1,4 @@
-//! Where a sector lies on a disk, and when it passes under its head.
+//! The position of a sector on a disk, and the time at which it passes under its head.
 
 use crate::seek::SeekCurve;
 
@@ -9,7 +9,8 @@ struct Zone {
     first_cylinder: u64,
     /// Sectors of a track.
     per_track: u64,
-    /// By how many sectors a track begins later than the one of the head before, so that the switch takes no turn.
+    /// The offset of a track's start from that of the previous head, in sectors, so that a head switch does not lose a
+    /// rotation.
     head_skew: u64,
     /// The same from one cylinder to the next.
     cylinder_skew: u64,
@@ -23,12 +24,12 @@ pub(crate) struct Layout {
     zones: Vec<Zone>,
 }
 
-/// A sector's place.
+/// The position of a sector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) cylinder: u64,
     pub(crate) head: u64,
-    /// Sectors from here to the end of the track, this one included.
+    /// Sectors from here to the end of the track, including this one.
     pub(crate) left: u64,
     per_track: u64,
     rotation_ns: u64,
@@ -37,19 +38,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// When the `count`th sector from here begins, after the index passed and modulo a rotation.
+    /// The time at which the `count`th sector from here begins, measured from the index and modulo a rotation.
     pub(crate) fn passes_ns(&self, count: u64) -> u64 {
-        // Whole sectors are added before the division: consecutive transfers then end where the next begins, to the
-        // nanosecond, and never miss it.
+        // Whole sectors are added before the division: a consecutive transfer then begins exactly at the end of the
+        // previous one and never misses it.
         (self.turned + count) * self.rotation_ns / self.per_track
     }
 
-    /// How long `count` sectors from here take.
+    /// The time of `count` sectors from here.
     pub(crate) fn span_ns(&self, count: u64) -> u64 {
         self.passes_ns(count) - self.passes_ns(0)
     }
 
-    /// How many whole sectors from here pass in `ns`.
+    /// The number of whole sectors from here that pass in `ns`.
     pub(crate) fn sectors_in(&self, ns: u64) -> u64 {
         let mut count = (ns * self.per_track / self.rotation_ns).min(self.left);
         while count > 0 && self.span_ns(count) > ns {
@@ -85,7 +86,7 @@ impl Layout {
         self.rotation_ns
     }
 
-    /// The place of a sector that is on the disk.
+    /// The position of a sector of the disk.
     pub(crate) fn place(&self, sector: u64) -> Place {
         let at = self.zones.partition_point(|zone| zone.first_sector <= sector) - 1;
         let zone = &self.zones[at];

@@ -32,14 +32,14 @@ use volume::Volume;
 /// Bytes of a disk's sector.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// What a device is asked to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Transfer to the host.
     Read,
     /// Transfer from the host.
     Write,
-    /// Bring to the medium what was written before. Range: none.
+    /// Write everything acknowledged to the medium. Has no range.
     Flush,
     /// Forget a range.
     Trim,
@@ -48,27 +48,27 @@ pub enum Kind {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do,
+    /// The operation.
     pub kind: Kind,
-    /// from here on,
+    /// Its start in bytes.
     pub offset_bytes: u64,
-    /// over so much.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 /// A request reaches beyond the end of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {offset_bytes} to {end_bytes} are beyond the device, which has {device_bytes} bytes")]
+#[error("bytes {offset_bytes} to {end_bytes} pass the end of the device, which has {device_bytes} bytes")]
 pub struct BeyondEnd {
     /// Where the request begins.
     pub offset_bytes: u64,
-    /// Where it ends, as far as that can be told.
+    /// Its end, unless it overflows.
     pub end_bytes: u64,
     /// The device's size.
     pub device_bytes: u64,
 }
 
-/// What a device has done.
+/// The counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Time during which at least one request was at the device, in nanoseconds.
@@ -90,7 +90,7 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-/// When a request is complete, and the seeks it took.
+/// The completion time of a request, and its seeks.
 struct Served {
     at: u64,
     seeks: u64,
@@ -104,7 +104,8 @@ enum State {
     Store(Store),
 }
 
-/// A device in virtual time. It has no clock: the host says when a request starts and is told when it will be complete.
+/// A device in virtual time. It has no clock: the host passes the time at which a request starts, and receives the time
+/// of its completion.
 #[derive(Clone, Debug)]
 pub struct Device {
     state: State,
@@ -116,8 +117,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device that nothing was asked of yet. The seed decides how a disk's platters stand at time 0 and what random
-    /// part latencies have: the same requests at the same times on the same seed complete at the same times.
+    /// An idle device. The seed determines the rotation of a disk's platters at time 0 and the random part of
+    /// latencies: with the same seed, the same requests at the same times complete at the same times.
     pub fn new(profile: &Profile, seed: u64) -> Device {
         let mut random = Random::new(seed);
         let (state, parallel) = match profile.model() {
@@ -130,8 +131,8 @@ impl Device {
         Device { state, bytes, parallel, counters: Counters::default(), busy_until: 0 }
     }
 
-    /// Starts a request at `now_ns`, no earlier than the one before, while fewer than [`Device::parallel`] are
-    /// outstanding. Returns when it is complete, in nanoseconds; completions are not in the order of starts.
+    /// Starts a request at `now_ns`, no earlier than the previous one, while fewer than [`Device::parallel`] are
+    /// outstanding. Returns its completion time in nanoseconds; completions are not in the order of starts.
     pub fn start(&mut self, now_ns: u64, request: Request) -> Result<u64, BeyondEnd> {
         let Request { kind, offset_bytes, bytes } = request;
         let end_bytes = offset_bytes.saturating_add(bytes);
@@ -154,7 +155,7 @@ impl Device {
         Ok(served.at)
     }
 
-    /// How many requests the device works on at once. The host keeps at most so many outstanding.
+    /// The number of requests that the device serves in parallel, which is the limit of outstanding requests.
     pub fn parallel(&self) -> usize {
         self.parallel
     }
@@ -164,13 +165,13 @@ impl Device {
         self.bytes
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 }
 
-/// How long `bytes` take at a rate, in nanoseconds.
+/// The time of `bytes` at a rate, in nanoseconds.
 fn transfer_ns(bytes: u64, bytes_per_s: f64) -> u64 {
     (bytes as f64 / bytes_per_s * 1e9).round() as u64
 }

@@ -1,4 +1,4 @@
-//! Which reads tell what a device is like: the plan of a measurement, without I/O.
+//! The plan of a measurement: the reads that show the properties of a device. No I/O.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,52 +7,52 @@ use crate::statistics::{Move, median, seek_of};
 
 /// Bytes of the small reads.
 pub(crate) const SMALL: u64 = 4096;
-/// Bytes of the reads that find out a rate, one after the other.
+/// Bytes of the sequential reads that measure a rate.
 const CHUNK: u64 = 256 << 10;
-/// Places where the sequential rate is measured, from the first byte to the last.
+/// Positions where the sequential rate is measured, from the first byte to the last.
 const PLACES: u64 = 9;
-/// Distances that are measured: the whole device, and so many times half of the one before.
+/// The number of distances measured: the whole device, then halved each time.
 const DISTANCES: u32 = 12;
 /// The shortest distance, beyond what a drive reads ahead.
 const NEAREST: u64 = 256 << 10;
-/// How many reads are outstanding at a time where it is measured what that gains.
+/// Numbers of outstanding reads at which the gain of parallel reads is measured.
 const OUTSTANDING: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// More reads for one purpose tell no more.
+/// The most reads for one purpose; more add no information.
 const MOST: usize = 50_000;
-/// With fewer reads nothing is told.
+/// The fewest reads from which a profile is fitted.
 const FEWEST: usize = 32;
-/// Devices that are smaller are not worth it.
+/// The smallest device that is measured.
 const SMALLEST: u64 = 16 << 20;
 
-/// What a batch of reads is to find out.
+/// The purpose of a batch of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The rate at one place.
+    /// The rate at one position.
     Rate,
     /// Times of small reads one after the other.
     InSequence,
     /// Times of small reads by their distance.
     Distance,
-    /// Times of reads of what lies just before: nearly a rotation of a disk.
+    /// Times of reads of the preceding block: nearly a rotation of a disk.
     Before,
-    /// What several small reads at a time gain.
+    /// The gain of several small reads at a time.
     Parallel,
     /// Times of large reads, one or many at a time.
     Large,
 }
 
-/// Reads to be done.
+/// A batch of reads to run.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// What they are for.
     pub purpose: Purpose,
     /// Offset and bytes of each, in the order in which they start. Multiples of 4096.
     pub reads: Vec<(u64, u64)>,
-    /// How many of them are outstanding at a time.
+    /// The number of outstanding reads.
     pub outstanding: usize,
 }
 
-/// How long a batch took.
+/// The times of a batch.
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Each read, in the order of the batch, in nanoseconds.
@@ -61,7 +61,7 @@ pub struct Timed {
     pub total_ns: u64,
 }
 
-/// Small reads, so many of them outstanding.
+/// Small reads with this many of them outstanding.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub(crate) outstanding: usize,
@@ -69,20 +69,20 @@ pub(crate) struct Level {
     pub(crate) each_ns: Vec<u64>,
 }
 
-/// What was measured of a device.
+/// The measurements of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
     pub(crate) bytes: u64,
     /// Bytes of a large read.
     pub(crate) large_bytes: u64,
-    /// Offset, and 10^6 bytes a second from there.
+    /// Offset, and the rate from there in 10^6 bytes a second.
     pub(crate) rates: Vec<(u64, f64)>,
     pub(crate) in_sequence_ns: Vec<u64>,
     pub(crate) moves: Vec<Move>,
     pub(crate) before_ns: Vec<u64>,
     pub(crate) parallel: Vec<Level>,
     pub(crate) large_ns: Vec<u64>,
-    /// Many large reads at a time, in 10^6 bytes a second.
+    /// Rate of many large reads at a time, in 10^6 bytes a second.
     pub(crate) large_mb_per_s: f64,
 }
 
@@ -90,15 +90,15 @@ pub struct Measurements {
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError<E> {
     /// It is too small.
-    #[error("{bytes} bytes are too few to measure: expected {SMALLEST} or more")]
+    #[error("a target of {bytes} bytes is too small to measure: expected at least {SMALLEST} bytes")]
     TooSmall {
         /// Its size.
         bytes: u64,
     },
-    /// It is so slow, or the time so short, that too little was read.
-    #[error("only {reads} reads in the time: too few to tell anything from")]
+    /// The device is so slow, or the time so short, that there were too few reads.
+    #[error("only {reads} reads completed in the time, too few to fit a profile: allow more time")]
     TooFew {
-        /// How many there were.
+        /// The number of reads.
         reads: usize,
     },
     /// A read failed.
@@ -112,8 +112,8 @@ struct Plan<R> {
     random: Xoshiro256PlusPlus,
 }
 
-/// Measures a device of so many bytes in about `budget_ns`, by what `run` says of each batch of reads. The reads are the
-/// same each time, as far as the device is as fast.
+/// Measures a device of this many bytes in about `budget_ns`; `run` runs a batch of reads and returns its times.
+/// Devices of equal speed get the same reads.
 pub fn measure<E>(
     bytes: u64,
     budget_ns: u64,
@@ -132,7 +132,7 @@ pub fn measure<E>(
     }
     measured.in_sequence_ns = plan.in_sequence(share(3))?;
     if seek_of(&measured.moves).matters() {
-        // What several requests at a time gain is no figure of a disk: its model takes one after the other.
+        // The gain of parallel reads is no figure of a disk: its model serves one after the other.
         plan.distances(share(45), &mut measured.moves)?;
         measured.before_ns = plan.before(share(7))?;
         for place in 0..PLACES {
@@ -163,7 +163,7 @@ pub fn measure<E>(
 }
 
 impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
-    /// Runs batches until they took `budget_ns`: at first of `least` reads, then of as many as fit into what is left.
+    /// Runs batches for about `budget_ns`: first of `least` reads, then of as many as fit in the remaining time.
     fn repeat(
         &mut self,
         budget_ns: u64,
@@ -178,7 +178,7 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
             let batch = Batch { purpose, reads, outstanding };
             let timed = (self.run)(&batch)?;
             spent += timed.total_ns.max(1);
-            // No batch takes more than a quarter of the budget, so that a slow moment spoils a part only.
+            // No batch takes more than a quarter of the budget, so that a slow moment affects only a part.
             let per_read = timed.total_ns.max(1) as f64 / count as f64;
             let room = budget_ns.saturating_sub(spent).min(budget_ns / 4) as f64 / per_read;
             left = left.saturating_sub(count);
@@ -192,7 +192,7 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
         self.random.random_range(0..=end / SMALL) * SMALL
     }
 
-    /// Reads in pairs: at a random place, and at a distance from it, to either side.
+    /// Reads in pairs: at a random position, and at a given distance on either side.
     fn distances(&mut self, budget_ns: u64, moves: &mut Vec<Move>) -> Result<(), E> {
         let last = self.bytes - SMALL;
         let mut next = None;
@@ -201,7 +201,7 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
                 return (to, SMALL);
             }
             let octave = plan.random.random_range(0..=DISTANCES);
-            // Within the octave's lower half, so that the longest is possible from either edge.
+            // In the lower half of the octave, so that the longest distance is possible from either edge.
             let distance = last as f64 / f64::from(1 << octave) * plan.random.random_range(0.9..1.0);
             let distance = (distance as u64).max(NEAREST) / SMALL * SMALL;
             let from = plan.aligned(last - distance);
@@ -216,7 +216,7 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
         Ok(())
     }
 
-    /// As much as makes the transfer count beside the latency.
+    /// Large enough that the transfer matters beside the latency.
     fn large_bytes(&self, moves: &[Move]) -> u64 {
         let latency_ns = median(moves.iter().map(|moved| moved.ns as f64).collect());
         let large = match latency_ns {
@@ -227,7 +227,7 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
         large.min(self.bytes / 8 / SMALL * SMALL)
     }
 
-    /// Consecutive chunks from `offset` on, beginning again where `room` ends.
+    /// Consecutive chunks from `offset` on, starting again when `room` ends.
     fn rate(&mut self, budget_ns: u64, offset: u64, room: u64) -> Result<f64, E> {
         let chunks = (room / CHUNK).max(1);
         let mut at = 0;
@@ -235,8 +235,8 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
             at += 1;
             (offset + (at - 1) % chunks * CHUNK, CHUNK)
         })?;
-        // The first read of each batch came from elsewhere, or after a pause; what takes more than twice the median was
-        // held up by something else.
+        // The first read of each batch follows a jump or a pause. A read that takes more than twice the median was
+        // delayed by something else.
         let times: Vec<f64> = batches.iter().flat_map(|(_, timed)| &timed.each_ns[1..]).map(|&ns| ns as f64).collect();
         let most = 2.0 * median(times.clone());
         let (count, sum) =
@@ -274,10 +274,10 @@ impl<E, R: FnMut(&Batch) -> Result<Timed, E>> Plan<R> {
         let last = self.bytes - SMALL;
         let batches = self
             .repeat(budget_ns, Purpose::Parallel, 2 * outstanding, outstanding, |plan| (plan.aligned(last), SMALL))?;
-        // The first of a batch meet an idle device.
+        // The first reads of a batch find an idle device.
         let times = batches.iter().flat_map(|(_, timed)| timed.each_ns.iter().skip(outstanding));
         let each_ns: Vec<u64> = times.copied().collect();
-        // Little's law: what is outstanding is the rate times how long each stays.
+        // Little's law: the number of outstanding requests is the rate times the time of each.
         let mean_ns = each_ns.iter().sum::<u64>() as f64 / each_ns.len().max(1) as f64;
         Ok(Level { outstanding, per_second: outstanding as f64 / mean_ns.max(1.0) * 1e9, each_ns })
     }

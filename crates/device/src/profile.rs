@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use crate::SECTOR_BYTES;
 use crate::seek::SeekCurve;
 
-/// The profiles that come with nigh: name and text.
+/// The shipped profiles: name and text.
 const SHIPPED: &[(&str, &str)] = &[
     ("ultrastar-18zx", include_str!("../profiles/ultrastar-18zx.toml")),
     ("hdd-10k", include_str!("../profiles/hdd-10k.toml")),
@@ -22,51 +22,51 @@ const SHIPPED: &[(&str, &str)] = &[
     ("object-store", include_str!("../profiles/object-store.toml")),
 ];
 
-/// How large a device can be.
+/// The limits of a device's size.
 const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
 
-/// So many cylinders a disk has at most that is larger than its profile.
+/// The most cylinders of a disk that is enlarged beyond its profile.
 const CYLINDERS_MOST: u64 = 1 << 30;
 
 /// Why a text is not a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// No profile of that name comes with nigh.
+    /// No shipped profile has this name.
     #[error("there is no profile '{name}'{}", did_you_mean(*.nearest))]
     NoSuch {
-        /// What was asked for.
+        /// The name given.
         name: String,
         /// The shipped name that is written similarly.
         nearest: Option<&'static str>,
     },
-    /// It is no TOML.
+    /// It is not TOML.
     #[error("line {line}: {message}")]
     Syntax {
-        /// Where, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
-    /// A figure is not there.
+    /// A figure is missing.
     #[error("'{key}' is missing: expected {expected}")]
     Missing {
         /// Its key.
         key: &'static str,
-        /// What it is, and its limits.
+        /// Its meaning and limits.
         expected: String,
     },
-    /// A figure cannot be so.
+    /// A figure has an invalid value.
     #[error("'{key}' is {found}: expected {expected}")]
     Value {
         /// Its key.
         key: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
-        /// What it is, and its limits.
+        /// Its meaning and limits.
         expected: String,
     },
-    /// A key means nothing for this kind of device.
-    #[error("'{key}' is no figure of this kind of device{}", did_you_mean(*.nearest))]
+    /// This kind of device has no such figure.
+    #[error("unknown figure '{key}' for this kind of device{}", did_you_mean(*.nearest))]
     Unknown {
         /// The key.
         key: String,
@@ -83,7 +83,7 @@ pub struct Profile {
     model: Model,
 }
 
-/// What a profile describes. Figures are as in the file; their names end with their units.
+/// The model described by a profile. Figures are as in the file; their names end with their units.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Model {
     /// A hard disk.
@@ -107,104 +107,104 @@ pub struct DiskProfile {
     pub zones: Vec<(u64, u64)>,
     /// Time of seeks.
     pub seek: SeekCurve,
-    /// What a write needs more after a seek.
+    /// Additional settle time of a write after a seek.
     pub seek_write_extra_ms: f64,
-    /// From one head to another on the same cylinder.
+    /// Time of a switch between heads on the same cylinder.
     pub head_switch_ms: f64,
-    /// What a command takes before the arm moves.
+    /// Time of a command before the arm moves.
     pub overhead_ms: f64,
-    /// What a read takes that the buffer has.
+    /// Time of a read that the buffer answers.
     pub hit_overhead_ms: f64,
     /// Rate to the host, in 10^6 bytes a second.
     pub interface_mb_per_s: f64,
     /// The drive's memory.
     pub buffer_kib: u64,
-    /// Streams that it is divided between.
+    /// Number of streams that share it.
     pub buffer_segments: u64,
-    /// Writes are acknowledged when they are in the buffer.
+    /// Writes are acknowledged once they are in the buffer.
     pub write_cache: bool,
 }
 
 /// A flash drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashProfile {
-    /// What is read or programmed at a time.
+    /// The unit of reading and programming.
     pub page_bytes: u64,
-    /// Pages that are read or programmed side by side.
+    /// Pages that are read or programmed in parallel.
     pub channels: u64,
-    /// Requests that the drive takes on.
+    /// The most requests that the drive accepts at a time.
     pub depth: u64,
-    /// What a command takes before and beside the medium.
+    /// Time of a command without that of the medium.
     pub overhead_us: f64,
-    /// To read a page.
+    /// Time to read a page.
     pub read_us: f64,
-    /// To program a page.
+    /// Time to program a page.
     pub program_us: f64,
     /// Rate to the host, in 10^6 bytes a second.
     pub read_mb_per_s: f64,
     /// Rate from the host.
     pub write_mb_per_s: f64,
-    /// Memory in which writes are acknowledged; 0: they are when they are programmed.
+    /// Memory in which writes are acknowledged; 0: they are acknowledged when they are programmed.
     pub write_buffer_kib: u64,
 }
 
 /// A network volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeProfile {
-    /// Requests on their way at a time.
+    /// Outstanding requests.
     pub depth: u64,
-    /// Of a read, at least.
+    /// Least time of a read.
     pub read_us: f64,
-    /// Of a write, flush or trim, at least.
+    /// Least time of a write, flush or trim.
     pub write_us: f64,
-    /// Mean of what comes on top, exponentially distributed.
+    /// Mean of the additional time, which is exponentially distributed.
     pub jitter_us: f64,
     /// Operations a second.
     pub iops: f64,
-    /// What counts as one operation at most.
+    /// The largest request that counts as one operation.
     pub io_kib: u64,
-    /// 10^6 bytes a second.
+    /// Rate, in 10^6 bytes a second.
     pub mb_per_s: f64,
-    /// How much of both may be saved up, as time.
+    /// The time for which unused operations and bytes accumulate.
     pub burst_ms: f64,
 }
 
 /// An object store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreProfile {
-    /// Requests on their way at a time.
+    /// Outstanding requests.
     pub connections: u64,
-    /// Median until the first byte of a read.
+    /// Median time to the first byte of a read.
     pub read_first_byte_ms: f64,
-    /// Median until a write begins.
+    /// Median time until a write begins.
     pub write_first_byte_ms: f64,
-    /// 99th percentile by median, of both.
+    /// The 99th percentile divided by the median, of both.
     pub first_byte_p99_ratio: f64,
-    /// 10^6 bytes a second, of one request.
+    /// Rate of one request, in 10^6 bytes a second.
     pub connection_mb_per_s: f64,
-    /// The same of all together.
+    /// Rate of all requests together.
     pub total_mb_per_s: f64,
 }
 
 impl Profile {
-    /// The names of the profiles that come with nigh.
+    /// The names of the shipped profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// The text of a profile that comes with nigh, with the sources of its figures.
+    /// The text of a shipped profile, with the sources of its figures.
     pub fn text(name: &str) -> Result<&'static str, ProfileError> {
         let found = SHIPPED.iter().find(|(known, _)| *known == name);
         let nearest = || nearest(name, Profile::names());
         found.map(|(_, text)| *text).ok_or_else(|| ProfileError::NoSuch { name: name.to_owned(), nearest: nearest() })
     }
 
-    /// A profile that comes with nigh.
+    /// A shipped profile.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         Profile::parse(Profile::text(name)?)
     }
 
-    /// A profile as a TOML file has it.
+    /// Parses a profile in TOML.
     pub fn parse(text: &str) -> Result<Profile, ProfileError> {
         let table = text.parse::<Table>().map_err(|error| {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -213,7 +213,7 @@ impl Profile {
         })?;
         let mut figures = Figures { table, known: Vec::new() };
         let kind = figures.string("kind", "'disk', 'flash', 'volume' or 'store'")?;
-        let title = figures.string("title", "what device it is")?;
+        let title = figures.string("title", "the name of the device")?;
         let bytes = figures.integer("bytes", BYTES, "its size")?;
         let model = match kind.as_str() {
             "disk" => Model::Disk(disk(&mut figures, bytes)?),
@@ -229,9 +229,9 @@ impl Profile {
         Ok(Profile { title, bytes, model })
     }
 
-    /// A larger device of the same kind, at least `bytes` long: this one's size as often as needed. Latencies and rates
-    /// stay. A disk has that many times the cylinders, and the arm takes as long as before for the same share of its way.
-    /// Nothing where such a device would be larger than devices can be.
+    /// A larger device of the same kind, at least `bytes` long: a multiple of this one's size. Latencies and rates
+    /// stay. A disk has that multiple of the cylinders, and a seek over the same share of them takes the same time.
+    /// `None` if the result would exceed the largest size of a device.
     pub fn stretched(&self, bytes: u64) -> Option<Profile> {
         let times = bytes.div_ceil(self.bytes).max(1);
         let bytes = self.bytes.checked_mul(times).filter(|bytes| BYTES.contains(bytes))?;
@@ -247,7 +247,7 @@ impl Profile {
         Some(Profile { title: self.title.clone(), bytes, model })
     }
 
-    /// What device it is.
+    /// The title of the device.
     pub fn title(&self) -> &str {
         &self.title
     }
@@ -263,7 +263,7 @@ impl Profile {
     }
 }
 
-/// How many cylinders the first `bytes` of a disk take, if it has so many.
+/// The number of cylinders that hold the first `bytes` of a disk, if it has that many.
 fn cylinders_of(bytes: u64, heads: u64, zones: &[(u64, u64)]) -> Option<u64> {
     let (mut cylinders, mut left) = (0, bytes.div_ceil(SECTOR_BYTES));
     for &(count, per_track) in zones {
@@ -276,15 +276,15 @@ fn cylinders_of(bytes: u64, heads: u64, zones: &[(u64, u64)]) -> Option<u64> {
 
 fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> {
     let rpm = figures.number("rpm", 60.0..=100_000.0, "rotations a minute")?;
-    let heads = figures.integer("heads", 1..=255, "a number of heads")?;
+    let heads = figures.integer("heads", 1..=255, "the number of heads")?;
     let zones = figures.zones("zones")?;
     let Some(cylinders) = cylinders_of(bytes, heads, &zones) else {
-        let expected = "no more than heads and zones hold".to_owned();
+        let expected = "at most the capacity of heads and zones".to_owned();
         return Err(ProfileError::Value { key: "bytes", found: bytes.to_string(), expected });
     };
     if !(3..=10_000_000).contains(&cylinders) {
-        let found = format!("enough for all bytes in {cylinders} cylinders");
-        return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 of them in use".to_owned() });
+        let found = format!("such that 'bytes' fits in {cylinders} cylinders");
+        return Err(ProfileError::Value { key: "zones", found, expected: "3 to 10000000 cylinders in use".to_owned() });
     }
     let time = 0.0..=1000.0;
     let next_ms = figures.number("seek_next_ms", 0.001..=1000.0, "the time to the next cylinder")?;
@@ -293,7 +293,7 @@ fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> 
     let seek = SeekCurve::through(next_ms, average_ms, full_ms, cylinders as u32).map_err(|(least, most)| {
         let found = average_ms.to_string();
         let expected = format!(
-            "{least:.3} to {most:.3}, between what a straight line from seek_next_ms to seek_full_ms and a root have"
+            "{least:.3} to {most:.3}: between a linear curve and a square-root curve from seek_next_ms to seek_full_ms"
         );
         ProfileError::Value { key: "seek_average_ms", found, expected }
     })?;
@@ -302,14 +302,23 @@ fn disk(figures: &mut Figures, bytes: u64) -> Result<DiskProfile, ProfileError> 
         heads,
         zones,
         seek,
-        seek_write_extra_ms: figures.number("seek_write_extra_ms", time.clone(), "what a write needs to settle")?,
-        head_switch_ms: figures.number("head_switch_ms", time.clone(), "the time from one head to another")?,
-        overhead_ms: figures.number("overhead_ms", time.clone(), "what a command takes before the arm moves")?,
-        hit_overhead_ms: figures.number("hit_overhead_ms", time, "what a read takes that the buffer has")?,
-        interface_mb_per_s: figures.number("interface_mb_per_s", 0.01..=1e6, "10^6 bytes a second to the host")?,
-        buffer_kib: figures.integer("buffer_kib", 0..=1 << 22, "the drive's memory, 0 for none")?,
-        buffer_segments: figures.integer("buffer_segments", 0..=1024, "streams that the memory is divided between")?,
-        write_cache: figures.flag("write_cache", "true where the drive acknowledges writes in its memory")?,
+        seek_write_extra_ms: figures.number(
+            "seek_write_extra_ms",
+            time.clone(),
+            "the additional settle time of a write",
+        )?,
+        head_switch_ms: figures.number("head_switch_ms", time.clone(), "the time of a head switch")?,
+        overhead_ms: figures.number("overhead_ms", time.clone(), "the time of a command before the arm moves")?,
+        hit_overhead_ms: figures.number("hit_overhead_ms", time, "the time of a read that the buffer answers")?,
+        interface_mb_per_s: figures.number(
+            "interface_mb_per_s",
+            0.01..=1e6,
+            "the rate to the host in 10^6 bytes a second",
+        )?,
+        buffer_kib: figures.integer("buffer_kib", 0..=1 << 22, "the drive's memory, 0 if it has none")?,
+        buffer_segments: figures.integer("buffer_segments", 0..=1024, "the number of streams that share the memory")?,
+        write_cache: figures
+            .flag("write_cache", "true if the drive acknowledges writes that are only in its memory")?,
     })
 }
 
@@ -317,18 +326,18 @@ fn flash(figures: &mut Figures) -> Result<FlashProfile, ProfileError> {
     let us = 0.0..=1e6;
     let rate = 0.01..=1e6;
     Ok(FlashProfile {
-        page_bytes: figures.integer("page_bytes", 512..=1 << 20, "what is read or programmed at a time")?,
-        channels: figures.integer("channels", 1..=4096, "pages that are worked on side by side")?,
-        depth: figures.integer("depth", 1..=65536, "requests that the drive takes on")?,
-        overhead_us: figures.number("overhead_us", us.clone(), "what a command takes beside the medium")?,
+        page_bytes: figures.integer("page_bytes", 512..=1 << 20, "the unit of reading and programming")?,
+        channels: figures.integer("channels", 1..=4096, "the number of pages processed in parallel")?,
+        depth: figures.integer("depth", 1..=65536, "the number of requests that the drive accepts at a time")?,
+        overhead_us: figures.number("overhead_us", us.clone(), "the time of a command without that of the medium")?,
         read_us: figures.number("read_us", us.clone(), "the time to read a page")?,
         program_us: figures.number("program_us", us, "the time to program a page")?,
-        read_mb_per_s: figures.number("read_mb_per_s", rate.clone(), "10^6 bytes a second to the host")?,
-        write_mb_per_s: figures.number("write_mb_per_s", rate, "10^6 bytes a second from the host")?,
+        read_mb_per_s: figures.number("read_mb_per_s", rate.clone(), "the rate to the host in 10^6 bytes a second")?,
+        write_mb_per_s: figures.number("write_mb_per_s", rate, "the rate from the host in 10^6 bytes a second")?,
         write_buffer_kib: figures.integer(
             "write_buffer_kib",
             0..=1 << 22,
-            "memory in which writes are acknowledged",
+            "the memory in which writes are acknowledged",
         )?,
     })
 }
@@ -336,41 +345,53 @@ fn flash(figures: &mut Figures) -> Result<FlashProfile, ProfileError> {
 fn volume(figures: &mut Figures) -> Result<VolumeProfile, ProfileError> {
     let us = 0.0..=1e7;
     Ok(VolumeProfile {
-        depth: figures.integer("depth", 1..=65536, "requests on their way at a time")?,
+        depth: figures.integer("depth", 1..=65536, "the number of outstanding requests")?,
         read_us: figures.number("read_us", us.clone(), "the least time of a read")?,
         write_us: figures.number("write_us", us.clone(), "the least time of a write")?,
-        jitter_us: figures.number("jitter_us", us, "the mean of what comes on top")?,
+        jitter_us: figures.number("jitter_us", us, "the mean of the time beyond the least")?,
         iops: figures.number("iops", 1.0..=1e9, "operations a second")?,
-        io_kib: figures.integer("io_kib", 1..=1 << 20, "what counts as one operation at most")?,
+        io_kib: figures.integer("io_kib", 1..=1 << 20, "the largest request that counts as one operation")?,
         mb_per_s: figures.number("mb_per_s", 0.01..=1e6, "10^6 bytes a second")?,
-        burst_ms: figures.number("burst_ms", 0.0..=1e7, "how much of both may be saved up")?,
+        burst_ms: figures.number("burst_ms", 0.0..=1e7, "the time for which unused operations and bytes accumulate")?,
     })
 }
 
 fn store(figures: &mut Figures) -> Result<StoreProfile, ProfileError> {
     let first = 0.0..=1e6;
     Ok(StoreProfile {
-        connections: figures.integer("connections", 1..=65536, "requests on their way at a time")?,
+        connections: figures.integer("connections", 1..=65536, "the number of outstanding requests")?,
         read_first_byte_ms: figures.number(
             "read_first_byte_ms",
             first.clone(),
-            "the median until a read's first byte",
+            "the median time to the first byte of a read",
         )?,
-        write_first_byte_ms: figures.number("write_first_byte_ms", first, "the median until a write begins")?,
-        first_byte_p99_ratio: figures.number("first_byte_p99_ratio", 1.0..=1000.0, "99th percentile by median")?,
-        connection_mb_per_s: figures.number("connection_mb_per_s", 0.01..=1e6, "10^6 bytes a second of a request")?,
-        total_mb_per_s: figures.number("total_mb_per_s", 0.01..=1e6, "10^6 bytes a second of all requests")?,
+        write_first_byte_ms: figures.number("write_first_byte_ms", first, "the median time until a write begins")?,
+        first_byte_p99_ratio: figures.number(
+            "first_byte_p99_ratio",
+            1.0..=1000.0,
+            "the 99th percentile divided by the median",
+        )?,
+        connection_mb_per_s: figures.number(
+            "connection_mb_per_s",
+            0.01..=1e6,
+            "the rate of one request in 10^6 bytes a second",
+        )?,
+        total_mb_per_s: figures.number(
+            "total_mb_per_s",
+            0.01..=1e6,
+            "the rate of all requests in 10^6 bytes a second",
+        )?,
     })
 }
 
-/// A table that is taken apart key by key, so that what is left is not known.
+/// A table from which keys are taken one by one; the keys left at the end are unknown.
 struct Figures {
     table: Table,
     known: Vec<&'static str>,
 }
 
 impl Figures {
-    /// The value of `key`, if `read` can make something of it.
+    /// The value of `key`, if `read` accepts it.
     fn take<T>(
         &mut self,
         key: &'static str,
@@ -387,7 +408,7 @@ impl Figures {
     }
 
     fn flag(&mut self, key: &'static str, what: &str) -> Result<bool, ProfileError> {
-        self.take(key, format!("{what}, else false"), Value::as_bool)
+        self.take(key, format!("{what}, otherwise false"), Value::as_bool)
     }
 
     fn number(&mut self, key: &'static str, range: RangeInclusive<f64>, what: &str) -> Result<f64, ProfileError> {
@@ -419,7 +440,7 @@ impl Figures {
         })
     }
 
-    /// Everything was known.
+    /// Checks that no unknown keys are left.
     fn end(self) -> Result<(), ProfileError> {
         let Some(key) = self.table.keys().next().cloned() else { return Ok(()) };
         let nearest = nearest(&key, self.known.iter().copied());
@@ -427,7 +448,7 @@ impl Figures {
     }
 }
 
-/// A value as an error shows it: one line, and short.
+/// The display of a value in an error: one short line.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "another list".to_owned(),

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The standard normal deviate that 99 of 100 stay below.
+/// The 99th percentile of the standard normal distribution.
 const NORMAL_P99: f64 = 2.326_347_874;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Random {
         if mean == 0.0 { 0.0 } else { -mean * libm::log(self.unit()) }
     }
 
-    /// Log-normal, by its median and by how many times as much the 99th percentile is.
+    /// Log-normal, given its median and the ratio of the 99th percentile to the median.
     pub(crate) fn log_normal(&mut self, median: f64, p99_ratio: f64) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(self.unit()));
         let normal = radius * libm::cos(std::f64::consts::TAU * self.unit());

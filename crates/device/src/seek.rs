@@ -1,6 +1,6 @@
 //! The seek curve of a disk: `a + b·√d` while the arm speeds up, then linear at the same slope.
 
-/// Points of the quadrature over distances. The integrand is smooth in √d, so that few suffice.
+/// Points of the quadrature over distances. The integrand is smooth in √d, so few suffice.
 const POINTS: u32 = 512;
 
 /// Time of a seek by its distance in cylinders.
@@ -13,7 +13,7 @@ pub struct SeekCurve {
 }
 
 impl SeekCurve {
-    /// The curve that bends at so many cylinders, from one to the longest distance.
+    /// The curve with this bend, from a distance of one to the longest distance.
     fn bent_at(bend: f64, next_ms: f64, full_ms: f64, cylinders: u32) -> SeekCurve {
         // The curve's value at the longest distance is linear in `b`, and `a = next - b`.
         let (root, longest) = (bend.sqrt(), f64::from(cylinders - 1));
@@ -21,25 +21,25 @@ impl SeekCurve {
         SeekCurve { a_ms: next_ms - b_ms, b_ms, bend }
     }
 
-    /// The least and the greatest average of a curve between the two other figures: nearly straight, and all root.
+    /// The least and the greatest average of a curve between the two other figures: nearly straight, and square root
+    /// only.
     pub(crate) fn averages_ms(next_ms: f64, full_ms: f64, cylinders: u32) -> (f64, f64) {
         let average = |bend| SeekCurve::bent_at(bend, next_ms, full_ms, cylinders).average_ms(cylinders);
         (average(1.0), average(f64::from(cylinders - 1)))
     }
 
-    /// The curve through three published figures of a disk of so many cylinders (at least 3): to the next cylinder, on
-    /// average over all pairs of different cylinders, and across all of them.
+    /// The curve through three published figures of a disk with this many cylinders (at least 3): the seek to the next
+    /// cylinder, the average over all pairs of different cylinders, and the seek across all of them.
     ///
-    /// # Errors
-    /// The least and the greatest average that such a curve has between the two other figures.
+    /// # Errors The least and the greatest average that such a curve can have between the two other figures.
     pub fn through(next_ms: f64, average_ms: f64, full_ms: f64, cylinders: u32) -> Result<SeekCurve, (f64, f64)> {
         let possible = SeekCurve::averages_ms(next_ms, full_ms, cylinders);
-        // Where all three are equal, rounding must not refuse them.
+        // If all three are equal, rounding must not cause an error.
         let slack = full_ms * 1e-9;
         if !(possible.0 - slack..=possible.1 + slack).contains(&average_ms) {
             return Err(possible);
         }
-        // The later it bends, the more it bulges above the chord, and the greater the average.
+        // The later it bends, the more it bulges above the chord, and the greater is the average.
         let (mut low, mut high) = (1.0, f64::from(cylinders - 1));
         for _ in 0..64 {
             let middle = (low + high) / 2.0;
@@ -51,16 +51,17 @@ impl SeekCurve {
         Ok(SeekCurve::bent_at(low, next_ms, full_ms, cylinders))
     }
 
-    /// The curve of a disk with `after` cylinders instead of `before`, whose three figures are the same.
+    /// The curve of a disk with `after` cylinders instead of `before` and the same three figures.
     pub(crate) fn stretched(&self, before: u32, after: u32) -> SeekCurve {
         let (next_ms, full_ms) = (self.ms(1), self.ms(before - 1));
-        // What such a curve can have on average depends a little on the number of cylinders.
+        // The possible averages of such a curve depend slightly on the number of cylinders.
         let (least, most) = SeekCurve::averages_ms(next_ms, full_ms, after);
         let average_ms = self.average_ms(before).clamp(least, most.max(least));
         SeekCurve::through(next_ms, average_ms, full_ms, after).expect("the average lies between its limits")
     }
 
-    /// The curve that comes closest to seeks of so many cylinders that took so many milliseconds; flat without any.
+    /// The curve that best fits seeks over these numbers of cylinders that took these milliseconds; flat if there are
+    /// none.
     pub(crate) fn fitted(seeks: &[(f64, f64)], cylinders: u32) -> SeekCurve {
         let longest = f64::from(cylinders - 1).max(2.0);
         let mut best = (f64::INFINITY, SeekCurve { a_ms: 0.0, b_ms: 0.0, bend: longest });

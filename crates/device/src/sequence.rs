@@ -1,4 +1,4 @@
-//! What a device takes for blocks that lie together.
+//! The time of a device for contiguous blocks.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,22 +7,22 @@ use crate::fit::run_on;
 use crate::measure::{Batch, Purpose};
 use crate::{Device, Profile};
 
-/// Reads of each length.
+/// Number of reads of each length.
 const READS: usize = 4096;
-/// As many blocks as DULO's longest sequence has.
+/// The number of blocks in DULO's longest sequence.
 const LONG: u64 = 128;
 
-/// The time of one read of n blocks that lie together, anywhere on an idle device: on average `position_ms + n * block_ms`.
+/// The time of one read of n contiguous blocks, anywhere on an idle device: on average `position_ms + n * block_ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SequenceCost {
-    /// To get there.
+    /// The time for positioning.
     pub position_ms: f64,
-    /// For each block.
+    /// The time for each block.
     pub block_ms: f64,
 }
 
 impl SequenceCost {
-    /// That of the model of `profile`, for blocks of `block_bytes`.
+    /// The time for blocks of `block_bytes` in the model of `profile`.
     pub fn of(profile: &Profile, block_bytes: u32) -> SequenceCost {
         let block = u64::from(block_bytes);
         let mean_ms = |blocks: u64| {

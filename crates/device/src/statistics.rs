@@ -1,6 +1,6 @@
-//! Medians, and what the distance between two reads costs by them.
+//! Medians, and the cost of distance between two reads derived from them.
 
-/// A small read after another one.
+/// A small read that follows another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) from: u64,
@@ -8,7 +8,7 @@ pub(crate) struct Move {
     pub(crate) ns: u64,
 }
 
-/// The value that a share of all is below, 0 to 1; 0 of none.
+/// The quantile of a share, 0 to 1; 0 if there are no values.
 pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -21,19 +21,19 @@ pub(crate) fn median(values: Vec<f64>) -> f64 {
     quantile(values, 0.5)
 }
 
-/// How wrong the median may be, as the standard error that values spread so far give; large for too few of them.
+/// The error of the median, as the standard error for values with this spread; large if there are too few of them.
 fn median_error(values: &[f64]) -> f64 {
     let middle = median(values.to_vec());
     let spread = median(values.iter().map(|value| (value - middle).abs()).collect());
-    // 1.48 times the median deviation is the standard deviation of a normal distribution, 1.25 times the mean's error
-    // is the median's.
+    // 1.48 times the median deviation is the standard deviation of a normal distribution; the error of the median is
+    // 1.25 times that of the mean.
     match values.len() {
         0..8 => f64::INFINITY,
         count => 1.25 * 1.48 * spread / (count as f64).sqrt(),
     }
 }
 
-/// Times of reads near the one before and far from it.
+/// Times of reads near the previous one and far from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seek {
     pub(crate) near_ns: f64,
@@ -42,13 +42,13 @@ pub(crate) struct Seek {
 }
 
 impl Seek {
-    /// Whether far costs more than near, by more than a tenth and more than noise can explain.
+    /// Whether distant reads cost more than nearby ones, by more than a tenth and by more than noise can explain.
     pub(crate) fn matters(&self) -> bool {
         self.far_ns - self.near_ns > (self.near_ns / 10.0).max(4.0 * self.error_ns)
     }
 }
 
-/// Near is up to 1/500 of the longest distance, far a third of it and more.
+/// Near is up to 1/500 of the longest distance, far is a third of it or more.
 pub(crate) fn seek_of(moves: &[Move]) -> Seek {
     let longest = moves.iter().map(|moved| moved.from.abs_diff(moved.to)).max().unwrap_or(0);
     let times = |range: std::ops::RangeInclusive<u64>| -> Vec<f64> {

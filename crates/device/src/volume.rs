@@ -1,4 +1,4 @@
-//! A network volume: a latency, and caps on operations and bytes a second.
+//! A network volume: a latency, and limits of operations and bytes a second.
 
 use crate::bucket::Bucket;
 use crate::profile::VolumeProfile;

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-/// Writes that were acknowledged and are not on the medium yet.
+/// Writes that are acknowledged but not on the medium yet.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBuffer {
     limit_bytes: u64,
     held_bytes: u64,
-    /// When each write is on the medium, and its bytes.
+    /// The time at which each write is on the medium, and its bytes.
     leaving: VecDeque<(u64, u64)>,
 }
 
@@ -20,7 +20,7 @@ impl WriteBuffer {
         self.limit_bytes
     }
 
-    /// When there is room for `bytes`, from `now` on. What is larger than the buffer needs all of it.
+    /// The time, from `now` on, at which there is room for `bytes`. A write larger than the buffer needs all of it.
     pub(crate) fn room_at(&mut self, now: u64, bytes: u64) -> u64 {
         let mut at = now;
         while let Some(&(end, held)) = self.leaving.front() {
@@ -40,7 +40,7 @@ impl WriteBuffer {
         self.leaving.push_back((end, bytes));
     }
 
-    /// When nothing is held any more, from `now` on.
+    /// The time, from `now` on, at which the buffer is empty.
     pub(crate) fn empty_at(&self, now: u64) -> u64 {
         self.leaving.back().map_or(now, |&(end, _)| end.max(now))
     }

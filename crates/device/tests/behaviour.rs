@@ -280,7 +280,10 @@ fn a_request_beyond_the_end_is_refused() {
         assert_eq!(disk.start(0, read(offset_bytes, length)), Err(refused));
     }
     let refused = disk.start(0, write(bytes, 512)).expect_err("beyond");
-    assert_eq!(refused.to_string(), "bytes 665177088 to 665177600 are beyond the device, which has 665177088 bytes");
+    assert_eq!(
+        refused.to_string(),
+        "bytes 665177088 to 665177600 pass the end of the device, which has 665177088 bytes"
+    );
     assert_eq!(disk.counters().requests, 1);
 }
 
@@ -290,9 +293,9 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("hdd-10k", "rpm", "-7200", "'rpm' is -7200: expected rotations a minute, 60 to 100000"),
     ("hdd-10k", "rpm", "nan", "'rpm' is NaN: expected rotations a minute, 60 to 100000"),
     ("hdd-10k", "rpm", "\"fast\"", "'rpm' is 'fast': expected rotations a minute, 60 to 100000"),
-    ("hdd-10k", "heads", "2.5", "'heads' is 2.5: expected a number of heads, 1 to 255"),
-    ("hdd-10k", "heads", "1", "'bytes' is 9105018880: expected no more than heads and zones hold"),
-    ("hdd-10k", "seek_average_ms", "12", "'seek_average_ms' is 12: expected 4.621 to 6.832, between"),
+    ("hdd-10k", "heads", "2.5", "'heads' is 2.5: expected the number of heads, 1 to 255"),
+    ("hdd-10k", "heads", "1", "'bytes' is 9105018880: expected at most the capacity of heads and zones"),
+    ("hdd-10k", "seek_average_ms", "12", "'seek_average_ms' is 12: expected 4.621 to 6.832: between"),
     ("hdd-10k", "seek_full_ms", "0.5", "'seek_full_ms' is 0.5: expected the time across all cylinders, 0.831 to 10000"),
     ("hdd-10k", "write_cache", "1", "'write_cache' is 1: expected true where"),
     ("hdd-10k", "kind", "\"dsk\"", "'kind' is 'dsk': expected 'disk', 'flash', 'volume' or 'store'"),
@@ -300,7 +303,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "hdd-10k",
         "kind",
         "\"flash\"",
-        "'page_bytes' is missing: expected what is read or programmed at a time, 512 to 1048576",
+        "'page_bytes' is missing: expected the unit of reading and programming, 512 to 1048576",
     ),
     ("rz56", "zones", "[[1, 61], [2]]", "'zones' is another list: expected [[cylinders, sectors of a track], ...]"),
     ("rz56", "zones", "[]", "'zones' is another list: expected [["),
@@ -308,7 +311,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "rz56",
         "zones",
         "[[1, 999_999], [1, 1]]",
-        "'zones' is enough for all bytes in 1 cylinders: expected 3 to 10000000 of them in use",
+        "'zones' is such that 'bytes' fits in 1 cylinders: expected 3 to 10000000 cylinders in use",
     ),
     (
         "rz56",
@@ -321,15 +324,15 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "rz56",
         "overhead_ms",
         "1\noverhed = 2",
-        "'overhed' is no figure of this kind of device. Did you mean 'overhead_ms'?",
+        "unknown figure 'overhed' for this kind of device. Did you mean 'overhead_ms'?",
     ),
-    ("ssd-sata", "channels", "0", "'channels' is 0: expected pages that are worked on side by side, 1 to 4096"),
+    ("ssd-sata", "channels", "0", "'channels' is 0: expected the number of pages processed in parallel, 1 to 4096"),
     ("net-volume", "iops", "0", "'iops' is 0: expected operations a second, 1 to 1000000000"),
     (
         "object-store",
         "first_byte_p99_ratio",
         "0.5",
-        "'first_byte_p99_ratio' is 0.5: expected 99th percentile by median, 1 to 1000",
+        "'first_byte_p99_ratio' is 0.5: expected the 99th percentile divided by the median, 1 to 1000",
     ),
     ("object-store", "connections", "= 3", "line"),
 ];

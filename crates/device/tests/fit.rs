@@ -115,7 +115,10 @@ fn what_cannot_be_measured_is_explained() {
     };
     let error = measure(1 << 20, SECOND, run).expect_err("small");
     assert!(matches!(error, MeasureError::TooSmall { bytes: 1_048_576 }));
-    assert_eq!(error.to_string(), "1048576 bytes are too few to measure: expected 16777216 or more");
+    assert_eq!(
+        error.to_string(),
+        "a target of 1048576 bytes is too small to measure: expected at least 16777216 bytes"
+    );
     let error = measure(1 << 30, SECOND, run).expect_err("slow");
-    assert_eq!(error.to_string(), "only 15 reads in the time: too few to tell anything from");
+    assert_eq!(error.to_string(), "only 15 reads completed in the time, too few to fit a profile: allow more time");
 }

@@ -28,7 +28,7 @@ fn main() {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         let seed = SEED.load(Ordering::Relaxed);
-        eprintln!("seed {seed} fails; --seed {seed} --steps {steps} does exactly the same");
+        eprintln!("seed {seed} fails; --seed {seed} --steps {steps} replays it");
         std::process::exit(1);
     }));
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Memory given back, modes of writing, and what can be seen from outside.
+//! Returning memory, write modes, and inspection from outside.
 
 use crate::arena::Exclusive;
 use crate::config::Config;
@@ -10,21 +10,21 @@ use crate::request::{BlockState, Refusal, Volume, WriteMode};
 use crate::slots::{Key, NONE};
 
 impl Engine {
-    /// Whether `surplus_memory` gives any: after a change, and after anything that frees frames.
+    /// Whether `surplus_memory` returns any frames: after a change, and after anything that frees frames.
     #[inline]
     pub fn has_surplus(&self) -> bool {
         self.frames.surplus() > 0
     }
 
-    /// At most `most` free frames that a smaller capacity left over, for the host to give their memory back to the
-    /// system and then to return them with `return_memory`. They are sorted by address; their contents do not matter.
+    /// At most `most` free frames beyond a lowered capacity. The host returns their memory to the system, and then
+    /// calls `return_memory`. They are sorted by address; their contents do not matter.
     pub fn surplus_memory(&mut self, most: usize) -> Option<Exclusive> {
         let frames = self.frames.take_surplus(most);
         let bytes = frames.len() * self.config.block_bytes as usize;
         (bytes > 0).then(|| Exclusive::of(&self.arena, &frames, 0, bytes))
     }
 
-    /// Takes back what `surplus_memory` gave, and goes on with requests that came to wait for it.
+    /// Takes back the frames of `surplus_memory`, and continues requests that waited for frames meanwhile.
     pub fn return_memory(&mut self, now: u64, frames: Exclusive) {
         assert!(frames.belongs(&self.arena));
         let list = frames.frames().to_vec();
@@ -33,30 +33,30 @@ impl Engine {
         self.pump(now);
     }
 
-    /// From now on, writes of `volume` that are committed reach its device as `mode` says. What is dirty already stays so
-    /// until it is written back.
+    /// From now on, committed writes of `volume` reach its device according to `mode`. Blocks that are already dirty
+    /// stay dirty until they are written back.
     pub fn set_mode(&mut self, volume: Volume, mode: WriteMode) -> Result<(), Refusal> {
         let state = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoVolume)?;
         state.mode = mode;
         Ok(())
     }
 
-    /// How the engine is set up; its policy is the present one, its capacity that at the start.
+    /// The configuration of the engine, with the present policy and the capacity at the start.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What `volume` did, if it is open.
+    /// The counters of `volume`, if it is open.
     pub fn counters(&self, volume: Volume) -> Option<Counters> {
         self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.counters)
     }
 
-    /// How many blocks of `volume` are dirty, if it is open.
+    /// The number of dirty blocks of `volume`, if it is open.
     pub fn dirty(&self, volume: Volume) -> Option<u32> {
         self.volumes.get(volume.0 as usize)?.as_ref().map(|state| state.dirty.len() as u32)
     }
 
-    /// What the engine holds.
+    /// The present contents of the engine.
     pub fn gauges(&self) -> Gauges {
         Gauges {
             resident: self.resident,
@@ -75,7 +75,7 @@ impl Engine {
         self.policy.gauges(report);
     }
 
-    /// What the cache has of block number `block` of `volume`.
+    /// The state of block number `block` of `volume` in the cache.
     pub fn state(&self, volume: Volume, block: u64) -> BlockState {
         match self.current(Key::new(volume, block)) {
             Some(frame) if self.frames.has(frame, DIRTY) => BlockState::Dirty,
@@ -84,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Memory of the index and of the frames' bookkeeping, in bytes; without the policy's, and without what is kept
-    /// for dirty blocks, requests and operations.
+    /// Memory of the index and of the frames' bookkeeping, in bytes, without that of the policy and without that for
+    /// dirty blocks, requests and operations.
     pub fn metadata_bytes(&self) -> usize {
         self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes() + self.level_bytes()
     }
@@ -150,7 +150,7 @@ impl Engine {
             }
         }
         assert_eq!(filling, self.filling);
-        // A load's frame is its block's, or nobody's if the block was overwritten or dropped meanwhile.
+        // The frame of a load belongs to its block, or to none if the block was overwritten or dropped meanwhile.
         for &frame in self.loads.keys() {
             owners[frame as usize] = owners[frame as usize].max(1);
         }

@@ -1,4 +1,4 @@
-//! Read-ahead: a client's reads, and the prefetches that follow from them.
+//! Read-ahead: a client's reads and the prefetches that follow from them.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use nigh_prefetch::{Prefetcher, Reference};
 use crate::engine::Engine;
 use crate::request::{Op, Refusal, Request, Submitted};
 
-/// Where a read lies in what is read ahead: a file, or a whole disk. In bytes.
+/// The position of a read in a file or a whole disk, for read-ahead. In bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Which file or disk, among those of one prefetcher.
+    /// The file or disk, among those of one prefetcher.
     pub file: u64,
     /// The bytes of the read; at least one.
     pub bytes: Range<u64>,
@@ -19,11 +19,11 @@ pub struct Span {
 }
 
 impl Engine {
-    /// Submits `read`, which lies at `span`, and prefetches what `prefetcher` asks for because of it. `places` tells where a
-    /// part of the file lies on the read's volume, as far as this engine has it.
+    /// Submits `read`, which is at `span`, and prefetches what `prefetcher` requests because of it. `places` returns
+    /// where a part of the file is on the read's volume, as far as this engine has it.
     ///
-    /// The prefetches are queued together with the misses of the read, so that neighbours become one operation. A tenant that
-    /// has predicted its reads is not read ahead: its prediction is better than a guess.
+    /// The prefetches are queued together with the misses of the read, so that neighbours become one operation. There
+    /// is no read-ahead for a tenant that has predicted its reads, because its prediction is better than a guess.
     pub fn read_ahead<P: IntoIterator<Item = Range<u64>>>(
         &mut self,
         now: u64,
@@ -49,12 +49,12 @@ impl Engine {
         Ok(submitted)
     }
 
-    /// Prefetches `place` of the volume of `read` because of that read; what is beyond the volume's end is left out.
+    /// Prefetches `place` of the volume of `read` because of that read; bytes beyond the volume's end are left out.
     pub fn fetch_ahead(&mut self, now: u64, read: &Request, place: Range<u64>) {
         let bytes = self.volumes.get(read.volume.0 as usize).and_then(Option::as_ref).map_or(0, |state| state.bytes);
         let length = place.end.min(bytes).saturating_sub(place.start);
         if length > 0 {
-            // It is a hint: refused where the volume is being closed.
+            // It is a hint: rejected while the volume is being closed.
             let _ = self.submit(now, Request { op: Op::Prefetch, offset: place.start, length, fua: false, ..*read });
         }
     }

@@ -1,7 +1,7 @@
-//! The frame arena: the memory of all frames, and the holds that are the only way to it.
+//! The frame arena: the memory of all frames, and the holds that are the only access to it.
 //!
 //! A [`Shared`] hold reads frames, an [`Exclusive`] hold writes them. A frame has any number of shared holders or one
-//! exclusive holder; an atomic count per frame enforces it, so that access is sound whatever the holder does. Contents
+//! exclusive holder; an atomic count per frame enforces this, so that access is sound whatever the holders do. Contents
 //! start as zeros, and memory is not touched before its frame is used.
 
 #![allow(unsafe_code)]
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
-/// Frames are aligned so that O_DIRECT can use them, where a block is at least this large.
+/// Frames are aligned for O_DIRECT if a block is at least this large.
 const ALIGN: usize = 4096;
-/// In a frame's count of holders: the one holder is exclusive.
+/// In a frame's count of holders: the only holder is exclusive.
 const EXCLUSIVE: u32 = 1 << 31;
 
 pub(crate) type FrameList = SmallVec<[u32; 4]>;
 
 /// The memory of all frames.
 pub(crate) struct Arena {
-    /// What the allocator gave.
+    /// The address that the allocator returned.
     allocation: NonNull<u8>,
     layout: Layout,
     /// The first frame.
     base: NonNull<u8>,
     block_bytes: usize,
-    /// Per frame: how many shared holders, or `EXCLUSIVE`.
+    /// Per frame: the number of shared holders, or `EXCLUSIVE`.
     holders: Box<[AtomicU32]>,
     /// Whether requests wait for frames.
     wanted: AtomicBool,
@@ -42,11 +42,11 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// `frames` frames of `block_bytes`, which is a power of two; `None` where the address space has no room.
+    /// `frames` frames of `block_bytes`, which is a power of two; `None` if the address space has no room.
     pub(crate) fn new(frames: u32, block_bytes: usize) -> Option<Arc<Arena>> {
         assert!(block_bytes.is_power_of_two() && frames > 0);
         let bytes = (frames as usize).checked_mul(block_bytes)?.checked_add(ALIGN)?;
-        // Alignment by hand: the allocator leaves zeroed memory untouched only where it need not align it.
+        // Alignment by hand: the allocator leaves zeroed memory untouched only if it need not align it.
         let layout = Layout::from_size_align(bytes, 1).ok()?;
         // SAFETY: the layout's size is not zero.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -63,15 +63,15 @@ impl Arena {
         size_of_val(&*self.holders)
     }
 
-    /// Whether somebody holds `frame`.
+    /// Whether `frame` has a holder.
     #[inline]
     pub(crate) fn held(&self, frame: u32) -> bool {
         self.holders[frame as usize].load(Ordering::SeqCst) != 0
     }
 
-    /// Says whether requests wait for frames, to those who release holds from now on. All accesses to `wanted` and those
-    /// to `holders` that release or look are sequentially consistent: either the caller sees a hold gone afterwards, or
-    /// its holder sees `wanted`.
+    /// Sets whether requests wait for frames, for threads that release holds from now on. All accesses to `wanted`, and
+    /// those accesses to `holders` that release or look, are sequentially consistent: either the caller sees afterwards
+    /// that a hold is released, or its holder sees `wanted`.
     pub(crate) fn want(&self, wanted: bool) {
         if self.wanted.load(Ordering::Relaxed) != wanted {
             self.wanted.store(wanted, Ordering::SeqCst);
@@ -93,7 +93,7 @@ impl Arena {
         assert!(taken.is_ok(), "frame {frame} is held by somebody and cannot be written");
     }
 
-    /// Where `frame` begins.
+    /// The address of `frame`.
     #[inline]
     fn at(&self, frame: u32) -> *mut u8 {
         assert!((frame as usize) < self.holders.len());
@@ -109,15 +109,16 @@ impl Drop for Arena {
     }
 }
 
-/// The bytes of frame number `at` of a hold that skips `skip` bytes and then has `bytes`, as a range within the frame.
+/// The bytes of frame number `at` of a hold that skips `skip` bytes and then has `bytes` bytes, as a range within the
+/// frame.
 #[inline]
 fn part(at: usize, skip: usize, bytes: usize, block_bytes: usize) -> (usize, usize) {
     let start = if at == 0 { skip } else { 0 };
     (start, (skip + bytes - at * block_bytes).min(block_bytes))
 }
 
-/// Frames that the holder may read: a run of bytes that lies in them one after the other.
-/// Dropping it, on any thread and without the engine's lock, gives the frames back.
+/// Frames that the holder may read: a run of bytes across them. Dropping it, on any thread and without the engine's
+/// lock, releases the frames.
 pub struct Shared {
     arena: Arc<Arena>,
     frames: FrameList,
@@ -134,8 +135,7 @@ impl Shared {
 
     /// `bytes` bytes of `frames`, from byte `skip` of the first.
     ///
-    /// # Panics
-    /// If somebody has an exclusive hold on one of them.
+    /// # Panics If one of them has an exclusive holder.
     #[inline]
     pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Shared {
         let mut shared = Shared::new(arena);
@@ -162,7 +162,7 @@ impl Shared {
         self.bytes += self.arena.block_bytes;
     }
 
-    /// How many bytes the run has.
+    /// The length of the run in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
     pub fn len(&self) -> usize {
         self.bytes
@@ -187,7 +187,8 @@ impl Shared {
         }
     }
 
-    /// Gives the frames back, and says whether requests wait for frames, so that `Engine::poll` should be called.
+    /// Releases the frames, and returns whether requests wait for frames, in which case `Engine::poll` should be
+    /// called.
     #[must_use = "requests may wait for these frames"]
     #[inline]
     pub fn release(mut self) -> bool {
@@ -217,7 +218,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Frames that the holder alone may read and write: a run of bytes that lies in them one after the other.
+/// Frames that only the holder may read and write: a run of bytes across them.
 pub struct Exclusive {
     arena: Arc<Arena>,
     frames: FrameList,
@@ -228,8 +229,7 @@ pub struct Exclusive {
 impl Exclusive {
     /// `bytes` bytes of `frames`, from byte `skip` of the first.
     ///
-    /// # Panics
-    /// If somebody holds one of them.
+    /// # Panics If one of them has a holder.
     pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Exclusive {
         assert!(skip < arena.block_bytes && skip + bytes <= frames.len() * arena.block_bytes);
         let mut held = Exclusive { arena: arena.clone(), frames: FrameList::new(), skip, bytes };
@@ -240,7 +240,7 @@ impl Exclusive {
         held
     }
 
-    /// Whether the frames are those of `arena`.
+    /// Whether the frames belong to `arena`.
     pub(crate) fn belongs(&self, arena: &Arc<Arena>) -> bool {
         Arc::ptr_eq(&self.arena, arena)
     }
@@ -250,7 +250,7 @@ impl Exclusive {
         &self.frames
     }
 
-    /// How many bytes the run has.
+    /// The length of the run in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
     pub fn len(&self) -> usize {
         self.bytes

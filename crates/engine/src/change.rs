@@ -1,4 +1,4 @@
-//! Another size and another policy while running, in steps that touch a bounded number of blocks each.
+//! Changes of size and policy at run time, in steps that touch a limited number of blocks each.
 
 use nigh_policy::{Policy, Room, Setup, Spec};
 
@@ -7,18 +7,18 @@ use crate::engine::Engine;
 use crate::error::ConfigError;
 use crate::slots::Slots;
 
-/// Blocks that leave, change over or find room in one step.
+/// The most blocks that leave, change policy or get room in one step.
 const BLOCKS_A_STEP: u32 = 128;
-/// Slots that one step gets memory for.
+/// The most slots that one step allocates memory for.
 const SLOTS_A_STEP: u32 = 4096;
 
 impl Engine {
-    /// From now on the policy is to keep `capacity` blocks resident, at most `Config::capacity_max`; on an error nothing
-    /// changes. [`step`](Engine::step) does it. Order and ghosts are kept. Blocks that leave are those that the policy would
-    /// evict; dirty ones are written first.
+    /// From now on the policy keeps at most `capacity` blocks resident, which is limited to `Config::capacity_max`;
+    /// after an error nothing has changed. [`step`](Engine::step) carries it out. Order and ghosts are kept. The blocks
+    /// that leave are those that the policy would evict; dirty ones are written first.
     pub fn resize(&mut self, capacity: u32) -> Result<(), ConfigError> {
         if capacity == 0 || capacity > self.config.capacity_max {
-            return Err(ConfigError::Impossible { what: "capacity is from 1 to capacity_max" });
+            return Err(ConfigError::Impossible { what: "capacity must be from 1 to capacity_max" });
         }
         self.check_slots(&self.config.policy, capacity, self.policy.ghosts(capacity)?, self.policy.slots_most())?;
         if let Some(next) = &self.next {
@@ -29,7 +29,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a policy that numbers `most` slots can have as many as the index has with `capacity` blocks and so many ghosts.
+    /// Checks that a policy that numbers `most` slots can number those of the index with `capacity` blocks and this
+    /// many ghosts.
     fn check_slots(&self, policy: &Spec, capacity: u32, ghosts: u32, most: u32) -> Result<(), ConfigError> {
         match self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts))) {
             slots if slots > most => Err(ConfigError::Slots { policy: Box::new(policy.clone()), slots, most }),
@@ -37,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// What [`Successor::new`] needs to know for a policy of this engine.
+    /// The argument of [`Successor::new`] for a policy of this engine.
     pub fn setup(&self, policy: &Spec) -> Result<Setup, ConfigError> {
         let (capacity, block_bytes) = (self.capacity, self.config.block_bytes);
         let ghosts = ghosts_of(policy, capacity)?;
@@ -45,12 +46,15 @@ impl Engine {
         Ok(Setup { capacity, slots, block_bytes, ghosts, future: None })
     }
 
-    /// From now on `next` is to decide. [`step`](Engine::step) does it, after the change before is over. The blocks change
-    /// over in the order in which the present policy would evict them; what it remembers of others is lost. Gives back one
-    /// that was waiting to decide, and now never will. An error in a cache with tenants, which say themselves what decides.
+    /// From now on `next` is the policy. [`step`](Engine::step) carries this out after the previous change is complete.
+    /// The blocks move in the order in which the present policy would evict them; its ghosts are lost. Returns a policy
+    /// that was still waiting and is now superseded. An error in a cache with tenants, which choose the policies
+    /// themselves.
     pub fn set_policy(&mut self, next: Successor) -> Result<Option<Successor>, ConfigError> {
         if self.hears_tenants() {
-            return Err(ConfigError::Impossible { what: "a cache with tenants has no policy but what they say" });
+            return Err(ConfigError::Impossible {
+                what: "a cache with tenants takes its policies from them and has none of its own",
+            });
         }
         for capacity in [self.capacity, self.goal] {
             self.check_slots(next.spec(), capacity, next.ghosts(capacity)?, next.slots_most())?;
@@ -59,9 +63,9 @@ impl Engine {
         Ok(self.next.replace(next))
     }
 
-    /// Goes on with the closing of volumes, a change of size or policy, or what tenants said: a bounded number of blocks. Says
-    /// whether there is more to do at once. What has to wait for write-back goes on when
-    /// [`next_wakeup`](Engine::next_wakeup) says so.
+    /// Continues the closing of volumes, a change of size or policy, or the application of hints, for a limited number
+    /// of blocks. Returns whether more can be done at once. Work that waits for write-back continues when
+    /// [`next_wakeup`](Engine::next_wakeup) is due.
     pub fn step(&mut self, now: u64) -> bool {
         if let Some((volume, from)) = self.forgetting() {
             self.forget_some(volume, from);
@@ -79,23 +83,23 @@ impl Engine {
         self.can_step()
     }
 
-    /// Whether a change is not over yet.
+    /// Whether a change is incomplete.
     pub fn is_changing(&self) -> bool {
         self.forgetting().is_some() || self.policy.is_pending() || self.next.is_some() || self.goal != self.capacity
     }
 
-    /// A policy that was replaced and has handed over everything: its memory is for the host to free, when nobody waits for
-    /// the engine.
+    /// A policy that was replaced and has handed over everything: the host should free its memory while no request
+    /// waits for the engine.
     pub fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
         self.policy.take_retired()
     }
 
-    /// How many blocks the policy may keep resident at present.
+    /// The number of blocks that the policy may keep resident at present.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Whether `step` has something to do at once.
+    /// Whether `step` can do something at once.
     pub(crate) fn can_step(&self) -> bool {
         self.stepping
             && (self.goal >= self.capacity
@@ -105,7 +109,7 @@ impl Engine {
                 || self.forgetting().is_some())
     }
 
-    /// Not while frames are used that the last step took away: dirty blocks wait outside to be written.
+    /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.
     fn can_shrink(&self) -> bool {
         !self.frames.is_overdrawn(self.reserved)
     }
@@ -158,7 +162,7 @@ impl Engine {
         self.set_capacity(self.goal.max(self.capacity.saturating_sub(BLOCKS_A_STEP)));
     }
 
-    /// The policy keeps `capacity` blocks from now on, and those beyond leave.
+    /// From now on the policy keeps `capacity` blocks, and the others leave.
     fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.ghosts = self.policy.ghosts(capacity).expect("it was asked before, for more or less blocks");
@@ -180,7 +184,7 @@ impl Engine {
         Room { capacity: self.capacity, slots: self.slots.numbers(), ghosts: self.ghosts }
     }
 
-    /// The index has room for the blocks and ghosts that there can be.
+    /// Makes room in the index for the largest possible number of blocks and ghosts.
     fn set_slots(&mut self) {
         self.slots.set_limit(Slots::most(self.capacity, self.ghosts.max(self.ghosts_before)));
     }

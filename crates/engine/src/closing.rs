@@ -1,4 +1,4 @@
-//! Closing volumes: what is dirty is written or given up, then their blocks are forgotten, a few in a step.
+//! Closing volumes: dirty blocks are written or dropped, then the volume's blocks are forgotten, a few in each step.
 
 use nigh_policy::Slot;
 
@@ -7,16 +7,16 @@ use crate::request::{Fault, Outcome, Refusal, Reply, Volume};
 use crate::slots::{Key, NONE};
 use crate::volume::Closing;
 
-/// Slots that one step looks at.
+/// The most slots that one step looks at.
 const SLOTS_LOOKED_AT: u32 = 4096;
-/// Blocks that one step forgets.
+/// The most blocks that one step forgets.
 const BLOCKS_FORGOTTEN: u32 = 512;
 
 impl Engine {
-    /// Begins to close `volume`: new requests are refused, those in progress are finished, dirty blocks are written, and
-    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`; if it
-    /// is `Failed`, the volume stays open. With `discard` it never is: dirty blocks are dropped, except where a request
-    /// waits for them to be written, and requests that wait for room fail.
+    /// Begins to close `volume`: new requests are rejected, those in progress complete, dirty blocks are written, and
+    /// the device is flushed. Then [`step`](Engine::step) forgets its blocks, a few at a time. The reply has `token`;
+    /// if it is `Failed`, the volume stays open. With `discard` it never fails: dirty blocks are dropped, unless a
+    /// request waits for their write, and requests that wait for room fail.
     pub fn close(&mut self, now: u64, volume: Volume, discard: bool, token: u64) -> Result<(), Refusal> {
         match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             Some(state) if state.closing.is_none() => {
@@ -31,7 +31,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The device of `volume` failed: if it is being closed, it stays open. Says whether it was.
+    /// Handles a failure of the device of `volume`: if the volume is being closed, it stays open. Returns whether it
+    /// was being closed.
     pub(crate) fn fail_closing(&mut self, volume: Volume, fault: Fault) -> bool {
         match self.volume(volume).closing.take_if(|closing| !closing.discard) {
             Some(closing) => {
@@ -43,8 +44,8 @@ impl Engine {
         }
     }
 
-    /// Drops what closing with `discard` gives up: dirty blocks whose write no request waits for, and requests that wait for
-    /// room, which may never come.
+    /// For closing with `discard`: drops dirty blocks whose write no request waits for, and fails requests that wait
+    /// for room, which may never become free.
     pub(crate) fn drop_discarded(&mut self, now: u64) {
         for at in 0..self.closing.len() {
             let volume = self.closing[at];
@@ -60,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Requests of `volume` that wait for room end with `fault`.
+    /// Ends requests of `volume` that wait for room with `fault`.
     pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
         let mut failed = Vec::new();
         for queue in [&mut self.reads_waiting, &mut self.writes_waiting] {
@@ -74,12 +75,11 @@ impl Engine {
                 !fails
             });
         }
-        // An edge of a zeroes may be on its way to the device.
+        // An edge of a zeroes may be under way to the device.
         failed.into_iter().for_each(|id| self.store(id, now));
     }
 
-    /// Does what can be done next for the volumes that are being closed, until there is nothing to wait for:
-    /// [`step`](Engine::step) does the rest.
+    /// Advances the closing of volumes until they have nothing to wait for: [`step`](Engine::step) does the rest.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
         for at in 0..self.closing.len() {
             let volume = self.closing[at];
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// A volume whose blocks are to be forgotten, and the slot from which on.
+    /// A volume whose blocks are to be forgotten, and the slot to continue with.
     pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
         self.closing.iter().find_map(|&volume| {
             let closing = self.volumes[volume.0 as usize].as_ref()?.closing?;
@@ -110,14 +110,14 @@ impl Engine {
         })
     }
 
-    /// Forgets some blocks of `volume`, which is being closed, in slots from number `from` on, and at the end the volume.
+    /// Forgets some blocks of `volume`, which is being closed, in slots from number `from` on, and finally the volume.
     pub(crate) fn forget_some(&mut self, volume: Volume, from: u32) {
         let end = self.slots.numbers().min(from + SLOTS_LOOKED_AT);
         let (mut at, mut left) = (from, BLOCKS_FORGOTTEN);
         while at < end && left > 0 {
             let slot = Slot(at);
             at += 1;
-            // What the policy forgot because of one before is in no slot any more.
+            // A block that the policy forgot because of a previous one is in no slot any more.
             self.drain_forgotten();
             let Some(key) = self.slots.known(slot).filter(|key| key.volume() == volume) else { continue };
             left -= 1;
@@ -133,7 +133,7 @@ impl Engine {
             return;
         }
         let (token, discard) = (closing.token, closing.discard);
-        // They are in frames beyond the capacity, of which there are few.
+        // They are in frames beyond the capacity, which are few.
         let outside = self.outside.keys().copied().filter(|key| key.volume() == volume);
         let mut outside: Vec<Key> = outside.collect();
         outside.sort_unstable();

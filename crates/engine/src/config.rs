@@ -1,4 +1,4 @@
-//! How an engine is set up, and what limits it keeps.
+//! The configuration and the limits of an engine.
 
 use nigh_policy::Spec;
 
@@ -6,42 +6,42 @@ use crate::error::ConfigError;
 use crate::files::Files;
 use crate::slots::FRAMES_MOST;
 
-/// How tenants share a cache, in place of a policy.
+/// How tenants share a cache, instead of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
-    /// Who gives up a block, which one, and what is fetched ahead.
+    /// The owners of blocks, the choice of victims, and prefetches.
     pub control: nigh_control::Config,
-    /// What tenants call a file.
+    /// The files of tenants.
     pub files: Files,
 }
 
-/// How an engine is set up. Counts are in blocks unless their names say otherwise.
+/// The configuration of an engine. Counts are in blocks unless their names contain another unit.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Size of a block: a power of two, at least 512.
     pub block_bytes: u32,
-    /// How many blocks the policy may keep resident.
+    /// The number of blocks that the policy may keep resident.
     pub capacity: u32,
-    /// How far `Engine::resize` can go; address space is reserved for it.
+    /// The limit of `Engine::resize`; address space is reserved for it.
     pub capacity_max: u32,
-    /// Frames beyond `capacity`: for what is pinned, dirty or being filled and not resident.
+    /// Frames beyond `capacity`: for blocks that are pinned, dirty or being filled and not resident.
     pub spare: u32,
-    /// Frames beyond these for blocks on their way to levels, so that nobody else waits for levels.
+    /// Further frames for blocks on their way to levels, so that nothing else waits for levels.
     pub storing: u32,
-    /// Which block leaves.
+    /// The policy, which decides which block leaves.
     pub policy: Spec,
-    /// How tenants share the cache, and that is who decides then instead of `policy`.
+    /// How tenants share the cache; if present, it decides instead of `policy`.
     pub tenants: Option<Tenants>,
-    /// What is never exceeded.
+    /// Limits that are never exceeded.
     pub limits: Limits,
-    /// When dirty blocks are written without being asked for.
+    /// When dirty blocks are written in the background.
     pub write_back: WriteBack,
-    /// Blocks have the same slots in each run, for simulations. Whoever chooses which blocks are referenced can then fill a
-    /// bucket of the index.
+    /// Blocks have the same slots in each run, for simulations. A client that chooses which blocks are referenced could
+    /// then fill a bucket of the index.
     pub fixed_hash: bool,
 }
 
-/// What an engine never exceeds.
+/// Limits that an engine never exceeds.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Requests in progress, those waiting included. Hits are not counted.
@@ -50,25 +50,25 @@ pub struct Limits {
     pub request_bytes: u32,
     /// Blocks being loaded.
     pub loading: u32,
-    /// Of these, blocks that nobody waits for.
+    /// Of these, blocks that no request waits for.
     pub prefetching: u32,
     /// Length of one device read or write.
     pub operation_bytes: u32,
-    /// Dirty blocks, those about to be filled included: writes wait beyond. Where the capacity changes, this and the marks
-    /// of `WriteBack` change in proportion, but a request always has room.
+    /// Dirty blocks, including those about to be filled: beyond the limit, writes wait. If the capacity changes, this
+    /// limit and the marks of `WriteBack` change in proportion, but a request always has room.
     pub dirty: u32,
 }
 
-/// When dirty blocks are written without being asked for.
+/// When dirty blocks are written in the background.
 #[derive(Clone, Debug)]
 pub struct WriteBack {
     /// Write-back begins above this many dirty blocks,
     pub start: u32,
     /// and ends below this many.
     pub stop: u32,
-    /// Or when the oldest dirty block has waited for so long.
+    /// Write-back also begins when the oldest dirty block reaches this age.
     pub age_us: u64,
-    /// After a failed write, the volume's next attempt waits for so long, unless a flush asks for it.
+    /// The delay after a failed write before the volume's next attempt, unless a flush requests it earlier.
     pub retry_us: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Marks {
 }
 
 impl Config {
-    /// The usual set-up for `capacity` blocks of 4 KiB: an eighth of them may be dirty.
+    /// The usual configuration for `capacity` blocks of 4 KiB: up to an eighth of them may be dirty.
     pub fn new(capacity: u32, policy: Spec) -> Config {
         let dirty = (capacity / 8).max(512);
         Config {
@@ -108,33 +108,35 @@ impl Config {
         }
     }
 
-    /// Whether the parts fit together; what does not is named.
+    /// Checks that the settings are consistent; the error names the one that is not.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |what| Err(ConfigError::Impossible { what });
         if !self.block_bytes.is_power_of_two() || !(512..=1 << 20).contains(&self.block_bytes) {
-            return wrong("block_bytes is a power of two from 512 to 1 MiB");
+            return wrong("block_bytes must be a power of two from 512 B to 1 MiB");
         }
         if self.capacity == 0 || self.capacity > self.capacity_max {
-            return wrong("capacity is from 1 to capacity_max");
+            return wrong("capacity must be from 1 to capacity_max");
         }
         let frames = u64::from(self.capacity_max) + u64::from(self.spare) + u64::from(self.storing);
         if frames > u64::from(FRAMES_MOST) {
-            return wrong("capacity_max, spare and storing make less than 2^24 frames, 64 GiB in blocks of 4 KiB");
+            return wrong(
+                "capacity_max, spare and storing together must be less than 2^24 frames (64 GiB in blocks of 4 KiB)",
+            );
         }
         let limits = &self.limits;
         if limits.requests == 0 {
-            return wrong("limits.requests is at least 1");
+            return wrong("limits.requests must be at least 1");
         }
         if limits.operation_bytes < self.block_bytes {
-            return wrong("limits.operation_bytes is at least a block");
+            return wrong("limits.operation_bytes must be at least a block");
         }
         // Two more are loaded to be merged with.
         let request = self.request_blocks();
         if limits.request_bytes == 0 || request + 2 > self.spare {
-            return wrong("spare holds the largest request and three blocks more");
+            return wrong("spare must hold the largest request and three blocks more");
         }
         if request > limits.loading || request > limits.dirty {
-            return wrong("limits.loading and limits.dirty hold the largest request and a block more");
+            return wrong("limits.loading and limits.dirty must each hold the largest request and a block more");
         }
         if self.write_back.stop > self.write_back.start || self.write_back.start > limits.dirty {
             return wrong("write_back.stop <= write_back.start <= limits.dirty");
@@ -142,13 +144,13 @@ impl Config {
         Ok(())
     }
 
-    /// The blocks of the largest request: it can touch one more than its length says.
+    /// The most blocks of a request: it can touch one more than its length in blocks.
     fn request_blocks(&self) -> u32 {
         self.limits.request_bytes.div_ceil(self.block_bytes) + 1
     }
 
-    /// The bounds on dirty blocks of a cache of `capacity` blocks: those that are set, in proportion. They stay below the
-    /// capacity, unless they were set higher.
+    /// The limits on dirty blocks of a cache of `capacity` blocks: the configured limits, in proportion. They stay
+    /// below the capacity, unless they were configured higher.
     pub(crate) fn marks(&self, capacity: u32) -> Marks {
         let (set, request) = (self.limits.dirty, self.request_blocks());
         let proportion = u64::from(set) * u64::from(capacity) / u64::from(self.capacity);

@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! The counters of the engine.
 
 /// Declares a struct of sums with `AddAssign` and `each`, so that no field can be forgotten in either.
 macro_rules! sums {
@@ -25,13 +25,13 @@ macro_rules! sums {
 }
 
 sums! {
-/// What one volume did since it was opened. Blocks are counted once for each request that references them.
+/// The counters of a volume since it was opened. A block is counted once for each request that references it.
 Counters: u64 {
     /// Read requests.
     reads,
     /// Write requests.
     writes,
-    /// Bytes asked for by read requests.
+    /// Bytes of read requests.
     read_bytes,
     /// Bytes of write requests.
     written_bytes,
@@ -39,7 +39,7 @@ Counters: u64 {
     hits,
     /// Referenced blocks that were not resident.
     misses,
-    /// Of the misses: blocks whose frame was still there, so that the device was not asked.
+    /// Of the misses, blocks whose frame was still present, so that the device was not read.
     adopted,
     /// Referenced blocks that were resident but still being loaded; neither hits nor misses.
     joined,
@@ -53,7 +53,7 @@ Counters: u64 {
     prefetch_late,
     /// Prefetched blocks that left unreferenced, or whose load failed.
     prefetch_wasted,
-    /// Blocks of prefetch requests that were there already or beyond the budget.
+    /// Blocks of prefetch requests that were already present or beyond the limit.
     prefetch_dropped,
     /// Read operations given to the device.
     device_reads,
@@ -75,19 +75,19 @@ Counters: u64 {
 }
 
 sums! {
-/// What one level did since it was added. Blocks are counted.
+/// The counters of a level since it was added, in blocks.
 LevelCounters: u64 {
     /// Blocks that were loaded from it.
     hits,
     /// Blocks that were stored in it.
     stores,
-    /// Blocks that were offered and not stored, because too many were on their way.
+    /// Blocks that were offered but not stored, because too many were on their way.
     drops,
-    /// Blocks that it had, or was about to have, when their contents changed.
+    /// Blocks that it held, or was about to store, when their contents changed.
     invalidations,
-    /// Blocks that made room for others.
+    /// Blocks evicted to make room for others.
     evictions,
-    /// Blocks that were not read as they were stored.
+    /// Blocks whose contents differed when they were read back.
     mismatches,
     /// Read operations given to its device.
     reads,
@@ -103,7 +103,7 @@ LevelCounters: u64 {
 }
 
 sums! {
-/// What an engine holds at the moment.
+/// The present contents of an engine.
 Gauges: u32 {
     /// Blocks that the policy keeps.
     resident,
@@ -115,7 +115,7 @@ Gauges: u32 {
     frames,
     /// Blocks being loaded.
     loading,
-    /// Requests in progress, those waiting included.
+    /// Requests in progress, including those that wait.
     requests,
     /// Of these, requests that wait for frames or for the dirty limit.
     waiting,

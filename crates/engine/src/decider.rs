@@ -1,4 +1,4 @@
-//! Who decides which block leaves: one policy, or tenants that have a say.
+//! The decision which block leaves: by one policy, or by tenants and their hints.
 
 use nigh_control::{Chunk, Directive, Index, LruSp, Refusal, Statistics};
 use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, SpecError, Stream, Succession, Tenant, build};
@@ -9,27 +9,29 @@ use crate::error::ConfigError;
 /// Slots are numbered below this.
 const SLOTS_MOST: u64 = 1 << 30;
 
-/// Decides which block leaves. A policy answers for tenants as one to whom they say nothing.
+/// Decides which block leaves. A single policy treats all tenants as tenants without hints.
 pub(crate) trait Decider: Policy + Send {
-    /// How many ghosts it has a use for where `capacity` blocks are resident.
+    /// The number of ghosts it can use if `capacity` blocks are resident.
     fn ghosts(&self, capacity: u32) -> Result<u32, ConfigError>;
 
-    /// From now on `next` decides, in a host with `slots` slots; `step` does what remains. Gives `next` back where there is no
-    /// policy to be replaced.
+    /// From now on `next` decides, in a host with `slots` slots; `step` does the rest. Returns `next` if there is no
+    /// policy to replace.
     fn succeed(&mut self, next: Successor, slots: u32) -> Result<(), Successor>;
 
-    /// Whether `step` has something to do.
+    /// Whether `step` can do something.
     fn is_pending(&self) -> bool;
 
-    /// Goes on with what takes time: at most `most` blocks. Says whether there is more. `tick` is the last reference's.
+    /// Continues a change, for at most `most` blocks. Returns whether there is more to do. `tick` is that of the last
+    /// reference.
     fn step(&mut self, most: u32, tick: u64, index: &dyn Index) -> bool;
 
-    /// What was replaced, to be dropped when there is time for it.
+    /// A replaced policy, to be dropped when there is time for it.
     fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
         None
     }
 
-    /// Whether the first reference to a prefetched block matters, although its prefetch was one: a list goes on with each.
+    /// Whether the first reference to a prefetched block must be reported although its prefetch was: a list advances
+    /// with each reference.
     fn follows_lists(&self) -> bool {
         false
     }
@@ -60,12 +62,12 @@ pub(crate) trait Decider: Policy + Send {
         Vec::new()
     }
 
-    /// What `tenant` did, where that is counted.
+    /// The counters of `tenant`, if there are any.
     fn statistics(&self, _tenant: Tenant) -> Option<Statistics> {
         None
     }
 
-    /// Resident blocks that `tenant` owns, where blocks have owners.
+    /// Resident blocks that `tenant` owns, if blocks have owners.
     fn owned(&self, _tenant: Tenant) -> Option<u32> {
         None
     }
@@ -94,13 +96,13 @@ pub(crate) trait Decider: Policy + Send {
     /// As [`LruSp::prefetched`].
     fn prefetched(&mut self, _tenant: Tenant, _device: u32) {}
 
-    /// Prefetches that lists asked for and that are not complete, by tenant.
+    /// Incomplete prefetches that lists requested, by tenant.
     fn outstanding(&self) -> Vec<(Tenant, u32)> {
         Vec::new()
     }
 }
 
-/// The decider that `config` asks for.
+/// The decider that `config` describes.
 pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>, ConfigError> {
     Ok(match &config.tenants {
         Some(tenants) => Box::new(LruSp::new(setup, tenants.control.clone())),
@@ -108,7 +110,7 @@ pub(crate) fn decider(config: &Config, setup: &Setup) -> Result<Box<dyn Decider>
     })
 }
 
-/// How many ghosts the decider that `config` asks for has a use for where `capacity` blocks are resident.
+/// The number of ghosts that the decider of `config` can use if `capacity` blocks are resident.
 pub(crate) fn ghosts(config: &Config, capacity: u32) -> Result<u32, ConfigError> {
     match &config.tenants {
         Some(tenants) => checked(tenants.control.ghosts(capacity), capacity),
@@ -125,27 +127,29 @@ pub(crate) fn ghosts_of(policy: &Spec, capacity: u32) -> Result<u32, ConfigError
 
 fn checked(ghosts: u32, capacity: u32) -> Result<u32, ConfigError> {
     if u64::from(ghosts) + u64::from(capacity) >= SLOTS_MOST {
-        return Err(ConfigError::Impossible { what: "blocks and ghosts are less than 2^30" });
+        return Err(ConfigError::Impossible { what: "blocks and ghosts together must be less than 2^30" });
     }
     Ok(ghosts)
 }
 
-/// A policy that is to take the place of an engine's. Made without the engine, because to make its arrays takes time.
+/// A policy that is to replace that of an engine. It is created without the engine, because allocating its arrays takes
+/// time.
 pub struct Successor {
     spec: Spec,
     policy: Box<dyn Policy + Send>,
-    /// How many slots it was made for: maybe more than the engine has, if that became smaller meanwhile.
+    /// The number of slots it was created for: possibly more than the engine has, if the engine became smaller
+    /// meanwhile.
     slots: u32,
 }
 
 impl Successor {
-    /// The policy `spec` for an engine that gave `setup` for it. If the engine has another size by the time it gets the
-    /// policy, it is resized.
+    /// The policy `spec` for an engine that returned `setup` for it. If the size of the engine has changed when it
+    /// receives the policy, the policy is resized.
     pub fn new(spec: &Spec, setup: &Setup) -> Result<Successor, ConfigError> {
         Ok(Successor { spec: spec.clone(), policy: build(spec, setup)?, slots: setup.slots })
     }
 
-    /// What it was made from.
+    /// The spec it was created from.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -165,7 +169,7 @@ impl Successor {
     }
 }
 
-/// One policy, whoever the tenants are.
+/// One policy, for all tenants.
 struct Single {
     spec: Spec,
     policies: Succession,
@@ -342,7 +346,7 @@ mod tests {
     use super::*;
     use crate::{Engine, Op, Outcome, Port, PortConfig, Region, Request, Volume, WriteMode};
 
-    /// What a policy was told of: why, and by which stream.
+    /// The references a policy received: kind and stream.
     type Heard = Arc<Mutex<Vec<(Kind, u64)>>>;
 
     /// For a cache that never fills up.

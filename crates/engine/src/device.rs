@@ -1,4 +1,4 @@
-//! The devices' side: operations to them, and completions from them.
+//! The devices' side: operations to devices, and their completions.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::slots::Key;
 use crate::volume::{Round, Target};
 
 impl Engine {
-    /// Where `blocks` of `volume`, which lie in one region, are: the port, and the bytes of its device, as far as the volume
-    /// goes.
+    /// Where `blocks` of `volume`, which are in one region, are: the port, and the bytes on its device, up to the end
+    /// of the volume.
     pub(crate) fn home(&self, volume: Volume, blocks: Range<u64>) -> (Port, Range<u64>) {
         let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
         let part = &state.parts[state.part_of(blocks.start)];
@@ -25,7 +25,7 @@ impl Engine {
         (part.port, start..start + length)
     }
 
-    /// The pieces of `blocks` of `volume` that lie in one region each.
+    /// The pieces of `blocks` of `volume`, each in one region.
     pub(crate) fn pieces(&self, volume: Volume, blocks: &Range<u64>) -> SmallVec<[Range<u64>; 1]> {
         let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
         let parts = state.parts[state.part_of(blocks.start)..].iter().map(|part| &part.blocks);
@@ -43,7 +43,7 @@ impl Engine {
         id
     }
 
-    /// Queues an operation on `blocks` of `volume`, which lie in one region, at the port of that.
+    /// Queues an operation on `blocks` of `volume`, which are in one region, at the port of that region.
     pub(crate) fn queue_home(
         &mut self,
         volume: Volume,
@@ -64,7 +64,7 @@ impl Engine {
         self.queue_operation(port, class, waiting, record)
     }
 
-    /// Somebody waits for the prefetch `id` now. If its operation has begun already, that is nothing to its device.
+    /// A request now waits for the prefetch `id`. If its operation has already started, nothing changes for the device.
     pub(crate) fn promote(&mut self, id: u64) {
         let port = match self.operations.get(&id) {
             Some(Record::Read { first, .. }) => self.home(first.volume(), first.index()..first.index() + 1).0,
@@ -84,14 +84,14 @@ impl Engine {
         self.queue_operation(port, Class::Control, waiting, Record::Flush { volume });
     }
 
-    /// Begins a round of device flushes, at each port that `volume` changed something at since the last one.
+    /// Starts a round of device flushes, at each port where `volume` changed something since the last one.
     pub(crate) fn flush_devices(&mut self, volume: Volume, now: u64) {
         let round = self.volume(volume).round.replace(Round::default());
         assert!(round.is_none(), "one round at a time");
         self.join_round(volume, now);
     }
 
-    /// Has the ports that need a device flush take part in the round.
+    /// Adds the ports that need a device flush to the round.
     fn join_round(&mut self, volume: Volume, now: u64) {
         for at in 0..self.volume(volume).targets.len() {
             let Target { port, unsynced, flushing } = self.volume(volume).targets[at];
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// The next operation for a device, if there is one that its port's depth allows.
+    /// The next operation for a device, if a port has one and its depth allows it.
     pub fn next_operation(&mut self, now: u64) -> Option<Operation> {
         self.fetch_predicted(now);
         self.write_back(now);
@@ -204,8 +204,8 @@ impl Engine {
         Operation { id, port, offset, length, action, seeds, sums: Vec::new() }
     }
 
-    /// The device flush of `volume` at `port` is given to the device. It covers every operation that is complete now, so the
-    /// first of a round takes the requests that wait, and has every port flushed that they need.
+    /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.
+    /// So the first flush of a round takes the requests that wait, and adds a flush at every port that they need.
     fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
         let state = self.volume(volume);
         state.target(port).unsynced = false;
@@ -217,10 +217,9 @@ impl Engine {
         }
     }
 
-    /// The device is done with `operation`: all of it, or it failed, whatever part of it was done.
+    /// The device has finished `operation`: completely, or with an error, whatever part of it was done.
     ///
-    /// # Panics
-    /// If the operation came from another engine.
+    /// # Panics If the operation came from another engine.
     pub fn complete(&mut self, now: u64, mut operation: Operation, result: Result<(), Fault>) {
         if result.is_ok() {
             operation.seal();
@@ -303,7 +302,8 @@ impl Engine {
         self.sync(volume, now);
     }
 
-    /// The load of `frame` is over. Gives who waits for it, unless the block was overwritten or dropped meanwhile.
+    /// The load of `frame` is over. Returns the requests that wait for it, unless the block was overwritten or dropped
+    /// meanwhile.
     pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
         self.prefetching -= u32::from(load.reading != Reading::Demand);
@@ -326,9 +326,10 @@ impl Engine {
         }
     }
 
-    /// The read of `frames`, blocks from `first` on, failed. That is final for requests that wait for all of them. For the
-    /// others the fault may lie in a block that they did not ask for: what the same requests wait for is read again, joined
-    /// by nothing. So each time there is less to read. Blocks that nobody waits for are dropped.
+    /// The read of `frames`, blocks from `first` on, failed. Requests that wait for all of these blocks fail. For the
+    /// others, the fault may be in a block that they did not request: blocks that the same requests wait for are read
+    /// again as one operation, which no other may join. So there is less to read each time. Blocks that no request
+    /// waits for are dropped.
     fn fail_loads(&mut self, volume: Volume, first: u64, frames: &[u32], fault: Fault, now: u64) {
         let waiters = |engine: &Engine, frame: u32| -> SmallVec<[u32; 4]> {
             engine.loads[&frame].waiters.iter().map(|&(id, _)| id).collect()
@@ -414,7 +415,7 @@ impl Engine {
             if !told {
                 self.volume(volume).fault = Some(fault);
             }
-            // Volumes that are being closed do not wait for room that a failed device may never give.
+            // Volumes that are being closed do not wait for room that a failed device may never free.
             for at in 0..self.closing.len() {
                 self.fail_queued(self.closing[at], fault, now);
             }

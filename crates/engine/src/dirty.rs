@@ -1,4 +1,4 @@
-//! The dirty blocks of one volume: in which order they are written, and what has reached the device.
+//! The dirty blocks of one volume: the order of their writes, and which versions have reached the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,15 +10,15 @@ pub(crate) struct Waiter {
     pub(crate) request: u32,
 }
 
-/// A block whose newest contents are not known to be on the device.
+/// A block whose newest contents may not have reached the device.
 struct Entry {
     /// The frame with the newest contents.
     frame: u32,
     /// Whether a write of it is queued or at the device.
     writing: bool,
-    /// Which version that write has.
+    /// The version of that write.
     captured: u64,
-    /// No version before this one is missing on the device.
+    /// All versions before this one have reached the device.
     first: u64,
     /// The newest version.
     last: u64,
@@ -27,14 +27,14 @@ struct Entry {
     waiters: Vec<Waiter>,
 }
 
-/// What a completed write did to a block.
+/// The effect of a completed write on a block.
 pub(crate) struct Written {
     /// The device has the newest contents, those of `frame`.
     pub(crate) clean: bool,
     pub(crate) frame: u32,
     /// The oldest version that was missing.
     pub(crate) first: u64,
-    /// Requests whose wait is over.
+    /// Requests that no longer wait.
     pub(crate) waiters: Vec<Waiter>,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Dirty {
     blocks: BTreeMap<u64, Entry>,
     /// (`first`, block) of each.
     order: BTreeSet<(u64, u64)>,
-    /// Blocks to be written soon: they left the policy and cost a spare frame, or somebody waits for them.
+    /// Blocks to be written soon: they left the policy and occupy a spare frame, or a request waits for them.
     urgent: BTreeSet<u64>,
-    /// Write-back goes upwards from here.
+    /// Write-back continues upwards from here.
     cursor: u64,
 }
 
@@ -69,7 +69,7 @@ impl Dirty {
         !self.urgent.is_empty()
     }
 
-    /// `block` has new contents in `frame`: version `version`, which is greater than all before.
+    /// `block` has new contents in `frame`, with `version`, which is greater than all before.
     pub(crate) fn write(&mut self, block: u64, frame: u32, version: u64, now: u64) {
         let entry = self.blocks.entry(block).or_insert_with(|| {
             self.order.insert((version, block));
@@ -87,21 +87,22 @@ impl Dirty {
         self.hurry(block);
     }
 
-    /// `block` is to be written soon, if it is dirty and not about to be clean.
+    /// Marks `block` to be written soon, if it is dirty and its newest contents are not being written.
     pub(crate) fn hurry(&mut self, block: u64) {
         if self.blocks.get(&block).is_some_and(|entry| !entry.writing || entry.captured != entry.last) {
             self.urgent.insert(block);
         }
     }
 
-    /// The version that is missing for the longest time, and since when.
+    /// The version that has waited longest for its write, and since when.
     pub(crate) fn oldest(&self) -> Option<(u64, u64)> {
         let &(first, block) = self.order.first()?;
         Some((first, self.blocks[&block].since))
     }
 
-    /// The next run of at most `most` blocks to write, outside of `closed`; only around urgent ones if `urgent`. All its
-    /// blocks are within what `region` says of one of them. They count as being written until `written`.
+    /// The next run of at most `most` blocks to write, outside of `closed`; with `urgent`, only around urgent blocks.
+    /// All its blocks are within the range that `region` returns for one of them. They count as being written until
+    /// `written`.
     pub(crate) fn next_run(
         &mut self,
         urgent: bool,
@@ -171,13 +172,13 @@ impl Dirty {
         self.blocks.range(range).any(|(_, entry)| entry.writing)
     }
 
-    /// The blocks that are not being written and that nobody waits for, where versions up to `flushing` are waited for.
+    /// The blocks that are neither being written nor waited for, if requests wait for versions up to `flushing`.
     pub(crate) fn unwanted(&self, flushing: u64) -> Vec<u64> {
         let wanted = |entry: &Entry| entry.writing || !entry.waiters.is_empty() || entry.first <= flushing;
         self.blocks.iter().filter(|(_, entry)| !wanted(entry)).map(|(&block, _)| block).collect()
     }
 
-    /// The blocks of `range` need not be written any more; none of them is being written. Says which they were.
+    /// The blocks of `range` need not be written any more; none of them is being written. Returns these blocks.
     pub(crate) fn discard(&mut self, range: Range<u64>) -> Vec<u64> {
         let gone: Vec<u64> = self.blocks.range(range).map(|(&block, _)| block).collect();
         for block in &gone {

@@ -1,4 +1,4 @@
-//! The engine: what it holds, how requests enter it, and how they go on when something they waited for happened.
+//! The engine: its state, how requests enter it, and how they continue after a wait.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitte
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::{VolumeState, overlap};
 
-/// Where a request is.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A read or write waits for frames or for the dirty limit.
@@ -30,13 +30,13 @@ pub(crate) enum Step {
     Parked,
     /// A read waits for loads.
     Reading,
-    /// The host fills the frames of a write.
+    /// The host is filling the frames of a write.
     Filling,
     /// A filled write waits for a lock of its range.
     Filled,
-    /// A write waits for the contents that it overwrites in part.
+    /// A write waits for the contents of blocks that it overwrites in part.
     Merging,
-    /// A write waits until the device has it.
+    /// A write waits for the device.
     Storing,
     /// A discard or zeroes waits for its lock or for the device.
     Locked,
@@ -50,13 +50,13 @@ pub(crate) enum Step {
 pub(crate) struct Active {
     pub(crate) request: Request,
     pub(crate) step: Step,
-    /// The bytes that are read or written now: the request's, or an edge of a zeroes.
+    /// The bytes that are read or written now: those of the request, or an edge of a zeroes.
     pub(crate) part: Range<u64>,
     /// Edges of a zeroes that are still to be written.
     pub(crate) edges: SmallVec<[Range<u64>; 2]>,
-    /// The frame of each block of `part`; `NONE` where a write gave it to the cache.
+    /// The frame of each block of `part`; `NONE` if a write passed it to the cache.
     pub(crate) frames: Vec<u32>,
-    /// What a read has of its blocks so far.
+    /// The blocks that a read has so far.
     pub(crate) held: Option<Shared>,
     /// Blocks of `part` that wait for a load.
     pub(crate) loading: u32,
@@ -65,7 +65,7 @@ pub(crate) struct Active {
     pub(crate) fault: Option<Fault>,
 }
 
-/// What waits for a load: a request, and the position of the block within its part.
+/// A waiter for a load: a request, and the position of the block within its part.
 pub(crate) type LoadWaiters = SmallVec<[(u32, u32); 2]>;
 
 /// The load of one frame.
@@ -73,7 +73,7 @@ pub(crate) struct Load {
     /// The operation that loads it.
     pub(crate) operation: u64,
     pub(crate) waiters: LoadWaiters,
-    /// Who it was begun for.
+    /// The reason why it was started.
     pub(crate) reading: Reading,
 }
 
@@ -83,31 +83,31 @@ pub struct Engine {
     /// Size of a block, as a power of two.
     pub(crate) shift: u32,
     pub(crate) capacity: u32,
-    /// For `capacity`.
+    /// The limits for `capacity`.
     pub(crate) marks: Marks,
     pub(crate) arena: Arc<Arena>,
     pub(crate) policy: Box<dyn Decider>,
-    /// The capacity that there is to be.
+    /// The target of the capacity.
     pub(crate) goal: u32,
-    /// Who is to decide as soon as there is room for what it remembers.
+    /// The next policy, which decides as soon as there is room for its ghosts.
     pub(crate) next: Option<Successor>,
-    /// How many ghosts the policy has room for, and how many its predecessor had, as long as there is one.
+    /// The number of ghosts that the policy has room for, and that of its predecessor while there is one.
     pub(crate) ghosts: u32,
     pub(crate) ghosts_before: u32,
     /// Whether `step` may have something to do.
     pub(crate) stepping: bool,
-    /// What tenants call a file.
+    /// The files of tenants.
     pub(crate) files: Files,
-    /// Tenants with a list that may be asked what to fetch ahead.
+    /// Tenants with a list whose next prefetches may be due.
     pub(crate) asking: Vec<Tenant>,
     pub(crate) slots: Slots,
     /// Slots with a frame.
     pub(crate) resident: u32,
     pub(crate) frames: Frames,
-    /// Contents of blocks that left the policy while dirty, held or being loaded.
+    /// Contents of blocks that left the policy while they were dirty, held or being loaded.
     pub(crate) outside: HashMap<Key, u32>,
-    /// Frames that are free as soon as nobody holds them: of blocks in `outside`, or of none.
-    /// May hold entries that no longer apply.
+    /// Frames that become free when their last hold is released: of blocks in `outside`, or of none. Entries can be out
+    /// of date.
     pub(crate) lingering: Vec<(Option<Key>, u32)>,
     pub(crate) loads: HashMap<u32, Load>,
     /// By number of the volume.
@@ -116,23 +116,23 @@ pub struct Engine {
     pub(crate) closing: Vec<Volume>,
     /// Volumes with locks.
     pub(crate) locked: Vec<Volume>,
-    /// Volumes whose dirty blocks there may be a reason to write.
+    /// Volumes with a possible reason to write dirty blocks.
     pub(crate) due: VecDeque<Volume>,
-    /// Volumes with dirty blocks and no reason to write them yet, by when they are due for their age.
+    /// Volumes with dirty blocks but no reason to write them yet, by the time at which their age makes them due.
     pub(crate) aging: BTreeSet<(u64, Volume)>,
-    /// Volumes whose write-back failed, by when it is tried again.
+    /// Volumes whose write-back failed, by the time of the next attempt.
     pub(crate) resting: BTreeSet<(u64, Volume)>,
     /// By number of the port.
     pub(crate) ports: Vec<Option<Box<PortState>>>,
-    /// Ports with an operation that can be given out, the next first.
+    /// Ports with an operation that can be started, the next first.
     pub(crate) ready: VecDeque<Port>,
     /// The highest first.
     pub(crate) levels: Vec<LevelState>,
     /// Blocks on their way to levels.
     pub(crate) storing: u32,
-    /// How often volumes were opened.
+    /// The number of times that volumes were opened.
     pub(crate) openings: u32,
-    /// Where there are levels, the volumes of their openings, each one's last, and the other way round.
+    /// If there are levels: the volume of each opening, and the last opening of each volume.
     pub(crate) volume_of: HashMap<u32, Volume>,
     pub(crate) opening_of: HashMap<Volume, u32>,
     /// Operations in the queues of all ports.
@@ -152,15 +152,16 @@ pub struct Engine {
     pub(crate) tick: u64,
     /// Whether a reference of the request that is being submitted was a miss.
     pub(crate) missed: bool,
-    /// Frames promised to writes that may have to load what they overwrite in part.
+    /// Frames reserved for writes that may have to load blocks that they overwrite in part.
     pub(crate) reserved: u32,
     /// Blocks of writes that are being filled or wait to be installed.
     pub(crate) filling: u32,
     pub(crate) dirty: u32,
-    /// The last two are at most so many together: the limit, or as many as there were when it came to be lower.
+    /// The limit of dirty blocks and blocks being filled together: the configured limit, or their number when it was
+    /// lowered.
     pub(crate) dirty_most: u32,
     pub(crate) prefetching: u32,
-    /// Whether write-back is on because of the number of dirty blocks.
+    /// Whether write-back runs because of the number of dirty blocks.
     pub(crate) writing_back: bool,
 }
 
@@ -230,8 +231,8 @@ impl Engine {
         })
     }
 
-    /// Takes a request. The reply comes at once where nothing has to be waited for, else from `next_reply`.
-    /// A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
+    /// Takes a request. Returns the reply at once if nothing has to be waited for; otherwise it comes from
+    /// `next_reply`. A read gets `Data`, a write first `Fill`, everything else `Done`, or `Failed`.
     #[inline]
     pub fn submit(&mut self, now: u64, request: Request) -> Result<Submitted, Refusal> {
         let Some(state) = self.volumes.get(request.volume.0 as usize).and_then(Option::as_ref) else {
@@ -290,7 +291,7 @@ impl Engine {
                 return Ok(Submitted { reply, missed: self.missed });
             }
         }
-        // Nothing but this request can have been replied to.
+        // Only this request can have been replied to.
         let reply = if self.replies.len() > before { self.replies.pop_back() } else { None };
         Ok(Submitted { reply, missed: self.missed })
     }
@@ -300,7 +301,7 @@ impl Engine {
         self.replies.pop_front()
     }
 
-    /// Goes on with requests that waited for frames: to be called when `Shared::release` asks for it.
+    /// Continues requests that waited for frames: to be called when `Shared::release` requests it.
     pub fn poll(&mut self, now: u64) {
         self.pump(now);
     }
@@ -311,7 +312,7 @@ impl Engine {
             return Err(Refusal::Busy);
         }
         let active = Active {
-            // A flush has no range, whatever it says.
+            // A flush has no range, whatever its fields contain.
             part: request.offset..request.offset.saturating_add(request.length),
             request,
             step: Step::Queued,
@@ -358,7 +359,7 @@ impl Engine {
         bytes.start >> self.shift..((bytes.end - 1) >> self.shift) + 1
     }
 
-    /// Goes on with everything that may no longer have to wait.
+    /// Continues every request that may no longer have to wait.
     pub(crate) fn pump(&mut self, now: u64) {
         self.drop_discarded(now);
         self.start_ranges(now);
@@ -391,8 +392,8 @@ impl Engine {
         })
     }
 
-    /// Whether `count` frames can be taken, beyond those that are promised. If not, those who release frames are told
-    /// to call `poll`.
+    /// Whether `count` frames can be taken, beyond those that are reserved. If not, threads that release frames are
+    /// told to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
         let enough = |engine: &Engine| engine.frames.available() >= engine.reserved + count;
         if enough(self) {
@@ -406,12 +407,12 @@ impl Engine {
         enough(self)
     }
 
-    /// Frees the frames that nobody holds any more.
+    /// Frees the frames without holders.
     pub(crate) fn reclaim(&mut self) {
         let mut lingering = std::mem::take(&mut self.lingering);
         lingering.retain(|&(key, frame)| {
             match key {
-                // The block was taken back, or is dirty again.
+                // The block has returned to the policy, or is dirty again.
                 Some(key) if self.outside.get(&key) != Some(&frame) || self.frames.has(frame, DIRTY | LOADING) => {
                     return false;
                 }
@@ -425,7 +426,7 @@ impl Engine {
         self.lingering = lingering;
     }
 
-    /// `frame` has the contents of no block any more.
+    /// `frame` no longer has the contents of any block.
     pub(crate) fn retire(&mut self, frame: u32) {
         self.frames.clear(frame, DIRTY | LOADING | PREFETCHED);
         if self.arena.held(frame) {
@@ -435,7 +436,7 @@ impl Engine {
         }
     }
 
-    /// `frame` has the contents of `key`, which left the policy: it is free when it is clean and nobody holds it.
+    /// `frame` has the contents of `key`, which left the policy: it becomes free when it is clean and has no holder.
     pub(crate) fn free_if_clean(&mut self, key: Key, frame: u32) {
         if self.frames.has(frame, DIRTY | LOADING) || self.outside.get(&key) != Some(&frame) {
             return;
@@ -465,9 +466,9 @@ impl Engine {
         Access { block, tenant, stream, kind, tick }
     }
 
-    /// Tells the policy of a reference to `key`, unless it is the first one since `key` was prefetched and the policy told
-    /// of that. The block is resident afterwards. Gives its slot, its frame if there is
-    /// one (else the caller must `place` one), and whether it was resident.
+    /// Reports a reference to `key` to the policy, unless it is the first one after a prefetch of `key` that was
+    /// reported. The block is resident afterwards. Returns its slot, its frame if there is one (otherwise the caller
+    /// must `place` one), and whether it was resident.
     pub(crate) fn reference(
         &mut self,
         key: Key,
@@ -503,7 +504,7 @@ impl Engine {
         (slot, frame, false)
     }
 
-    /// Gives the newly inserted `slot` its frame.
+    /// Assigns its frame to the newly inserted `slot`.
     pub(crate) fn place(&mut self, slot: Slot, frame: u32) {
         self.slots.set_frame(slot, frame);
     }
@@ -515,7 +516,7 @@ impl Engine {
         }
     }
 
-    /// The policy evicted `victim`: its frame is free, or lives on outside of the policy.
+    /// The policy evicted `victim`: its frame is free, or stays in use outside of the policy.
     pub(crate) fn depart(&mut self, victim: Slot) {
         let (key, frame) = (self.slots.key(victim), self.slots.frame(victim));
         assert_ne!(frame, NONE, "the victim is resident");
@@ -538,7 +539,7 @@ impl Engine {
         self.free_if_clean(key, frame);
     }
 
-    /// Takes the resident `slot` out of the policy. Gives its frame, which is nobody's.
+    /// Takes the resident `slot` out of the policy. Returns its frame, which belongs to no block then.
     pub(crate) fn forget(&mut self, slot: Slot) -> u32 {
         self.drain_forgotten();
         let frame = self.slots.frame(slot);
@@ -569,7 +570,7 @@ impl Engine {
         keys.into_iter().for_each(|key| self.drop_block(key));
     }
 
-    /// Drops the contents of the block `key`, which is not dirty, nor written or waited for.
+    /// Drops the contents of the block `key`, which is neither dirty nor being written or waited for.
     pub(crate) fn drop_block(&mut self, key: Key) {
         let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
             Some(slot) => self.forget(slot),
@@ -580,7 +581,7 @@ impl Engine {
         };
         self.note_leaving(key.volume(), frame);
         match self.loads.get(&frame) {
-            // The frame is free when the device is done with it.
+            // The frame becomes free when the device has finished with it.
             Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),
             None => self.retire(frame),
         }

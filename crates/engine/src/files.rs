@@ -1,4 +1,4 @@
-//! Which block of a disk is which block of a file.
+//! The mapping between blocks of disks and blocks of files.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use crate::error::ConfigError;
 use crate::request::Volume;
 use crate::slots::Key;
 
-/// A piece of a file that lies on a disk in one piece. In blocks.
+/// A contiguous piece of a file on a disk. In blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which disk.
+    /// The disk.
     pub volume: Volume,
-    /// Where it begins on the disk.
+    /// Its start on the disk.
     pub disk: u64,
-    /// Which file; below 2^32 - 1.
+    /// The file; below 2^32 - 1.
     pub file: u32,
-    /// Where it begins in the file.
+    /// Its start in the file.
     pub offset: u64,
-    /// How long it is; not 0.
+    /// Its length; not 0.
     pub blocks: u64,
 }
 
@@ -29,19 +29,19 @@ impl Piece {
     }
 }
 
-/// Where files lie. Without any, each volume is a file.
+/// The places of files. Without any, each volume is a file.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     by_disk: Vec<Piece>,
     by_file: Vec<Piece>,
 }
 
-/// The volume of blocks that no file has.
+/// The volume of blocks that belong to no file.
 const NO_FILE: u32 = u32::MAX;
 
 impl Files {
-    /// The files made of `pieces`, in any order. No two of them have a block of a disk or of a file in common, and a file
-    /// has all of its pieces on one disk.
+    /// The files made of `pieces`, in any order. No two pieces share a block of a disk or of a file, and all pieces of
+    /// a file are on one disk.
     pub fn new(pieces: Vec<Piece>) -> Result<Files, ConfigError> {
         let (mut by_disk, mut by_file) = (pieces.clone(), pieces);
         by_disk.sort_unstable_by_key(Piece::place);
@@ -55,13 +55,13 @@ impl Files {
         });
         if !on_disk || !in_file || by_file.last().is_some_and(|last| last.file == NO_FILE) {
             return Err(ConfigError::Impossible {
-                what: "pieces of files do not overlap, a file is on one disk, files are numbered below 2^32 - 1",
+                what: "extents of files must not overlap, a file must be on one disk, and its number must be below 2^32 - 1",
             });
         }
         Ok(Files { by_disk, by_file })
     }
 
-    /// The same files, but those of `volume` made of `pieces`, which lie there.
+    /// The same files, but those of `volume` replaced by the files made of `pieces`, which are on that volume.
     pub(crate) fn with(&self, volume: Volume, pieces: Vec<Piece>) -> Result<Files, ConfigError> {
         assert!(pieces.iter().all(|piece| piece.volume == volume), "pieces of another volume");
         let others = self.by_disk.iter().copied().filter(|piece| piece.volume != volume);
@@ -72,7 +72,7 @@ impl Files {
         self.by_disk.is_empty()
     }
 
-    /// The block of a file that `key` is.
+    /// The block of a file at `key`.
     pub(crate) fn block(&self, key: Key) -> Block {
         if self.is_empty() {
             return key.block();
@@ -85,7 +85,7 @@ impl Files {
         }
     }
 
-    /// The files that have `blocks` of `volume`, and which of their blocks these are, in the order of the disk.
+    /// The files that contain `blocks` of `volume`, with their blocks, in the order of the disk.
     pub(crate) fn within(&self, volume: Volume, blocks: Range<u64>) -> Vec<(u32, Range<u64>)> {
         if self.is_empty() {
             return vec![(volume.0, blocks)];
@@ -101,7 +101,7 @@ impl Files {
         inside.collect()
     }
 
-    /// Where `block` of a file lies.
+    /// The place of `block` of a file.
     pub(crate) fn key(&self, block: Block) -> Option<Key> {
         if self.is_empty() {
             let exists = block.volume < Key::VOLUMES && block.index < Key::BLOCKS;
@@ -113,7 +113,7 @@ impl Files {
         inside.then(|| Key::new(piece.volume, piece.disk + (block.index - piece.offset)))
     }
 
-    /// The volume that `file` lies on.
+    /// The volume that contains `file`.
     pub(crate) fn volume_of(&self, file: u32) -> Option<Volume> {
         match self.is_empty() {
             true => Some(Volume(file)),
@@ -121,7 +121,7 @@ impl Files {
         }
     }
 
-    /// The last piece of `file`, by its place in the file.
+    /// The last piece of `file`, by its position in the file.
     pub(crate) fn last_piece(&self, file: u32) -> Option<Piece> {
         let behind = self.by_file.partition_point(|piece| piece.file <= file);
         behind.checked_sub(1).map(|at| self.by_file[at]).filter(|piece| piece.file == file)

@@ -1,6 +1,6 @@
-//! Bookkeeping of frames: which are free, and what the engine notes about those that are not.
+//! Bookkeeping of frames: which are free, and the state of those that are not.
 
-/// The contents are on their way from the device.
+/// The contents are being loaded from the device.
 pub(crate) const LOADING: u8 = 1;
 /// The contents are newer than those on the device.
 pub(crate) const DIRTY: u8 = 2;
@@ -11,31 +11,31 @@ pub(crate) const PREFETCHED: u8 = 4;
 pub(crate) struct Frames {
     /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`.
     states: Vec<u8>,
-    /// Frames that were used and are free, the next to be used last.
+    /// Free frames that were used before; the next to be used is the last.
     free: Vec<u32>,
-    /// Free frames whose memory the host may have given back to the system.
+    /// Free frames whose memory the host may have returned to the system.
     idle: Vec<u32>,
     in_use: u32,
-    /// How many may be in use; those in use after it was lowered are used up first.
+    /// The most frames that may be in use; after it was lowered, more can still be in use.
     limit: u32,
     most: u32,
 }
 
 impl Frames {
-    /// `limit` frames to use, `most` after `set_limit`.
+    /// `limit` frames to use, and `most` after `set_limit`.
     pub(crate) fn new(limit: u32, most: u32) -> Frames {
-        // Reserved at once, touched as frames are used.
+        // Reserved at once, touched when frames are used.
         let states = Vec::with_capacity(most as usize);
         let (free, idle) = (Vec::new(), Vec::new());
         Frames { states, free, idle, in_use: 0, limit, most }
     }
 
-    /// How many more frames can be taken.
+    /// The number of frames that can still be taken.
     pub(crate) fn available(&self) -> u32 {
         self.limit.saturating_sub(self.in_use)
     }
 
-    /// Whether more are in use or promised, which `reserved` are, than the limit says.
+    /// Whether more frames are in use or reserved (`reserved`) than the limit allows.
     pub(crate) fn is_overdrawn(&self, reserved: u32) -> bool {
         self.in_use + reserved > self.limit
     }
@@ -49,7 +49,7 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Takes a free frame. The caller made sure that there is one.
+    /// Takes a free frame. The caller has checked that there is one.
     pub(crate) fn take(&mut self) -> u32 {
         assert!(self.in_use < self.most, "a frame was promised");
         self.in_use += 1;
@@ -60,20 +60,20 @@ impl Frames {
         self.states.len() as u32 - 1
     }
 
-    /// `frame`, which nobody holds, is free.
+    /// `frame`, which has no holder, becomes free.
     pub(crate) fn put(&mut self, frame: u32) {
         self.states[frame as usize] = 0;
         self.in_use -= 1;
         self.free.push(frame);
     }
 
-    /// How many free frames were used and are beyond the limit.
+    /// The number of free frames that were used before and are beyond the limit.
     #[inline]
     pub(crate) fn surplus(&self) -> usize {
         self.free.len().saturating_sub(self.available() as usize)
     }
 
-    /// Up to `most` of these, in ascending order; they count as in use.
+    /// Up to `most` of these, in ascending order; they then count as in use.
     pub(crate) fn take_surplus(&mut self, most: usize) -> Vec<u32> {
         let count = self.surplus().min(most);
         let mut surplus = self.free.split_off(self.free.len() - count);
@@ -82,7 +82,7 @@ impl Frames {
         surplus
     }
 
-    /// `frame` is free, and its memory need not be there.
+    /// `frame` becomes free; its memory may have been returned to the system.
     pub(crate) fn put_idle(&mut self, frame: u32) {
         self.in_use -= 1;
         self.idle.push(frame);

@@ -1,5 +1,5 @@
-//! A level: where blocks that left memory are found again without their home device. This is its index and its rule; what goes
-//! in and out is in `store.rs`.
+//! A level holds blocks that left memory, so that they need not be read from their home device. This file has its index
+//! and its replacement rule; `store.rs` moves blocks in and out.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -12,34 +12,34 @@ use crate::counters::LevelCounters;
 use crate::request::{Port, Volume};
 use crate::slots::Key;
 
-/// How a level is set up.
+/// The configuration of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelConfig {
     /// The port of its device. Several levels, of different engines, may share a device.
     pub port: Port,
-    /// Where it begins on the device, in bytes; a multiple of the block size.
+    /// Its start on the device, in bytes; a multiple of the block size.
     pub offset: u64,
-    /// How many blocks it holds.
+    /// Its size in blocks.
     pub blocks: u32,
-    /// After so many operations in a row that failed, it is switched off.
+    /// After this many failed operations in a row it is switched off.
     pub faults: u32,
 }
 
-/// A block that a level holds, as it is kept while no engine runs.
+/// A block that a level holds, in the form saved while no engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where, counted in blocks from the beginning of the level.
+    /// Its place, counted in blocks from the beginning of the level.
     pub place: u32,
-    /// Whose block it is.
+    /// The volume of the block.
     pub volume: Volume,
-    /// Which block of the volume.
+    /// The index of the block in the volume.
     pub block: u64,
     /// The checksum of its contents.
     pub sum: u64,
 }
 
-/// A block of a volume as long as that is open: a volume that is opened again is another one. So what a closed volume leaves
-/// behind need not be looked for.
+/// A block of one opening of a volume: a volume that is opened again has another number here. So blocks that a closed
+/// volume leaves behind need not be searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry(u64);
 
@@ -63,23 +63,23 @@ impl Entry {
     }
 }
 
-/// Blocks that are no longer valid, and are being taken out of the index step by step.
+/// Blocks that are no longer valid, and are removed from the index step by step.
 struct Mask {
     opening: u32,
     blocks: Range<u64>,
-    /// How many places are still to be looked at.
+    /// The number of places that are still to be looked at.
     left: u32,
 }
 
-/// So many places at most are looked at for one that can be used again.
+/// The most places that are searched for one that can be used again.
 const LOOKS: u32 = 64;
-/// So many ranges can be invalidated step by step at a time.
+/// The most ranges that can be invalidated step by step at a time.
 const MASKS: usize = 16;
-/// None, in the chains of places.
+/// The end of a chain of places.
 const END: u32 = u32::MAX;
 
-/// One level. Which block lies at which place, and which place is used next: the clock hand goes round; a place that was used
-/// since it last came by is passed over once.
+/// One level: which block is at which place, and which place is used next. The clock hand moves around the places; it
+/// passes over a place that was used since its last round once.
 ///
 /// A place costs 24 bytes: entry 8, checksum 8, two links of the hash table's chains 8, and two bits.
 pub(crate) struct Level {
@@ -87,26 +87,26 @@ pub(crate) struct Level {
     /// By place: the entry plus one, 0 if there is none.
     entries: Vec<u64>,
     sums: Vec<u64>,
-    /// The chains of places whose entries have the same hash: the first of each, and by place the next. Both are the place
-    /// plus one, and 0 at the end of a chain, so that memory is touched only when it is used.
+    /// The chains of places whose entries have the same hash: the first place of each chain, and by place the next.
+    /// Both are the place plus one, and 0 at the end of a chain, so that memory is touched only when it is used.
     heads: Vec<u32>,
     next: Vec<u32>,
-    /// By place: whether it was used since the hand came by.
+    /// By place: whether it was used since the hand passed.
     used: Vec<u64>,
     /// By place: whether it is being written.
     busy: Vec<u64>,
     hand: u32,
     len: u32,
     hasher: RandomState,
-    /// What is being stored, and where.
+    /// The blocks being stored, and their places.
     underway: HashMap<Entry, u32>,
     masks: Vec<Mask>,
     /// The next place to be looked at for `masks`.
     sweep: u32,
-    /// Operations in a row that failed.
+    /// Failed operations in a row.
     faults: u32,
     pub(crate) off: bool,
-    /// Whether anything was stored or became invalid since it was added.
+    /// Whether anything was stored or became invalid since the level was added.
     pub(crate) touched: bool,
     pub(crate) counters: LevelCounters,
 }
@@ -144,7 +144,7 @@ impl Level {
         }
     }
 
-    /// How many blocks it holds.
+    /// Its number of blocks.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
@@ -167,7 +167,7 @@ impl Level {
             && self.masks.iter().any(|mask| mask.opening == entry.opening() && mask.blocks.contains(&entry.block()))
     }
 
-    /// Where `entry` lies.
+    /// The place of `entry`.
     pub(crate) fn find(&self, entry: Entry) -> Option<u32> {
         if self.off || self.len == 0 {
             return None;
@@ -183,7 +183,7 @@ impl Level {
         self.sums[place as usize]
     }
 
-    /// The block at `place` was of use.
+    /// The block at `place` was used.
     pub(crate) fn note_use(&mut self, place: u32) {
         set_bit(&mut self.used, place, true);
     }
@@ -193,7 +193,7 @@ impl Level {
         (!self.is_masked(entry)).then_some(entry)
     }
 
-    /// `entry`, which lies nowhere, lies at `place` from now on, which is free.
+    /// Puts `entry`, which has no place, at `place`, which is free.
     pub(crate) fn insert(&mut self, place: u32, entry: Entry, sum: u64) {
         let head = self.head(entry);
         self.next[place as usize] = self.heads[head];
@@ -204,7 +204,7 @@ impl Level {
         self.len += 1;
     }
 
-    /// The block at `place` is there no more.
+    /// Removes the block at `place`.
     fn take_out(&mut self, place: u32) {
         let entry = Entry(self.entries[place as usize] - 1);
         let head = self.head(entry);
@@ -223,12 +223,12 @@ impl Level {
         self.len -= 1;
     }
 
-    /// Whether `entry` lies somewhere or is being stored.
+    /// Whether `entry` has a place or is being stored.
     pub(crate) fn is_storing(&self, entry: Entry) -> bool {
         self.underway.contains_key(&entry)
     }
 
-    /// Takes a place for `entry`, which begins to be stored; none if there is none to be had.
+    /// Takes a place for `entry`, whose store begins; `None` if no place is available.
     pub(crate) fn begin_store(&mut self, entry: Entry) -> Option<u32> {
         if self.is_masked(entry) {
             return None;
@@ -257,8 +257,8 @@ impl Level {
         Some(place)
     }
 
-    /// `entry` is stored at `place`, with contents of this checksum; none if that failed. It counts unless it became invalid
-    /// meanwhile.
+    /// The store of `entry` at `place` is over, with contents of this checksum, or `None` if it failed. It counts
+    /// unless the entry became invalid meanwhile.
     pub(crate) fn end_store(&mut self, place: u32, entry: Entry, sum: Option<u64>) {
         set_bit(&mut self.busy, place, false);
         if self.underway.get(&entry) != Some(&place) {
@@ -271,7 +271,7 @@ impl Level {
         }
     }
 
-    /// The contents of `entry` change: what the level has of it, or is about to have, is no longer valid.
+    /// The contents of `entry` change: the copy that the level holds, or is about to store, is no longer valid.
     pub(crate) fn invalidate(&mut self, entry: Entry) {
         let storing = self.underway.remove(&entry).is_some();
         let stored = self.find(entry);
@@ -282,7 +282,7 @@ impl Level {
         self.counters.invalidations += u64::from(storing || stored.is_some());
     }
 
-    /// Invalidates a range of blocks, however long. Says no where it cannot: then `opening` must be given up.
+    /// Invalidates a range of blocks of any length. Returns false if it cannot: the caller must then abandon `opening`.
     pub(crate) fn invalidate_range(&mut self, opening: u32, blocks: Range<u64>) -> bool {
         if blocks.end - blocks.start <= u64::from(LOOKS) {
             blocks.for_each(|block| self.invalidate(Entry::new(opening, block)));
@@ -300,7 +300,7 @@ impl Level {
         true
     }
 
-    /// Takes the blocks of masks out of the next `most` places.
+    /// Removes the blocks of masks from the next `most` places.
     pub(crate) fn sweep(&mut self, most: u32) {
         if self.masks.is_empty() {
             return;
@@ -321,14 +321,14 @@ impl Level {
         });
     }
 
-    /// What was read at `place` is not what was stored there as `entry`.
+    /// The contents read at `place` differ from those stored there as `entry`.
     pub(crate) fn drop_damaged(&mut self, place: u32, entry: Entry) {
         if self.entries.get(place as usize) == Some(&(entry.0 + 1)) {
             self.take_out(place);
         }
     }
 
-    /// One of its operations is over. Too many failures in a row switch it off.
+    /// An operation of the level is over. Too many failures in a row switch the level off.
     pub(crate) fn note_result(&mut self, failed: bool) {
         self.faults = if failed { self.faults + 1 } else { 0 };
         self.counters.faults += u64::from(failed);
@@ -337,7 +337,7 @@ impl Level {
         }
     }
 
-    /// It holds nothing from now on, and takes nothing.
+    /// Empties the level, which takes no more blocks.
     pub(crate) fn switch_off(&mut self) {
         self.off = true;
         (self.entries, self.sums, self.heads, self.next) = Default::default();
@@ -366,7 +366,7 @@ impl Level {
     }
 }
 
-/// Blocks that are about to be stored at places one after the other.
+/// Blocks that are about to be stored at consecutive places.
 pub(crate) struct Batch {
     pub(crate) place: u32,
     pub(crate) blocks: Vec<(Key, Entry)>,
@@ -380,7 +380,7 @@ pub(crate) struct LevelState {
     pub(crate) batch: Option<Batch>,
     /// Batches before that one.
     pub(crate) full: Vec<Batch>,
-    /// Whether it keeps its port from being detached.
+    /// Whether it prevents its port from being detached.
     pub(crate) attached: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The cache itself, without I/O: requests and completions go in, device operations and replies come out.
 //!
-//! An [`Engine`] makes no system call, starts no thread and reads no clock: the host passes the time in, in µs from
-//! any start. The rules that it keeps, and what a host owes it, are in this crate's README.
+//! An [`Engine`] makes no system call, starts no thread and reads no clock: the host passes in the time, in µs from any
+//! start. This crate's README states the rules that the engine keeps and the duties of a host.
 
 #![doc = include_str!("../README.md")]
 

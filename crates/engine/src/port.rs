@@ -1,4 +1,4 @@
-//! Ports: queues to devices, and which of them has an operation to give out.
+//! Ports: queues to devices, and which of them has an operation to start.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use crate::scheduler::Scheduler;
 use crate::slots::Key;
 use crate::volume::{Part, VolumeState};
 
-/// How a port is set up.
+/// The configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Operations at its device at a time, and writes that are queued or at it.
+    /// The most operations at its device at a time, and the most writes that are queued or at the device.
     pub depth: u32,
-    /// In which order operations go to it.
+    /// The order in which operations go to the device.
     pub scheduler: Scheduler,
 }
 
@@ -29,7 +29,7 @@ impl Engine {
     /// Opens `port`.
     pub fn attach(&mut self, port: Port, config: PortConfig) -> Result<(), ConfigError> {
         if config.depth == 0 {
-            return Err(ConfigError::Impossible { what: "the depth of a port is at least 1" });
+            return Err(ConfigError::Impossible { what: "the depth of a port must be at least 1" });
         }
         let at = usize::from(port.0);
         if self.ports.len() <= at {
@@ -50,7 +50,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Closes `port`. Volumes with regions at it are closed first.
+    /// Closes `port`. Volumes with regions at it must be closed first.
     pub fn detach(&mut self, port: Port) -> Result<(), ConfigError> {
         let slot = self.ports.get_mut(usize::from(port.0)).filter(|slot| slot.is_some());
         let slot = slot.ok_or(ConfigError::NoPort(port.0))?;
@@ -62,7 +62,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens `volume`, which is `regions`, one after the other.
+    /// Opens `volume`, which consists of `regions`, one after the other.
     pub fn open(&mut self, volume: Volume, mode: WriteMode, regions: &[Region]) -> Result<(), ConfigError> {
         let block_bytes = u64::from(self.config.block_bytes);
         let mut bytes = 0u64;
@@ -73,7 +73,9 @@ impl Engine {
             }
             let whole = region.bytes.is_multiple_of(block_bytes) || at == regions.len();
             if region.bytes == 0 || !whole || !region.offset.is_multiple_of(block_bytes) {
-                return Err(ConfigError::Impossible { what: "regions begin and end with blocks, and are not empty" });
+                return Err(ConfigError::Impossible {
+                    what: "regions must begin and end with a block, and must not be empty",
+                });
             }
             let start = bytes >> self.shift;
             bytes = bytes.saturating_add(region.bytes);
@@ -81,10 +83,10 @@ impl Engine {
             parts.push(Part { blocks, port: region.port, place: region.offset >> self.shift });
         }
         if regions.is_empty() || bytes.div_ceil(block_bytes) > Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "a volume has from 1 to 2^34 blocks" });
+            return Err(ConfigError::Impossible { what: "a volume must have from 1 to 2^34 blocks" });
         }
         if volume.0 >= Key::VOLUMES {
-            return Err(ConfigError::Impossible { what: "volumes are numbered below 2^22 - 1" });
+            return Err(ConfigError::Impossible { what: "the number of a volume must be below 2^22 - 1" });
         }
         let at = volume.0 as usize;
         if self.volumes.len() <= at {
@@ -106,7 +108,7 @@ impl Engine {
         self.ports[usize::from(port.0)].as_mut().expect("an open port")
     }
 
-    /// Lists `port` if it has an operation to give out and its depth allows it.
+    /// Adds `port` to the ready list if it has an operation to start and its depth allows it.
     pub(crate) fn make_ready(&mut self, port: Port) {
         let state = self.port(port);
         if !state.ready && state.at_device < state.depth && state.queue.len() > 0 {
@@ -115,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Takes the next port that is listed.
+    /// Takes the next port from the ready list.
     pub(crate) fn next_ready(&mut self) -> Option<Port> {
         let port = self.ready.pop_front()?;
         self.port(port).ready = false;

@@ -1,4 +1,4 @@
-//! The queue of one port: which operation goes next, and which neighbours go with it.
+//! The queue of one port: which operation goes next, and which neighbours join it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,20 +7,20 @@ use smallvec::{SmallVec, smallvec};
 use crate::request::Volume;
 use crate::scheduler::{Deadline, Scheduler};
 
-/// While writes wait, so many reads go before one of them does, so that reads cannot starve them; the deadline scheduler
-/// has a rule of its own.
+/// The number of reads that go before one waiting write, so that reads cannot starve writes; the deadline scheduler has
+/// a rule of its own.
 const READS_PER_WRITE: u32 = 16;
 
-/// What kind of operation waits.
+/// The class of a waiting operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A flush, discard or zeroes.
     Control,
-    /// A read that somebody waits for.
+    /// A read that a request waits for.
     Read,
     /// A write.
     Write,
-    /// A read that nobody waits for.
+    /// A read that no request waits for.
     Prefetch,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Waiting {
     pub(crate) id: u64,
     /// Its first block.
     pub(crate) block: u64,
-    /// How many blocks it has.
+    /// Its length in blocks.
     pub(crate) blocks: u64,
     /// When it arrived, in µs.
     pub(crate) since: u64,
-    /// Whose blocks they are: only operations of one region are neighbours.
+    /// The region of its blocks: only operations of one region are neighbours.
     pub(crate) region: u64,
-    /// Whether its neighbours are not to join it.
+    /// Whether its neighbours must not join it.
     pub(crate) alone: bool,
 }
 
@@ -46,9 +46,9 @@ struct Lane {
     by_arrival: BTreeMap<u64, Waiting>,
     /// (block, id) of each.
     by_position: BTreeSet<(u64, u64)>,
-    /// The rest of the batch that is being issued. Some of it may have left otherwise.
+    /// The rest of the batch that is being issued. Some of its operations may have left otherwise.
     batch: VecDeque<u64>,
-    /// Where the last one of the lane ended.
+    /// The end of the last operation of the lane.
     position: u64,
 }
 
@@ -64,7 +64,7 @@ impl Lane {
         Some(waiting)
     }
 
-    /// Takes out `id`, which is given to the device.
+    /// Takes out `id`, which is passed to the device.
     fn take(&mut self, id: u64) -> Option<Waiting> {
         let waiting = self.remove(id)?;
         self.position = waiting.block + waiting.blocks;
@@ -84,7 +84,7 @@ impl Lane {
         self.by_position.range((position, 0)..).next().map(|&(_, id)| id)
     }
 
-    /// The highest that begins below `position`; of those that begin there, the first that came.
+    /// The highest that begins below `position`; of several at one position, the one that came first.
     fn below(&self, position: u64) -> Option<u64> {
         let &(block, _) = self.by_position.range(..(position, 0)).next_back()?;
         self.above(block)
@@ -117,7 +117,7 @@ impl Lane {
         if joins { self.take(id) } else { None }
     }
 
-    /// Takes out the operation that ends at `block` and has at most `most` blocks. The elevator has passed it.
+    /// Takes out the operation that ends at `block` and has at most `most` blocks. The elevator has already passed it.
     fn take_before(&mut self, block: u64, region: u64, most: u64) -> Option<Waiting> {
         let &(_, id) = self.by_position.range(..(block, 0)).next_back()?;
         let waiting = self.by_arrival[&id];
@@ -127,7 +127,7 @@ impl Lane {
     }
 }
 
-/// Operations that are given to the device as one.
+/// Operations that are passed to the device as one.
 pub(crate) type Run = SmallVec<[Waiting; 4]>;
 
 /// The queue of one port.
@@ -137,13 +137,13 @@ pub(crate) struct Queue {
     reads: Lane,
     writes: Lane,
     prefetches: Lane,
-    /// Where the last operation of any class ended.
+    /// The end of the last operation of any class.
     head: u64,
-    /// Whether LOOK goes downwards.
+    /// Whether LOOK moves downwards.
     downwards: bool,
     /// Reads, or the deadline scheduler's batches of them, that went before a waiting write.
     reads_since_write: u32,
-    /// The direction of the deadline scheduler's batch, and how many operations it had.
+    /// The direction of the deadline scheduler's batch, and its number of operations so far.
     batch: (Class, u32),
 }
 
@@ -167,9 +167,9 @@ impl Queue {
         self.lane(class).push(waiting);
     }
 
-    /// The next operation, with those before and behind it on the device that join it, in ascending order, so that they
-    /// have at most `most` blocks. A read that somebody waits for takes along the prefetches next to it: on their own they
-    /// would cost the device another positioning, and some devices a revolution.
+    /// The next operation, with the neighbours on the device that join it, in ascending order and limited to `most`
+    /// blocks together. A read that a request waits for takes along the prefetches next to it: on their own they would
+    /// cost the device another positioning, and some devices a revolution.
     pub(crate) fn pop(&mut self, most: u64, now: u64) -> Option<Run> {
         if let Some(first) = self.control.oldest() {
             return Some(smallvec![self.control.take(first.id)?]);
@@ -184,7 +184,7 @@ impl Queue {
         let chosen = self.lane(class).take(id)?;
         let mut end = chosen.block + chosen.blocks;
         let mut run: Run = smallvec![chosen];
-        // Writes were coalesced when they were made.
+        // Writes were merged when they were created.
         if class != Class::Write && !chosen.alone {
             let mut room = most.saturating_sub(chosen.blocks);
             while let Some(next) = self.take_neighbour(|lane| lane.take_behind(end, chosen.region, room)) {
@@ -205,7 +205,7 @@ impl Queue {
         take(&mut self.reads).or_else(|| take(&mut self.prefetches))
     }
 
-    /// Whose turn it is where the scheduler makes no difference between reads and writes.
+    /// The class whose turn it is if the scheduler treats reads and writes alike.
     fn next_class(&mut self) -> Option<Class> {
         if self.writes.is_empty() {
             self.reads_since_write = 0;
@@ -269,7 +269,7 @@ impl Queue {
         Some((class, next.unwrap_or(oldest.id)))
     }
 
-    /// Somebody waits for the prefetch `id` now. Says whether it was still waiting.
+    /// A request now waits for the prefetch `id`. Returns whether the prefetch was still queued.
     pub(crate) fn promote(&mut self, id: u64) -> bool {
         let Some(waiting) = self.prefetches.remove(id) else { return false };
         self.reads.push(waiting);
@@ -301,7 +301,7 @@ pub(crate) struct PortState {
 mod tests {
     use super::*;
 
-    /// A queue whose operations came one µs after the other.
+    /// A queue whose operations arrived at intervals of one µs.
     fn queue(scheduler: Scheduler, reads: &[(u64, u64)]) -> Queue {
         let mut queue = Queue::new(scheduler);
         push(&mut queue, Class::Read, 0, reads);
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// (first block, how many joined) of each operation.
+    /// (first block, number of joined operations) of each operation.
     fn order(queue: &mut Queue, most: u64, now: u64) -> Vec<(u64, usize)> {
         std::iter::from_fn(|| queue.pop(most, now)).map(|run| (run[0].block, run.len() - 1)).collect()
     }
@@ -444,7 +444,7 @@ mod tests {
             push(&mut queue, Class::Prefetch, 0, &[(1, 1), (3, 1)]);
             push(&mut queue, Class::Read, 2, &[(50, 1), (52, 1)]);
             assert_eq!(next(&mut queue), 50, "{scheduler}");
-            // Somebody waits for one that was a prefetch.
+            // A request waits for one that was a prefetch.
             assert!(queue.promote(1) && !queue.promote(1));
             let mut rest = order(&mut queue, 1, 0);
             assert_eq!(rest.pop(), Some((1, 0)), "{scheduler}");

@@ -14,8 +14,8 @@ use crate::request::{Outcome, Request, Volume};
 use crate::slots::{Key, NONE};
 
 impl Engine {
-    /// The bytes of `request` if every block is resident with its contents; else leaves no trace. Locks do not matter: a
-    /// discard that is not over has not happened yet.
+    /// The bytes of `request` if every block is resident with its contents; otherwise changes nothing. Locks do not
+    /// matter: an incomplete discard has not happened yet.
     #[inline]
     pub(crate) fn hit(&mut self, request: &Request) -> Option<Shared> {
         let blocks = self.blocks(&(request.offset..request.offset + request.length));
@@ -50,8 +50,8 @@ impl Engine {
         counters.hits += hits as u64;
     }
 
-    /// The block of `frame`, resident, is referenced. Says whether this is the reference for which it was prefetched: the
-    /// policy was told of it when the block was loaded.
+    /// The block of `frame`, resident, is referenced. Returns whether this is the reference for which it was
+    /// prefetched: the policy received that reference when the block was loaded.
     #[inline]
     pub(crate) fn first_use(&mut self, volume: Volume, frame: u32) -> bool {
         if !self.frames.has(frame, PREFETCHED) {
@@ -65,7 +65,7 @@ impl Engine {
         true
     }
 
-    /// The block of `frame` leaves: if it was prefetched and not referenced since, that was for nothing.
+    /// The block of `frame` leaves: if it was prefetched and not referenced since, the prefetch was wasted.
     pub(crate) fn note_leaving(&mut self, volume: Volume, frame: u32) {
         if self.frames.has(frame, PREFETCHED) {
             self.frames.clear(frame, PREFETCHED);
@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Starts the read, unless it has to wait in the queue: then says no.
+    /// Starts the read, unless it has to wait in the queue; returns false then.
     pub(crate) fn start_read(&mut self, id: u32, now: u64) -> bool {
         let active = self.active(id);
         let (request, part) = (active.request, active.part.clone());
@@ -84,7 +84,7 @@ impl Engine {
             return true;
         }
         let key = |block| Key::new(request.volume, block);
-        // What is there must not leave while room is made for the rest.
+        // Blocks that are present must not leave while room is made for the others.
         let mut held = Shared::new(&self.arena);
         for block in blocks.clone() {
             if let Some(frame) = self.current(key(block)).filter(|&frame| !self.frames.has(frame, LOADING)) {
@@ -152,7 +152,8 @@ impl Engine {
     pub(crate) fn join(&mut self, frame: u32, request: u32, at: u32) {
         let load = self.loads.get_mut(&frame).expect("a frame being loaded has a load");
         load.waiters.push((request, at));
-        // A block of a sorted batch keeps its place there: who waits for it goes on with the blocks behind it.
+        // A block of a sorted batch keeps its place there: a request that waits for it continues with the blocks behind
+        // it.
         if load.reading == Reading::Ahead {
             let operation = load.operation;
             self.promote(operation);
@@ -175,7 +176,7 @@ impl Engine {
         self.queue_loads(volume, missing, class, 0, now);
     }
 
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from home.
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames, from the home device.
     pub(crate) fn queue_home_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         for neighbours in blocks.chunk_by(|one, other| one.0 + 1 == other.0) {
@@ -195,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Every block of the read is there, or failed.
+    /// Every block of the read is present, or failed.
     pub(crate) fn finish_read(&mut self, id: u32) {
         let block_bytes = u64::from(self.config.block_bytes);
         let arena = self.arena.clone();
@@ -212,10 +213,10 @@ impl Engine {
         self.finish(id, outcome);
     }
 
-    /// Whether one more block can be fetched ahead, beside `more` whose loads are not queued yet.
+    /// Whether one more block can be prefetched, besides `more` blocks whose loads are not queued yet.
     pub(crate) fn has_prefetch_budget(&mut self, more: u32) -> bool {
         let limits = &self.config.limits;
-        // Requests that somebody waits for find the other half of the spare frames.
+        // The other half of the spare frames is left for requests.
         let spare = self.config.spare / 2;
         self.prefetching < limits.prefetching
             && self.loads.len() as u32 + more < limits.loading
@@ -224,7 +225,7 @@ impl Engine {
             && self.has_room(spare)
     }
 
-    /// Loads what is absent of the request's range, as far as the budget goes.
+    /// Loads the absent blocks of the request's range, up to the limit.
     pub(crate) fn prefetch(&mut self, request: &Request, now: u64) {
         let volume = request.volume;
         let blocks = self.blocks(&(request.offset..request.offset + request.length));

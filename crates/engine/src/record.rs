@@ -1,4 +1,4 @@
-//! What is under way between the engine and devices.
+//! Records of operations between the engine and devices.
 
 use std::ops::Range;
 
@@ -9,35 +9,35 @@ use crate::level::Entry;
 use crate::request::Volume;
 use crate::slots::Key;
 
-/// Whether somebody waits for a read.
+/// Whether a request waits for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// Somebody does.
+    /// A request waits.
     Demand,
-    /// Nobody does yet.
+    /// No request waits yet.
     Ahead,
-    /// Nobody does yet; this tenant's list said that it will.
+    /// No request waits yet; the list of this tenant predicts one.
     Predicted(Tenant),
 }
 
 /// An operation that is queued or at its device.
 pub(crate) enum Record {
-    /// Into these frames of consecutive blocks; `alone` if it must not be joined by others.
+    /// Reads into these frames of consecutive blocks; with `alone`, no other operation may join it.
     Read { first: Key, frames: Vec<u32>, alone: bool },
-    /// Of consecutive blocks, whose frames are held until the operation has them.
+    /// Writes consecutive blocks, whose frames are held until the operation has them.
     Write { first: Key, blocks: u64, held: Option<Shared> },
-    /// For the requests that wait by the time the first of its round starts.
+    /// Flushes for the requests that wait by the time the first flush of its round starts.
     Flush { volume: Volume },
-    /// The discard or zeroes of a request, as far as it lies in one region.
+    /// The discard or zeroes of a request, within one region.
     Range { volume: Volume, request: u32, blocks: Range<u64> },
-    /// Of blocks that a level holds.
+    /// Fetches blocks that a level holds.
     Fetch(Fetch),
-    /// Of blocks that a level is to hold.
+    /// Stores blocks in a level.
     Store(Store),
 }
 
 impl Record {
-    /// Whose it is; a store is nobody's.
+    /// The volume it belongs to; a store belongs to none.
     pub(crate) fn volume(&self) -> Option<Volume> {
         Some(match self {
             Record::Read { first, .. } | Record::Write { first, .. } => first.volume(),
@@ -54,9 +54,9 @@ pub(crate) struct Fetch {
     pub(crate) place: u32,
     pub(crate) first: Key,
     pub(crate) frames: Vec<u32>,
-    /// Of which opening of the volume.
+    /// The opening of the volume.
     pub(crate) opening: u32,
-    /// The checksums of what was stored.
+    /// The checksums of the stored blocks.
     pub(crate) sums: Vec<u64>,
 }
 

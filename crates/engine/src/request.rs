@@ -1,4 +1,4 @@
-//! What goes into the engine and what comes out: requests and replies, device operations and their completions.
+//! The input and output of the engine: requests and replies, device operations and their completions.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct Volume(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
-/// Where a part of a volume lies. A volume is its regions, one after the other.
+/// The place of a part of a volume. A volume is its regions, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The port of the device.
     pub port: Port,
-    /// Where the region begins on the device, in bytes; a multiple of the block size.
+    /// The start of the region on the device, in bytes; a multiple of the block size.
     pub offset: u64,
     /// Its length in bytes; a multiple of the block size, except for a volume's last region.
     pub bytes: u64,
@@ -36,28 +36,28 @@ impl Region {
 /// When the write of an acknowledged request reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Later: at a flush, at the dirty limits, or when its age is up.
+    /// Later: at a flush, at the limits on dirty blocks, or at the limit of its age.
     Back,
     /// Before the acknowledgement.
     Through,
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// The bytes of the range.
     Read,
     /// New bytes for the range.
     Write,
-    /// Everything acknowledged before is to be on stable storage. Has no range.
+    /// Makes every acknowledged write stable. Has no range.
     Flush,
-    /// The contents of the range are no longer needed. Blocks that the range covers only in part are left as they are.
+    /// The contents of the range are no longer needed. Blocks that are only partly in the range are left unchanged.
     Trim,
-    /// The range is to read as zeros.
+    /// Makes the range read as zeros.
     Zeroes {
         /// The space of the range stays allocated.
         keep: bool,
-        /// Only if the device does it faster than a write would.
+        /// Only if this is faster on the device than a write.
         fast: bool,
     },
     /// The range will be read soon.
@@ -67,35 +67,35 @@ pub enum Op {
 /// One request of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Which disk.
+    /// The disk.
     pub volume: Volume,
-    /// Who is charged for the blocks. In a cache with tenants it is below the limit of their number.
+    /// The tenant that is charged for the blocks. In a cache with tenants its number is below the limit.
     pub tenant: Tenant,
-    /// What is asked for.
+    /// The operation.
     pub op: Op,
-    /// Where the range begins, in bytes.
+    /// The start of the range, in bytes.
     pub offset: u64,
-    /// How long the range is, in bytes.
+    /// The length of the range, in bytes.
     pub length: u64,
-    /// For write, zeroes and trim: to be on stable storage before the acknowledgement.
+    /// For write, zeroes and trim: must be on stable storage before the acknowledgement.
     pub fua: bool,
-    /// Which code or file issued it, where known; policies may use it.
+    /// The code or file that issued it, if known; policies may use it.
     pub stream: Stream,
-    /// Comes back with each reply.
+    /// Returned with each reply.
     pub token: u64,
 }
 
-/// What became of a request that was submitted.
+/// The result of submitting a request.
 #[derive(Debug)]
 pub struct Submitted {
-    /// The reply, if it came at once; else it comes from `Engine::next_reply`.
+    /// The reply, if there is one at once; otherwise it comes from `Engine::next_reply`.
     pub reply: Option<Reply>,
-    /// Whether a block of the range was not resident when it was referenced: a miss to the policy. Of a read that waits for
-    /// frames, whether a block is absent now. Writes reference their blocks when they are committed.
+    /// Whether a block of the range was not resident when it was referenced: a miss to the policy. For a read that
+    /// waits for frames, whether a block is absent now. Writes reference their blocks when they are committed.
     pub missed: bool,
 }
 
-/// What the engine says about a request.
+/// A message of the engine about a request.
 #[derive(Debug)]
 pub struct Reply {
     /// The request's token.
@@ -104,7 +104,7 @@ pub struct Reply {
     pub outcome: Outcome,
 }
 
-/// What happened to a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A read is complete: its bytes, to be copied out without the engine's lock.
@@ -117,17 +117,17 @@ pub enum Outcome {
     Failed(Fault),
 }
 
-/// The frames of a write, to be filled by the host and given back with `Engine::commit` or `Engine::abort`.
+/// The frames of a write, to be filled by the host and returned with `Engine::commit` or `Engine::abort`.
 #[must_use = "the request waits until this is committed or aborted"]
 #[derive(Debug)]
 pub struct Fill {
     pub(crate) request: u32,
-    /// Where the bytes of the request go. They hold arbitrary old bytes, not necessarily of the same volume, until they
-    /// are overwritten: all of them must be.
+    /// The destination of the bytes of the request. It holds arbitrary old bytes, not necessarily of the same volume,
+    /// and must be overwritten completely.
     pub frames: Exclusive,
 }
 
-/// The number of an error of the device, as of the operating system's `errno`.
+/// The number of a device error, as in the operating system's `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device reports: {}", std::io::Error::from_raw_os_error(*.0))]
 pub struct Fault(pub i32);
@@ -137,10 +137,10 @@ impl Fault {
     pub const SHUT_DOWN: Fault = Fault(108);
 }
 
-/// Why the engine does not take a request.
+/// Why the engine rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// As many requests as allowed are in progress: to be tried again after the next reply.
+    /// The limit of requests in progress is reached: try again after the next reply.
     #[error("too many requests in progress")]
     Busy,
     /// No such volume is open, or it is being closed.
@@ -149,32 +149,33 @@ pub enum Refusal {
     /// The range is empty or passes the end of the volume.
     #[error("the range is empty or passes the end")]
     OutOfRange,
-    /// The range is longer than `Limits::request_bytes`: to be split by the host.
+    /// The range is longer than `Limits::request_bytes`: the host must split it.
     #[error("the request is too long")]
     TooLong,
 }
 
-/// One operation for the device of a port, given back with `Engine::complete`.
+/// An operation for the device of a port, returned with `Engine::complete`.
 #[must_use = "blocks stay in flight until this is completed"]
 pub struct Operation {
     pub(crate) id: u64,
-    /// Where it goes.
+    /// The port.
     pub port: Port,
-    /// Where it begins on the device, in bytes; a multiple of the block size.
+    /// The start on the device, in bytes; a multiple of the block size.
     pub offset: u64,
-    /// How long it is, in bytes: whole blocks, except where a volume ends in mid-block. 0 for a flush.
+    /// The length in bytes: whole blocks, unless a volume ends in mid-block. 0 for a flush.
     pub length: u64,
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Where blocks of a level are read or written: what their checksums begin with, one for each block.
+    /// For blocks of a level: the bytes that their checksums begin with, one for each block.
     pub(crate) seeds: Vec<u64>,
     /// The checksums, after `seal`.
     pub(crate) sums: Vec<u64>,
 }
 
 impl Operation {
-    /// Computes the checksums of blocks that go to a level or came from one; nothing for other operations. The host calls it
-    /// once the device is done, without the engine's lock; else [`Engine::complete`](crate::Engine::complete) does it.
+    /// Computes the checksums of blocks that go to a level or came from one; nothing for other operations. The host
+    /// calls it once the device has finished, without the engine's lock; otherwise
+    /// [`Engine::complete`](crate::Engine::complete) does it.
     pub fn seal(&mut self) {
         if self.sums.len() == self.seeds.len() {
             return;
@@ -188,7 +189,7 @@ impl Operation {
     }
 }
 
-/// What a device is to do.
+/// The action of a device.
 pub enum Action {
     /// Read into these frames.
     Read(Exclusive),
@@ -220,13 +221,13 @@ impl fmt::Debug for Operation {
     }
 }
 
-/// What the cache has of a block.
+/// The state of a block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// Nothing, or not yet.
+    /// Absent, or not loaded yet.
     Absent,
-    /// Its contents, as they are on the device.
+    /// Present and equal to the device's contents.
     Clean,
-    /// Its contents, which the device does not have yet.
+    /// Present and newer than the device's contents.
     Dirty,
 }

@@ -1,42 +1,42 @@
-//! In which order operations go to a device, as a user asks for it.
+//! The order in which operations go to a device, as users configure it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// In which order operations go to a device. Whatever the order, reads that somebody waits for go before prefetches, and
-/// flushes, discards and zeroes, which wait for nothing in the queue, go first.
+/// The order in which operations go to a device. In any order, reads that a request waits for go before prefetches.
+/// Flushes, discards and zeroes, which wait for nothing in the queue, go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// First come, first served.
     FirstCome,
-    /// The longest waiting operations, at most so many, sorted by position; then the next such batch (Cao, Felten,
+    /// The longest waiting operations, up to a limit, sorted by position; then the next such batch (Cao, Felten,
     /// Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching, Prefetching, and
     /// Disk Scheduling, ACM TOCS 1996).
     Batches {
-        /// How many operations a batch has, at least 1.
+        /// The most operations of a batch, at least 1.
         most: u32,
     },
-    /// By position upwards from where the last one ended; from the lowest when there is none above (C-LOOK).
+    /// Upwards by position from the end of the last one; from the lowest if there is none above (C-LOOK).
     Elevator,
-    /// By position from where the last one ended, upwards or downwards; the direction changes when there is none ahead
+    /// By position from the end of the last one, upwards or downwards; the direction changes if there is none ahead
     /// (LOOK).
     Look,
     /// Linux's deadline scheduler.
     Deadline(Deadline),
 }
 
-/// The rules of Linux's deadline scheduler, as `block/mq-deadline.c` has them: batches of one direction go upwards by
-/// position, reads before writes; a batch begins with the operation that has waited longest if that is late, or if none
-/// lies above the batch before.
+/// The rules of Linux's deadline scheduler (`block/mq-deadline.c`): batches of one direction go upwards by position,
+/// reads before writes. A batch begins with the operation that has waited longest if it is late, or if none is above
+/// the previous batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// A read is late when it has waited for so long (`read_expire`).
+    /// A read is late after it has waited this long (`read_expire`).
     pub read_us: u64,
-    /// A write is late when it has waited for so long (`write_expire`).
+    /// A write is late after it has waited this long (`write_expire`).
     pub write_us: u64,
-    /// Operations of a batch at most, at least 1 (`fifo_batch`).
+    /// The most operations of a batch, at least 1 (`fifo_batch`).
     pub batch: u32,
-    /// While writes wait, so many batches of reads go before one of them (`writes_starved`).
+    /// While writes wait, this many batches of reads go before one of them (`writes_starved`).
     pub reads_per_write: u32,
 }
 
@@ -46,9 +46,9 @@ impl Default for Deadline {
     }
 }
 
-/// The batch of `batch` without a number: as in the paper's implementation.
+/// The size of `batch` without a number: that of the paper's implementation.
 const BATCH: u32 = 16;
-/// Larger batches are a slip of the pen.
+/// Larger batches are presumably typing errors.
 const BATCH_MOST: u32 = 1 << 16;
 
 impl Default for Scheduler {
@@ -75,7 +75,7 @@ impl fmt::Display for Scheduler {
 /// The names before parameters.
 const NAMES: [&str; 5] = ["first-come", "batch", "elevator", "look", "deadline"];
 
-/// Why a scheduler cannot be had as asked for.
+/// Why a scheduler specification is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchedulerError {
     /// There is no such scheduler.
@@ -85,12 +85,12 @@ pub enum SchedulerError {
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
-    /// What stands behind its name makes no sense.
+    /// Its parameters are invalid.
     #[error("scheduler '{text}': expected {expected}")]
     Parameters {
-        /// What was given.
+        /// The text given.
         text: String,
-        /// What can be.
+        /// The form expected.
         expected: &'static str,
     },
 }
@@ -116,7 +116,7 @@ impl FromStr for Scheduler {
             }
             "deadline" => {
                 let rules = rest.map_or(Some(Deadline::default()), deadline);
-                let expected = "deadline:read=500ms:write=5s:batch=16:starved=2, any of these, each once";
+                let expected = "deadline:read=500ms:write=5s:batch=16:starved=2, each setting at most once";
                 Ok(Scheduler::Deadline(rules.ok_or_else(|| wrong(expected))?))
             }
             _ => Err(SchedulerError::Unknown(name.to_owned())),

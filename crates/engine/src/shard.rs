@@ -1,12 +1,12 @@
-//! Which part of a cache in several parts has a block: the same in service and in a replay.
+//! The assignment of blocks to the shards of a cache: the same in service and in a replay.
 
 use crate::request::Volume;
 
-/// What belongs to one shard as a whole, in bytes, so that neighbours on the disk stay neighbours in an engine.
+/// The bytes that belong to one shard as a whole, so that neighbours on the disk stay neighbours in an engine.
 pub const EXTENT_BYTES: u64 = 1 << 20;
 
-/// Of `shards` engines, the one that has the byte at `offset` of `volume`. Extents are scattered, so that no stride of a
-/// client meets one shard only.
+/// The one of `shards` engines that has the byte at `offset` of `volume`. Extents are scattered, so that no stride of a
+/// client uses one shard only.
 #[inline]
 pub fn shard_of(volume: Volume, offset: u64, shards: u32) -> u32 {
     let extent = (offset / EXTENT_BYTES) ^ u64::from(volume.0).rotate_right(16);

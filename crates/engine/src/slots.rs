@@ -1,4 +1,4 @@
-//! The index: which block has which slot, and the frame of each slot that is resident.
+//! The index: the slot of each block, and the frame of each resident slot.
 
 use std::hash::BuildHasher;
 
@@ -13,7 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Frames are numbered below this.
 pub(crate) const FRAMES_MOST: u32 = (1 << 24) - 1;
 
-/// A block of a volume, packed into 56 bits: the volume's number above 34 bits of block index. Not all are ones.
+/// A block of a volume, packed into 56 bits: the volume's number above 34 bits of block index. Not all bits are ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(u64);
 
@@ -48,12 +48,12 @@ impl Key {
     }
 }
 
-/// Slots of a bucket: as many as fit the bits of a word.
+/// Slots of a bucket: the bits of a word.
 const WAYS: usize = 32;
-/// So many slots of each hundred of the buckets are in use when all that may be are.
+/// The percentage of the buckets' slots in use when the limit is reached.
 const LOAD_PERCENT: u64 = 94;
 
-/// The keys of neighbouring slots, each plus one, so that 0 is a free slot: 32 bits below, and 24 above.
+/// The keys of neighbouring slots, each plus one, so that 0 is a free slot: the lower 32 bits and the upper 24.
 #[derive(Clone, Copy)]
 struct Bucket {
     low: [u32; WAYS],
@@ -63,7 +63,7 @@ struct Bucket {
 impl Bucket {
     const FREE: Bucket = Bucket { low: [0; WAYS], high: [[0; 3]; WAYS] };
 
-    /// Which slots have `low` below, as bits.
+    /// Which slots have these lower bits, as bits.
     #[inline(always)]
     fn alike(&self, low: u32) -> u32 {
         let mut alike = 0;
@@ -73,7 +73,7 @@ impl Bucket {
         alike
     }
 
-    /// The slot that has `entry`. Where none is alike, what is above is not read.
+    /// The slot that has `entry`. If no lower bits match, the upper ones are not read.
     #[inline(always)]
     fn position(&self, entry: u64) -> Option<usize> {
         let mut alike = self.alike(entry as u32);
@@ -110,23 +110,23 @@ impl Bucket {
     }
 }
 
-/// Buckets that keys hash to, and behind them others for blocks that overflow.
+/// Buckets that keys hash to, followed by buckets for blocks that overflow.
 #[derive(Clone, Copy)]
 struct Segment {
-    /// The first bucket, and the one behind the last.
+    /// The first bucket, and the one after the last.
     base: u32,
     end: u32,
-    /// How many buckets keys hash to.
+    /// The number of buckets that keys hash to.
     hashed: u32,
-    /// Slots in use, and how many there may be.
+    /// Slots in use, and their limit.
     used: u32,
     most: u32,
 }
 
 impl Segment {
-    /// A segment behind `base` buckets where `most` slots may be in use. After long use, one block in two thousand
-    /// overflows; room for eight times as many, and two buckets, is used up but by odds that need not be considered, for
-    /// the hash is secret.
+    /// A segment after `base` buckets that allows `most` slots in use. After long use, one block in two thousand
+    /// overflows. There is room for eight times as many, and two buckets; it is exceeded only with negligible
+    /// probability, because the hash is secret.
     fn new(base: u32, most: u32) -> Segment {
         let hashed = (u64::from(most) * 100).div_ceil(LOAD_PERCENT * WAYS as u64) as u32;
         let hashed = hashed.max(1);
@@ -134,7 +134,7 @@ impl Segment {
         Segment { base, end, hashed, used: 0, most }
     }
 
-    /// The buckets of a key with `hash`. The hash has to be a good one: with `foldhash::fast`, neighbours share buckets and
+    /// The buckets of a key with `hash`. The hash has to be good: with `foldhash::fast`, neighbours share buckets and
     /// ten times as many overflow.
     #[inline(always)]
     fn choices(&self, hash: u64) -> [usize; 3] {
@@ -150,32 +150,32 @@ impl Segment {
 
 /// The index of all blocks that the policy knows.
 ///
-/// A block's slot lies in one of the three buckets that its key hashes to, so finding it reads no table but the keys
-/// themselves, and a slot costs 10 bytes: key and frame. A slot is never moved, because the policy knows it by its number;
-/// the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
+/// A block's slot is in one of the three buckets that its key hashes to. So a lookup reads no table but the keys
+/// themselves, and a slot costs 10 bytes: key and frame. A slot is never moved, because the policy knows it by its
+/// number; the few blocks whose buckets are all full have slots elsewhere, which a hash table finds.
 ///
-/// For the same reason the index grows by a segment, with buckets of its own. New blocks go to the newest segment that has
-/// room, and are looked for in the newest first. A segment is at least as large as all before it, so there are few:
-/// one more than the logarithm to base 2 of how many times the first one the index is.
+/// For the same reason the index grows by a segment, with buckets of its own. New blocks go to the newest segment that
+/// has room, and lookups start with the newest. A segment is at least as large as all before it, so there are few: if
+/// the index is n times as large as the first segment, there are at most 1 + log2(n).
 pub(crate) struct Slots {
     buckets: Vec<Bucket>,
     /// Per slot: its frame plus one, or 0 for a ghost.
     frames: Vec<[u8; 3]>,
     newest: Segment,
-    /// The newest of them last.
+    /// The newest is last.
     older: Vec<Segment>,
     hasher: SeedableRandomState,
     overflow: HashMap<Key, Slot, SeedableRandomState>,
     /// Free slots of the buckets that keys do not hash to, by segment, the newest last.
     spare: Vec<Vec<Slot>>,
-    /// Slots in use, and how many there may be.
+    /// Slots in use, and their limit.
     len: u32,
     limit: u32,
 }
 
 impl Slots {
-    /// How many slots are in use at most with so many resident blocks and ghosts: one more, that of the incoming block while the
-    /// victim is still resident.
+    /// The most slots in use with this many resident blocks and ghosts: one more, because the incoming block has a slot
+    /// while the victim is still resident.
     pub(crate) fn most(capacity: u32, ghosts: u32) -> u32 {
         capacity + ghosts + 1
     }
@@ -186,7 +186,7 @@ impl Slots {
         let newest = Segment::new(0, limit);
         let buckets = newest.end as usize;
         let mut slots = Slots {
-            // All zeros, so that the system gives memory when it is touched.
+            // All zeros, so that the system provides memory when it is touched.
             buckets: vec![Bucket::FREE; buckets],
             frames: vec![[0; 3]; buckets * WAYS],
             newest,
@@ -201,7 +201,7 @@ impl Slots {
         slots
     }
 
-    /// The buckets of the newest segment that keys do not hash to are free.
+    /// Marks the buckets of the newest segment that keys do not hash to as free.
     fn add_spare(&mut self) {
         let Segment { base, hashed, end, .. } = self.newest;
         let spare = (base + hashed) * WAYS as u32..end * WAYS as u32;
@@ -213,18 +213,18 @@ impl Slots {
         self.frames.len() as u32
     }
 
-    /// The segment that `limit` slots need in addition.
+    /// The additional segment that `limit` slots need.
     fn addition(&self, limit: u32) -> Option<Segment> {
         let room = self.older.iter().map(|segment| segment.most).sum::<u32>() + self.newest.most;
         (limit > room).then(|| Segment::new(self.newest.end, (limit - room).max(room)))
     }
 
-    /// Slots are numbered below this when `limit` may be in use.
+    /// With a limit of `limit`, slots are numbered below this.
     pub(crate) fn numbers_for(&self, limit: u32) -> u32 {
         self.addition(limit).unwrap_or(self.newest).end * WAYS as u32
     }
 
-    /// Gets memory for up to `most` more slots of those that `limit` needs. Says whether that is all.
+    /// Allocates memory for up to `most` more of the slots that `limit` needs. Returns whether that is all.
     pub(crate) fn lengthen(&mut self, limit: u32, most: u32) -> bool {
         let numbers = self.numbers_for(limit) as usize;
         let length = self.frames.len();
@@ -240,7 +240,7 @@ impl Slots {
         self.frames.len() >= numbers
     }
 
-    /// From now on `limit` slots may be in use, no fewer than there are. There is memory for them.
+    /// Sets the limit of slots in use to `limit`, not below the number in use. Their memory is already allocated.
     pub(crate) fn set_limit(&mut self, limit: u32) {
         if let Some(segment) = self.addition(limit) {
             assert!(self.buckets.len() >= segment.end as usize, "the index was lengthened for it");
@@ -281,7 +281,7 @@ impl Slots {
         older.or_else(|| self.overflow.get(&key).copied())
     }
 
-    /// The slot of `key`, made if there is none.
+    /// The slot of `key`, created if there is none.
     pub(crate) fn find_or_add(&mut self, key: Key) -> Slot {
         let hash = self.hasher.hash_one(key.0);
         if let Some(slot) = self.find_hashed(hash, key) {
@@ -378,7 +378,7 @@ impl Slots {
         (0..self.frames.len() as u32).map(Slot).filter(|&slot| self.entry(slot) != 0).collect()
     }
 
-    /// How many slots are in use.
+    /// The number of slots in use.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }

@@ -1,5 +1,5 @@
-//! What goes into levels and what comes out: clean blocks that leave memory are offered to them, loads look there first, and
-//! what changes is invalidated there before anything else.
+//! The traffic of levels: clean blocks that leave memory are offered to levels, loads look there first, and changed
+//! blocks are invalidated there before anything else.
 
 use std::ops::Range;
 
@@ -14,40 +14,41 @@ use crate::record::{Fetch, Reading, Record, Store};
 use crate::request::{Fault, Port, Volume};
 use crate::slots::Key;
 
-/// So many levels an engine has at most.
+/// The most levels of an engine.
 const LEVELS: usize = 2;
-/// So many places of a level are looked at in one call while a long range is taken out of it.
+/// The most places of a level that one call looks at while a long range is removed from it.
 const SWEEP: u32 = 1024;
 
-/// A block to be loaded, its frame, and the level and place that it is loaded from, if any.
+/// A block to be loaded, its frame, and the level and place to load it from, if any.
 type Placed = (u64, u32, Option<(usize, u32)>);
 
 impl Engine {
-    /// Adds a level below those that there are, and gives its number. To be called before volumes are opened. It is empty,
-    /// unless [`Engine::restore`] fills it.
+    /// Adds a level below the existing ones, and returns its number. Must be called before volumes are opened. The
+    /// level is empty, unless [`Engine::restore`] fills it.
     pub fn add_level(&mut self, config: LevelConfig) -> Result<usize, ConfigError> {
         let wrong = |what| Err(ConfigError::Impossible { what });
         if self.ports.get(usize::from(config.port.0)).is_none_or(Option::is_none) {
             return Err(ConfigError::NoPort(config.port.0));
         }
         if self.levels.len() == LEVELS || self.openings > 0 {
-            return wrong("a cache has at most two levels, which are added before volumes are opened");
+            return wrong("a cache can have at most two levels, and they must be added before volumes are opened");
         }
         if config.blocks == 0 || config.blocks == u32::MAX || config.faults == 0 {
-            return wrong("a level has from 1 to 2^32 - 2 blocks, and outlives some faults");
+            return wrong("a level must have from 1 to 2^32 - 2 blocks, and a limit of at least 1 fault");
         }
         if !config.offset.is_multiple_of(u64::from(self.config.block_bytes)) {
-            return wrong("a level begins with a block");
+            return wrong("a level must begin at a block boundary");
         }
         if self.config.storing == 0 {
-            return wrong("a cache with levels has frames for storing");
+            return wrong("a cache with levels needs frames for storing");
         }
         self.port(config.port).users += 1;
         self.levels.push(LevelState { level: Level::new(config), batch: None, full: Vec::new(), attached: true });
         Ok(self.levels.len() - 1)
     }
 
-    /// Gives up what `level` holds; it takes no more. Its port can be detached when its operations are complete.
+    /// Drops the contents of `level`, which takes no more blocks. Its port can be detached when its operations are
+    /// complete.
     ///
     /// # Panics
     /// If there is no such level.
@@ -59,17 +60,17 @@ impl Engine {
         }
     }
 
-    /// What `level` did, if there is one; and whether it is switched off.
+    /// The counters of `level`, if it exists, and whether it is switched off.
     pub fn level_counters(&self, level: usize) -> Option<(LevelCounters, bool)> {
         self.levels.get(level).map(|state| (state.level.counters, state.level.off))
     }
 
-    /// How many blocks `level` holds, if there is one.
+    /// The number of blocks in `level`, if it exists.
     pub fn level_blocks(&self, level: usize) -> Option<u32> {
         self.levels.get(level).map(|state| state.level.len())
     }
 
-    /// Whether nothing is on its way to or from `level`, which has its port for itself.
+    /// Whether nothing is on its way to or from `level`, which must have its port for itself.
     ///
     /// # Panics
     /// If there is no such level.
@@ -84,8 +85,9 @@ impl Engine {
         self.levels.iter().map(|state| state.level.bytes()).sum()
     }
 
-    /// What `level` holds at `places`, of volumes that are open or were closed last without `discard`. To be kept over a
-    /// restart: valid as long as neither the level nor those volumes change. No operation of the level may be under way.
+    /// The blocks of `level` at `places`, of volumes that are open or were last closed without `discard`. To be saved
+    /// over a restart: valid as long as neither the level nor those volumes change. No operation of the level may be
+    /// under way.
     ///
     /// # Panics
     /// If there is no such level.
@@ -100,8 +102,8 @@ impl Engine {
         stored.collect()
     }
 
-    /// Tells `level` what it holds from an earlier run; the volumes are open. Gives how many of `blocks` it took; none after
-    /// anything was stored, written or discarded, since then they may no longer be valid.
+    /// Fills `level` with the blocks that it holds from an earlier run; the volumes must be open. Returns how many of
+    /// `blocks` it accepted; none after anything was stored, written or discarded, because they may no longer be valid.
     ///
     /// # Panics
     /// If there is no such level.
@@ -125,7 +127,7 @@ impl Engine {
         Some(taken)
     }
 
-    /// A number for an opening of `volume`, which levels know its blocks by.
+    /// A number for an opening of `volume`, which identifies its blocks in levels.
     pub(crate) fn next_opening(&mut self, volume: Volume) -> u32 {
         self.openings += 1;
         assert!(self.openings < OPENINGS, "more openings of volumes than can be numbered");
@@ -138,7 +140,7 @@ impl Engine {
         self.openings
     }
 
-    /// What levels hold of `volume` is of no use any more.
+    /// Invalidates all blocks of `volume` in levels.
     pub(crate) fn forget_opening(&mut self, volume: Volume) {
         if let Some(opening) = self.opening_of.remove(&volume) {
             self.volume_of.remove(&opening);
@@ -150,8 +152,8 @@ impl Engine {
         Entry::new(state.opening, key.index())
     }
 
-    /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not have it may store it. That
-    /// never makes anybody wait: where there is no room, the level goes without.
+    /// `frame`, clean, has the contents of `key`, which is leaving memory: each level that does not hold it may store
+    /// it. That never makes a request wait: if there is no room, the level does not store it.
     pub(crate) fn offer(&mut self, key: Key, frame: u32) {
         if self.levels.is_empty() {
             return;
@@ -190,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// Queues what is to be stored, and goes on with ranges that are being taken out.
+    /// Queues the stores, and continues the removal of ranges.
     pub(crate) fn go_on_storing(&mut self, now: u64) {
         for at in 0..self.levels.len() {
             self.levels[at].level.sweep(SWEEP);
@@ -216,7 +218,7 @@ impl Engine {
         self.queue_operation(config.port, class, waiting, record)
     }
 
-    /// Where `place` of `level` lies on its device.
+    /// The position of `place` of `level` on its device.
     pub(crate) fn level_offset(&self, level: usize, place: u32) -> u64 {
         self.levels[level].level.config.offset + (u64::from(place) << self.shift)
     }
@@ -225,12 +227,12 @@ impl Engine {
         self.levels[level].level.config.port
     }
 
-    /// The ports that levels need.
+    /// The ports of levels with something to do.
     pub(crate) fn level_users(&self) -> impl Iterator<Item = Port> {
         self.levels.iter().filter(|state| state.attached).map(|state| state.level.config.port)
     }
 
-    /// Counts an operation of `level` that is given to its device.
+    /// Counts an operation of `level` that is passed to its device.
     pub(crate) fn count_level(&mut self, level: usize, is_read: bool, bytes: u64) {
         let counters = &mut self.levels[level].level.counters;
         if is_read {
@@ -242,14 +244,14 @@ impl Engine {
         }
     }
 
-    /// Where `block` of `volume` is found, in the highest level from number `from` on that has it.
+    /// The place of `block` of `volume` in the highest level, from number `from` on, that holds it.
     fn locate(&self, volume: Volume, block: u64, from: usize) -> Option<(usize, u32)> {
         let entry = self.entry(Key::new(volume, block));
         (from..self.levels.len()).find_map(|at| Some((at, self.levels[at].level.find(entry)?)))
     }
 
-    /// Queues the operations that load `blocks`, which are in ascending order with their frames: from levels from number
-    /// `from` on, and from home what is in none.
+    /// Queues the operations that load `blocks`, which are in ascending order with their frames: from the levels from
+    /// number `from` on, and from the home device if no level holds them.
     pub(crate) fn queue_loads(&mut self, volume: Volume, blocks: &[(u64, u32)], class: Class, from: usize, now: u64) {
         if from >= self.levels.len() {
             return self.queue_home_loads(volume, blocks, class, now);
@@ -285,7 +287,7 @@ impl Engine {
         }
     }
 
-    /// The level's device is done with `fetch`. What it does not have as it was stored is loaded from below.
+    /// The level's device has finished `fetch`. Blocks that differ from what was stored are loaded from below.
     pub(crate) fn complete_fetch(&mut self, fetch: Fetch, sums: &[u64], result: Result<(), Fault>, now: u64) {
         let Fetch { level, place, first, frames, opening, sums: expected } = fetch;
         let volume = first.volume();
@@ -330,7 +332,7 @@ impl Engine {
         }
     }
 
-    /// The level's device is done with `store`, whose frames it holds no more.
+    /// The level's device has finished `store`, whose frames it no longer holds.
     pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
         let Store { level, place, blocks, frames, .. } = store;
         self.storing -= blocks.len() as u32;
@@ -344,7 +346,7 @@ impl Engine {
         }
     }
 
-    /// The contents of `key` change: levels must not return what they have of it.
+    /// The contents of `key` change: levels must not return their copies of it.
     pub(crate) fn invalidate(&mut self, key: Key) {
         if self.levels.is_empty() {
             return;
@@ -361,7 +363,7 @@ impl Engine {
             done &= state.level.invalidate_range(opening, blocks.clone());
         }
         if !done {
-            // Its blocks become those of another opening, which levels have nothing of.
+            // Its blocks become those of another opening, of which levels hold nothing.
             self.volume(volume).opening = self.next_opening(volume);
         }
     }

@@ -1,5 +1,5 @@
-//! Tenants that say something about their accesses: what they say reaches who decides, and what their lists fetch ahead
-//! reaches the devices. Numbers of sections are those of ACFS (Cao, Felten, Karlin, Li, TOCS 1996).
+//! Tenants with hints: passes their hints to the decider, and the prefetches of their lists to the devices. Numbers of
+//! sections are those of ACFS (Cao, Felten, Karlin, Li, TOCS 1996).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::request::Volume;
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::VolumeState;
 
-/// What the engine knows of blocks and files.
+/// The engine's view of blocks and files.
 pub(crate) struct Known<'a> {
     slots: &'a Slots,
     volumes: &'a [Option<Box<VolumeState>>],
@@ -51,13 +51,13 @@ impl Index for Known<'_> {
 }
 
 impl Engine {
-    /// Who decides, and what it needs to know of blocks.
+    /// The decider, and the view of blocks that it needs.
     pub(crate) fn deciding(&mut self) -> (&mut dyn Decider, Known<'_>) {
         let known = Known { slots: &self.slots, volumes: &self.volumes, files: &self.files, shift: self.shift };
         (&mut *self.policy, known)
     }
 
-    /// Does what `tenant` says, or nothing.
+    /// Applies the hints of `tenant`, or none of them if there is an error.
     pub fn direct(&mut self, tenant: Tenant, directive: &Directive) -> Result<(), Refusal> {
         let (decider, known) = self.deciding();
         let done = decider.apply(tenant, directive, &known);
@@ -65,8 +65,8 @@ impl Engine {
         done
     }
 
-    /// `tenant` will read `bytes` of `volume` after what its list says; without one, its list begins with that. What is in no
-    /// file cannot be predicted, and nothing of a volume that is not open.
+    /// Appends `bytes` of `volume` to the predicted accesses of `tenant`, or starts a list with them. Bytes outside of
+    /// files cannot be predicted, nor can those of a volume that is not open.
     pub fn extend(&mut self, tenant: Tenant, volume: Volume, bytes: Range<u64>) -> Result<(), Refusal> {
         if self.volumes.get(volume.0 as usize).is_none_or(Option::is_none) {
             return Ok(());
@@ -82,14 +82,14 @@ impl Engine {
         done
     }
 
-    /// Who decides was told something by `tenant`.
+    /// The decider received a hint of `tenant`.
     fn told(&mut self, tenant: Tenant) {
         self.drain_forgotten();
         self.stepping |= self.policy.is_pending();
         self.ask(tenant);
     }
 
-    /// Whether tenants call anything by this number.
+    /// Whether a file of tenants has this number.
     pub fn has_file(&self, file: u32) -> bool {
         match self.files.is_empty() {
             true => self.hears_tenants() && self.volumes.get(file as usize).is_some_and(Option::is_some),
@@ -97,22 +97,22 @@ impl Engine {
         }
     }
 
-    /// Whether it is tenants who decide, and not a policy.
+    /// Whether tenants decide, not a policy.
     pub fn hears_tenants(&self) -> bool {
         self.config.tenants.is_some()
     }
 
-    /// What `tenant` said, as far as it holds.
+    /// The hints of `tenant` that are in effect.
     pub fn said(&self, tenant: Tenant) -> Vec<Directive> {
         self.policy.said(tenant)
     }
 
-    /// From now on `pieces` are the files of `volume`; none once it is closed. What `tenant`, the one who uses it, said
-    /// about those that it had, or about files that do not exist, is forgotten; what it said about files of other volumes
-    /// and its bounds stay. An error in a cache without tenants.
+    /// From now on `pieces` are the files of `volume`; none once it is closed. Hints of its user `tenant` about the
+    /// previous files of the volume, or about files that do not exist, are forgotten; its bounds and its hints about
+    /// files of other volumes stay. An error in a cache without tenants.
     pub fn name_files(&mut self, tenant: Tenant, volume: Volume, pieces: Vec<Piece>) -> Result<(), ConfigError> {
         if !self.hears_tenants() {
-            return Err(ConfigError::Impossible { what: "only tenants name files" });
+            return Err(ConfigError::Impossible { what: "only a cache with tenants can name files" });
         }
         let files = self.files.with(volume, pieces)?;
         let before = std::mem::replace(&mut self.files, files);
@@ -123,30 +123,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
+    /// Changes the floor of `tenant`, the least blocks that it keeps, and its ceiling, the most blocks that it may have
+    /// in a full cache; a ceiling of 0 means no limit.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
         let done = self.policy.set_bounds(tenant, floor, ceiling);
         self.told(tenant);
         done
     }
 
-    /// `tenant` is gone: its blocks have no owner, what it said and its bounds are forgotten. Its number may be used again.
+    /// `tenant` has left: its blocks have no owner, and its hints and bounds are forgotten. Its number may be used
+    /// again.
     pub fn close_tenant(&mut self, tenant: Tenant) {
         self.policy.close(tenant);
         self.told(tenant);
     }
 
-    /// What `tenant` did; none in a cache without tenants.
+    /// The counters of `tenant`; `None` in a cache without tenants.
     pub fn statistics(&self, tenant: Tenant) -> Option<Statistics> {
         self.policy.statistics(tenant)
     }
 
-    /// Resident blocks that `tenant` owns; none in a cache without tenants.
+    /// Resident blocks that `tenant` owns; `None` in a cache without tenants.
     pub fn owned(&self, tenant: Tenant) -> Option<u32> {
         self.policy.owned(tenant)
     }
 
-    /// What tenants call the block that `tenant` is about to reference. Not inlined into hits of caches without tenants.
+    /// The file and position, for tenants, of the block that `tenant` is about to reference. Not inlined into hits of
+    /// caches without tenants.
     #[inline(never)]
     pub(crate) fn name_block(&mut self, key: Key, kind: Kind, tenant: Tenant) -> Block {
         if kind != Kind::Prefetch {
@@ -155,12 +158,12 @@ impl Engine {
         self.files.block(key)
     }
 
-    /// Whether `tenant` has said what it will read, so that nobody has to guess it.
+    /// Whether `tenant` has predicted its reads, so that no guess is needed.
     pub fn is_predicted(&self, tenant: Tenant) -> bool {
         self.policy.has_list(tenant)
     }
 
-    /// `tenant` referenced a block, or a prefetch for it is over: it may be time to fetch ahead (rule 4 of 2.1.2).
+    /// `tenant` referenced a block, or a prefetch for it is over: prefetches may be due (rule 4 of 2.1.2).
     #[inline]
     pub(crate) fn ask(&mut self, tenant: Tenant) {
         if self.is_predicted(tenant) && !self.asking.contains(&tenant) {
@@ -168,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// `tenant` is about to reference the block of `slot`: is it still being loaded, it comes too late for it.
+    /// `tenant` is about to reference the block of `slot`: if that is still being loaded, its prefetch is late.
     #[inline]
     pub(crate) fn note_late(&mut self, slot: Slot, frame: u32, tenant: Tenant) {
         if self.frames.has(frame, LOADING) {
@@ -176,14 +179,14 @@ impl Engine {
         }
     }
 
-    /// A block that `tenant` waited for is there, or failed.
+    /// A block that `tenant` waited for is present, or failed.
     pub(crate) fn demand_loaded(&mut self, tenant: Tenant) {
         self.policy.loaded(tenant);
         self.ask(tenant);
     }
 
-    /// A prefetch from `volume` that `tenant`'s list asked for is over. If it failed, the list is dropped: else it would
-    /// ask for the same block again and again.
+    /// A prefetch from `volume` that `tenant`'s list requested is over. If it failed, the list is dropped: otherwise it
+    /// would request the same block again and again.
     pub(crate) fn predicted_loaded(&mut self, tenant: Tenant, volume: Volume, failed: bool) {
         let (decider, known) = self.deciding();
         decider.prefetched(tenant, volume.0);
@@ -195,7 +198,7 @@ impl Engine {
         self.ask(tenant);
     }
 
-    /// Queues the batches that lists ask for now, one for each device.
+    /// Queues the batches that lists request now, one for each device.
     pub(crate) fn fetch_predicted(&mut self, now: u64) {
         self.stepping |= self.hears_tenants() && self.policy.is_pending();
         while let Some(tenant) = self.asking.pop() {
@@ -210,7 +213,7 @@ impl Engine {
     }
 
     fn fetch_batch(&mut self, tenant: Tenant, volume: Volume, now: u64) {
-        // What a list asks for is its tenant's.
+        // Prefetches of a list belong to its tenant.
         let stream = Stream(tenant.0.into());
         let mut missing: Vec<(u64, u32)> = Vec::new();
         while self.has_prefetch_budget(missing.len() as u32) {
@@ -218,7 +221,7 @@ impl Engine {
             let Some(block) = decider.next_prefetch(tenant, volume.0, &known) else { break };
             let place = known.files.key(block).filter(|key| key.volume() == volume);
             let Some(key) = place.filter(|key| !self.is_out_of_reach(*key)) else {
-                // It waits for what is in its way, or for the tenant to pass it.
+                // It waits for conflicting operations, or until the tenant has passed it.
                 self.note_fetched(tenant, volume);
                 break;
             };
@@ -238,14 +241,14 @@ impl Engine {
         self.load(volume, &missing, Reading::Predicted(tenant), now, |_| SmallVec::new());
     }
 
-    /// Beyond the end of the disk, or in a range that a request has for itself.
+    /// Beyond the end of the disk, or in a range that is locked by a request.
     fn is_out_of_reach(&mut self, key: Key) -> bool {
         let block = key.index();
         let bytes = self.volume(key.volume()).bytes;
         block << self.shift >= bytes || self.volume(key.volume()).is_locked(&(block..block + 1), NONE)
     }
 
-    /// As [`Engine::check`], for what tenants have.
+    /// As [`Engine::check`], for the state of tenants.
     pub(crate) fn check_tenants(&mut self) {
         let mut underway = std::collections::HashMap::<Tenant, u32>::new();
         for load in self.loads.values() {

@@ -1,4 +1,4 @@
-//! What the engine keeps for each volume.
+//! The engine's state of each volume.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use crate::counters::Counters;
 use crate::dirty::Dirty;
 use crate::request::{Fault, Port, WriteMode};
 
-/// A range of blocks that a discard or zeroes has, or is going to have, for itself.
+/// A range of blocks that a discard or zeroes locks, or is going to lock.
 pub(crate) struct Lock {
     pub(crate) request: u32,
     pub(crate) blocks: Range<u64>,
-    /// Whether its operations were given to the queues.
+    /// Whether its operations were queued.
     pub(crate) started: bool,
-    /// How many of them are not complete.
+    /// The number of its operations that are not complete.
     pub(crate) operations: u32,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Closing {
     pub(crate) token: u64,
     /// Whether dirty blocks are dropped.
     pub(crate) discard: bool,
-    /// Once there is nothing to wait for, the number of the slot from which on blocks are still to be forgotten.
+    /// Once nothing is waited for, the number of the next slot whose block is to be forgotten.
     pub(crate) forgetting: Option<u32>,
 }
 
@@ -41,11 +41,11 @@ pub(crate) struct Part {
     /// The blocks of the volume.
     pub(crate) blocks: Range<u64>,
     pub(crate) port: Port,
-    /// The block of the device where they begin.
+    /// The first block on the device.
     pub(crate) place: u64,
 }
 
-/// A port that a volume has regions at.
+/// A port where a volume has regions.
 pub(crate) struct Target {
     pub(crate) port: Port,
     /// Whether an operation that changed the device was completed since the last device flush began.
@@ -57,18 +57,19 @@ pub(crate) struct Target {
 /// Device flushes at all ports that need one, for the same requests.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// How many of them are not complete.
+    /// The number of those that are not complete.
     pub(crate) operations: u32,
-    /// Whether one of them was given to its device, so that who comes now waits for the next round.
+    /// Whether one of them was passed to its device, so that new requests wait for the next round.
     pub(crate) begun: bool,
     pub(crate) requests: Vec<u32>,
     pub(crate) fault: Option<Fault>,
 }
 
-/// In which list of the engine a volume with dirty blocks is.
+/// The list of the engine that holds a volume with dirty blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// In none: nothing is dirty, or what is dirty waits for an operation or a lock that lists the volume when it is over.
+    /// None: nothing is dirty, or the dirty blocks wait for an operation or a lock that lists the volume when it is
+    /// over.
     No,
     /// `Engine::due`.
     Due,
@@ -83,14 +84,14 @@ pub(crate) enum Listed {
 /// One volume.
 pub(crate) struct VolumeState {
     pub(crate) bytes: u64,
-    /// By which levels know its blocks.
+    /// The number of its opening, by which levels know its blocks.
     pub(crate) opening: u32,
     pub(crate) mode: WriteMode,
     pub(crate) counters: Counters,
     pub(crate) dirty: Dirty,
     /// In the order of their blocks.
     pub(crate) parts: SmallVec<[Part; 1]>,
-    /// Each port once.
+    /// Each port, once.
     pub(crate) targets: SmallVec<[Target; 1]>,
     /// Requests in progress.
     pub(crate) requests: u32,
@@ -103,9 +104,9 @@ pub(crate) struct VolumeState {
     /// Requests whose data the devices have and that wait for the next round of device flushes.
     pub(crate) syncs: Vec<u32>,
     pub(crate) round: Option<Round>,
-    /// The error of a write that nobody was told yet.
+    /// The error of a write that has not been reported yet.
     pub(crate) fault: Option<Fault>,
-    /// Write-back is not tried before, in µs.
+    /// The time before which write-back is not tried again, in µs.
     pub(crate) retry_at: u64,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,

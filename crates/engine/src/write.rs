@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// What of `block` the bytes `part` cover, within the block, and how much of it there is on the device.
+    /// The part of `block` that the bytes `part` cover, within the block, and the length of the block on the device.
     fn covered(&self, volume: Volume, block: u64, part: &Range<u64>) -> (Range<usize>, usize) {
         let (start, size) = (block << self.shift, u64::from(self.config.block_bytes));
         let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
@@ -38,7 +38,7 @@ impl Engine {
         covered == (0..exists)
     }
 
-    /// How many blocks of `part` are overwritten in part.
+    /// The number of blocks of `part` that are partly overwritten.
     fn edges(&self, volume: Volume, part: &Range<u64>) -> u32 {
         let blocks = self.blocks(part);
         let partial = |&block: &u64| !self.is_whole(volume, block, part);
@@ -46,7 +46,7 @@ impl Engine {
         [Some(blocks.start), last].into_iter().flatten().filter(partial).count() as u32
     }
 
-    /// Gives the write its frames, unless it has to wait in the queue: then says no.
+    /// Assigns its frames to the write, unless it has to wait in the queue; returns false then.
     pub(crate) fn start_write(&mut self, id: u32, now: u64) -> bool {
         let active = self.active(id);
         let (request, part) = (active.request, active.part.clone());
@@ -87,8 +87,7 @@ impl Engine {
 
     /// The frames of a write will not be filled: the request is over, without a reply.
     ///
-    /// # Panics
-    /// If `fill` came from another engine.
+    /// # Panics If `fill` came from another engine.
     pub fn abort(&mut self, now: u64, fill: Fill) {
         let id = self.take_back(fill);
         let active = self.leave(id);
@@ -108,7 +107,7 @@ impl Engine {
     }
 
     /// The frames of the request's part hold its bytes: they become the contents of its blocks, except of those that
-    /// are overwritten in part and whose contents have to be loaded.
+    /// are partly overwritten and whose contents have to be loaded.
     pub(crate) fn filled(&mut self, id: u32, now: u64) {
         let active = self.active(id);
         let (request, part, frames) = (active.request, active.part.clone(), active.frames.clone());
@@ -159,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Completes block number `at` of the request's part, which it overwrites in part, with the block's contents.
+    /// Completes block number `at` of the request's part, which it partly overwrites, with the block's contents.
     pub(crate) fn merge(&mut self, id: u32, at: u32, now: u64) {
         let active = self.active(id);
         let (volume, part) = (active.request.volume, active.part.clone());
@@ -197,7 +196,7 @@ impl Engine {
         let was_dirty = old != frame && self.frames.has(old, DIRTY);
         if old != frame {
             match self.loads.get_mut(&old) {
-                // Its waiters have the contents now; the frame is free when the device is done with it.
+                // Its waiters have the contents now; the frame becomes free when the device has finished with it.
                 Some(load) => woken = std::mem::take(&mut load.waiters),
                 None => self.retire(old),
             }
@@ -230,7 +229,7 @@ impl Engine {
         if waiters.is_empty() {
             return;
         }
-        // A write among the waiters replaces the frame, which those behind it still need.
+        // A write among the waiters replaces the frame, which later waiters still need.
         let held = Shared::of(&self.arena, &[frame], 0, self.config.block_bytes as usize);
         for (id, at) in waiters {
             self.loaded(id, at, frame, now);
@@ -272,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// The cache has done its part of the request; what remains is the device's.
+    /// The cache has done its part of the request; the rest is up to the device.
     pub(crate) fn store(&mut self, id: u32, now: u64) {
         let active = self.active(id);
         active.step = Step::Storing;
@@ -319,7 +318,7 @@ impl Engine {
         start..end.max(start)
     }
 
-    /// Does the next edge of a zeroes, and after these the blocks between them.
+    /// Starts the next edge of a zeroes, and after the edges the blocks between them.
     fn go_on_zeroing(&mut self, id: u32, now: u64) {
         let active = self.active(id);
         let volume = active.request.volume;
@@ -341,7 +340,7 @@ impl Engine {
         self.start_ranges(now);
     }
 
-    /// Queues the discards and zeroes whose ranges nobody uses any more.
+    /// Queues the discards and zeroes whose ranges are no longer in use.
     pub(crate) fn start_ranges(&mut self, now: u64) {
         for at in 0..self.locked.len() {
             let volume = self.locked[at];
@@ -364,7 +363,7 @@ impl Engine {
         }
     }
 
-    /// The request's range is free again.
+    /// Unlocks the request's range.
     pub(crate) fn unlock(&mut self, volume: Volume, id: u32, now: u64) {
         let state = self.volume(volume);
         state.locks.retain(|lock| lock.request != id);
@@ -398,7 +397,7 @@ impl Engine {
         self.drained(volume, now);
     }
 
-    /// Goes on with the flushes of `volume` whose blocks have been written.
+    /// Continues the flushes of `volume` whose blocks have been written.
     pub(crate) fn drained(&mut self, volume: Volume, now: u64) {
         loop {
             let state = self.volume(volume);
@@ -414,7 +413,7 @@ impl Engine {
         self.sync(volume, now);
     }
 
-    /// Has the device flush if anybody waits for it and there is something to flush.
+    /// Starts a device flush if a request waits for it and there is something to flush.
     pub(crate) fn sync(&mut self, volume: Volume, now: u64) {
         let state = self.volume(volume);
         if state.round.is_some() || state.syncs.is_empty() {

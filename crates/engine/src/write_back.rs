@@ -1,7 +1,8 @@
 //! Background write-back: which volumes have a reason to write dirty blocks, and when.
 //!
-//! No call looks at all volumes. A volume with dirty blocks is in one list, by what it waits for, and each event that may be
-//! a reason to write makes it due: it is looked at once, and queues writes or goes to the list of what it waits for next.
+//! No call looks at all volumes. A volume with dirty blocks is in one list, by what it waits for. Each event that may
+//! be a reason to write makes it due: it is looked at once, and either queues writes or moves to the list of what it
+//! waits for next.
 
 use std::ops::Range;
 
@@ -13,11 +14,11 @@ use crate::request::{Port, Volume};
 use crate::slots::Key;
 use crate::volume::Listed;
 
-/// So many volumes are looked at in one call because there are too many dirty blocks, beside those that are due.
+/// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
 
 impl Engine {
-    /// Something happened that may be a reason to write blocks of `volume`.
+    /// An event that may be a reason to write blocks of `volume`.
     pub(crate) fn make_due(&mut self, volume: Volume) {
         let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
         match state.listed {
@@ -31,7 +32,7 @@ impl Engine {
         self.due.push_back(volume);
     }
 
-    /// Puts `volume`, which is in no list, where it waits next.
+    /// Puts `volume`, which is in no list, into the list of what it waits for next.
     fn list(&mut self, volume: Volume, listed: Listed) {
         match listed {
             Listed::No => {}
@@ -43,13 +44,13 @@ impl Engine {
         self.volume(volume).listed = listed;
     }
 
-    /// `volume` is closed: it is in no list that holds it to anything.
+    /// `volume` is closed: removes it from the lists.
     pub(crate) fn unlist(&mut self, volume: Volume) {
         let listed = std::mem::replace(&mut self.volume(volume).listed, Listed::No);
         match listed {
             Listed::Aging(time) => _ = self.aging.remove(&(time, volume)),
             Listed::Resting(time) => _ = self.resting.remove(&(time, volume)),
-            // An entry in the other lists counts only while `listed` says the same.
+            // An entry in the other lists counts only while `listed` agrees.
             Listed::No | Listed::Due | Listed::Blocked => {}
         }
     }
@@ -93,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to.
+    /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to write.
     fn look_at(&mut self, volume: Volume, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let age_us = self.config.write_back.age_us;
@@ -133,14 +134,14 @@ impl Engine {
             self.queue_home(volume, Class::Write, blocks, record, now);
         };
         self.list(volume, listed);
-        // It leaves room at its ports: another volume may have it.
+        // It leaves room at its ports, which another volume may use.
         for at in 0..self.volume(volume).targets.len() {
             let port = self.volume(volume).targets[at].port;
             self.unblock(port);
         }
     }
 
-    /// A write at `port` is over, or one of the volumes that it lets write has nothing to write: the next one is due.
+    /// A write at `port` is over, or a volume that it would let write has nothing to write: the next volume is due.
     pub(crate) fn unblock(&mut self, port: Port) {
         let state = self.port(port);
         if state.writes >= state.depth {
@@ -155,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// When `next_operation` should be called again although nothing happened, in µs: for dirty blocks whose age is up
-    /// or whose write is to be tried again. It is 0 where `step` has something to do at once.
+    /// When `next_operation` should be called again even if nothing happens, in µs: for dirty blocks that reach the
+    /// limit of their age or whose write is to be tried again. It is 0 if `step` has something to do at once.
     pub fn next_wakeup(&self) -> Option<u64> {
         if self.can_step() {
             return Some(0);

@@ -1,4 +1,4 @@
-//! A guard beside a command: it works for as long as the command runs, in a thread of the process that waits for it.
+//! A guard beside a command: it runs for as long as the command, in a thread of the process that waits for it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,42 +17,43 @@ use crate::status::Counts;
 use crate::tree::Tree;
 use crate::writer::Writer;
 
-/// How often another guard is looked for, and asked what it does.
+/// The interval at which another guard is looked for, and queried.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The name of the journal in the folder of the state.
 const JOURNAL: &str = "journal";
 
-/// How to guard beside a command. While another guard is at work, that one protects, and this one takes over when it ends.
+/// The configuration of a guard beside a command. While another guard runs, that one protects; this one takes over when
+/// it ends.
 #[derive(Clone, Debug)]
 pub struct Beside {
-    /// When to act, and for whom.
+    /// The conditions and targets of protection.
     pub settings: Settings,
     /// Where cgroups are mounted.
     pub cgroupfs: PathBuf,
     /// Where processes are mounted.
     pub procfs: PathBuf,
-    /// Only what lies below this group is looked at and changed; empty for everything.
+    /// Only groups below this one are watched and changed; empty for all.
     pub below: String,
     /// Folder of the journal and the status socket.
     pub state: PathBuf,
-    /// The same of the guard of the whole machine, where that is another one.
+    /// The same folder of the guard of the whole machine, if that is another one.
     pub of_machine: Option<PathBuf>,
-    /// HTTP for Prometheus.
+    /// The address of HTTP for Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// How values are set.
+    /// The way to write values.
     pub writer: Writer,
 }
 
-/// What was done while a command ran.
+/// A summary of the time while a command ran.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// What happened, also by another guard while that one was at work.
+    /// Events of this guard, and of another one while that was running.
     pub counts: Counts,
-    /// Seconds for which the command itself was protected.
+    /// Seconds of protection of the command itself.
     pub command_s: f64,
-    /// Why the latest protection was refused, or why none was possible.
+    /// Why the latest protection was rejected, or why none was possible.
     pub refusal: Option<String>,
-    /// Whether another guard was at work, at least for a while.
+    /// Whether another guard was running, at least temporarily.
     pub had_other: bool,
     /// Why protection ended before the command did.
     pub error: Option<String>,
@@ -68,15 +69,15 @@ impl Summary {
     }
 }
 
-/// The journal of the guard whose state is in the folder `state`.
+/// The journal of the guard with the state folder `state`.
 pub fn journal_in(state: &Path) -> PathBuf {
     state.join(JOURNAL)
 }
 
-/// A guard at work beside a command.
+/// A running guard beside a command.
 pub(crate) struct Running<'a> {
     beside: &'a Beside,
-    /// The end of a pair whose other end the thread polls.
+    /// One end of a pair; the thread polls the other end.
     stop: UnixStream,
     thread: Option<JoinHandle<Summary>>,
     summary: Summary,
@@ -88,7 +89,7 @@ impl<'a> Running<'a> {
         Ok(Running { beside, stop, thread: Some(thread), summary: Summary::default() })
     }
 
-    /// Restores everything, calls `pause`, and goes on.
+    /// Restores everything, calls `pause`, and continues.
     pub(crate) fn pause(&mut self, pause: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.end();
         pause()?;
@@ -105,9 +106,9 @@ impl<'a> Running<'a> {
 
     fn end(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // The other end sees this end close.
+        // This closes the thread's end too.
         let _ = self.stop.shutdown(std::net::Shutdown::Both);
-        let failed = || Summary { error: Some("the guard has failed".to_owned()), ..Summary::default() };
+        let failed = || Summary { error: Some("the guard failed".to_owned()), ..Summary::default() };
         self.summary.add(thread.join().unwrap_or_else(|_| failed()));
     }
 }
@@ -170,17 +171,17 @@ impl Beside {
     }
 }
 
-/// What another guard does, by what it answers.
+/// The activity of another guard, according to its answers.
 #[derive(Default)]
 struct Other {
     first: Option<Counts>,
     last: Counts,
     asked: Option<Instant>,
-    /// Seconds for which it protected the command.
+    /// Seconds of its protection of the command.
     command_s: f64,
 }
 
-/// The part of a status that is asked for.
+/// The part of a status that is used.
 #[derive(serde::Deserialize)]
 struct Answer {
     #[serde(flatten)]
@@ -205,13 +206,13 @@ impl Other {
         self.last = answer.counts;
     }
 
-    /// What it has done since it was asked first.
+    /// Its activity since it was first queried.
     fn done(&self) -> Counts {
         self.first.as_ref().map(|first| self.last.since(first)).unwrap_or_default()
     }
 }
 
-/// Waits for `time`, or until `stopped` can be read.
+/// Waits for `time`, or until `stopped` becomes readable.
 fn is_stopped(stopped: &UnixStream, time: Duration) -> bool {
     let wait = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     let mut events = [PollFd::new(stopped, PollFlags::IN)];

@@ -1,10 +1,10 @@
-//! Choice: which of the groups that thrash is helped with the least.
+//! The choice of the group to protect: the thrashing one that needs the least.
 
 use crate::sample::{Group, GroupSample};
 
-/// The least memory hungry of `candidates`: the one with the smallest difference between its demand and what it holds
-/// (section 4.4), which today is what it has in swap. What may not be protected, and what has a demand of more than the share
-/// `fit` of `limit` bytes, is no candidate. `last` is chosen only if there is no other.
+/// The least memory-hungry of `candidates`: the one with the smallest difference between its demand and its resident
+/// memory (section 4.4), which today is its memory in swap. Groups that may not be protected, and those with a demand
+/// of more than the share `fit` of `limit` bytes, are no candidates. `last` is chosen only if there is no other.
 pub fn choose<'a>(
     candidates: impl Iterator<Item = &'a GroupSample>,
     fit: Option<f64>,

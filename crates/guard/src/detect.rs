@@ -1,11 +1,12 @@
 //! Detection: the three states of the dissertation, section 4.4.3 and figure 4.7, over samples of one second.
 //!
 //! Deviations from the dissertation, in every profile:
-//! * Groups take the place of processes, because a cgroup is what a stock kernel can protect.
-//! * Faults are counted by sample, not one by one. A group enters `high_PF_proc` when its rate over a sample exceeds PF_High;
-//!   the kernel's own count starts with a fault, so a burst across the border of two samples can be missed here.
-//! * All major faults of a group count, not only those from swap (footnote 2): the kernel tells no more of a process. The guard asks
-//!   it for the machine's (`guard.rs`).
+//! * Groups take the place of processes, because a stock kernel can protect cgroups.
+//! * Faults are counted per sample, not one by one. A group enters `high_PF_proc` when its rate over a sample exceeds
+//!   PF_High. The dissertation's kernel starts its count with a fault, so a burst across the border of two samples can
+//!   be missed here.
+//! * All major faults of a group count, not only those from swap (footnote 2), because the kernel does not separate
+//!   them for a process. It does for the machine, and the guard uses that (`guard.rs`).
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use crate::sample::{Group, GroupSample, Sample};
 pub enum State {
     /// At most one group faults much.
     Normal,
-    /// Several groups fault much: utilization is watched.
+    /// Several groups fault much: utilization is measured.
     Monitoring,
     /// One of them is protected.
     Protection,
@@ -28,13 +29,13 @@ pub enum State {
 /// Why a protection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Its fault rate fell below PF_Low: the working set is there.
+    /// Its fault rate fell below PF_Low: the working set is in memory.
     Stable,
     /// Utilization rose above CPU_High.
     Busy,
-    /// The longest lease is over.
+    /// The longest lease has expired.
     Lease,
-    /// The group is gone.
+    /// The group no longer exists.
     Gone,
 }
 
@@ -43,26 +44,26 @@ impl std::fmt::Display for Why {
         f.write_str(match self {
             Why::Stable => "its fault rate is below PF_Low",
             Why::Busy => "processor utilization is above CPU_High",
-            Why::Lease => "its lease has ended",
-            Why::Gone => "the group is gone",
+            Why::Lease => "its lease has expired",
+            Why::Gone => "the group no longer exists",
         })
     }
 }
 
-/// What is to be done after a sample.
+/// The action after a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Protect this group.
     Protect(Group),
-    /// Protect it no longer.
+    /// End its protection.
     Release(Group, Why),
-    /// The groups that fault thrash, and none of them fits: fewer must run (section 4.5.2, question 3).
+    /// The groups that fault thrash, and none of them fits: fewer programs must run (section 4.5.2, question 3).
     LoadControl,
 }
 
 /// The state machine of one scope.
 ///
-/// **Invariant:** a group is protected exactly in the state of protection, and it is one.
+/// **Invariant:** in the state of protection exactly one group is protected; in other states none is.
 #[derive(Clone, Debug)]
 pub struct Detector {
     profile: Profile,
@@ -72,9 +73,9 @@ pub struct Detector {
     protected: Option<Protected>,
     /// Samples in a row in which utilization was too low.
     low: u32,
-    /// What the kernel refused to protect since monitoring began.
+    /// The groups that could not be protected since monitoring began.
     refused: BTreeSet<Group>,
-    /// What was protected last, to the end of its lease: others go before it.
+    /// The group protected last until its lease expired: others take precedence.
     had_lease: Option<Group>,
 }
 
@@ -82,12 +83,12 @@ pub struct Detector {
 struct Protected {
     group: Group,
     seconds: f64,
-    /// Samples in a row that said it needs no protection.
+    /// Samples in a row that indicated that protection is not needed.
     good: u32,
 }
 
 impl Detector {
-    /// In the normal state.
+    /// A machine in the normal state.
     pub fn new(profile: Profile) -> Detector {
         let (high, refused) = (BTreeSet::new(), BTreeSet::new());
         Detector { profile, state: State::Normal, high, protected: None, low: 0, refused, had_lease: None }
@@ -108,14 +109,14 @@ impl Detector {
         self.high.iter()
     }
 
-    /// Takes one sample, of a scope that may hold `limit` bytes, and follows at most one edge of figure 4.7.
+    /// Processes one sample of a scope with a limit of `limit` bytes, and follows at most one edge of figure 4.7.
     pub fn tick(&mut self, sample: &Sample, limit: u64) -> Option<Action> {
         self.update_list(sample);
         match self.state {
             State::Normal if self.high.len() >= 2 => {
                 self.state = State::Monitoring;
-                // In the dissertation utilization is measured only once the detection routine is awake; where several samples
-                // must agree, the one that woke it is the first of them.
+                // In the dissertation utilization is measured only once the detection routine is awake. If several
+                // samples must agree, the one that woke it is the first of them.
                 if self.profile.agree > 1 {
                     self.count_low(sample);
                 }
@@ -155,7 +156,7 @@ impl Detector {
         }
     }
 
-    /// The group that was to be protected cannot be: another has its turn, if there is one.
+    /// The selected group cannot be protected: selects another one, if there is one.
     pub fn refused(&mut self) {
         if let Some(protected) = self.protected.take() {
             self.refused.insert(protected.group);
@@ -163,7 +164,7 @@ impl Detector {
         }
     }
 
-    /// Ends everything, as at the end of the service. Returns what was protected.
+    /// Ends everything, as at the end of the service. Returns the group that was protected.
     pub fn stop(&mut self) -> Option<Group> {
         self.state = State::Normal;
         self.high.clear();
@@ -171,7 +172,7 @@ impl Detector {
         self.protected.take().map(|protected| protected.group)
     }
 
-    /// Section 4.4.1: who is on `high_PF_proc`.
+    /// Section 4.4.1: updates `high_PF_proc`.
     fn update_list(&mut self, sample: &Sample) {
         self.high.retain(|group| {
             sample.groups.iter().any(|seen| seen.group == *group && rate(seen, sample) >= self.profile.pf_low)
@@ -205,7 +206,8 @@ impl Detector {
         let Some(seen) = sample.groups.iter().find(|seen| seen.group == protected.group) else {
             return Some(Why::Gone);
         };
-        // The default profile asks whether the protected group itself gets on: its rivals wait for I/O meanwhile.
+        // The default profile checks whether the protected group itself makes progress: its rivals wait for I/O
+        // meanwhile.
         let cpu = match self.profile.cpu_of {
             CpuOf::Machine => sample.machine_cpu,
             CpuOf::Candidates => seen.user_s / sample.elapsed_s,

@@ -1,4 +1,4 @@
-//! What protections saved: an estimate, pure.
+//! An estimate of the time that protections save, as a pure function of samples.
 //!
 //! Groups that thrash wait for pages and get little processor time; once one of them is protected, they get more. The estimate is the
 //! extra time that the same work would have taken at the rate measured just before the protection.
@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::sample::{Group, Sample};
 
-/// Samples before a protection that make up the rate to compare with.
+/// Samples before a protection that determine the rate to compare with.
 const BASELINE_SAMPLES: usize = 3;
 /// A protection saves at most this multiple of its own length: a rate near zero is too uncertain to extrapolate from.
 const SAVED_MOST: f64 = 9.0;
@@ -46,7 +46,7 @@ impl Baseline {
     }
 }
 
-/// The work during one protection, and what it is compared with.
+/// The work during one protection, and the rate it is compared with.
 #[derive(Debug)]
 pub(crate) struct Gain {
     groups: BTreeSet<Group>,
@@ -72,7 +72,7 @@ impl Gain {
         if user_s <= 0.0 || self.before.elapsed_s <= 0.0 {
             return 0.0;
         }
-        // Without any work before, this is infinite, and so is bounded by the limit.
+        // Without any work before, this is infinite, so the limit applies.
         let without_s = user_s * self.before.elapsed_s / self.before.user_s;
         (without_s - elapsed_s).clamp(0.0, SAVED_MOST * elapsed_s)
     }
@@ -95,7 +95,7 @@ mod tests {
         Sample { elapsed_s: 1.0, machine_cpu: 0.1, io_full: 0.9, processors: 1, groups: groups.collect() }
     }
 
-    /// What 10 s of a protection save, with so much processor time a second before and during it.
+    /// The estimate for 10 s of a protection, with these seconds of processor time a second before and during it.
     fn saved(before: &[f64], during: &[f64]) -> f64 {
         let faulting = [Group::from("a"), Group::from("b")];
         let mut baseline = Baseline::default();
@@ -111,7 +111,7 @@ mod tests {
         // Three times the work in the same time.
         near(saved(&[0.1, 0.1, 0.5], &[0.6, 0.0, 0.0]), 20.0);
         near(saved(&[0.1, 0.1, 0.0], &[0.1, 0.1, 0.9]), 0.0);
-        // Less than before saves nothing, and costs nothing that this could know.
+        // Less work than before counts as no saving, not as a cost.
         near(saved(&[0.1, 0.1, 0.0], &[0.1, 0.0, 0.0]), 0.0);
         near(saved(&[0.0, 0.0, 0.5], &[0.6, 0.0, 0.0]), 90.0);
         near(saved(&[0.0, 0.0, 0.0], &[0.0, 0.0, 0.0]), 0.0);

@@ -1,4 +1,4 @@
-//! The guard: one tick a second samples, decides and carries out.
+//! The guard: once a second it samples, decides and acts.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,36 +20,37 @@ use crate::tree::{Scope, Tree, Version};
 /// The longest freeze of the others.
 pub const FREEZE_MOST: Duration = Duration::from_secs(3);
 
-/// How often the tree of groups is looked through again while there is something to watch: about as often as each group at rest is
-/// read, and as costly.
+/// The interval at which the tree of groups is scanned again while there is something to watch: about as often as each
+/// group at rest is read, and as costly.
 const WALK_EVERY: Duration = Duration::from_secs(10);
-/// Quiet ticks after which the guard sleeps.
+/// The number of quiet ticks after which the guard sleeps.
 const QUIET_TICKS: u32 = 5;
-/// What a fading protection loses a tick, as a share of its demand; at the end nothing is left.
+/// The share of its demand that a fading protection loses a tick, until nothing is left.
 const FADE: f64 = 0.1;
-/// Ticks between two freezes for want of a group that fits.
+/// Ticks between two freezes when no group fits.
 const LOAD_CONTROL_EVERY: u32 = 10;
 
-/// What a guard does, and to whom.
+/// The configuration of a guard.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// When it acts.
+    /// The conditions of protection.
     pub profile: Profile,
-    /// Groups that may be protected, with what is below them; empty for all.
+    /// Groups that may be protected, together with those below them; empty for all.
     pub allow: Vec<String>,
-    /// Groups that are neither protected nor hindered, with what is below them.
+    /// Groups that are neither protected nor limited, together with those below them.
     pub deny: Vec<String>,
-    /// The one mechanism to use; the first that works, if none.
+    /// The only mechanism to use; if `None`, the first that works.
     pub mechanism: Option<MechanismName>,
     /// Whether the protected group's pages are fetched from swap.
     pub prefetch: bool,
-    /// How long the others stand still at the start of a protection, at most [`FREEZE_MOST`].
+    /// How long the others are frozen at the start of a protection, at most [`FREEZE_MOST`].
     pub freeze: Duration,
-    /// The last part of the name of a group whose share of the protections is counted: that of a command beside which this guard runs.
+    /// The last part of the name of the group whose protections are counted separately: that of a command beside which
+    /// this guard runs.
     pub command: Option<String>,
 }
 
-/// A mechanism that a user can ask for.
+/// A mechanism that a user can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MechanismName {
     /// [`Low`]
@@ -60,29 +61,29 @@ pub enum MechanismName {
     Squeeze,
 }
 
-/// In the order in which they are tried, each with the kernel's interface that it needs.
+/// In the order in which they are tried, each with the version of the kernel's interface that it needs.
 const MECHANISMS: [(MechanismName, Version, &dyn Mechanism); 3] = [
     (MechanismName::Low, Version::V2, &Low),
     (MechanismName::Swappiness, Version::V1, &Swappiness),
     (MechanismName::Squeeze, Version::V2, &Squeeze),
 ];
 
-/// Whether there is something to do.
+/// When to call the guard again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Call [`Guard::tick`] a second later.
     Tick,
-    /// All is well: call it when there is pressure again.
+    /// There is no pressure: call it when there is pressure again.
     Sleep,
 }
 
-/// Watches a tree of groups, and protects.
+/// Watches a tree of groups, and protects groups in it.
 #[derive(Debug)]
 pub struct Guard {
     settings: Settings,
     tree: Tree,
     procfs: Procfs,
-    /// None in a dry run.
+    /// `None` in a dry run.
     journal: Option<Journal>,
     memory_total: u64,
     sampler: Sampler,
@@ -91,7 +92,7 @@ pub struct Guard {
     watched: HashMap<Group, Watched>,
     faults: Option<(Duration, MachineFaults)>,
     quiet: u32,
-    /// When the latest tick was.
+    /// The time of the latest tick.
     now: Duration,
     counts: Counts,
     rates: Rates,
@@ -99,15 +100,15 @@ pub struct Guard {
     refusal: Option<String>,
 }
 
-/// A scope and what happens in it.
+/// A scope and its state.
 #[derive(Debug)]
 struct Watched {
     detector: Detector,
     active: Option<Active>,
     fading: Option<Fading>,
-    /// Ticks since it was told that fewer must run; none if it was not.
+    /// Ticks since the advice to run fewer programs; `None` without such advice.
     load_control: Option<u32>,
-    /// Frozen for want of a group that fits.
+    /// The group frozen because no group fits.
     frozen: Option<Group>,
     last: Option<Sample>,
     baseline: Baseline,
@@ -116,7 +117,7 @@ struct Watched {
 /// A protection.
 #[derive(Debug)]
 struct Active {
-    /// None where the others are only frozen.
+    /// `None` if the others are only frozen.
     mechanism: Option<&'static dyn Mechanism>,
     since: Duration,
     frozen_until: Option<Duration>,
@@ -124,7 +125,7 @@ struct Active {
     _prefetch: Option<Prefetch>,
 }
 
-/// A released protection that grows weaker.
+/// A released protection that fades.
 #[derive(Debug)]
 struct Fading {
     group: GroupSample,
@@ -133,8 +134,8 @@ struct Fading {
 }
 
 impl Guard {
-    /// Restores first what a previous run has left in the journal. Without a journal it is a dry run: it decides, logs, and changes
-    /// nothing.
+    /// First restores the values that a previous run left in the journal. Without a journal it is a dry run: it decides
+    /// and logs, but changes nothing.
     ///
     /// # Errors
     /// If the journal cannot be written, or `/proc` cannot be read.
@@ -170,16 +171,15 @@ impl Guard {
         })
     }
 
-    /// Looks, decides and acts, at `now` of a clock that never goes back.
+    /// Samples, decides and acts, at `now` of a monotonic clock.
     ///
-    /// # Errors
-    /// Where `/proc` cannot be read or the journal not be written; nothing is protected then.
+    /// # Errors If `/proc` cannot be read or the journal cannot be written; nothing is protected then.
     pub fn tick(&mut self, now: Duration) -> Result<Next, GuardError> {
         self.now = now;
         let next = self.try_tick(now);
         if next.is_err() {
-            // The error that matters is the first.
-            let _ = self.release_all("the guard has failed");
+            // The first error is the one to report.
+            let _ = self.release_all("the guard failed");
         }
         next
     }
@@ -198,13 +198,13 @@ impl Guard {
         let rates = Rates { major: rate(|faults| Some(faults.major)), from_swap: rate(|faults| faults.from_swap) };
         let is_low = |rate: Option<f64>| rate.is_some_and(|rate| rate <= self.settings.profile.pf_high);
         let is_calm = is_low(rates.major);
-        // Programs that map files fault much on a machine with enough memory, too (section 4.4.1, footnote 2).
+        // Programs that map files also fault much on a machine with enough memory (section 4.4.1, footnote 2).
         let swaps_little = is_low(rates.from_swap);
         if before.is_some() {
             self.rates = rates;
         }
         self.counts.faults += before.map_or(0, |(_, before)| total.major.saturating_sub(before.major));
-        // With so few faults altogether nobody thrashes, and no group has to be looked at.
+        // With so few faults in total nothing thrashes, and no group has to be read.
         if is_calm && self.watched.values().all(Watched::is_idle) {
             self.sampler.pause();
             self.watched.values_mut().for_each(|watched| watched.last = None);
@@ -244,8 +244,7 @@ impl Guard {
 
     /// Restores everything, as at the end of the service.
     ///
-    /// # Errors
-    /// Where the journal cannot be written.
+    /// # Errors If the journal cannot be written.
     pub fn release_all(&mut self, why: &str) -> Result<(), GuardError> {
         let mut ended = Vec::new();
         for (scope, watched) in &mut self.watched {
@@ -265,7 +264,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Looks for groups that compete now, instead of when the machine faults.
+    /// Scans for competing groups now, without waiting for faults of the machine.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -273,12 +272,12 @@ impl Guard {
         self.walk(now)
     }
 
-    /// For how long the group of the command in [`Settings`] was protected.
+    /// The time for which the group of the command in [`Settings`] was protected.
     pub fn command_protected(&self) -> Duration {
         self.command_protected
     }
 
-    /// Why the latest protection was refused, or why none was possible.
+    /// Why the latest protection was rejected, or why none was possible.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -293,7 +292,7 @@ impl Guard {
         }
     }
 
-    /// What happens, for people and machines.
+    /// The present status, for people and machines.
     pub fn status(&self, now: Duration) -> Status {
         let mut counts = self.counts.clone();
         let active = self.watched.values().filter_map(|watched| watched.active.as_ref());
@@ -335,7 +334,7 @@ impl Guard {
         GuardError::Proc { path: self.procfs.root().to_owned(), source }
     }
 
-    /// Looks for scopes. What is protected in one that is gone is released.
+    /// Scans for scopes. A protection in a scope that no longer exists is released.
     fn walk(&mut self, now: Duration) -> Result<(), GuardError> {
         self.walked_at = Some(now);
         self.scopes = self.tree.scopes(self.memory_total, |group| self.sampler.known(group));
@@ -373,8 +372,8 @@ impl Guard {
         (self.settings.allow.is_empty() || below(&self.settings.allow)) && !below(&self.settings.deny)
     }
 
-    /// Whether `group`, with all below it, may be bounded or frozen for the sake of `protected`. A group with the guard itself or with
-    /// the first process may not: nobody could undo it then.
+    /// Whether `group`, with all groups below it, may be limited or frozen to protect `protected`. A group with the
+    /// guard itself or the first process may not: nothing could undo it then.
     fn may_hinder(&self, group: &str, protected: Option<&Group>) -> bool {
         let is_denied = self.settings.deny.iter().any(|denied| is_below(group, denied) || is_below(denied, group));
         let is_above = protected.is_some_and(|protected| is_below(protected, group));
@@ -444,7 +443,7 @@ impl Guard {
         let frozen = if freeze.is_zero() { Vec::new() } else { Freeze.settings(&grant, 1.0).unwrap_or_default() };
         let mut reasons = Vec::new();
         let mechanisms = MECHANISMS.iter().filter(wanted).map(|(_, _, mechanism)| Some(*mechanism));
-        // Where nothing else works, a moment's rest from the others is something, too.
+        // If no mechanism works, a short freeze of the others still helps.
         for mechanism in mechanisms.chain((!frozen.is_empty()).then_some(None)) {
             let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
             let settings: Vec<Setting> = match settings {
@@ -474,7 +473,7 @@ impl Guard {
                 swapped_mib = seen.swapped >> 20,
                 limit_mib = scope.limit >> 20,
                 files = files.join(" "),
-                "{}: it lacks the least memory of {} groups that fault much",
+                "{}: of {} groups that fault much, it needs the least additional memory",
                 if dry_run { "would be protected" } else { "protected" },
                 watched.detector.faulting().count()
             );
@@ -497,7 +496,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Keeps an active protection up with the group's demand; ends it where that is no longer possible.
+    /// Adapts an active protection to the group's demand; ends it if it is no longer possible.
     fn refresh(
         &mut self,
         now: Duration,
@@ -519,7 +518,8 @@ impl Guard {
         let grant = grant(&self.tree, self.memory_total, scope, seen, &others);
         let settings = mechanism.map_or(Ok(Vec::new()), |mechanism| mechanism.settings(&grant, 1.0));
         let settings = settings.map(|mut settings| {
-            // Whoever stands still does not fault: those who were frozen stay so, whether they are among the others or not.
+            // Frozen groups do not fault: those that were frozen stay so, whether or not they are still among the
+            // others.
             settings.extend(frozen);
             settings
         });
@@ -529,7 +529,7 @@ impl Guard {
                 Err(ApplyError::Journal(error)) => return Err(error.into()),
                 Err(error) => error.to_string(),
             },
-            // The others have stopped to fault: what was set stays until the group is released.
+            // The others no longer fault: the present values stay until the group is released.
             Err(Refusal::NobodyElse) => return Ok(()),
             Err(refusal) => refusal.to_string(),
         };
@@ -563,7 +563,8 @@ impl Guard {
         Ok(())
     }
 
-    /// The next step of a release: the promise shrinks, so that the others do not take everything back at once.
+    /// The next step of a release: the protection shrinks gradually, so that the others do not reclaim everything at
+    /// once.
     fn fade(&mut self, scope: &Scope, watched: &mut Watched) -> Result<(), GuardError> {
         let Some(fading) = &mut watched.fading else { return Ok(()) };
         fading.strength -= FADE;
@@ -574,7 +575,7 @@ impl Guard {
                 match apply(&mut self.journal, &fading.group.group, &settings) {
                     Ok(()) => return Ok(()),
                     Err(ApplyError::Journal(error)) => return Err(error.into()),
-                    Err(error) => tracing::info!(group = &*fading.group.group, "no longer faded: {error}"),
+                    Err(error) => tracing::info!(group = &*fading.group.group, "fading stopped: {error}"),
                 }
             }
         }
@@ -588,7 +589,7 @@ impl Guard {
         Ok(())
     }
 
-    /// None of the groups can be protected: says so once, and lets one of them stand still for a moment, if that is allowed.
+    /// None of the groups can be protected: logs this once, and freezes one of them for a moment, if that is allowed.
     fn load_control(&mut self, scope: &Scope, watched: &mut Watched, sample: &Sample) -> Result<(), GuardError> {
         if watched.load_control.is_some_and(|ticks| ticks < LOAD_CONTROL_EVERY) {
             return self.thaw(watched);
@@ -599,16 +600,16 @@ impl Guard {
             tracing::warn!(
                 scope = shown(&scope.group),
                 groups,
-                "no group can be protected: run fewer programs at a time (load control)"
+                "no group fits in the limit, so none can be protected: run fewer programs at a time (load control)"
             );
             self.counts.load_controls += 1;
         }
         watched.load_control = Some(0);
-        self.refusal = Some("no group that thrashes fits in the limit: run fewer programs at a time".to_owned());
+        self.refusal = Some("no thrashing group fits in the limit: run fewer programs at a time".to_owned());
         if self.settings.freeze.is_zero() || self.journal.is_none() {
             return Ok(());
         }
-        // The hungriest one rests.
+        // Freeze the group with the most memory in swap.
         let mut others = self.others(watched, sample, None);
         others.sort_by_key(|seen| seen.swapped);
         let Some(resting) = others.pop() else { return Ok(()) };
@@ -626,7 +627,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Lets run again what stood still for want of a group that fits.
+    /// Thaws the group that was frozen because no group fits.
     fn thaw(&mut self, watched: &mut Watched) -> Result<(), GuardError> {
         if let Some(group) = watched.frozen.take() {
             self.restore(&group, "the freeze is over")?;
@@ -641,7 +642,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The groups that fault much, but for `group`, that may be hindered.
+    /// The groups that fault much and may be limited, without `group`.
     fn others(&self, watched: &Watched, sample: &Sample, group: Option<&Group>) -> Vec<GroupSample> {
         let faulting = |seen: &&GroupSample| watched.detector.faulting().any(|other| *other == seen.group);
         let others = sample.groups.iter().filter(faulting).filter(|seen| Some(&seen.group) != group);
@@ -661,7 +662,7 @@ fn grant<'a>(
     Grant { tree, scope, is_machine: scope.limit >= memory_total, group, limit, others }
 }
 
-/// Makes `settings` what is in force on behalf of `owner`; nothing in a dry run.
+/// Makes `settings` the settings of `owner`; does nothing in a dry run.
 fn apply(journal: &mut Option<Journal>, owner: &Group, settings: &[Setting]) -> Result<(), ApplyError> {
     journal.as_mut().map_or(Ok(()), |journal| journal.apply(owner, settings))
 }
@@ -690,33 +691,33 @@ fn is_below(group: &str, above: &str) -> bool {
     group.strip_prefix(above).is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A group as people know it: the root has no name.
+/// The name of a group in logs and errors, because that of the root is empty.
 fn shown(group: &str) -> &str {
     if group.is_empty() { "/" } else { group }
 }
 
-/// Logs what became of changed files.
+/// Logs the outcome of restoring files.
 pub(crate) fn tell(restored: &[Restored], why: &str) {
     for Restored { file, original, outcome } in restored {
         let file = file.display();
         match outcome {
             Outcome::Original => tracing::info!(%file, original, why, "restored"),
-            Outcome::Gone => tracing::info!(%file, why, "gone with its group"),
+            Outcome::Gone => tracing::info!(%file, why, "its group was removed"),
             Outcome::Foreign(value) => tracing::warn!(%file, value, "not restored: another program has set it"),
             Outcome::Refused(error) => tracing::error!(%file, original, "not restored: {error}"),
         }
     }
 }
 
-/// Why the guard cannot work.
+/// Why the guard cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// What is there is no `/proc`, or it may not be read.
+    /// `/proc` cannot be read.
     #[error("{}: {source}", path.display())]
     Proc {
-        /// Where it should be.
+        /// Its path.
         path: PathBuf,
-        /// What was wrong.
+        /// The error.
         source: io::Error,
     },
     /// Changes could not be undone later, so none is made.

@@ -1,4 +1,4 @@
-//! The journal of original values: what was changed can be changed back, by this run or, after a crash, by the next.
+//! The journal of original values: this run can restore the values that it changed, and after a crash the next run can.
 //!
 //! **Invariant:** the journal on disk names a file and its original value before the file is changed, and until it is
 //! restored.
@@ -14,27 +14,27 @@ use crate::mechanism::{Change, Setting};
 use crate::sample::Group;
 use crate::writer::Writer;
 
-/// Changes files and remembers how to undo it. There is one a machine at a time: a lock says so.
+/// Changes files and records how to undo the changes. A lock ensures that there is only one for each journal.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     entries: Vec<Entry>,
     writer: Writer,
-    /// Held as long as this lives.
+    /// Held during the lifetime of the journal.
     _lock: File,
 }
 
-/// A file that is changed.
+/// A changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// The protected group on whose behalf it is.
+    /// The protected group for which it was changed.
     owner: Group,
     file: PathBuf,
     original: String,
-    /// What it may hold if nobody else changed it: what was written last, as written and as the kernel tells it, and before a
-    /// change also what is about to be.
+    /// The values it can hold if no other program changed it: the last one written, as written and as the kernel
+    /// reports it, and during a change also the next one.
     ours: Vec<String>,
-    /// Whether it was to be restored and could not be: it is tried again.
+    /// Whether restoring it failed: it is tried again.
     #[serde(skip)]
     is_due: bool,
 }
@@ -42,15 +42,15 @@ struct Entry {
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another guard has it.
+    /// Another guard holds the lock.
     #[error("{}: another guard is running", .0.display())]
     Busy(PathBuf),
-    /// What is there was not written by a guard.
-    #[error("{}: not a journal of this program: {source}", path.display())]
+    /// The file was not written by a guard.
+    #[error("{}: not a journal of nigh guard: {source}", path.display())]
     Garbled {
         /// The journal.
         path: PathBuf,
-        /// What was wrong.
+        /// The error.
         source: serde_json::Error,
     },
     /// The journal cannot be read or written, so nothing may be changed.
@@ -58,28 +58,28 @@ pub enum JournalError {
     Io {
         /// The journal.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Why settings are not in force.
+/// Why settings were not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The kernel refused a value, or the file is gone.
+    /// The kernel rejected a value, or the file no longer exists.
     #[error("{}: {source}", file.display())]
     Refused {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else set a value meanwhile. It stays.
+    /// Another program set a value meanwhile. It stays.
     #[error("{} was set to {value} by another program", file.display())]
     Foreign {
         /// The file.
         file: PathBuf,
-        /// What it holds now.
+        /// Its present value.
         value: String,
     },
     /// The journal could not be written.
@@ -87,39 +87,39 @@ pub enum ApplyError {
     Journal(#[from] JournalError),
 }
 
-/// What became of a changed file.
+/// The outcome of restoring a file.
 #[derive(Debug)]
 pub struct Restored {
     /// The file.
     pub file: PathBuf,
     /// Its original value.
     pub original: String,
-    /// What happened.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What became of one changed value.
+/// The outcome of restoring a value.
 #[derive(Debug)]
 pub enum Outcome {
     /// It has its original value.
     Original,
-    /// Somebody else had set it to this meanwhile; it stays.
+    /// Another program had set it to this value; it stays.
     Foreign(String),
-    /// The group is gone, and the value with it.
+    /// The group was removed, and the value with it.
     Gone,
-    /// The file cannot be read, or the kernel or systemd refused the value; the entry stays in the journal.
+    /// The file cannot be read, or the kernel or systemd rejected the value; the entry stays in the journal.
     Refused(io::Error),
 }
 
 impl Journal {
-    /// Opens, or begins, the journal at `path` and locks it. `entries` of a run that ended without restoring are still in it:
-    /// see [`Journal::restore_all`].
+    /// Opens or creates the journal at `path` and locks it. It still contains the entries of a run that ended without
+    /// restoring: see [`Journal::restore_all`].
     pub fn open(path: &Path, writer: Writer) -> Result<Journal, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(io)?;
         }
-        // Nobody else may open it: whoever could, could lock it, and no guard would start.
+        // Only the owner may open it: any program that can open it could lock it, and then no guard would start.
         let mut lock = File::options();
         let lock = lock.write(true).create(true).mode(0o600).open(path.with_extension("lock")).map_err(io)?;
         lock.try_lock().map_err(|error| match error {
@@ -135,12 +135,12 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), entries, writer, _lock: lock })
     }
 
-    /// Whether nothing is changed.
+    /// Whether no file is changed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Makes `settings` what is in force on behalf of `owner`: files that are no longer among them are restored. On an error
+    /// Makes `settings` the settings of `owner`: files that are no longer among them are restored. After an error
     /// everything of the owner is as it was before the first call.
     pub fn apply(&mut self, owner: &Group, settings: &[Setting]) -> Result<(), ApplyError> {
         let dropped =
@@ -192,13 +192,13 @@ impl Journal {
         self.save()?;
         self.writer.write(file, &new).map_err(refused)?;
         tracing::debug!(file = %file.display(), value = new, instead_of = self.entries[at].ours[0], for_group = &**owner, "set");
-        // Some values are told in other words than they were written in.
+        // The kernel reports some values in another form than they were written in.
         let told = read(file).map_err(refused)?;
         self.entries[at].ours = if told == new { vec![new] } else { vec![new, told] };
         Ok(())
     }
 
-    /// The settings of `owner` that keep others frozen.
+    /// The settings of `owner` that freeze others.
     pub(crate) fn frozen(&self, owner: &Group) -> Vec<Setting> {
         let entries = self.entries.iter().filter(|entry| entry.owner == *owner);
         let frozen = entries.filter_map(|entry| {
@@ -209,7 +209,7 @@ impl Journal {
         frozen.collect()
     }
 
-    /// Restores what was changed on behalf of `owner`, latest first.
+    /// Restores the files changed for `owner`, latest first.
     pub fn restore(&mut self, owner: &Group) -> Result<Vec<Restored>, JournalError> {
         self.restore_where(|entry| entry.owner == *owner)
     }
@@ -219,12 +219,12 @@ impl Journal {
         self.restore_where(|_| true)
     }
 
-    /// Whether a value could not be restored yet.
+    /// Whether restoring a value failed.
     pub fn has_due(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_due)
     }
 
-    /// Tries again to restore what could not be restored. What is still refused is not reported again.
+    /// Tries again to restore values for which it failed. Another failure is not reported again.
     pub fn restore_due(&mut self) -> Result<Vec<Restored>, JournalError> {
         if !self.has_due() {
             return Ok(Vec::new());
@@ -258,7 +258,8 @@ impl Journal {
     fn undo(&self, entry: &Entry) -> Outcome {
         let current = match read(&entry.file) {
             Ok(current) => current,
-            // Only this means that the group is gone. Any other error may pass, and the value is still changed.
+            // Only this error means that the group was removed. Any other error may be temporary, and the value is
+            // still changed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Outcome::Gone,
             Err(error) => return Outcome::Refused(error),
         };
@@ -270,13 +271,13 @@ impl Journal {
         }
         match self.writer.write(&entry.file, &entry.original) {
             Ok(()) => Outcome::Original,
-            // systemd's refusal does not tell whether the unit is gone.
+            // systemd's error does not show whether the unit still exists.
             Err(_) if matches!(entry.file.try_exists(), Ok(false)) => Outcome::Gone,
             Err(error) => Outcome::Refused(error),
         }
     }
 
-    /// Writes the journal as a whole, so that no reader finds half of it.
+    /// Writes the journal as a whole, so that no reader sees a part of it.
     fn save(&self) -> Result<(), JournalError> {
         let write = || -> io::Result<()> {
             if self.entries.is_empty() {
@@ -295,7 +296,7 @@ impl Journal {
 
 fn read(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
-    // While processes enter a frozen group of cgroup v1, it is being frozen again.
+    // While processes enter a frozen group of cgroup v1, it is frozen again.
     let value = if text.trim() == "FREEZING" { "FROZEN" } else { text.trim() };
     Ok(value.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Programs in groups of their own: what is to be protected must be in one from its start, because memory stays charged where it
-//! was first used.
+//! Programs in groups of their own: a program to be protected must be in one from its start, because memory stays
+//! charged to the group that first used it.
 
 use std::fs;
 use std::io;
@@ -26,29 +26,29 @@ pub enum LaunchError {
         "no memory cgroup is delegated to this user, so nothing can be protected: run this as root, or in a session of systemd"
     )]
     NotDelegated,
-    /// The group cannot be made, or not be entered.
+    /// The group cannot be created or entered.
     #[error("{}: {source}", path.display())]
     Group {
-        /// Which folder or file.
+        /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The group has processes, so the memory controller cannot be enabled for groups below it.
     #[error(
-        "{}: this group has processes of its own, and cgroup v2 divides only groups without: name another one by --within",
+        "{}: this group contains processes, and cgroup v2 allows child groups only in groups without processes: choose another group with --within",
         .0.display()
     )]
     HasProcesses(PathBuf),
     /// The program cannot be started.
     #[error("{program}: {source}")]
     Start {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Its end cannot be waited for.
+    /// Waiting for its end failed.
     #[error("waiting for the program: {0}")]
     Wait(io::Error),
 }
@@ -60,17 +60,17 @@ pub struct Launch<'a> {
     pub cgroupfs: &'a Path,
     /// Where processes are mounted.
     pub procfs: &'a Path,
-    /// The group below which one is made; none for a command that makes its own, such as `systemd-run --scope`.
+    /// The parent of the new group; `None` for a command that creates its own, such as `systemd-run --scope`.
     pub within: Option<&'a str>,
-    /// The name of the group that is made.
+    /// The name of the new group.
     pub name: &'a str,
     /// The command.
     pub command: Command,
 }
 
-/// A group, made for one program, in each hierarchy where it is needed.
+/// A group, created for one program, in each hierarchy that needs it.
 struct OwnGroup {
-    /// Its folders, and where this process was before.
+    /// Its folders, and the previous group of this process.
     folders: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -78,8 +78,7 @@ impl Launch<'_> {
     /// Runs the command to its end, guarded as `beside` describes. SIGTERM and SIGHUP are forwarded to it; SIGINT, SIGQUIT and SIGTSTP
     /// reach it from the terminal. Everything is restored before SIGTSTP stops this process.
     ///
-    /// # Errors
-    /// If the group cannot be made or the program cannot be started; the group is removed then.
+    /// # Errors If the group cannot be created or the program cannot be started; the group is removed then.
     pub fn run(mut self, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
         let group =
             self.within.map(|within| OwnGroup::make(self.cgroupfs, self.procfs, within, self.name)).transpose()?;
@@ -91,7 +90,7 @@ impl Launch<'_> {
     fn run_in(&mut self, group: Option<&OwnGroup>, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
         let signals = [SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP];
         let signals = Signals::new(signals).map_err(LaunchError::Wait)?;
-        // A child is born where its parent is, and all that it ever uses is charged there.
+        // A child starts in the group of its parent, and all its memory is charged there.
         group.map_or(Ok(()), OwnGroup::enter)?;
         let child = self.command.spawn();
         group.into_iter().for_each(OwnGroup::leave);
@@ -119,7 +118,7 @@ fn wait(mut child: Child, mut signals: Signals, guard: &mut Running<'_>) -> io::
                 }
                 _ => continue,
             };
-            // Fails if it has ended, which the next round sees.
+            // Fails if it has ended, which the next iteration detects.
             let _ = kill_process(id, forwarded);
         }
     }
@@ -203,7 +202,7 @@ impl OwnGroup {
 
     fn remove(&self) {
         for (folder, _) in &self.folders {
-            // Kept while what the program left behind runs in it.
+            // Kept while processes that the program left behind run in it.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -241,7 +240,7 @@ fn move_to(folder: &Path) -> Result<(), LaunchError> {
     write().map_err(|source| LaunchError::Group { path: file.clone(), source })
 }
 
-/// The group in which this process is, of v1's `controller`, or of v2 if that is empty.
+/// The present group of this process in the hierarchy of v1's `controller`, or of v2 if that is empty.
 fn own(procfs: &Path, controller: &str) -> Option<String> {
     let text = fs::read_to_string(procfs.join("self/cgroup")).ok()?;
     text.lines().find_map(|line| {

@@ -1,4 +1,5 @@
-//! What the kernel offers to protect a working set: each mechanism returns which files to set to which values, and the journal sets them.
+//! The kernel's means to protect a working set: each mechanism returns the files to set and their values, and the
+//! journal sets them.
 //!
 //! None of them uses `memory.min` or kills: both end programs when a demand was estimated too low.
 
@@ -17,47 +18,47 @@ pub use swappiness::Swappiness;
 use crate::sample::GroupSample;
 use crate::tree::{Scope, Tree};
 
-/// Who is to be protected from whom.
+/// The group to be protected, and its rivals.
 #[derive(Debug)]
 pub struct Grant<'a> {
-    /// Where the groups are.
+    /// The tree of groups.
     pub tree: &'a Tree,
-    /// Whose limit they compete for.
+    /// The group whose limit they compete for.
     pub scope: &'a Scope,
     /// Whether that is the whole machine, not a group's limit.
     pub is_machine: bool,
-    /// The protected group and what it wants to hold.
+    /// The protected group and its demand.
     pub group: &'a GroupSample,
-    /// The least limit of the group and all above it, in bytes.
+    /// The lowest limit of the group and all above it, in bytes.
     pub limit: u64,
     /// The other groups that fault much.
     pub others: &'a [GroupSample],
 }
 
-/// One file and how it is to be changed.
+/// A file and its change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The file.
     pub file: PathBuf,
-    /// What becomes of its value.
+    /// The change of its value.
     pub change: Change,
 }
 
-/// How a value is changed. An administrator's own value is never taken away: it is raised, added to or lowered further.
+/// The change of a value. An administrator's own value is never withdrawn: it is raised, increased or lowered further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// At least so many bytes.
+    /// At least this many bytes.
     AtLeast(u64),
-    /// So many bytes more.
+    /// This many additional bytes.
     Plus(u64),
-    /// At most so many bytes.
+    /// At most this many bytes.
     AtMost(u64),
     /// This word.
     Word(&'static str),
 }
 
 impl Change {
-    /// The new value of a file that held `original`; none where nothing is to be written.
+    /// The new value of a file with the value `original`; `None` if nothing has to be written.
     pub fn of(self, original: &str) -> Option<String> {
         let is_all = original == "max";
         let number: Option<u64> = original.parse().ok();
@@ -76,31 +77,31 @@ impl Change {
 /// Why a group cannot be protected by a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Protected, it could exceed its limit.
+    /// A protected group of this size could exceed the limit.
     #[error("its demand of {} MiB does not fit in {} MiB", demand >> 20, limit >> 20)]
     DoesNotFit {
-        /// Bytes that it wants to hold.
+        /// Its demand in bytes.
         demand: u64,
-        /// The least limit above it, in bytes.
+        /// The lowest limit above it, in bytes.
         limit: u64,
     },
-    /// The mechanism stops reclaim by a group's limit only.
+    /// The mechanism affects only reclaim by a group's limit.
     #[error("cgroup v1 protects only within the limit of a group, not on the whole machine")]
     NoLimit,
     /// The kernel has no such file.
     #[error("{} is missing", .0.display())]
     Missing(PathBuf),
-    /// No other group may be hindered.
-    #[error("no other group may be bounded")]
+    /// No other group may be limited.
+    #[error("no other group may be limited")]
     NobodyElse,
 }
 
-/// A way to protect.
+/// A mechanism of protection.
 pub trait Mechanism: std::fmt::Debug {
-    /// What it is called in logs, flags and metrics.
+    /// Its name in logs, flags and metrics.
     fn name(&self) -> &'static str;
 
-    /// What to set so that the group keeps the share `strength` (0 to 1] of its demand, in the order of writing.
+    /// The settings with which the group keeps the share `strength` (0 to 1] of its demand, in the order of writing.
     fn settings(&self, grant: &Grant<'_>, strength: f64) -> Result<Vec<Setting>, Refusal>;
 
     /// Whether a release lowers the strength step by step.
@@ -109,10 +110,10 @@ pub trait Mechanism: std::fmt::Debug {
     }
 }
 
-/// The largest share of a limit that is ever promised: with more, reclaim finds nothing else.
+/// The largest share of a limit that is ever protected: beyond it, reclaim finds nothing else.
 const CAP: f64 = 0.9;
 
-/// Refuses a demand above the cap.
+/// Rejects a demand above the cap.
 fn check_fit(grant: &Grant<'_>) -> Result<(), Refusal> {
     let demand = grant.group.demand();
     if demand as f64 > CAP * grant.limit as f64 {
@@ -126,7 +127,7 @@ fn pages(bytes: f64) -> u64 {
     ((bytes / 4096.0).ceil() as u64).saturating_mul(4096)
 }
 
-/// Refuses where the kernel has no such file.
+/// An error if the kernel has no such file.
 fn existing(file: PathBuf) -> Result<PathBuf, Refusal> {
     if file.exists() { Ok(file) } else { Err(Refusal::Missing(file)) }
 }

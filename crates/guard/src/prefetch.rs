@@ -1,4 +1,4 @@
-//! Prefetch of what a protected group has in swap: its pages are asked for together, instead of fault by fault.
+//! Prefetch of a protected group's pages in swap: they are requested together, instead of fault by fault.
 
 #![allow(unsafe_code)]
 
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Asked for at a time; between two of these a prefetch can be stopped.
+/// The size of one request; a prefetch can be stopped between two requests.
 const CHUNK: u64 = 4 << 20;
-/// The pause before the pages that were swapped out meanwhile are looked for.
+/// The pause before the search for pages that were swapped out meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A running prefetch; ends when dropped.
+/// A running prefetch; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Prefetch {
     stop: Arc<AtomicBool>,
@@ -26,11 +26,11 @@ pub(crate) struct Prefetch {
 }
 
 impl Prefetch {
-    /// Prefetches for the processes that the file `processes` (`cgroup.procs`) lists, and again as they change.
+    /// Prefetches for the processes listed in the file `processes` (`cgroup.procs`), and repeats this as they change.
     pub(crate) fn start(procfs: &Path, processes: PathBuf) -> io::Result<Prefetch> {
         let stop = Arc::new(AtomicBool::new(false));
         let work = Work { procfs: procfs.to_owned(), processes, stop: stop.clone() };
-        // A thread of its own: asking for pages can wait for reclaim to make room for them.
+        // On a thread of its own, because a request for pages can wait for reclaim to make room for them.
         let builder = std::thread::Builder::new().name("prefetch".into()).stack_size(64 << 10);
         let thread = builder.spawn(move || work.run())?.thread().clone();
         Ok(Prefetch { stop, thread })
@@ -89,7 +89,7 @@ impl Work {
                     return Ok(());
                 }
                 match will_need(&process, at, CHUNK.min(end - at)) {
-                    // Unmapped since.
+                    // Unmapped meanwhile.
                     Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {}
                     other => other?,
                 }
@@ -99,7 +99,7 @@ impl Work {
     }
 }
 
-/// The mappings of which something is in swap, by their first address and the one behind their last.
+/// The mappings with pages in swap, each by its first address and the address after its last.
 fn swapped_ranges(smaps: impl BufRead) -> io::Result<Vec<(u64, u64)>> {
     let mut ranges = Vec::new();
     let mut current = None;
@@ -115,17 +115,17 @@ fn swapped_ranges(smaps: impl BufRead) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
-/// The range of a mapping's first line, `7f00-8000 rw-p 00000000 00:00 0`; none of the lines that describe it.
+/// The range of a mapping's first line, `7f00-8000 rw-p 00000000 00:00 0`; `None` for the lines that describe it.
 fn range(line: &str) -> Option<(u64, u64)> {
     let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// Tells the kernel that another process will need `length` bytes at `address` of its memory.
+/// Advises the kernel that another process will need `length` bytes at `address` of its memory.
 fn will_need(process: &OwnedFd, address: u64, length: u64) -> io::Result<()> {
     let range = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length as usize };
-    // SAFETY: the address is another process's and is not looked at here; the kernel reads one iovec, which lives until then. The
-    // advice changes no content of anybody's memory.
+    // SAFETY: the address belongs to another process and is not dereferenced here; the kernel reads one iovec, which
+    // lives until then. The advice changes no memory contents.
     let advised = unsafe {
         libc::syscall(libc::SYS_process_madvise, process.as_raw_fd(), &raw const range, 1usize, libc::MADV_WILLNEED, 0)
     };

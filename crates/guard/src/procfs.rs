@@ -1,11 +1,11 @@
-//! What `/proc` says of the machine and its processes.
+//! Reads `/proc`: the counters of the machine and its processes.
 
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A mounted `/proc`, or a tree of files that looks like it, and room to read its files into.
+/// A mounted `/proc`, or a tree of files with its structure, and a buffer for its files.
 #[derive(Debug)]
 pub struct Procfs {
     root: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Counters {
     pub(crate) major_faults: u64,
     /// User mode, in clock ticks.
     pub(crate) user_ticks: u64,
-    /// When it started, in clock ticks since the machine did.
+    /// Its start, in clock ticks since the machine started.
     pub(crate) started_ticks: u64,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct MachineTime {
     pub(crate) all: u64,
 }
 
-/// What happened on the machine since it started.
+/// Fault counts of the machine since it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MachineFaults {
     /// Major faults.
     pub(crate) major: u64,
-    /// Pages that came back from swap; none where the kernel does not tell.
+    /// Pages read back from swap; `None` if the kernel does not report them.
     pub(crate) from_swap: Option<u64>,
 }
 
@@ -47,17 +47,17 @@ pub(crate) struct Memory {
 }
 
 impl Procfs {
-    /// What is mounted at `root`, usually `/proc`.
+    /// The `/proc` mounted at `root`.
     pub fn new(root: &Path) -> Procfs {
         Procfs { root: root.to_owned(), path: String::new(), text: Vec::new() }
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All memory of the machine in bytes.
+    /// The memory of the machine in bytes.
     pub fn memory_total(&mut self) -> io::Result<u64> {
         let text = self.read("meminfo")?;
         kibibytes(text, "MemTotal:").ok_or_else(|| unexpected("meminfo"))
@@ -68,12 +68,12 @@ impl Procfs {
         let text = self.read("vmstat")?;
         let number = |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         let major = number("pgmajfault ").ok_or_else(|| unexpected("vmstat"))?;
-        // Before 5.9 only what came from devices was counted, not what came from zswap.
+        // Before 5.9 the kernel counted only pages from devices, not those from zswap.
         let from_swap = number("workingset_refault_anon ").or_else(|| number("pswpin "));
         Ok(MachineFaults { major, from_swap })
     }
 
-    /// Processor time of the machine, and how many processors it has.
+    /// Processor time of the machine, and its number of processors.
     pub(crate) fn machine_time(&mut self) -> io::Result<(MachineTime, u32)> {
         let text = self.read("stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).ok_or_else(|| unexpected("stat"))?;
@@ -93,10 +93,10 @@ impl Procfs {
         text.split(' ').next().and_then(|word| word.parse().ok()).ok_or_else(|| unexpected("uptime"))
     }
 
-    /// The counters of a process, if it still lives.
+    /// The counters of a process, if it still exists.
     pub(crate) fn counters(&mut self, pid: u32) -> Option<Counters> {
         let text = self.read_process(pid, "stat").ok()?;
-        // The name may hold anything, a parenthesis or a line end included.
+        // The name can contain anything, including a parenthesis or a line end.
         let behind_name = text.rsplit_once(')')?.1;
         let mut words = behind_name.split_ascii_whitespace();
         let major_faults = words.nth(12 - 3)?.parse().ok()?;
@@ -105,14 +105,14 @@ impl Procfs {
         Some(Counters { major_faults, user_ticks, started_ticks })
     }
 
-    /// The memory of a process; nothing if it is gone.
+    /// The memory of a process; zero if it has ended.
     pub(crate) fn memory(&mut self, pid: u32) -> Memory {
         let Ok(text) = self.read_process(pid, "status") else { return Memory::default() };
         let bytes = |name| kibibytes(text, name).unwrap_or(0);
         Memory { resident: bytes("VmRSS:"), swapped: bytes("VmSwap:") }
     }
 
-    /// Microseconds that all non-idle tasks lost together: the total of the line `full` of a pressure file.
+    /// Microseconds in which all non-idle tasks were stalled: the total of the line `full` of a pressure file.
     pub(crate) fn full_us(&mut self, file: &Path) -> Option<u64> {
         let text = read_into(&mut self.text, file).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
@@ -131,9 +131,10 @@ impl Procfs {
     }
 }
 
-/// The file's text, up to the first byte that is no UTF-8: only names of processes have such, and these are never read.
+/// The file's text, up to the first byte that is not UTF-8: only names of processes contain such bytes, and these are
+/// never used.
 fn read_into<'a>(text: &'a mut Vec<u8>, path: &Path) -> io::Result<&'a str> {
-    /// Longer files are not read to their end: everything that is looked for comes before.
+    /// Longer files are not read to their end: everything needed comes before.
     const MOST: u64 = 64 << 10;
     text.clear();
     File::open(path)?.take(MOST).read_to_end(text)?;
@@ -151,5 +152,5 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
 }
 
 fn unexpected(file: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{file} is not as expected"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file} has an unexpected format"))
 }

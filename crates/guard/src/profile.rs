@@ -2,42 +2,43 @@
 
 use std::str::FromStr;
 
-/// Whose processor time tells whether work is done.
+/// The processor time that shows whether work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuOf {
-    /// The whole machine's, from its idle time, as the dissertation has it.
+    /// That of the whole machine, from its idle time, as in the dissertation.
     Machine,
-    /// The competing groups' own, in user mode: others neither hide thrashing nor imitate it, and reclaim is not work.
+    /// That of the competing groups in user mode: other groups neither hide thrashing nor imitate it, and reclaim does
+    /// not count as work.
     Candidates,
 }
 
-/// Conditions and parameters of detection. Rates are major faults a second, shares are 0 to 1.
+/// Conditions and parameters of detection. Rates are in major faults a second, shares are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// What the profile is called.
+    /// The name of the profile.
     pub name: &'static str,
-    /// The lowest processor utilization that is tolerated.
+    /// The lowest tolerated processor utilization.
     pub cpu_low: f64,
     /// The utilization that ends a protection.
     pub cpu_high: f64,
-    /// The fault rate above which a group counts as one that may thrash.
+    /// The fault rate above which a group may be thrashing.
     pub pf_high: f64,
-    /// The fault rate below which a group is taken off the list, and loses its protection.
+    /// The fault rate below which a group leaves the list and loses its protection.
     pub pf_low: f64,
-    /// Whose utilization is compared.
+    /// The utilization that is compared.
     pub cpu_of: CpuOf,
-    /// A share of time lost to I/O that counts as low utilization, too.
+    /// The share of time lost to I/O that also counts as low utilization.
     pub io_full: Option<f64>,
     /// Samples in a row that must agree before a group is protected, and before it is released.
     pub agree: u32,
-    /// The longest protection in seconds; then the choice is made again.
+    /// The longest protection in seconds; then a group is chosen again.
     pub lease_s: Option<f64>,
-    /// The largest share of the limit that the demand of a protected group may have.
+    /// The largest demand of a protected group, as a share of the limit.
     pub fit: Option<f64>,
 }
 
 impl Profile {
-    /// The dissertation's: section 4.4.1, with the values of section 4.5.1.
+    /// The profile of the dissertation: section 4.4.1, with the values of section 4.5.1.
     pub const DISSERTATION: Profile = Profile {
         name: "dissertation",
         cpu_low: 0.40,
@@ -51,8 +52,8 @@ impl Profile {
         fit: None,
     };
 
-    /// The dissertation's with what today's kernels and machines need: the candidates' own processor time, I/O pressure
-    /// beside it, agreement of two samples, a longest lease, and no protection of what does not fit.
+    /// The dissertation's profile, adapted to today's kernels and machines: the candidates' own processor time, I/O
+    /// pressure in addition, agreement of two samples, a longest lease, and no protection of groups that do not fit.
     pub const MODERN: Profile = Profile {
         name: "default",
         cpu_of: CpuOf::Candidates,
@@ -66,7 +67,7 @@ impl Profile {
 
 /// A profile that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("'{0}' is no profile: expected default or dissertation")]
+#[error("unknown profile '{0}': expected default or dissertation")]
 pub struct NoProfile(String);
 
 impl FromStr for Profile {

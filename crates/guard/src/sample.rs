@@ -1,4 +1,4 @@
-//! What one tick saw of the groups that compete in one scope.
+//! The measurements of one tick of the groups that compete in one scope.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ pub type Group = Arc<str>;
 /// One tick's measurements of a scope.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Seconds since the sample before.
+    /// Seconds since the previous sample.
     pub elapsed_s: f64,
     /// The share of the machine's processor time that was not idle, 0 to 1.
     pub machine_cpu: f64,
-    /// The share of the time in which all that wanted to run waited for I/O, 0 to 1.
+    /// The share of the time in which all runnable tasks waited for I/O, 0 to 1.
     pub io_full: f64,
-    /// How many processors the machine has.
+    /// The number of processors of the machine.
     pub processors: u32,
     /// The groups that compete.
     pub groups: Vec<GroupSample>,
@@ -23,22 +23,22 @@ pub struct Sample {
 /// One group's part of a [`Sample`].
 #[derive(Clone, Debug)]
 pub struct GroupSample {
-    /// Which group.
+    /// The group.
     pub group: Group,
-    /// Major page faults since the sample before.
+    /// Major page faults since the previous sample.
     pub faults: u64,
-    /// Processor time that its processes spent in user mode since the sample before, in seconds.
+    /// Seconds of processor time of its processes in user mode since the previous sample.
     pub user_s: f64,
-    /// Resident bytes; not measured, and 0, where there were no faults.
+    /// Resident bytes; 0, and not measured, if there were no faults.
     pub resident: u64,
-    /// Bytes in swap; not measured, and 0, where there were no faults.
+    /// Bytes in swap; 0, and not measured, if there were no faults.
     pub swapped: u64,
     /// Whether it may be protected.
     pub eligible: bool,
 }
 
 impl GroupSample {
-    /// What the group wants to hold: the memory allocation demand (MAD) of the dissertation, section 4.3.1.
+    /// The demand of the group: the memory allocation demand (MAD) of the dissertation, section 4.3.1.
     pub fn demand(&self) -> u64 {
         self.resident.saturating_add(self.swapped)
     }

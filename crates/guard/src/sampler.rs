@@ -1,7 +1,7 @@
 //! Samples: differences between two readings of `/proc` and the cgroups.
 //!
-//! Groups that faulted lately are read at every tick. The others take turns where they are many, so that a thousand groups at rest
-//! cost little: see [`TURN_TICKS`].
+//! Groups that faulted recently are read at every tick. The others take turns if they are many, so that a thousand
+//! groups at rest cost little: see [`TURN_TICKS`].
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,36 +12,36 @@ use crate::procfs::{Counters, MachineTime, Procfs};
 use crate::sample::{Group, GroupSample, Sample};
 use crate::tree::{Scope, Tree, Version};
 
-/// Every group is read at least once in so many ticks, and at each until it has had no fault for as long: one that begins to fault
-/// is seen so many ticks late at most.
+/// Every group is read at least once in this many ticks. After a fault it is read at every tick until it has had none
+/// for this many ticks. So a group that begins to fault is detected at most this many ticks late.
 const TURN_TICKS: usize = 10;
-/// So many groups at rest are read at each tick: where there are no more, nothing is seen late.
+/// The number of groups at rest that are read at each tick: if there are no more, nothing is detected late.
 const RESTING_A_TICK: usize = 64;
 
-/// Remembers the reading before.
+/// Stores the previous reading.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     ticks_per_second: u64,
     at: Option<Duration>,
     machine: MachineTime,
     members: HashMap<Group, Member>,
-    /// Those that are read at each tick, and those at rest, the one that was read longest ago first.
+    /// The groups read at each tick, and those at rest, least recently read first.
     active: Vec<Group>,
     resting: VecDeque<Group>,
-    /// Lost microseconds, by pressure file.
+    /// Stalled microseconds, by pressure file.
     full_us: HashMap<PathBuf, u64>,
 }
 
 /// A group that competes.
 #[derive(Debug, Default)]
 struct Member {
-    /// Which of the scopes it is in.
+    /// The number of its scope.
     scope: usize,
-    /// Ticks for which it is still read at each.
+    /// The number of ticks for which it is still read at each.
     watched_ticks: usize,
-    /// When it was read; none if it never was.
+    /// The time of the last reading; `None` if there was none.
     at: Option<Duration>,
-    /// The processes it had then, by number.
+    /// Its processes at that time, by number.
     processes: Vec<(u32, Counters)>,
 }
 
@@ -58,18 +58,18 @@ impl Sampler {
         }
     }
 
-    /// No ticks for a while: the next reading is the first of a sample, and gives none.
+    /// After a pause without ticks: the next reading starts a sample and returns none.
     pub(crate) fn pause(&mut self) {
         self.at = None;
     }
 
-    /// The group of this path, if it had processes when it was read last.
+    /// The group of this path, if it had processes at its last reading.
     pub(crate) fn known(&self, group: &str) -> Option<Group> {
         let (group, member) = self.members.get_key_value(group)?;
         (!member.processes.is_empty()).then(|| group.clone())
     }
 
-    /// Reads the candidates of `scopes` from now on, and no others. Those that are new have their turn first.
+    /// From now on reads the candidates of `scopes` only. New ones are read first.
     pub(crate) fn follow(&mut self, scopes: &[Scope]) {
         let mut before = std::mem::take(&mut self.members);
         let mut new = Vec::new();
@@ -87,9 +87,9 @@ impl Sampler {
         new.into_iter().rev().for_each(|group| self.resting.push_front(group));
     }
 
-    /// A sample of each of the `scopes` that are followed, at `now` of a clock that never goes back; none from the first reading. It has
-    /// the groups whose turn it was; what was counted since they had it last is shared out evenly. Memory is measured of groups that
-    /// faulted and of those in `measured`, which always have their turn.
+    /// A sample of each of the `scopes`, at `now` of a monotonic clock; none from the first reading. It contains the
+    /// groups whose turn it was, with their counts since the last turn spread evenly over the ticks. Memory is measured
+    /// for groups that faulted and for those in `measured`, which are read at every tick.
     pub(crate) fn read(
         &mut self,
         now: Duration,
@@ -107,7 +107,7 @@ impl Sampler {
         let uptime_s = procfs.uptime_s()?;
         let mut samples = Vec::with_capacity(scopes.len());
         for scope in scopes {
-            // Where scopes have no account of their own, the machine's is everybody's.
+            // If scopes have no accounting of their own, that of the machine is used.
             let own = tree.file(&scope.group, "io.pressure");
             let has_own = tree.version() == Version::V2 && !scope.group.is_empty() && own.exists();
             let io_full = if has_own { self.io_full(procfs, own, elapsed_s) } else { machine_io_full };
@@ -119,7 +119,7 @@ impl Sampler {
             let span_s = member.at.map(|at| now.saturating_sub(at).as_secs_f64());
             let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
             let (faults, user_ticks) = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
-            // A group without processes any more does not compete.
+            // A group without processes no longer competes.
             if !member.processes.is_empty() {
                 let (mut resident, mut swapped) = (0, 0);
                 if faults > 0 || measured.contains(&group) {
@@ -128,7 +128,8 @@ impl Sampler {
                         resident = u64::saturating_add(resident, memory.resident);
                         swapped = u64::saturating_add(swapped, memory.swapped);
                     }
-                    // Shared pages are counted once for each process: together they are not more than the group is charged.
+                    // Shared pages are counted once for each process, so the sum is limited to the memory charged to
+                    // the group.
                     resident = resident.min(tree.held(&group).unwrap_or(u64::MAX));
                 }
                 let share = elapsed_s.map_or(1.0, |elapsed_s| elapsed_s / span_s.unwrap_or(0.0).max(elapsed_s));
@@ -157,7 +158,7 @@ impl Sampler {
         turn
     }
 
-    /// The share of time that everything there lost to I/O, by a pressure file; 0 without one.
+    /// The share of time in which everything was stalled by I/O, from a pressure file; 0 without one.
     fn io_full(&mut self, procfs: &mut Procfs, file: PathBuf, elapsed_s: Option<f64>) -> f64 {
         let Some(total) = procfs.full_us(&file) else { return 0.0 };
         let before = self.full_us.insert(file, total).unwrap_or(total);
@@ -166,7 +167,8 @@ impl Sampler {
 }
 
 impl Member {
-    /// Reads the counters of the processes `pids`. Returns the faults and user ticks since the reading before: none, if this is the first.
+    /// Reads the counters of the processes `pids`. Returns the faults and user ticks since the previous reading, or
+    /// zero if this is the first.
     fn read(&mut self, now: Duration, procfs: &mut Procfs, pids: &[u32], born_after_ticks: u64) -> (u64, u64) {
         let mut processes: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, procfs.counters(*pid)?))).collect();
         processes.sort_unstable_by_key(|(pid, _)| *pid);
@@ -180,7 +182,7 @@ impl Member {
         }
         self.watched_ticks = match self.watched_ticks {
             _ if faults > 0 => TURN_TICKS,
-            // There is something to compare with at the next tick.
+            // The next tick can compare with this.
             _ if is_first => 1,
             ticks => ticks.saturating_sub(1),
         };
@@ -188,8 +190,8 @@ impl Member {
         (faults, user_ticks)
     }
 
-    /// What to subtract from a process's counters: those of the reading before; nothing, if it was born since then; themselves, if it
-    /// is only new in the group.
+    /// The values to subtract from a process's counters: those of the previous reading; zero if it started since then;
+    /// its own if it is only new in the group.
     fn before(&self, pid: u32, counters: Counters, born_after_ticks: u64) -> Counters {
         let known = self.processes.binary_search_by_key(&pid, |(pid, _)| *pid).map(|at| self.processes[at].1);
         match known {

@@ -19,51 +19,51 @@ use signal_hook::low_level::{emulate_default_handler, pipe};
 use crate::guard::{Guard, GuardError, Next};
 use crate::status::Status;
 
-/// Between two ticks while there is something to watch: the dissertation's second.
+/// The interval of ticks while there is something to watch: the dissertation's second.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What wakes the guard: stalls of some task within a window of two seconds, in microseconds. A window must be a multiple of two
-/// seconds unless one has CAP_SYS_RESOURCE. `full` would miss thrashing beside unrelated work, and on recent kernels waiting for
-/// swap counts as I/O, not as memory.
+/// The trigger that wakes the guard: microseconds in which some task was stalled, within a window of two seconds.
+/// Without CAP_SYS_RESOURCE a window must be a multiple of two seconds. `full` would miss thrashing beside unrelated
+/// work, and recent kernels count waiting for swap as I/O, not as memory.
 const TRIGGERS: [(&str, &str); 2] = [("memory", "some 50000 2000000"), ("io", "some 200000 2000000")];
 
-/// What a client has to say its request, and to take the answer.
+/// The time allowed to a client to send its request and to take the answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Time between two reports.
+/// The interval of reports.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// Receives the time since the start, and the status.
 pub type Report<'a> = &'a dyn Fn(Duration, &Status) -> bool;
 
-/// What a service reads, and whom it answers.
+/// The inputs of a service, and its sockets.
 pub struct Service<'a> {
     /// A mounted `/proc`.
     pub procfs: &'a Path,
     /// Folder of a socket for `status`.
     pub state: Option<&'a Path>,
-    /// HTTP for Prometheus.
+    /// The address of HTTP for Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Called every five seconds with the time since the start, until it returns false: that ends the service. With it, the guard never
-    /// sleeps.
+    /// Called every five seconds with the time since the start; the service ends when it returns false. With it, the
+    /// guard never sleeps.
     pub report: Option<Report<'a>>,
 }
 
-/// Why the service does not run.
+/// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The guard cannot work.
+    /// The guard cannot run.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// It cannot listen.
+    /// A socket cannot listen.
     #[error("{address}: {source}")]
     Listen {
-        /// Where.
+        /// Its address.
         address: String,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Signals cannot be watched, or nothing be waited for.
+    /// Waiting for signals or other events failed.
     #[error("waiting for events: {0}")]
     Wait(io::Error),
 }
@@ -76,10 +76,11 @@ impl Service<'_> {
         let failed = |address: String| move |source| ServiceError::Listen { address, source };
         let bind = |state: &Path| {
             let socket = state.join(SOCKET);
-            // Only one guard holds the lock of the journal beside it: a socket that is there was left behind.
+            // Only one guard holds the lock of the journal beside it, so an existing socket is a leftover.
             let _ = fs::remove_file(&socket);
             let local = UnixListener::bind(&socket)?;
-            // The status reveals no more than the cgroups do, and a guard of a user must know that the machine's is at work.
+            // The status reveals no more than the cgroups do, and a user's guard must detect that the machine's guard
+            // is running.
             fs::set_permissions(&socket, fs::Permissions::from_mode(0o666))?;
             Ok(local)
         };
@@ -94,10 +95,10 @@ impl Service<'_> {
     }
 }
 
-/// Guards until SIGTERM or SIGINT, then restores everything. SIGTSTP (Ctrl-Z) restores everything, too, before it stops the process.
+/// Guards until SIGTERM or SIGINT, then restores everything. SIGTSTP (Ctrl-Z) also restores everything before it stops
+/// the process.
 ///
-/// # Errors
-/// If the guard cannot work or listen; everything is restored then, too.
+/// # Errors If the guard cannot run or listen; everything is then restored too.
 pub fn serve(guard: &mut Guard, service: &Service<'_>) -> Result<(), ServiceError> {
     let (wake, mut woken) = UnixStream::pair().map_err(ServiceError::Wait)?;
     let ends = Arc::new(AtomicBool::new(false));
@@ -114,16 +115,16 @@ pub fn serve(guard: &mut Guard, service: &Service<'_>) -> Result<(), ServiceErro
     Ok(())
 }
 
-/// Why a service ended.
+/// The reason why a service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// `stopped` could be read.
+    /// `stopped` became readable.
     Stopped,
     /// The report returned false.
     ByReport,
 }
 
-/// Guards until `stopped` can be read, then restores everything.
+/// Guards until `stopped` becomes readable, then restores everything.
 ///
 /// # Errors
 /// As [`serve`].
@@ -133,7 +134,7 @@ pub(crate) fn serve_until(
     stopped: &UnixStream,
 ) -> Result<Ended, ServiceError> {
     let done = watch_until(guard, service, stopped);
-    let released = guard.release_all("the guard ends");
+    let released = guard.release_all("the guard is stopping");
     if let Some(state) = service.state {
         let _ = fs::remove_file(state.join(SOCKET));
     }
@@ -193,7 +194,7 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
             let sleeps = guard.tick(start.elapsed())? == Next::Sleep && may_sleep;
             due = (!sleeps).then(|| Instant::now() + TICK);
             if sleeps {
-                tracing::debug!("all is well: asleep until there is pressure");
+                tracing::debug!("nothing to do: asleep until there is pressure");
             }
         }
         if let Some(report) = service.report.filter(|_| report_due.is_some_and(|due| Instant::now() >= due)) {
@@ -205,14 +206,14 @@ fn watch_until(guard: &mut Guard, service: &Service<'_>, stopped: &UnixStream) -
     }
 }
 
-/// Pressure files that become readable out of band when there is pressure; those that the kernel has.
+/// The pressure files that the kernel has; they become readable out of band when there is pressure.
 fn open_triggers(procfs: &Path) -> Vec<File> {
     let (mut opened, mut missing) = (Vec::new(), Vec::new());
     for (name, trigger) in TRIGGERS {
         let path = procfs.join("pressure").join(name);
         let open = || -> io::Result<File> {
             let mut file = File::options().read(true).write(true).open(&path)?;
-            // The kernel takes the last byte written for the end of the text.
+            // The kernel treats the last byte written as the end of the text.
             file.write_all(format!("{trigger}\0").as_bytes())?;
             Ok(file)
         };
@@ -223,9 +224,9 @@ fn open_triggers(procfs: &Path) -> Vec<File> {
     }
     let reason = missing.join("; ");
     if opened.is_empty() {
-        tracing::warn!(reason, "no pressure files: looking once a second instead");
+        tracing::warn!(reason, "no pressure files: polling once a second instead");
     } else if !missing.is_empty() {
-        tracing::warn!(reason, "woken by the other pressure file only");
+        tracing::warn!(reason, "only the other pressure file can wake the guard");
     }
     opened
 }
@@ -240,7 +241,7 @@ fn answer_tcp(client: TcpStream, status: &Status) {
     answer(limits, client, status);
 }
 
-/// Answers one request of HTTP. A client that fails has gone; that is its own affair.
+/// Answers one HTTP request. An error of the client is ignored, because it only concerns the client.
 fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status) {
     let mut request = [0; 1024];
     let Ok(length) = limits.and_then(|()| client.read(&mut request)) else { return };
@@ -248,7 +249,7 @@ fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status
     let (code, kind, text) = match request.split(' ').nth(1).filter(|_| request.starts_with("GET ")) {
         Some("/metrics") => ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", status.metrics()),
         Some("/json") => ("200 OK", "application/json", serde_json::to_string(status).unwrap_or_default()),
-        _ => ("404 Not Found", "text/plain", "GET /metrics or /json\n".to_owned()),
+        _ => ("404 Not Found", "text/plain", "expected GET /metrics or GET /json\n".to_owned()),
     };
     let length = text.len();
     let head =
@@ -256,10 +257,9 @@ fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status
     let _ = client.write_all(format!("{head}{text}").as_bytes());
 }
 
-/// Asks the guard whose state is in the folder `state` for its status, as JSON.
+/// Requests the status, as JSON, of the guard with the state folder `state`.
 ///
-/// # Errors
-/// If none runs, or it does not answer.
+/// # Errors If no guard is running there, or it does not answer.
 pub fn ask(state: &Path) -> io::Result<String> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -1,4 +1,4 @@
-//! What a guard tells of itself: JSON, and text for Prometheus.
+//! The status of a guard: JSON, and text for Prometheus.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -11,33 +11,33 @@ use crate::detect::State;
 use crate::sample::{GroupSample, Sample};
 use crate::tree::Version;
 
-/// A guard at one moment.
+/// The status of a guard at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// The profile of detection.
     pub profile: &'static str,
-    /// The kernel's interface.
+    /// The version of the kernel's interface.
     pub controller: Version,
-    /// Whether it only says what it would do.
+    /// Whether it only reports what it would do.
     pub dry_run: bool,
     /// Faults of the machine at the latest tick.
     #[serde(flatten)]
     pub rates: Rates,
-    /// The scopes watched when there was pressure last.
+    /// The scopes that were watched during the latest pressure.
     pub scopes: Vec<ScopeStatus>,
-    /// What happened since the start.
+    /// Counts since the start.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// One scope.
+/// The status of a scope.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScopeStatus {
     /// The group with the limit; empty for the machine.
     pub scope: String,
     /// Its limit in bytes.
     pub limit: u64,
-    /// How many groups compete.
+    /// The number of competing groups.
     pub groups: usize,
     /// The state of detection.
     pub state: State,
@@ -51,17 +51,17 @@ pub struct ScopeStatus {
     pub busiest: Vec<GroupStatus>,
     /// The group that is protected.
     pub protected: Option<String>,
-    /// How.
+    /// The mechanism.
     pub mechanism: Option<&'static str>,
-    /// Since how many seconds.
+    /// The seconds since its start.
     pub protected_s: Option<f64>,
-    /// The group whose protection grows weaker.
+    /// The group whose protection fades.
     pub fading: Option<String>,
-    /// Whether groups stand still for a moment.
+    /// Whether groups are frozen.
     pub frozen: bool,
 }
 
-/// One group of a scope.
+/// The status of a group of a scope.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupStatus {
     /// Its path.
@@ -95,29 +95,29 @@ impl GroupStatus {
 /// Faults of the whole machine a second.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Rates {
-    /// Major faults; none before the second tick.
+    /// Major faults; `None` before the second tick.
     #[serde(rename = "faults_per_s")]
     pub major: Option<f64>,
-    /// Pages that came back from swap; none where the kernel does not report them.
+    /// Pages read back from swap; `None` if the kernel does not report them.
     #[serde(rename = "from_swap_per_s")]
     pub from_swap: Option<f64>,
 }
 
-/// What happened since the start.
+/// Counts since the start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Major faults of the machine while there was pressure.
+    /// Major faults of the machine under memory pressure.
     pub faults: u64,
-    /// Protections granted.
+    /// The number of protections.
     pub protections: u64,
-    /// Seconds of protection in sum.
+    /// The total seconds of protection.
     pub protected_s: f64,
-    /// Seconds that the protections saved, estimated: the extra time that the groups would have taken for the same work at the rate
-    /// measured just before each protection.
+    /// Estimate of the seconds saved by protections: the additional time for the same work at the rate measured just
+    /// before each protection.
     pub saved_s: f64,
-    /// Protections that the kernel or a limit refused.
+    /// Protections rejected by the kernel or a limit.
     pub refusals: u64,
-    /// Times that no group fitted.
+    /// Times when no group fitted in the limit.
     pub load_controls: u64,
 }
 
@@ -131,7 +131,7 @@ impl Counts {
         self.load_controls += more.load_controls;
     }
 
-    /// What was counted since `before`.
+    /// The differences from `before`.
     pub(crate) fn since(&self, before: &Counts) -> Counts {
         Counts {
             faults: self.faults.saturating_sub(before.faults),
@@ -158,13 +158,13 @@ impl Status {
         }
         registry.register("state", "0 normal, 1 monitoring, 2 protection", states);
         registry.register("faulting_groups", "Groups that fault much", groups);
-        let faults_help = "Major faults of the machine while there was pressure";
+        let faults_help = "Major faults of the machine under memory pressure";
         registry.register("faults", faults_help, ConstCounter::new(faults));
         registry.register("protections", "Protections granted", ConstCounter::new(protections));
         registry.register("protected_seconds", "Seconds of protection", ConstCounter::new(protected_s));
-        registry.register("saved_seconds", "Seconds that protections saved, estimated", ConstCounter::new(saved_s));
-        registry.register("refusals", "Protections that the kernel or a limit refused", ConstCounter::new(refusals));
-        registry.register("load_controls", "Times that no group fitted", ConstCounter::new(load_controls));
+        registry.register("saved_seconds", "Estimated seconds saved by protections", ConstCounter::new(saved_s));
+        registry.register("refusals", "Protections rejected by the kernel or a limit", ConstCounter::new(refusals));
+        registry.register("load_controls", "Times when no group fitted in the limit", ConstCounter::new(load_controls));
         let mut text = String::new();
         encode(&mut text, &registry).expect("a string takes all");
         text

@@ -1,4 +1,4 @@
-//! The tree of memory cgroups: which groups compete with each other for whose limit.
+//! The tree of memory cgroups: which groups compete with each other for which limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::sample::Group;
 
-/// Which interface the kernel's memory controller has here.
+/// The version of the kernel's memory controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
@@ -21,19 +21,19 @@ pub enum Version {
     V2,
 }
 
-/// A hierarchy of memory cgroups, or the part of it that is ours.
+/// A hierarchy of memory cgroups, or the part of it that the guard manages.
 #[derive(Clone, Debug)]
 pub struct Tree {
     version: Version,
     memory: PathBuf,
-    /// The folder `memory`: what is opened often is found from here with fewer steps.
+    /// The folder `memory`: frequently opened files are found from here in fewer steps.
     root: Arc<OwnedFd>,
     freezer: Option<PathBuf>,
-    /// Only what lies below is looked at and changed; empty for everything.
+    /// Only groups below this one are watched and changed; empty for all.
     top: Group,
 }
 
-/// The groups that share one limit, and so are reclaimed from together.
+/// The groups that share one limit, and therefore compete in reclaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The group that has the limit; empty for the machine.
@@ -44,26 +44,26 @@ pub struct Scope {
     pub candidates: Vec<Group>,
 }
 
-/// Why there is no tree to work on.
+/// Why there is no usable tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// Neither a v1 nor a v2 memory controller is mounted there.
-    #[error("{0}: no memory controller of cgroup v2 or v1 is mounted here, so nothing can be protected")]
+    #[error("{0}: no memory controller of cgroup v2 or v1 is mounted here, and protection needs one")]
     NoController(PathBuf),
-    /// The part that was asked for does not exist.
+    /// The group requested does not exist.
     #[error("{0}: there is no such cgroup")]
     NoGroup(PathBuf),
 }
 
-/// More groups are not watched.
+/// The most groups that are watched.
 const GROUPS_MOST: usize = 16_384;
-/// More processes of one group are not looked at.
+/// The most processes of one group that are examined.
 const PROCESSES_MOST: u64 = 16_384;
-/// Deeper groups are not watched.
+/// The greatest depth of groups that are watched.
 const DEPTH_MOST: usize = 64;
 
 impl Tree {
-    /// What is mounted at `cgroupfs`, usually `/sys/fs/cgroup`, from the group `top` down (empty: all).
+    /// The hierarchy mounted at `cgroupfs`, usually `/sys/fs/cgroup`, from the group `top` down (empty: all).
     pub fn open(cgroupfs: &Path, top: &str) -> Result<Tree, TreeError> {
         let controllers = fs::read_to_string(cgroupfs.join("cgroup.controllers")).unwrap_or_default();
         let v1 = cgroupfs.join("memory");
@@ -89,7 +89,7 @@ impl Tree {
         self.version
     }
 
-    /// The part of the hierarchy that is looked at; empty for everything.
+    /// The part of the hierarchy that is watched; empty for all.
     pub fn top(&self) -> &Group {
         &self.top
     }
@@ -100,7 +100,7 @@ impl Tree {
         self.memory.join(group).join(name)
     }
 
-    /// The file that freezes a group, and the word that does; none where the kernel cannot.
+    /// The file that freezes a group, and the value to write; `None` if the kernel cannot freeze.
     pub fn freezer(&self, group: &str) -> Option<(PathBuf, &'static str)> {
         let (file, word) = match self.version {
             Version::V2 => (self.file(group, "cgroup.freeze"), "1"),
@@ -109,7 +109,7 @@ impl Tree {
         (!group.is_empty() && file.exists()).then_some((file, word))
     }
 
-    /// The limit of a group itself, if it has one below `enclosing`.
+    /// The limit of the group itself, if it is lower than `enclosing`.
     pub fn limit(&self, group: &str, enclosing: u64) -> Option<u64> {
         let name = match self.version {
             Version::V1 => "memory.limit_in_bytes",
@@ -118,7 +118,7 @@ impl Tree {
         number(&self.file(group, name)).filter(|limit| *limit < enclosing)
     }
 
-    /// Bytes charged to a group; none where it is gone.
+    /// Bytes charged to a group; `None` if it no longer exists.
     pub fn held(&self, group: &str) -> Option<u64> {
         let name = match self.version {
             Version::V1 => "memory.usage_in_bytes",
@@ -127,10 +127,10 @@ impl Tree {
         number(&self.file(group, name))
     }
 
-    /// The processes of a group itself; none where it is gone.
+    /// The processes in the group itself; `None` if it no longer exists.
     pub fn processes(&self, group: &str) -> Vec<u32> {
         let mut text = String::new();
-        // What cannot be read to its end is as good as gone.
+        // A list that cannot be read to its end is treated as missing.
         let read = self.listed(group).and_then(|file| file.take(PROCESSES_MOST * 16).read_to_string(&mut text));
         let lines = read.is_ok().then(|| text.lines()).into_iter().flatten();
         lines.filter_map(|line| line.parse().ok()).take(PROCESSES_MOST as usize).collect()
@@ -138,8 +138,7 @@ impl Tree {
 
     /// Whether one of `processes` is in `group` or below it, where the memory controller or the freezer could stop it.
     ///
-    /// # Errors
-    /// Where a list of processes cannot be read. A group that is gone has none.
+    /// # Errors If a list of processes cannot be read. A group that no longer exists has none.
     pub(crate) fn holds(&self, group: &str, processes: &[u32]) -> io::Result<bool> {
         let freezer = self.freezer.as_ref().map(|freezer| freezer.join(group));
         for folder in [Some(self.memory.join(group)), freezer].into_iter().flatten() {
@@ -166,8 +165,8 @@ impl Tree {
         above.take_while(|above| **above != scope && !above.is_empty()).collect()
     }
 
-    /// All scopes with at least two groups that can compete. `memory_total` is the machine's, in bytes. `known` gives groups that were
-    /// found to have processes not long ago: they are not asked again.
+    /// All scopes with at least two groups that can compete. `memory_total` is that of the machine, in bytes. `known`
+    /// reports groups that recently had processes: these are not read again.
     pub(crate) fn scopes(&self, memory_total: u64, known: impl Fn(&str) -> Option<Group>) -> Vec<Scope> {
         let mut walk = Walk { tree: self, known, scopes: Vec::new(), groups: 0 };
         let limit = self.limit(&self.top, memory_total).unwrap_or(memory_total);
@@ -192,7 +191,7 @@ fn folder_holds(folder: &Path, processes: &[u32], depth: usize) -> io::Result<bo
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        // What lies too deep to be looked at might hold them.
+        // Groups that are too deep to be examined could contain them.
         if depth == DEPTH_MOST || folder_holds(&entry.path(), processes, depth + 1)? {
             return Ok(true);
         }
@@ -207,7 +206,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The group above; none for the root.
+/// The parent group; `None` for the root.
 fn parent(group: &str) -> Option<&str> {
     if group.is_empty() {
         return None;
@@ -223,8 +222,8 @@ struct Walk<'a, Known> {
 }
 
 impl<Known: Fn(&str) -> Option<Group>> Walk<'_, Known> {
-    /// Visits the groups in `folder`, that of `group`; they share the limit of the scope numbered `scope`. A group that vanishes
-    /// meanwhile has no processes and no groups below it.
+    /// Visits the groups in `folder`, which is that of `group`; they share the limit of scope number `scope`. A group
+    /// that is removed meanwhile has no processes and no groups below it.
     fn below(&mut self, folder: &mut PathBuf, group: &mut String, scope: usize, depth: usize) {
         let Ok(entries) = fs::read_dir(&folder) else { return };
         for entry in entries.flatten() {
@@ -241,7 +240,8 @@ impl<Known: Fn(&str) -> Option<Group>> Walk<'_, Known> {
             group.push_str(&name);
             let found = (self.known)(group).or_else(|| self.tree.has_processes(group).then(|| group.as_str().into()));
             self.scopes[scope].candidates.extend(found);
-            // A folder without folders has two links, in cgroupfs as on disks. Most groups are such: nobody shares their limits.
+            // A folder without subfolders has two links, in cgroupfs as on disks. Most groups have none, and no other
+            // group shares their limits.
             if metadata.nlink() != 2 && depth < DEPTH_MOST {
                 let inner = match self.tree.limit(group, self.scopes[scope].limit) {
                     Some(limit) => {
@@ -258,9 +258,9 @@ impl<Known: Fn(&str) -> Option<Group>> Walk<'_, Known> {
     }
 }
 
-/// The number that a file of the kernel holds; none where it is gone or holds a word.
+/// The number in a file of the kernel; `None` if the file does not exist or contains a word.
 fn number(file: &Path) -> Option<u64> {
-    // One call of the kernel, and none for a length that it does not know.
+    // A single system call, and none for a length that the kernel does not report.
     let mut text = [0; 32];
     let length = File::open(file).and_then(|mut file| file.read(&mut text)).ok()?;
     std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()

@@ -1,4 +1,5 @@
-//! How values reach the kernel: through its files, or through systemd, which would otherwise overwrite the values of its own units.
+//! Writing values to the kernel: through its files, or through systemd, which would otherwise overwrite the values of
+//! its own units.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,19 +9,19 @@ use std::process::{Command, Stdio};
 /// Writes values of cgroups.
 #[derive(Clone, Debug)]
 pub enum Writer {
-    /// Straight to the files.
+    /// Directly to the files.
     Files,
-    /// Properties of the running systemd's own units are set by `systemctl`, until the next boot.
+    /// Properties of units of the running systemd are set with `systemctl`, until the next boot.
     Systemd {
         /// The program.
         systemctl: PathBuf,
-        /// Where cgroups are mounted: a unit is known by its whole path from here.
+        /// The mount point of cgroups: a unit is identified by its whole path from here.
         cgroupfs: PathBuf,
     },
 }
 
 impl Writer {
-    /// The one for the running system, whose cgroups are mounted at `cgroupfs`.
+    /// The writer for the running system with cgroups mounted at `cgroupfs`.
     pub fn of_system(cgroupfs: &Path) -> Writer {
         let systemctl =
             ["/usr/bin/systemctl", "/bin/systemctl"].into_iter().map(PathBuf::from).find(|path| path.exists());
@@ -41,17 +42,18 @@ impl Writer {
         {
             return set_property(systemctl, unit, property, value);
         }
-        // Without leave to create: what has vanished stays away.
+        // Without creating it: a file that was removed must stay away.
         let mut file = fs::File::options().write(true).truncate(true).open(file)?;
         file.write_all(value.as_bytes())
     }
 }
 
-/// The unit of the system's manager that `file`, a path below the root of the cgroups, belongs to, and the property that it holds.
+/// The unit of the system manager that `file`, a path below the root of the cgroups, belongs to, and the property that
+/// the file holds.
 ///
-/// systemd places each unit in its slice, and each slice in the slice that its name continues (systemd.slice(5)). Whatever lies below
-/// a service or a scope, or below a group that is no slice, belongs to a manager of its own, such as a user's or a container's, and
-/// may bear the name of a unit of the host.
+/// systemd places each unit in its slice, and each slice in its parent slice, whose name is a prefix of its own
+/// (systemd.slice(5)). A group below a service or a scope, or below a group that is no slice, belongs to another
+/// manager, such as that of a user or a container. Its name can equal that of a unit of the host.
 fn unit_property(file: &Path) -> Option<(&str, &'static str)> {
     let property = match file.file_name()?.to_str()? {
         "memory.low" => "MemoryLow",
@@ -65,14 +67,14 @@ fn unit_property(file: &Path) -> Option<(&str, &'static str)> {
     is_unit.then_some((unit, property))
 }
 
-/// The stem of the name of a slice, where systemd would place it below the slice with the stem `above`.
+/// The stem of a slice's name, if systemd would place it below the slice with the stem `above`.
 fn stem_below<'a>(above: &str, group: &'a str) -> Option<&'a str> {
     let stem = group.strip_suffix(".slice")?;
     let parent = stem.rsplit_once('-').map_or("", |(parent, _)| parent);
     (parent == above).then_some(stem)
 }
 
-/// systemd puts an underscore before a name that could be taken for a file of the kernel.
+/// systemd prepends an underscore to a name that could be mistaken for a file of the kernel.
 fn unescaped(group: &str) -> &str {
     group.strip_prefix('_').unwrap_or(group)
 }

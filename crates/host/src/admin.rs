@@ -1,4 +1,4 @@
-//! Changes of a running host: memory and policy, its disks and their settings.
+//! Changes of a running host: memory, policy, disks and their settings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
 use crate::sync::lock;
 use crate::tenants::agree_on_bounds;
 
-/// How often the writing of dirty blocks is tried when a disk is closed.
+/// The number of attempts to write dirty blocks when a disk is closed.
 const CLOSING_TRIES: u32 = 3;
 
 /// Memory of the machine, in bytes.
@@ -24,7 +24,7 @@ pub(crate) fn machine_memory() -> u64 {
 }
 
 impl Common {
-    /// Changes memory and policy. Where anything changes, what the policy remembers of absent blocks is lost.
+    /// Changes memory and policy. If the policy changes, it loses its history of absent blocks.
     pub(crate) fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         let _one = self.administrate()?;
         let settings = lock(&self.settings).clone();
@@ -84,7 +84,7 @@ impl Common {
         }
         self.cache.disks.add(disk.clone());
         if let Err(error) = self.open_in_cache(&disk) {
-            // There is nothing to lose.
+            // Nothing can be lost.
             let _ = self.cache.close(&disk, true);
             self.drop_disk(&disk);
             return Err(error);
@@ -106,7 +106,7 @@ impl Common {
         Ok(())
     }
 
-    /// What holds for the tenant of `disk` is in the settings of all its disks.
+    /// Settings of the tenant of `disk` are in the settings of all its disks.
     fn share_bounds(&self, disk: &Disk) {
         let DiskSettings { floor, ceiling, .. } = disk.settings();
         for member in self.cache.disks.of_tenant(disk.tenant) {
@@ -117,12 +117,13 @@ impl Common {
         }
     }
 
-    /// Removes a disk: requests in progress are replied to, its dirty blocks written, or dropped if `discard`.
+    /// Removes a disk: requests in progress are replied to, and its dirty blocks are written, or dropped with
+    /// `discard`.
     pub(crate) fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
         let _one = self.administrate()?;
         let disk = self.find(name)?;
         disk.set_hidden(true);
-        // No request waits for its turn.
+        // No request waits for the rates.
         disk.lift_rates();
         let closed = {
             let _one = lock(&disk.changing);
@@ -130,7 +131,7 @@ impl Common {
             let closed = self.close(&disk, discard);
             if closed.is_err() {
                 disk.restore_rates();
-                // Some shards may have closed it.
+                // Some shards may have closed it already.
                 self.cache.open(&disk, disk.size(), disk.settings().write_mode)??;
             }
             disk.set_opening(if closed.is_ok() { Opening::Closed } else { Opening::Open });
@@ -144,7 +145,7 @@ impl Common {
         Ok(())
     }
 
-    /// Has the engines close a disk, with several tries.
+    /// Closes a disk in the engines, with several attempts.
     pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), Unwritten> {
         let mut result = Ok(());
         for _ in 0..CLOSING_TRIES {
@@ -156,11 +157,11 @@ impl Common {
         result.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause })
     }
 
-    /// A disk that no engine has any more. With its last disk a tenant goes.
+    /// A disk that is closed in all engines. A tenant leaves with its last disk.
     fn drop_disk(&self, disk: &Disk) {
         for device in &disk.devices {
             if self.cache.is_driven() {
-                // An error says the same: the device is gone.
+                // An error means the same: the device is gone.
                 let _ = self.handle.detach(device.port).recv();
             }
             self.cache.detach(device.port);
@@ -173,7 +174,7 @@ impl Common {
         }
     }
 
-    /// Changes the settings of a disk while it is used.
+    /// Changes the settings of a disk while it is in use.
     pub(crate) fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
         let _one = self.administrate()?;
         let disk = self.find(name)?;
@@ -201,7 +202,7 @@ impl Common {
         Ok(())
     }
 
-    /// Writes back what is dirty, of one disk or of all, and flushes the devices.
+    /// Writes back the dirty blocks of one disk or of all, and flushes the devices.
     pub(crate) fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
         let disks = match name {
             Some(name) => vec![self.find(name)?],
@@ -226,7 +227,7 @@ impl Common {
         if !self.cache.has_tenants() && !says_nothing {
             return Err(DiskError::NoTenants(settings.name.clone()));
         }
-        // A tenant that is named after its disk may be called whatever that may.
+        // If a tenant is named after its disk, the restrictions on tenant names do not apply.
         let is_odd = |name: &String| !(1..=TENANT_NAME_MAX).contains(&name.len()) || name.contains(char::is_control);
         match settings.tenant.as_ref().filter(|name| is_odd(name)) {
             Some(_) => Err(DiskError::TenantName(settings.name.clone())),
@@ -234,7 +235,7 @@ impl Common {
         }
     }
 
-    /// Takes notice of targets whose size changed.
+    /// Adapts disks to targets whose size changed.
     pub(crate) fn look_at_sizes(&self) {
         for disk in self.cache.disks.all() {
             if disk.is_hidden() {
@@ -244,7 +245,7 @@ impl Common {
             match disk.present_size() {
                 Ok(size) if size != disk.size() && !disk.is_hidden() => self.resize(&disk, size),
                 Ok(_) => {}
-                Err(error) => tracing::warn!(disk = disk.name(), %error, "its size is not known"),
+                Err(error) => tracing::warn!(disk = disk.name(), %error, "cannot determine its size"),
             }
         }
     }
@@ -255,7 +256,7 @@ impl Common {
         let size = match &closed {
             Ok(()) => size,
             Err(cause) => {
-                tracing::error!(disk = disk.name(), %cause, "its size changed, but its dirty blocks cannot be written");
+                tracing::error!(disk = disk.name(), %cause, "its size changed, but its dirty blocks cannot be written back");
                 disk.size()
             }
         };
@@ -266,7 +267,7 @@ impl Common {
                 disk.set_opening(Opening::Open);
             }
             Err(error) => {
-                tracing::error!(disk = disk.name(), %error, "it cannot be opened with its new size");
+                tracing::error!(disk = disk.name(), %error, "cannot open it with its new size");
                 disk.set_opening(Opening::Closed);
             }
         }
@@ -282,7 +283,8 @@ impl Common {
         Ok(())
     }
 
-    /// Closes every disk: writes back what is dirty, and drops what cannot be written, which is returned.
+    /// Closes every disk: writes back dirty blocks, and drops those that cannot be written. Returns the disks with
+    /// dropped blocks.
     pub(crate) fn close_all(&self) -> Vec<Unwritten> {
         let mut unwritten = Vec::new();
         for disk in self.cache.disks.all() {
@@ -292,7 +294,7 @@ impl Common {
             disk.set_opening(Opening::Closed);
             if let Err(error) = self.close(&disk, false) {
                 unwritten.push(error);
-                // It was said what is lost.
+                // The loss was already logged.
                 let _ = self.cache.close(&disk, true);
             }
         }
@@ -319,11 +321,11 @@ fn open(
             Ok(0) => return wrong(format!("{target} is empty")),
             Ok(size) if at < settings.next.len() && !size.is_multiple_of(BLOCK) => {
                 return wrong(format!(
-                    "{target} has {size} bytes: make that a multiple of {BLOCK}, as for all targets but the last"
+                    "{target} has {size} bytes: for all targets but the last the size must be a multiple of {BLOCK}"
                 ));
             }
             Ok(size) => size,
-            Err(error) => return wrong(format!("the size of {target} is not known: {error}")),
+            Err(error) => return wrong(format!("cannot determine the size of {target}: {error}")),
         };
         devices.push(Arc::new(DiskDevice::new(*port, end, geometry, size)));
         opened.push(device);

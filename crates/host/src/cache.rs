@@ -1,4 +1,4 @@
-//! The shards: engines behind locks, and the consequences of calling them.
+//! The shards: engines behind locks, and the work that follows from calling them.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,51 +24,51 @@ use crate::settings::{BLOCK, PAUSE};
 use crate::sync::{Budget, lock};
 use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
 
-/// Memory for replies outside of the engines: what slow clients have not taken, and reads that are collected. It holds
-/// the longest read.
+/// Memory for replies outside of the engines: replies that slow clients have not taken, and reads that are being
+/// assembled. It holds the longest read.
 const HEAP: usize = 40 << 20;
-/// How long a wait goes on whose end nobody may tell.
+/// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// A part of the cache.
 struct Shard {
     core: Mutex<Core>,
-    /// A request was replied to.
+    /// Signalled when a request was replied to.
     room: Condvar,
 }
 
 pub(crate) struct Core {
     pub(crate) engine: Engine,
-    /// Who waits for replies, by token.
+    /// The waiters for replies, by token.
     pub(crate) waiters: Slab<Waiting>,
-    /// How many threads wait for `Shard::room`.
+    /// The number of threads that wait for `Shard::room`.
     queueing: usize,
     /// An assertion of the engine failed: it is not called any more.
     poisoned: bool,
 }
 
-/// What is to be done after a call of an engine, without its lock.
+/// The work to be done after a call of an engine, without its lock.
 struct After {
-    /// Threads wait for room, and there is some.
+    /// Threads wait for room, and there is room.
     room: bool,
-    /// When the engine has something to do, in µs.
+    /// When the engine next has something to do, in µs.
     wakeup: Option<u64>,
 }
 
 /// A request within one extent, or a flush.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What is asked for.
+    /// The operation.
     pub op: Op,
-    /// Of which bytes.
+    /// Its bytes.
     pub range: Range<u64>,
-    /// To be on stable storage before the reply.
+    /// Must be on stable storage before the reply.
     pub fua: bool,
-    /// Which code or connection issued it.
+    /// The code or connection that issued it.
     pub stream: Stream,
 }
 
-/// When something is to be done although nothing happens.
+/// When there is something to do even if nothing happens.
 #[derive(Default)]
 struct Timer {
     /// In µs.
@@ -76,21 +76,21 @@ struct Timer {
     thread: OnceLock<Thread>,
 }
 
-/// All shards, and the way to the devices.
+/// All shards, and the connection to the devices.
 pub struct Cache {
     shards: Box<[Shard]>,
-    /// How the port of each device is set up.
+    /// The port configuration of each device.
     pub(crate) ports: PortConfig,
     pub(crate) disks: Disks,
     /// By number.
     pub(crate) levels: Box<[Level]>,
-    /// Whether a device may be flushed for shards that wait: spares a look at all devices.
+    /// Whether a device flush may be due for shards that wait; avoids looking at all devices.
     flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
     heap: Budget,
-    /// What is fetched ahead of reads.
+    /// The read-ahead setting.
     readahead: ReadAhead,
-    /// Whether disks have tenants; there is one shard then.
+    /// Whether disks have tenants; there is only one shard then.
     has_tenants: bool,
     handle: Handle,
     /// Whether the driver runs.
@@ -99,7 +99,7 @@ pub struct Cache {
     timer: Timer,
 }
 
-/// `range` cut at multiples of `size`.
+/// `range` split at multiples of `size`.
 pub fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Range<u64>> + Clone {
     let count = (range.end.div_ceil(size) - range.start / size) as usize;
     (0..count).map(move |at| {
@@ -109,7 +109,7 @@ pub fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Ran
 }
 
 impl Cache {
-    /// `shards` engines, each set up as `config` says, with `levels` and without disks.
+    /// `shards` engines, each with configuration `config`, with `levels` and without disks.
     pub(crate) fn new(
         shards: usize,
         config: &Config,
@@ -150,7 +150,7 @@ impl Cache {
         &self.heap
     }
 
-    /// What is fetched ahead of reads.
+    /// The read-ahead setting.
     pub fn readahead(&self) -> &ReadAhead {
         &self.readahead
     }
@@ -160,7 +160,7 @@ impl Cache {
         self.has_tenants
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub fn shards(&self) -> u32 {
         self.shards.len() as u32
     }
@@ -176,7 +176,7 @@ impl Cache {
         self.started.elapsed().as_micros() as u64
     }
 
-    /// Calls `shard`. A panic of `call` poisons it: the state of its engine is not known then.
+    /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
     pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
         let mut core = lock(&self.shards[shard as usize].core);
         if core.poisoned {
@@ -186,13 +186,13 @@ impl Cache {
         catch_unwind(AssertUnwindSafe(|| call(core))).map_err(|_| {
             core.poisoned = true;
             tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
-            // Its waiters are told by the next who calls it.
+            // The next caller replies to its waiters.
             self.wake_timer();
             Poisoned { shard }
         })
     }
 
-    /// Calls the engine of `shard` and collects what that brings about.
+    /// Calls the engine of `shard` and collects the resulting work.
     pub(crate) fn with<R>(
         &self,
         shard: u32,
@@ -211,7 +211,7 @@ impl Cache {
         if let Some(at) = wakeup
             && at < self.timer.due.fetch_min(at, Ordering::AcqRel)
             && let Some(thread) = self.timer.thread.get()
-            // The timer itself looks before it waits; told, it would not wait.
+            // The timer thread itself checks before it waits; if it were signalled, it would not wait.
             && thread.id() != std::thread::current().id()
         {
             thread.unpark();
@@ -219,14 +219,14 @@ impl Cache {
         Ok(result)
     }
 
-    /// Nobody will reply to those who wait for a poisoned shard.
+    /// Fails the requests that wait for a poisoned shard, since no reply will come.
     fn fail_waiters(&self, shard: u32, work: &mut Work) {
         let waiters = std::mem::take(&mut lock(&self.shards[shard as usize].core).waiters);
         let fail = |(_, waiting)| (shard, waiting, Outcome::Failed(Fault::SHUT_DOWN));
         work.replies.extend(waiters.into_iter().map(fail));
     }
 
-    /// Why a request failed to which `shard` replied so.
+    /// The error of a request that `shard` answered with this outcome.
     pub(crate) fn failure(&self, shard: u32, fault: Fault) -> HostError {
         match fault {
             Fault::SHUT_DOWN if lock(&self.shards[shard as usize].core).poisoned => Poisoned { shard }.into(),
@@ -235,12 +235,12 @@ impl Cache {
         }
     }
 
-    /// Whether the devices do operations.
+    /// Whether the device driver runs.
     pub(crate) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Acquire)
     }
 
-    /// The devices are not driven any more: every shard is out of use.
+    /// The device driver has stopped: every shard is out of use.
     pub(crate) fn poison(&self) {
         self.driven.store(false, Ordering::Release);
         let mut work = Work::default();
@@ -252,8 +252,8 @@ impl Cache {
         self.dispatch(&mut work, None);
     }
 
-    /// Does what was brought about, and what that brings about: operations go to the devices, replies to those who wait.
-    /// Waits for nothing, and leaves what `own` has to pass on to the caller.
+    /// Does the work, and the work that results from it: passes operations to the devices and replies to waiters. Never
+    /// waits, and leaves the replies for `own` to the caller.
     pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         loop {
             self.launch(&mut work.operations);
@@ -266,7 +266,7 @@ impl Cache {
                 }
             }
             while let Some(shard) = work.polls.pop_first() {
-                // The frames of a poisoned shard serve nobody.
+                // Frames of a poisoned shard are not needed.
                 let _ = self.with(shard, work, |core, now| core.engine.poll(now));
             }
             if work.is_done() {
@@ -275,7 +275,7 @@ impl Cache {
         }
     }
 
-    /// Gives operations to the devices.
+    /// Passes operations to the devices.
     fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
@@ -294,18 +294,18 @@ impl Cache {
         }
     }
 
-    /// A device is done with an operation.
+    /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
         let Completion { sender, operation, result } = completion;
         let mut over = vec![(sender, operation)];
         if let Action::Flush = over[0].1.action {
             over.extend(self.disks.device(over[0].1.port).synced());
-            // Others may have come to wait meanwhile.
+            // More requests may wait now.
             self.flush_wanted.store(true, Ordering::Release);
         }
         for (shard, operation) in over {
             let port = operation.port;
-            // A poisoned shard's waiters have had their replies.
+            // The waiters of a poisoned shard already have their replies.
             let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
             if let Err(fault) = result {
                 self.note_fault(port, shard, fault, work);
@@ -313,7 +313,8 @@ impl Cache {
         }
     }
 
-    /// Asks the shard of the first byte of the range. `waiter` is called if the reply does not come at once, and for a write.
+    /// Submits to the shard of the first byte of the range. `waiter` is called if the reply does not come at once, and
+    /// for a write.
     #[inline]
     pub fn submit(
         &self,
@@ -344,8 +345,8 @@ impl Cache {
         })?
     }
 
-    /// Submits a read, within one extent, and fetches ahead what `prefetcher` asks for because of it. What lies in the
-    /// read's shard comes before any of its misses goes to the device, so that neighbours become one operation.
+    /// Submits a read, within one extent, and prefetches what `prefetcher` requests because of it. Prefetches in the
+    /// read's shard are queued before any of its misses goes to the device, so that neighbours become one operation.
     pub fn read_ahead(
         &self,
         disk: &Disk,
@@ -377,7 +378,7 @@ impl Cache {
         for piece in ahead.into_iter().flat_map(|ahead| self.extents(ahead)) {
             let other = self.shard_of(volume, piece.start);
             if other != shard {
-                // A hint: what is not fetched ahead is fetched when it is read.
+                // It is a hint: blocks that are not prefetched are loaded when they are read.
                 let _ = self.with(other, work, |core, now| core.engine.fetch_ahead(now, &read, piece));
             }
         }
@@ -396,7 +397,7 @@ impl Cache {
         self.submit_to(shard, disk, submission, work, waiter)
     }
 
-    /// `range` will be read soon. A hint: nobody learns what became of it.
+    /// `range` will be read soon. A hint: its outcome is not reported.
     pub fn prefetch(&self, disk: &Disk, range: Range<u64>, stream: Stream, work: &mut Work) {
         for range in self.extents(range) {
             if self.has_tenants {
@@ -409,12 +410,12 @@ impl Cache {
         }
     }
 
-    /// The frames of a write are filled. In a poisoned shard its waiter was told already.
+    /// The frames of a write are filled. In a poisoned shard its waiter already has a reply.
     pub fn commit(&self, shard: u32, fill: Fill, work: &mut Work) {
         let _ = self.with(shard, work, |core, now| core.engine.commit(now, fill));
     }
 
-    /// The frames of a write will not be filled, and its waiter is not told of its end.
+    /// The frames of a write will not be filled, and its waiter gets no reply.
     pub fn abort(&self, shard: u32, token: usize, fill: Fill, work: &mut Work) {
         let _ = self.with(shard, work, |core, now| {
             core.waiters.remove(token);
@@ -422,12 +423,12 @@ impl Cache {
         });
     }
 
-    /// `range` cut at the borders of extents.
+    /// `range` split at the borders of extents.
     pub fn extents(&self, range: Range<u64>) -> impl ExactSizeIterator<Item = Range<u64>> + Clone + use<> {
         pieces(range, EXTENT_BYTES)
     }
 
-    /// Waits until the shard of `offset` may take a request that it refused as busy, or for a moment.
+    /// Waits, for a limited time, until the shard of `offset` may accept a request that it rejected as busy.
     pub fn wait_for_room(&self, disk: &Disk, offset: u64) {
         self.wait_for_room_in(self.shard_of(disk.volume, offset));
     }
@@ -441,8 +442,8 @@ impl Cache {
         core.queueing -= 1;
     }
 
-    /// What the cache has of the blocks of `range`, which is within one extent: `report` is called for each block, with
-    /// where it ends.
+    /// The state in the cache of the blocks of `range`, which is within one extent: `report` is called for each block,
+    /// with the end of the block.
     pub fn states(
         &self,
         disk: &Disk,
@@ -456,7 +457,7 @@ impl Cache {
         })
     }
 
-    /// Runs on a thread of its own: has the engines do what is due at a certain time, until `over`.
+    /// Runs on its own thread: calls the engines at the times they request, until `over`.
     pub(crate) fn keep_time(&self, over: impl Fn() -> bool) {
         self.timer.thread.set(std::thread::current()).expect("there is one timer");
         let mut work = Work::default();
@@ -464,7 +465,7 @@ impl Cache {
             self.timer.due.store(u64::MAX, Ordering::Release);
             let mut least = Duration::from_millis(1);
             for shard in 0..self.shards() {
-                // Also ends the waiting for a poisoned shard.
+                // Also ends the waits for a poisoned shard.
                 if self.step(shard, &mut work) {
                     least = PAUSE;
                 } else {
@@ -478,7 +479,7 @@ impl Cache {
         }
     }
 
-    /// Ends the waiting of the timer.
+    /// Wakes the timer.
     pub(crate) fn wake_timer(&self) {
         if let Some(thread) = self.timer.thread.get() {
             thread.unpark();
@@ -502,14 +503,14 @@ fn request(disk: &Disk, submission: &Submission, token: usize) -> Request {
     }
 }
 
-/// Takes out what a call brought about.
+/// Collects the work that a call produced.
 fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
     let Core { engine, waiters, queueing, .. } = core;
     let before = work.replies.len();
     while let Some(reply) = engine.next_reply() {
         let token = reply.token as usize;
         let waiting = match (&reply.outcome, waiters.get(token)) {
-            // The reply to the write itself comes later.
+            // The final reply to the write comes later.
             (Outcome::Fill(_), Some(waiting)) => waiting.clone(),
             _ => waiters.remove(token),
         };
@@ -518,7 +519,7 @@ fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
     while let Some(operation) = engine.next_operation(now) {
         work.operations.push((shard, operation));
     }
-    // The timer gives back what was freed after a change, too.
+    // The timer also returns memory that was freed after a change.
     let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
     After { room: *queueing > 0 && work.replies.len() > before, wakeup }
 }
@@ -547,7 +548,7 @@ mod tests {
         assert_eq!(failed.err(), Some(Poisoned { shard }));
     }
 
-    /// Dirty blocks that a smaller cache has no room for are written after the change; their frames are given back then.
+    /// Dirty blocks that do not fit in a smaller cache are written after the change; their frames are returned then.
     #[test]
     fn frames_that_are_freed_after_a_change_are_given_back() {
         let host = start("delay:200ms:memory:16M", 1);
@@ -559,7 +560,7 @@ mod tests {
         let begin = Instant::now();
         let waits = || cache.gauges().dirty > 0 || cache.peek(0, |core| core.engine.has_surplus()).unwrap();
         assert!(waits(), "nothing is left to be written");
-        // It would wake for the age of what is dirty; now there is nothing it knows to wait for.
+        // It would wake for the age of dirty blocks; now it knows nothing to wait for.
         cache.wake_timer();
         while waits() {
             assert!(begin.elapsed() < Duration::from_secs(20), "frames are kept");
@@ -574,11 +575,11 @@ mod tests {
         std::thread::scope(|scope| {
             let (go_on, wait) = channel::<()>();
             let (held, holds) = channel();
-            // Nothing can be opened while a shard is held.
+            // Nothing can be opened while a shard is locked.
             scope.spawn(|| {
                 host.cache().peek(0, move |_| {
                     held.send(()).unwrap();
-                    // Fails when it is to go on.
+                    // Fails when it is to continue.
                     let _ = wait.recv();
                 })
             });

@@ -1,4 +1,4 @@
-//! A request of a program that calls back when it is over.
+//! A request of a program with a callback for its completion.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ use crate::error::HostError;
 use crate::sync::lock;
 use crate::work::{Outlet, Waiter, Work};
 
-/// What is called at the end.
+/// The callback.
 pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, HostError>) + Send>;
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
-    /// Requests that ended in the callback that runs.
+    /// Requests that completed inside the running callback.
     static ENDED: RefCell<VecDeque<Arc<Call>>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct Call {
     disk: Arc<Disk>,
     measure: Measure,
     since: Instant,
-    /// Where the bytes begin on the disk.
+    /// The start of the bytes on the disk.
     origin: u64,
-    /// A piece had to wait.
+    /// Whether a piece had to wait.
     waited: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Pieces that are not over, and one for the submission.
+    /// Pieces that are not complete, plus one for the submission.
     left: usize,
     bytes: Vec<u8>,
     error: Option<HostError>,
@@ -73,13 +73,13 @@ impl Call {
         })
     }
 
-    /// It waits for a piece.
+    /// A piece waits.
     pub(crate) fn waiter(self: &Arc<Self>) -> Arc<dyn Waiter> {
         self.waited.store(true, Ordering::Relaxed);
         self.clone()
     }
 
-    /// A piece is over.
+    /// A piece is complete.
     pub(crate) fn end_piece(self: &Arc<Self>, error: Option<HostError>, work: &mut Work) {
         let mut state = lock(&self.state);
         state.error = state.error.take().or(error);
@@ -118,7 +118,8 @@ impl Waiter for Call {
 }
 
 impl Outlet for Call {
-    /// Calls back. What ends in a callback calls back after it, so that callbacks which submit again do not nest.
+    /// Runs the callback. Requests that complete inside a callback are called back after it, so that callbacks which
+    /// submit again do not nest.
     fn flush(self: Arc<Self>, _work: &mut Work) {
         if is_running() {
             return ENDED.with_borrow_mut(|ended| ended.push_back(self));

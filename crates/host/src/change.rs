@@ -1,4 +1,4 @@
-//! Another size or policy of every shard while it is used, in steps.
+//! Changes of size or policy of every shard while it is in use, in steps.
 
 use nigh_engine::{ConfigError, Successor};
 use nigh_policy::Spec;
@@ -8,12 +8,13 @@ use crate::error::Poisoned;
 use crate::settings::PAUSE;
 use crate::work::Work;
 
-/// Frames whose memory is given back to the system at a time, from one shard.
+/// Frames of one shard whose memory is returned to the system at a time.
 const SURPLUS: usize = 4096;
 
 impl Cache {
-    /// Changes capacity and, if one is given, policy of every shard, or of none: they are set up alike, so the first one
-    /// refuses for all. Ends when there is nothing to do at once; the timer goes on with what has to be written before.
+    /// Changes capacity and, if one is given, policy of every shard, or of none: the shards have the same
+    /// configuration, so the first one rejects for all. Returns when nothing can be done at once; the timer continues
+    /// what has to wait for writes.
     pub(crate) fn change(
         &self,
         policy: Option<&Spec>,
@@ -38,7 +39,7 @@ impl Cache {
         blocks_per_shard: u32,
         work: &mut Work,
     ) -> Result<Result<(), ConfigError>, Poisoned> {
-        // Policies are made without the engines' locks, because their arrays take time to make.
+        // Policies are created without the engines' locks, because allocating their arrays takes time.
         let mut next = Vec::new();
         if let Some(policy) = policy {
             for shard in 0..self.shards() {
@@ -62,19 +63,19 @@ impl Cache {
         Ok(Ok(()))
     }
 
-    /// Goes on with changes of `shard`, one step. Returns whether there is more to do at once.
+    /// Continues changes of `shard` by one step. Returns whether more can be done at once.
     pub(crate) fn step(&self, shard: u32, work: &mut Work) -> bool {
         let stepped = self.with(shard, work, |core, now| (core.engine.step(now), core.engine.take_retired()));
         self.dispatch(work, None);
-        // What was replaced is freed here, while nobody waits for the engine.
+        // Replaced policies are freed here, while no request waits for the engine.
         stepped.is_ok_and(|(more, _retired)| more)
     }
 
-    /// Gives the memory of frames that a smaller cache left over back to the system.
+    /// Returns the memory of frames that a smaller cache does not need to the system.
     pub(crate) fn return_surplus(&self, shard: u32, work: &mut Work) {
         while let Ok(Some(mut frames)) = self.with(shard, work, |core, _| core.engine.surplus_memory(SURPLUS)) {
             nigh_backend::release_memory(&mut frames);
-            // A poisoned shard has no use for it.
+            // A poisoned shard does not need it.
             let _ = self.with(shard, work, |core, now| core.engine.return_memory(now, frames));
         }
     }

@@ -1,4 +1,4 @@
-//! What the parts of a running host share.
+//! State shared by the parts of a running host.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,17 +11,17 @@ use crate::error::ChangeError;
 use crate::settings::Settings;
 use crate::sync::lock;
 
-/// What the threads share.
+/// State shared by the threads.
 pub(crate) struct Common {
     pub(crate) cache: Arc<Cache>,
     pub(crate) handle: Handle,
-    /// As they are now; those of the disks are with the disks, and what is fetched ahead is with the cache.
+    /// The present settings, without those of disks, which are with the disks, and read-ahead, which is with the cache.
     pub(crate) settings: Mutex<Settings>,
-    /// Nothing can be changed any more.
+    /// Set when nothing can be changed any more.
     pub(crate) stopping: AtomicBool,
-    /// Every disk is closed: the timer has nothing to do any more.
+    /// Set when every disk is closed, so that the timer has nothing to do.
     pub(crate) closed: AtomicBool,
-    /// Held by the one who changes the host.
+    /// Held while the host is being changed.
     pub(crate) administration: Mutex<()>,
 }
 
@@ -30,7 +30,7 @@ impl Common {
         self.cache.disks.named(name).ok_or_else(|| ChangeError::NoDisk(name.to_owned()))
     }
 
-    /// The right to change the host, one at a time.
+    /// Locks changes of the host, one at a time.
     pub(crate) fn administrate(&self) -> Result<MutexGuard<'_, ()>, ChangeError> {
         let one = lock(&self.administration);
         match self.stopping.load(Ordering::Acquire) {

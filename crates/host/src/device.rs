@@ -1,4 +1,4 @@
-//! A device of a disk: the part of the disk that is there, and its flushes.
+//! A device of a disk: its part of the disk, and its flushes.
 
 use std::io;
 use std::mem;
@@ -12,22 +12,23 @@ use crate::sync::{lock, read, write};
 
 /// One device of a disk.
 pub(crate) struct DiskDevice {
-    /// The queue to it.
+    /// The port to it.
     pub(crate) port: Port,
-    /// Where its part of the disk begins, in bytes. It ends where that of the next device begins, or with the disk.
+    /// The start of its part of the disk, in bytes. The part ends where that of the next device begins, or with the
+    /// disk.
     pub(crate) begin: u64,
-    /// None once the device is gone: what is left of it would keep its file open.
+    /// `None` once the device is gone: otherwise its remains would keep its file open.
     geometry: RwLock<Option<Arc<dyn Geometry>>>,
-    /// Its size as it was last seen, in bytes.
+    /// Its size when it was last checked, in bytes.
     seen: AtomicU64,
     syncs: Mutex<Syncs>,
 }
 
-/// The device flushes of all shards, made one: those that come while one is under way wait together for the next.
+/// The device flushes of all shards, combined: those that arrive while one is under way wait together for the next.
 #[derive(Default)]
 struct Syncs {
     running: bool,
-    /// Done with the one that is under way. An operation comes with the shard that it is from.
+    /// Those served by the flush that is under way, each with its shard.
     joined: Vec<(u32, Operation)>,
     waiting: Vec<(u32, Operation)>,
 }
@@ -38,13 +39,13 @@ impl DiskDevice {
         DiskDevice { port, begin, geometry, seen, syncs: Mutex::default() }
     }
 
-    /// Asks the device.
+    /// Queries the device.
     pub(crate) fn ask<R>(&self, question: impl FnOnce(&dyn Geometry) -> io::Result<R>) -> io::Result<R> {
         let geometry = read(&self.geometry);
         question(geometry.as_deref().ok_or(io::ErrorKind::NotFound)?)
     }
 
-    /// Its present size in bytes, and whether that is another one than the last time.
+    /// Its present size in bytes, and whether that has changed since the last call.
     pub(crate) fn look_at_size(&self) -> io::Result<(u64, bool)> {
         let size = self.ask(|geometry| geometry.size())?;
         Ok((size, self.seen.swap(size, Ordering::Relaxed) != size))
@@ -55,12 +56,12 @@ impl DiskDevice {
         *write(&self.geometry) = None;
     }
 
-    /// A shard wants the device flushed.
+    /// Adds a device flush for a shard.
     pub(crate) fn sync(&self, flush: (u32, Operation)) {
         lock(&self.syncs).waiting.push(flush);
     }
 
-    /// The flush that is to be given to the device now, for all that wait, if none is under way.
+    /// The flush to be passed to the device now, for all that wait, if none is under way.
     pub(crate) fn next_sync(&self) -> Option<(u32, Operation)> {
         let mut syncs = lock(&self.syncs);
         if syncs.running {
@@ -72,7 +73,7 @@ impl DiskDevice {
         Some(next)
     }
 
-    /// The device flush that was given out is over: which others are over with it.
+    /// The device flush under way is complete: returns the others that it served.
     pub(crate) fn synced(&self) -> Vec<(u32, Operation)> {
         let mut syncs = lock(&self.syncs);
         syncs.running = false;

@@ -19,7 +19,7 @@ use nigh_backend::{Extent, Stamp, joint_stamp};
 use nigh_engine::{Port, Region, Volume};
 use nigh_policy::Tenant;
 
-/// What kind of latency a request has.
+/// The latency class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A read that found everything in the cache.
@@ -34,25 +34,25 @@ pub enum Measure {
 
 /// One disk.
 pub struct Disk {
-    /// Its number in the engines, and its place in the list of disks.
+    /// Its number in the engines, and its index in the list of disks.
     pub(crate) volume: Volume,
-    /// Who is charged for its blocks.
+    /// The tenant that is charged for its blocks.
     pub(crate) tenant: Tenant,
     /// In the order of their parts of the disk; at least one.
     pub(crate) devices: Vec<Arc<DiskDevice>>,
     name: String,
-    /// As they are now.
+    /// The present settings.
     settings: Mutex<DiskSettings>,
     /// The same as in `settings`.
     read_only: AtomicBool,
     throttle: Throttle,
     /// Whether the devices can be written.
     pub(crate) writable: bool,
-    /// It is not open yet, or about to be removed: it is not found by its name.
+    /// Whether it is not open yet, or about to be removed: it is then not found by its name.
     hidden: AtomicBool,
-    /// Held by whoever closes or opens it in the engines.
+    /// Held while it is closed or opened in the engines.
     pub(crate) changing: Mutex<()>,
-    /// As the engines know it, in bytes.
+    /// Its size in the engines, in bytes.
     size: AtomicU64,
     opening: Mutex<Opening>,
     opened: Condvar,
@@ -65,11 +65,11 @@ pub struct Disk {
     pub(crate) flushes: Histogram,
 }
 
-/// Whether the engines take requests for the disk.
+/// Whether the engines accept requests for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     Open,
-    /// They will again soon.
+    /// They will do so again soon.
     Changing,
     Closed,
 }
@@ -113,12 +113,12 @@ impl Disk {
         &self.name
     }
 
-    /// Its settings as they are now.
+    /// Its present settings.
     pub fn settings(&self) -> DiskSettings {
         lock(&self.settings).clone()
     }
 
-    /// Takes the settings over that are not the engines' business.
+    /// Adopts those settings that do not concern the engines.
     pub(crate) fn set(&self, settings: DiskSettings) {
         let mut now = lock(&self.settings);
         self.read_only.store(settings.read_only, Ordering::Release);
@@ -128,12 +128,12 @@ impl Disk {
         *now = settings;
     }
 
-    /// Whether writes are refused now.
+    /// Whether writes are rejected now.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 
-    /// Whether the devices can be written, whatever the settings are now.
+    /// Whether the devices can be written, independent of the present settings.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
@@ -146,25 +146,25 @@ impl Disk {
         self.hidden.store(hidden, Ordering::Release);
     }
 
-    /// Whether requests have to wait for their turn.
+    /// Whether requests have to wait for the rates.
     #[inline]
     pub fn is_throttled(&self) -> bool {
         self.throttle.is_on()
     }
 
-    /// Waits until a request of so many bytes is within the rates, or they change. Meanwhile calls `rest`, which returns
-    /// after the given time, when `waker` is woken, or sooner. If `rest` returns false, so does this: then the request must
-    /// not be made.
+    /// Waits until a request of this many bytes is within the rates, or they change. Meanwhile calls `rest`, which
+    /// returns after the given time, when `waker` is woken, or sooner. If `rest` returns false, so does this function,
+    /// and the request must not be made.
     pub fn wait_for_turn(&self, bytes: u64, waker: &Waker, rest: impl FnMut(Duration) -> bool) -> bool {
         self.throttle.wait(bytes, waker, rest)
     }
 
-    /// Parks the thread until a request of so many bytes is within the rates, or they change.
+    /// Parks the thread until a request of this many bytes is within the rates, or they change.
     pub(crate) fn park_for_turn(&self, bytes: u64) {
         self.throttle.park(bytes);
     }
 
-    /// Lifts the rates: waiting requests go on at once. They return when a removal fails.
+    /// Lifts the rates: waiting requests continue at once. The rates are restored if a removal fails.
     pub fn lift_rates(&self) {
         self.throttle.set(0, 0);
     }
@@ -178,7 +178,7 @@ impl Disk {
         self.throttle.set(iops, bandwidth);
     }
 
-    /// Counts how long a request took.
+    /// Records the latency of a request.
     pub fn measure(&self, measure: Measure, took: Duration) {
         match measure {
             Measure::Hit => self.hits.add(took),
@@ -194,13 +194,13 @@ impl Disk {
         self.devices.iter().zip(ends).map(|(device, end)| (&**device, device.begin..end))
     }
 
-    /// Where the parts of a disk of `size` bytes are, for the engines.
+    /// The regions of the parts of a disk of `size` bytes, for the engines.
     pub(crate) fn regions(&self, size: u64) -> Vec<Region> {
         self.parts(size).map(|(device, part)| Region::whole(device.port, part.end - part.start)).collect()
     }
 
-    /// What its size would be if it were opened with the present size of its last device, unless that is empty. The others
-    /// keep their parts: another size of theirs is logged.
+    /// The size it would have if it were opened with the present size of its last device, unless that is empty. The
+    /// other devices keep their parts: a change of their size is logged.
     pub(crate) fn present_size(&self) -> io::Result<u64> {
         let mut present = self.size();
         for ((device, part), at) in self.parts(present).zip(1..) {
@@ -221,8 +221,8 @@ impl Disk {
         Ok(present)
     }
 
-    /// What tells the disk from itself before a change, as `Geometry::stamp`; none where that is not known of all its devices,
-    /// or one of them is not as large as the engines know it.
+    /// A stamp that changes when the disk changes, as `Geometry::stamp`; `None` if one of its devices has no stamp, or
+    /// does not have the size that the engines know.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         let of_each = self.parts(self.size()).map(|(device, part)| {
             let (size, stamp) = device.ask(|geometry| Ok((geometry.size()?, geometry.stamp()?))).ok()?;
@@ -254,7 +254,7 @@ impl Disk {
         self.devices.iter().for_each(|device| device.forget());
     }
 
-    /// Its size as the engines know it, in bytes.
+    /// Its size in the engines, in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
@@ -268,7 +268,7 @@ impl Disk {
         self.opened.notify_all();
     }
 
-    /// Waits until the engines take requests again; returns false if they never will.
+    /// Waits until the engines accept requests again; returns false if they never will.
     pub fn wait_for_opening(&self) -> bool {
         let changing = |opening: &mut Opening| *opening == Opening::Changing;
         let opening = self.opened.wait_while(lock(&self.opening), changing).unwrap_or_else(PoisonError::into_inner);
@@ -276,14 +276,14 @@ impl Disk {
     }
 }
 
-/// The disks there are, by number, and their devices, by port.
+/// The disks, by number, and their devices, by port.
 #[derive(Default)]
 pub(crate) struct Disks {
     places: RwLock<Vec<Place>>,
     devices: RwLock<BTreeMap<Port, Arc<DiskDevice>>>,
 }
 
-/// A number for a disk. It is used again when nobody has the disk any more that had it before.
+/// A number for a disk. It is reused when all references to the disk that had it are gone.
 #[derive(Default)]
 struct Place {
     disk: Option<Arc<Disk>>,
@@ -296,7 +296,7 @@ impl Disks {
         read(&self.places).iter().filter_map(|place| place.disk.clone()).collect()
     }
 
-    /// Which has this name, and is not hidden.
+    /// The disk with this name, unless it is hidden.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Disk>> {
         self.all().into_iter().find(|disk| disk.name == name && !disk.is_hidden())
     }
@@ -306,13 +306,13 @@ impl Disks {
         self.all().iter().any(|disk| disk.name == name)
     }
 
-    /// Those of a tenant, in the order of their numbers.
+    /// The disks of a tenant, in the order of their numbers.
     pub(crate) fn of_tenant(&self, tenant: Tenant) -> Vec<Arc<Disk>> {
         self.all().into_iter().filter(|disk| disk.tenant == tenant).collect()
     }
 
-    /// The number of the tenant of this name: that of its disks, or one that no tenant has. There is one, since there are not
-    /// more tenants than disks.
+    /// The number of the tenant of this name: that of its disks, or a free one. There always is one, since there are at
+    /// most as many tenants as disks.
     pub(crate) fn tenant_named(&self, name: &str) -> Tenant {
         let disks = self.all();
         if let Some(disk) = disks.iter().find(|disk| lock(&disk.settings).tenant() == name) {
@@ -334,14 +334,14 @@ impl Disks {
         device.expect("a disk has no operations when it is removed")
     }
 
-    /// A number that nobody has; none if there are enough.
+    /// A free number; `None` if the limit is reached.
     pub(crate) fn free_number(&self) -> Option<Volume> {
         let places = read(&self.places);
         let free = places.iter().position(|place| place.last.strong_count() == 0).unwrap_or(places.len());
         (free < DISKS_MAX).then_some(Volume(free as u32))
     }
 
-    /// Ports that no device has, after those of levels. There are enough for all targets that all disks can have.
+    /// Ports that no device uses, after those of levels. There are enough for the most targets of the most disks.
     pub(crate) fn free_ports(&self) -> Vec<Port> {
         let devices = read(&self.devices);
         let free = (LEVELS_MAX as u16..).map(Port).filter(|port| !devices.contains_key(port));
@@ -365,12 +365,12 @@ impl Disks {
     }
 }
 
-/// Whether a target of a disk is this file; not if there is none.
+/// Whether a target of a disk is this file; false if the file does not exist.
 pub(crate) fn has_file(settings: &DiskSettings, path: &Path) -> bool {
     settings.targets().filter_map(|target| target.path()).any(|target| same_file(target, path))
 }
 
-/// Whether both are the same file; not if there is none.
+/// Whether both paths are the same file; false if it does not exist.
 pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     let identity = |path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     identity(one).is_some_and(|of| identity(other) == Some(of))

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use std::path::PathBuf;
 
@@ -22,10 +22,10 @@ pub struct Poisoned {
 /// Why a request is not submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The engine does not take it.
+    /// The engine rejects it.
     #[error(transparent)]
     Refused(#[from] nigh_engine::Refusal),
-    /// There is no engine any more.
+    /// The engine has stopped.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }
@@ -39,10 +39,10 @@ pub enum HostError {
     /// The disk was removed, or the host shut down.
     #[error("the disk is closed")]
     Closed,
-    /// The disk cannot be written.
+    /// The disk is read-only.
     #[error("the disk is read-only")]
     ReadOnly,
-    /// A callback asked for what would make it wait.
+    /// A callback called an operation that waits.
     #[error("a callback must not wait")]
     InCallback,
     /// The range passes the end of the disk.
@@ -59,7 +59,7 @@ pub enum HostError {
 /// Why a level cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// Its file cannot be one.
+    /// Its file is not usable.
     #[error("level {0}")]
     File(#[from] nigh_backend::LevelError),
     /// Its file cannot be opened as a device.
@@ -68,7 +68,7 @@ pub enum LevelError {
     /// It is memory.
     #[error("a level is a file, not memory")]
     Memory,
-    /// A disk has its blocks there.
+    /// A disk uses the file as a target.
     #[error("level {path}: it is the target of disk {name}: choose another file", path = path.display())]
     Disk {
         /// The file.
@@ -76,20 +76,20 @@ pub enum LevelError {
         /// The disk.
         name: String,
     },
-    /// It is two levels.
-    #[error("level {path}: it was given twice", path = .0.display())]
+    /// It was given twice.
+    #[error("level {path}: given twice", path = .0.display())]
     Twice(PathBuf),
-    /// There are more than there can be.
-    #[error("there cannot be more than {LEVELS_MAX} levels")]
+    /// There are more levels than possible.
+    #[error("at most {LEVELS_MAX} levels are possible")]
     Many,
     /// There is not enough memory for its index.
-    #[error("level {path}: its index takes {index} MiB, and {left} MiB of the machine's memory are left for it: choose a smaller size", path = path.display())]
+    #[error("level {path}: its index needs {index} MiB, but only {left} MiB of the machine's memory are left: choose a smaller size", path = path.display())]
     Index {
         /// The file.
         path: PathBuf,
-        /// In MiB.
+        /// The memory of the index, in MiB.
         index: u64,
-        /// In MiB.
+        /// The memory left, in MiB.
         left: u64,
     },
 }
@@ -103,18 +103,18 @@ pub enum StartError {
     /// A level cannot be used.
     #[error(transparent)]
     Level(#[from] LevelError),
-    /// There is less memory in the machine.
-    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
+    /// The machine has less memory.
+    #[error("{asked} MiB of memory requested, but the machine has only {there} MiB")]
     Memory {
-        /// In MiB.
+        /// The memory requested, in MiB.
         asked: u64,
-        /// In MiB.
+        /// The memory of the machine, in MiB.
         there: u64,
     },
-    /// The cache cannot be set up so.
+    /// The configuration of the cache is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The system gives no thread or descriptor.
+    /// The system cannot provide a thread or descriptor.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }
@@ -122,14 +122,14 @@ pub enum StartError {
 /// Why a disk cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// Another has its name.
-    #[error("there is a disk {0} already")]
+    /// Another disk has its name.
+    #[error("disk {0} already exists")]
     Duplicate(String),
-    /// There are as many as there can be.
-    #[error("there cannot be more than {DISKS_MAX} disks")]
+    /// There are already as many disks as possible.
+    #[error("at most {DISKS_MAX} disks are possible")]
     TooMany,
-    /// It has more targets than it can have.
-    #[error("disk {0}: it cannot have more than {TARGETS_MAX} targets")]
+    /// It has too many targets.
+    #[error("disk {0}: at most {TARGETS_MAX} targets are possible")]
     Targets(String),
     /// One of its targets cannot be opened.
     #[error("disk {name}: {source}")]
@@ -139,7 +139,7 @@ pub enum DiskError {
         /// Why.
         source: OpenError,
     },
-    /// The size of one of its targets is not known, is 0, or leaves the next one in the middle of a block.
+    /// The size of one of its targets is unknown, is 0, or leaves the next one in the middle of a block.
     #[error("disk {name}: {reason}")]
     Size {
         /// The disk.
@@ -147,7 +147,7 @@ pub enum DiskError {
         /// What is wrong.
         reason: String,
     },
-    /// The engines cannot open it.
+    /// The engines reject it.
     #[error("disk {name}: {source}")]
     Config {
         /// The disk.
@@ -164,22 +164,22 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// It has a tenant, a floor or a ceiling in a cache without tenants.
-    #[error("disk {0}: a floor or ceiling takes an allocation, such as lru-sp, and so does a tenant")]
+    #[error("disk {0}: a tenant, a floor or a ceiling needs an allocation, such as lru-sp")]
     NoTenants(String),
-    /// Its tenant has no name, or a longer or odder one than it can have.
-    #[error("disk {0}: the name of a tenant has from 1 to {TENANT_NAME_MAX} bytes, and no control characters")]
+    /// The name of its tenant is empty, too long, or contains control characters.
+    #[error("disk {0}: the name of a tenant must have from 1 to {TENANT_NAME_MAX} bytes and no control characters")]
     TenantName(String),
     /// Disks of one tenant give different floors or ceilings.
-    #[error("disks {} and {} of tenant {tenant} give different values of {what}: give it once", .disks[0], .disks[1])]
+    #[error("disks {} and {} of tenant {tenant} give different values of {what}: give it for one disk only", .disks[0], .disks[1])]
     Disagree {
         /// The tenant.
         tenant: String,
         /// Two of its disks.
         disks: [String; 2],
-        /// Of what.
+        /// The name of the bound.
         what: &'static str,
     },
-    /// It cannot have so much of the cache.
+    /// The engines reject its floor or ceiling.
     #[error("disk {name}: {source}")]
     Bounds {
         /// The disk.
@@ -192,61 +192,61 @@ pub enum DiskError {
     Poisoned(#[from] Poisoned),
 }
 
-/// Why a running host cannot be changed so.
+/// Why a change of a running host is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// There is no disk of this name.
     #[error("there is no disk {0}")]
     NoDisk(String),
-    /// It was opened for reading.
-    #[error("disk {0} was opened for reading only: remove it and add it again")]
+    /// It was opened read-only.
+    #[error("disk {0} was opened read-only: to change that, remove it and add it again")]
     OpenedReadOnly(String),
-    /// It would get other targets.
-    #[error("disk {0} keeps its targets while it is open: remove it and add it again")]
+    /// The change would replace its targets.
+    #[error("the targets of disk {0} cannot change while it is open: remove it and add it again")]
     Targets(String),
-    /// A disk cannot be opened, or not so.
+    /// A disk cannot be opened, or not with these settings.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It would get another tenant.
-    #[error("disk {name} stays with tenant {tenant} while it is open: remove it and add it again")]
+    /// The change would replace its tenant.
+    #[error("the tenant of disk {name}, {tenant}, cannot change while it is open: remove it and add it again")]
     Moves {
         /// The disk.
         name: String,
         /// Its tenant.
         tenant: String,
     },
-    /// There is less memory in the machine.
-    #[error("{asked} MiB of memory were asked for, and the machine has {there} MiB")]
+    /// The machine has less memory.
+    #[error("{asked} MiB of memory requested, but the machine has only {there} MiB")]
     Memory {
-        /// In MiB.
+        /// The memory requested, in MiB.
         asked: u64,
-        /// In MiB.
+        /// The memory of the machine, in MiB.
         there: u64,
     },
-    /// Not even one block would fit.
-    #[error("less than {BLOCK} bytes of memory were asked for")]
+    /// The memory is smaller than a block.
+    #[error("expected at least {BLOCK} bytes of memory")]
     MemoryMin,
     /// More memory than address space was reserved for.
-    #[error("{asked} MiB of memory were asked for, and the cache was started for at most {most} MiB")]
+    #[error("{asked} MiB of memory requested, but the cache was started with a limit of {most} MiB")]
     MemoryMax {
-        /// In MiB.
+        /// The memory requested, in MiB.
         asked: u64,
-        /// In MiB.
+        /// The limit, in MiB.
         most: u64,
     },
-    /// The cache cannot be set up so.
+    /// The configuration of the cache is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Dirty blocks cannot be written: the disk stays.
+    /// Dirty blocks cannot be written: the disk stays open.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
     /// Tenants share the cache.
-    #[error("a cache with tenants keeps its allocation and its batches, and has no policy but what they say")]
+    #[error("a cache with tenants takes its policies from them, and its allocation and batches cannot change")]
     Tenants,
-    /// A hint is not taken.
+    /// A hint is rejected.
     #[error("disk {name}: {source}")]
     Hint {
-        /// For which disk.
+        /// The disk.
         name: String,
         /// Why.
         source: Box<HintError>,
@@ -265,35 +265,35 @@ pub enum ChangeError {
 pub struct Unwritten {
     /// Its name.
     pub name: String,
-    /// What failed last.
+    /// The last error.
     pub cause: HostError,
 }
 
-/// Why a hint is not taken.
+/// Why a hint is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum HintError {
     /// The cache has no tenants.
-    #[error("hints are not taken without an allocation, such as lru-sp")]
+    #[error("hints need an allocation, such as lru-sp")]
     NoTenants,
-    /// It is about a file that the disk does not have.
+    /// The disk does not have the file.
     #[error("there is no file {0}")]
     NoFile(u32),
-    /// A part of a file has no place on the disk.
-    #[error("file {}, offset {}: extents begin at multiples of {BLOCK} and lie on the disk; files are below {FILES_MAX}", .0.file, .0.offset)]
+    /// The extent of a file is not on the disk, or is not aligned.
+    #[error("file {}, offset {}: expected extents that begin at multiples of {BLOCK} and lie on the disk, and file numbers below {FILES_MAX}", .0.file, .0.offset)]
     BadExtent(FileExtent),
     /// Parts of files overlap.
     #[error("extents overlap")]
     Overlap,
-    /// It goes beyond a limit, or is not possible.
+    /// It exceeds a limit, or is impossible.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The text is not a sidecar.
     #[cfg(feature = "sidecar")]
     #[error(transparent)]
     Form(#[from] SidecarError),
-    /// It is about a later time or another tenant.
+    /// It refers to a later time or another tenant.
     #[cfg(feature = "sidecar")]
-    #[error("hints take effect at once: without 'tenant', 'request' and 'time_ns'")]
+    #[error("hints take effect at once: leave out 'tenant', 'request' and 'time_ns'")]
     NotNow,
     /// An assertion of the engine failed.
     #[error(transparent)]

@@ -20,7 +20,7 @@ impl Common {
         hinted.map_err(|error| error.of(name))
     }
 
-    /// Does what a directive says.
+    /// Applies a directive.
     pub(crate) fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.hinted(name, |disk| self.cache.direct(disk, directive))
     }

@@ -1,4 +1,4 @@
-//! The host: its threads, their beginning and end.
+//! The host: its threads, their start and their end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,9 @@ use crate::work::Work;
 
 /// A running cache of disks.
 ///
-/// It is shut down by [`shut_down`](Host::shut_down), or when it is dropped: then what cannot be written is lost, and logged.
-/// Dropping it waits for the devices and the host's threads, except in a callback, where another thread does that.
+/// It is shut down by [`shut_down`](Host::shut_down), or when it is dropped: blocks that cannot be written are then
+/// lost, and the loss is logged. Dropping it waits for the devices and the host's threads, except in a callback, where
+/// another thread does that.
 ///
 /// ```
 /// use nigh_host::{DiskSettings, Host, Settings};
@@ -59,7 +60,7 @@ pub struct Host {
 impl Host {
     /// Opens the disks and starts the threads that do I/O.
     pub fn start(mut settings: Settings) -> Result<Host, StartError> {
-        // Their number stays, whatever memory becomes.
+        // The number of shards is fixed, whatever size the memory gets.
         settings.shards = Some(settings.shards());
         let there = machine_memory();
         if settings.memory > there {
@@ -86,7 +87,7 @@ impl Host {
             closed: AtomicBool::new(false),
             administration: Mutex::new(()),
         };
-        // From here on it ends its threads when it is dropped.
+        // From here on, dropping it ends its threads.
         let host = Host { common: Arc::new(common), threads: Mutex::default() };
         host.drive(driver)?;
         for disk in disks {
@@ -107,7 +108,7 @@ impl Host {
                 });
             };
             if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                tracing::error!("the thread of the devices panicked: the cache is out of use");
+                tracing::error!("the device thread panicked: the cache has stopped");
                 cache.poison();
             }
         };
@@ -129,47 +130,47 @@ impl Host {
         self.common.cache.disks.named(name)
     }
 
-    /// A program's use of the disk of this name.
+    /// A session on the disk of this name.
     pub fn open(&self, name: &str) -> Result<Session, HostError> {
         self.open_as(name, Stream(0))
     }
 
-    /// As [`open`](Host::open), with the identity of the code that issues the requests: policies may use it.
+    /// As [`open`](Host::open), with the identity of the code that issues the requests, which policies may use.
     pub fn open_as(&self, name: &str, stream: Stream) -> Result<Session, HostError> {
         let disk = self.disk(name).ok_or_else(|| HostError::NoDisk(name.to_owned()))?;
         Ok(Session::new(&self.common.cache, disk, stream))
     }
 
-    /// The settings as they are now, without the disks'.
+    /// The present settings, without those of disks.
     pub fn settings(&self) -> Settings {
         let readahead = self.common.cache.readahead().spec();
         Settings { readahead, ..lock(&self.common.settings).clone() }
     }
 
-    /// The host as it is now, and its disks, in the order of their numbers.
+    /// The present state of the host, and its disks in the order of their numbers.
     pub fn statistics(&self) -> (HostStatistics, Vec<DiskStatistics>) {
         let disks = self.common.cache.disks.all();
         let disks = disks.iter().filter(|disk| !disk.is_hidden()).map(|disk| self.disk_statistics(disk));
         (self.host_statistics(), disks.collect())
     }
 
-    /// The host as it is now.
+    /// The present state of the host.
     pub fn host_statistics(&self) -> HostStatistics {
         self.common.statistics()
     }
 
-    /// A disk as it is now.
+    /// The present state of a disk.
     pub fn disk_statistics(&self, disk: &Disk) -> DiskStatistics {
         self.common.disk_statistics(disk)
     }
 
-    /// The tenants as they are now; none without [`Settings::allocate`].
+    /// The present state of the tenants; none without [`Settings::allocate`].
     pub fn tenant_statistics(&self) -> Vec<TenantStatistics> {
         self.common.cache.tenant_statistics()
     }
 
-    /// Changes memory and policy while it runs, a few blocks at a time. Another policy does not remember which blocks were
-    /// evicted.
+    /// Changes memory and policy at run time, a few blocks at a time. A new policy starts without a history of evicted
+    /// blocks.
     pub fn change(&self, memory: Option<u64>, policy: Option<&Spec>) -> Result<(), ChangeError> {
         self.common.change(memory, policy)
     }
@@ -179,26 +180,26 @@ impl Host {
         self.common.add(settings)
     }
 
-    /// Removes a disk: requests in progress are replied to, its dirty blocks written, or dropped if `discard`. Where they
-    /// cannot be written it stays.
+    /// Removes a disk: requests in progress are replied to, and its dirty blocks are written, or dropped with
+    /// `discard`. If they cannot be written, the disk stays.
     pub fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
         self.common.remove(name, discard)
     }
 
-    /// Changes the settings of a disk, except its name, targets and tenant, while it is used. A floor or ceiling changes for
-    /// all disks of its tenant.
+    /// Changes the settings of a disk, except its name, targets and tenant, while it is in use. A floor or ceiling
+    /// changes for all disks of its tenant.
     pub fn set(&self, name: &str, change: impl FnOnce(&mut DiskSettings)) -> Result<(), ChangeError> {
         self.common.set(name, change)
     }
 
-    /// A hint of a disk's tenant, about files of this disk: which blocks it needs less, and what it will read. A tenant has
-    /// one list of what it will read, whichever disks that is on.
+    /// Applies a hint of a disk's tenant about files of this disk: which blocks it needs less, and which it will read.
+    /// A tenant has one list of predicted reads for all its disks.
     pub fn hint(&self, name: &str, directive: &Directive) -> Result<(), ChangeError> {
         self.common.hint(name, directive)
     }
 
-    /// Names files as [`name_files`](Host::name_files) does, if there are any, and does what a sidecar of directives says
-    /// (docs/control.md), one after the other; nothing where it is not understood.
+    /// Names files as [`name_files`](Host::name_files) does, if there are any, and applies the directives of a sidecar
+    /// (docs/control.md), one after the other; none of them if the sidecar is invalid.
     #[cfg(feature = "sidecar")]
     pub fn hint_all(&self, name: &str, files: &[FileExtent], sidecar: &str) -> Result<(), ChangeError> {
         self.common.hint_all(name, files, sidecar)
@@ -209,25 +210,25 @@ impl Host {
         self.common.name_files(name, extents)
     }
 
-    /// The hints of a disk's tenant that hold, as far as they are about its files or about priority levels, as a sidecar of
-    /// directives (docs/control.md).
+    /// The hints of a disk's tenant that are in effect, as far as they concern its files or priority levels, as a
+    /// sidecar of directives (docs/control.md).
     #[cfg(feature = "sidecar")]
     pub fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.common.hints(name)
     }
 
-    /// Writes back what is dirty, of one disk or of all, and flushes the devices.
+    /// Writes back the dirty blocks of one disk or of all, and flushes the devices.
     pub fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
         self.common.write_back(name)
     }
 
-    /// Takes notice of a disk whose last target changed its size: it is written back and opened anew, with an empty cache.
+    /// Adapts a disk whose last target changed its size: it is written back and opened anew, with an empty cache.
     pub fn look_at_sizes(&self) {
         self.common.look_at_sizes();
     }
 
-    /// Replies to the requests in progress, writes everything back, and ends the threads. What could not be written, after
-    /// three tries, is lost and returned. Later requests fail.
+    /// Replies to the requests in progress, writes everything back, and ends the threads. Blocks that cannot be
+    /// written, after three attempts, are lost, and their disks are returned. Later requests fail.
     ///
     /// # Panics
     /// In a callback, which must not wait.
@@ -239,7 +240,7 @@ impl Host {
 
 fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unwritten>> {
     let Common { cache, handle, stopping, closed, administration, .. } = common;
-    // Whoever changes the host now finishes that.
+    // A change in progress completes first.
     let changing = lock(administration);
     stopping.store(true, Ordering::Release);
     drop(changing);
@@ -269,7 +270,7 @@ impl Drop for Host {
         if !call::is_running() {
             end();
         } else if let Err(error) = Builder::new().name("farewell".into()).spawn(end) {
-            tracing::error!(%error, "no thread to shut the cache down");
+            tracing::error!(%error, "cannot start the thread that shuts the cache down");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Histograms of latencies that any thread adds to without a lock.
+//! Histograms of latencies, to which any thread adds without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Histogram {
 /// A histogram at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
-    /// How many durations are in each bucket.
+    /// The number of durations in each bucket.
     counts: Vec<u64>,
     /// Sum of all, in µs.
     pub sum_us: u64,
@@ -66,7 +66,7 @@ impl Histogram {
 }
 
 impl Latencies {
-    /// How many there are.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -82,12 +82,12 @@ impl Latencies {
         reached.map_or(0, end)
     }
 
-    /// The end in µs of each bucket that is not empty, and how many are in it.
+    /// The end in µs of each bucket that is not empty, and its count.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (end(at), *count)).collect()
     }
 
-    /// How many are in each doubling, with its end in seconds: the first ends at 4 µs, the last has no end.
+    /// The count of each doubling, with its end in seconds: the first ends at 4 µs, the last has no end.
     pub fn doublings(&self) -> Vec<(f64, u64)> {
         let mut doublings = Vec::new();
         let mut sum = 0;

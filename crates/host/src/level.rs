@@ -11,28 +11,28 @@ use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
 use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings};
 
-/// After so many failed operations in a row of a shard a level is not used any more.
+/// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
-/// Memory of a level's index, in bytes a block; a little more than it is.
+/// Memory of a level's index, in bytes a block; slightly more than it really uses.
 const INDEX: u64 = 25;
 
 /// A level of the host. Each shard has a part of it.
 pub(crate) struct Level {
     path: PathBuf,
     pub(crate) bytes: u64,
-    /// The queue to its device.
+    /// The port to its device.
     port: Port,
-    /// How many blocks each shard's part holds.
+    /// The number of blocks in each shard's part.
     pub(crate) part_blocks: u32,
-    /// None before it begins, and once its index is kept.
+    /// `None` before it starts, and after its index has been saved.
     pub(crate) file: Mutex<Option<LevelFile>>,
-    /// Blocks that it had from an earlier run.
+    /// Blocks from an earlier run.
     pub(crate) warm_blocks: AtomicU64,
-    /// Its device failed: it is not used any more.
+    /// Set when its device failed: it is switched off.
     pub(crate) off: AtomicBool,
 }
 
-/// The file of a level that has not begun yet, and what it held.
+/// The file of a level that has not started yet, and its saved index.
 pub(crate) type Before = (LevelFile, Option<Image>);
 
 /// A level that was opened.
@@ -42,17 +42,17 @@ pub(crate) struct Opened {
     pub(crate) before: Before,
 }
 
-/// A level at one moment. Counts are since its start, in blocks unless their names say otherwise.
+/// The state of a level at one moment. Counts are since its start, in blocks unless their names contain another unit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LevelStatistics {
     /// Its file.
     pub path: String,
-    /// The size that it was given, in bytes.
+    /// Its configured size, in bytes.
     pub bytes: u64,
-    /// How many blocks it has places for.
+    /// The number of blocks that it can hold.
     pub blocks: u64,
-    /// Of these, how many hold one.
+    /// The number of blocks that it holds.
     pub stored: u64,
     /// Blocks that it held at the start, from an earlier run.
     pub warm_blocks: u64,
@@ -62,19 +62,19 @@ pub struct LevelStatistics {
     pub stores: u64,
     /// Blocks that were not stored, because too many were on their way.
     pub drops: u64,
-    /// Blocks that made room for others.
+    /// Blocks evicted to make room for others.
     pub evictions: u64,
-    /// Blocks that it had when their contents changed.
+    /// Blocks that it held when their contents changed.
     pub invalidations: u64,
-    /// Blocks that were not read as they were stored; they were loaded from below.
+    /// Blocks whose contents differed when they were read back; they were loaded from below.
     pub mismatches: u64,
-    /// Reads of its device.
+    /// Reads from its device.
     pub reads: u64,
-    /// Their bytes.
+    /// The bytes of these.
     pub read_bytes: u64,
-    /// Writes of its device.
+    /// Writes to its device.
     pub writes: u64,
-    /// Their bytes.
+    /// The bytes of these.
     pub written_bytes: u64,
     /// Operations that its device failed.
     pub faults: u64,

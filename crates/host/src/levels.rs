@@ -1,4 +1,4 @@
-//! Levels in the engines: told what they held, switched off, counted, and asked what they hold at the end.
+//! Levels in the engines: restored at the start, switched off, counted, and saved at the end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,21 +16,22 @@ use crate::settings::BLOCK;
 use crate::sync::lock;
 use crate::work::Work;
 
-/// Places of a level that are looked at with a shard's lock held.
+/// Places of a level that are looked at during one lock of a shard.
 const PLACES_AT_ONCE: u32 = 16384;
-/// Times of files advance at least once in this: what is changed later has another stamp.
+/// The granularity of file times: a later change gives another stamp.
 const TICK: Duration = Duration::from_millis(20);
-/// Between two looks whether a level's operations are complete.
+/// The interval between checks whether a level's operations are complete.
 const GLANCE: Duration = Duration::from_millis(1);
 
 impl Cache {
-    /// The device of `port` failed an operation of `shard`. Where that was one too many for a level, all shards do without it.
+    /// The device of `port` failed an operation of `shard`. If a level reaches its limit of faults, all shards stop
+    /// using it.
     pub(crate) fn note_fault(&self, port: Port, shard: u32, fault: Fault, work: &mut Work) {
         let Some(at) = self.levels.iter().position(|level| level.port() == port) else { return };
         let level = &self.levels[at];
         let is_off = self.peek(shard, |core| core.engine.level_counters(at).is_some_and(|(_, off)| off));
         if is_off == Ok(true) && !level.off.swap(true, Ordering::AcqRel) {
-            tracing::error!(level = %level.path().display(), %fault, "it failed too often and is not used any more; the cache goes on");
+            tracing::error!(level = %level.path().display(), %fault, "switched off after too many faults; the cache continues without it");
             for shard in 0..self.shards() {
                 // A poisoned shard does not use it.
                 let _ = self.with(shard, work, |core, _| core.engine.drop_level(at));
@@ -38,7 +39,7 @@ impl Cache {
         }
     }
 
-    /// The levels as they are now; without poisoned shards.
+    /// The present state of the levels, without poisoned shards.
     pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
         let statistics = |(at, level): (usize, &Level)| {
             let mut sum = LevelCounters::default();
@@ -89,8 +90,8 @@ impl Cache {
         self.levels.iter().enumerate().map(statistics).collect()
     }
 
-    /// Tells a level what it holds of disks that are what they were: those among `same`, by the number that they had. Gives how
-    /// many blocks that are.
+    /// Restores the blocks of a level that belong to unchanged disks: those in `same`, by their former number. Returns
+    /// the number of blocks.
     fn restore(&self, at: usize, image: &mut Image, same: &BTreeMap<Volume, Volume>) -> std::io::Result<u64> {
         let mut restored = 0;
         while let Some((part, pieces)) = image.next_piece()? {
@@ -99,7 +100,7 @@ impl Cache {
             }
             let pieces = pieces.into_iter().filter_map(|stored| {
                 let volume = *same.get(&stored.volume)?;
-                // A disk with another number has its extents in other shards.
+                // The extents of a disk with another number are in other shards.
                 let of = self.shard_of(volume, stored.block.checked_mul(BLOCK)?);
                 (of == part).then_some(Stored { volume, ..stored })
             });
@@ -120,7 +121,7 @@ impl Cache {
         Ok(())
     }
 
-    /// What a level holds of `homes`, some places at a time, with the number of their part.
+    /// The blocks of `homes` in a level, some places at a time, with the number of their part.
     fn stored<'a>(&'a self, at: usize, homes: &'a [Home]) -> impl Iterator<Item = (u32, Vec<Stored>)> + 'a {
         let places = self.levels[at].part_blocks;
         let steps = (0..self.shards())
@@ -135,36 +136,38 @@ impl Cache {
 }
 
 impl Common {
-    /// The disks of the start are open, and nobody uses them yet: levels are told what they held, as far as the disks are what
-    /// they were.
+    /// Called when the initial disks are open and not yet in use: restores the contents of levels, as far as the disks
+    /// are unchanged.
     pub(crate) fn begin_levels(&self, before: Vec<Before>) -> Result<(), LevelError> {
         for (at, (level, (mut file, image))) in self.cache.levels.iter().zip(before).enumerate() {
             file.begin()?;
             *lock(&level.file) = Some(file);
             let path = level.path().display();
             let Some(mut image) = image else {
-                tracing::info!(level = %path, "it is new, was set up differently, or was not shut down in order: it begins empty");
+                tracing::info!(level = %path, "starts empty: the level is new, its settings changed, or the last shutdown was not orderly");
                 continue;
             };
             let mut same = BTreeMap::new();
             for disk in self.cache.disks.all() {
                 match known(&disk, &image.homes) {
                     Ok(volume) => _ = same.insert(volume, disk.volume()),
-                    Err(reason) => tracing::info!(level = %path, disk = disk.name(), reason, "nothing is kept of it"),
+                    Err(reason) => {
+                        tracing::info!(level = %path, disk = disk.name(), reason, "discarded the blocks of this disk")
+                    }
                 }
             }
             match self.cache.restore(at, &mut image, &same) {
                 Ok(blocks) => {
                     level.warm_blocks.store(blocks, Ordering::Relaxed);
-                    tracing::info!(level = %path, blocks, "it is warm");
+                    tracing::info!(level = %path, blocks, "starts with the blocks of the last run");
                 }
-                Err(error) => tracing::warn!(level = %path, %error, "not all of its index can be read"),
+                Err(error) => tracing::warn!(level = %path, %error, "part of its index cannot be read"),
             }
         }
         Ok(())
     }
 
-    /// Keeps what levels hold over a restart. The disks are closed.
+    /// Saves the indexes of levels for a restart. The disks are closed.
     pub(crate) fn keep_levels(&self) {
         if self.cache.levels.is_empty() {
             return;
@@ -180,18 +183,18 @@ impl Common {
             if level.is_off() || self.cache.wait_for_level(at).is_err() {
                 continue;
             }
-            // An error says the same: the device is gone.
+            // An error means the same: the device is gone.
             let _ = self.handle.detach(level.port()).recv();
             if let Err(error) = file.close(&homes, self.cache.stored(at, &homes)) {
-                tracing::error!(level = %level.path().display(), %error, "its index is not kept: it will begin empty");
+                tracing::error!(level = %level.path().display(), %error, "cannot save its index: the level will start empty");
             }
         }
     }
 }
 
-/// The number that a disk had, if it is what it was when `homes` were kept; else why not.
+/// The former number of a disk, if it is unchanged since `homes` was saved; otherwise the reason why not.
 fn known(disk: &Disk, homes: &[Home]) -> Result<Volume, &'static str> {
-    let stamp: Stamp = disk.stamp().ok_or("only a regular file shows whether it was changed")?;
-    let home = homes.iter().find(|home| home.name == disk.name()).ok_or("it was not there before")?;
-    if home.stamp == stamp { Ok(home.volume) } else { Err("it was changed since") }
+    let stamp: Stamp = disk.stamp().ok_or("a change can be detected only in a regular file")?;
+    let home = homes.iter().find(|home| home.name == disk.name()).ok_or("the disk is new")?;
+    if home.stamp == stamp { Ok(home.volume) } else { Err("the disk was changed since") }
 }

@@ -1,4 +1,4 @@
-//! The cache as a program uses it: hosts the engine on real I/O.
+//! The cache as a program uses it: runs the engine on real I/O.
 
 #![doc = include_str!("../README.md")]
 
@@ -44,7 +44,7 @@ pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Se
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::{TenantStatistics, agree_on_bounds};
 
-/// What a front end is made of: requests without waiting, and replies to whoever waits for them.
+/// The interface for front ends: requests that do not wait, and replies to waiters.
 pub mod front {
     pub use crate::cache::{Cache, Submission, pieces};
     pub use crate::disk::{Disk, Measure};

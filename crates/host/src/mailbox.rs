@@ -31,7 +31,7 @@ impl Waiter for Mailbox {
 }
 
 impl Mailbox {
-    /// The next reply. The caller has settled its work.
+    /// The next reply. The caller has already done its pending work.
     pub(crate) fn wait(&self) -> Letter {
         let mut letters = lock(&self.letters);
         loop {

@@ -1,4 +1,4 @@
-//! What is fetched ahead of reads: one setting, which may change at any time, and each reader's prefetcher.
+//! Read-ahead: one setting, which can change at any time, and each reader's prefetcher.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use crate::sync::lock;
 /// The setting.
 pub struct ReadAhead {
     spec: Mutex<Spec>,
-    /// Whether anything is fetched ahead: spares a session its lock.
+    /// Whether read-ahead is on; avoids the lock of a session.
     on: AtomicBool,
-    /// How often it was changed: spares the lock.
+    /// The number of changes; avoids the lock.
     changes: AtomicU64,
 }
 
@@ -27,12 +27,12 @@ impl ReadAhead {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// As it is now.
+    /// The present setting.
     pub fn spec(&self) -> Spec {
         lock(&self.spec).clone()
     }
 
-    /// From its next read on, every reader does as `spec` says. What it has learned of its reads is forgotten.
+    /// From its next read on, every reader follows `spec`. The history of its reads is lost.
     pub fn set(&self, spec: &Spec) {
         let mut now = lock(&self.spec);
         if *now != *spec {
@@ -43,21 +43,21 @@ impl ReadAhead {
     }
 }
 
-/// A reader's prefetcher: a connection's, or a session's.
+/// The prefetcher of a reader: a connection or a session.
 pub struct Ahead {
     prefetcher: Prefetcher,
-    /// `ReadAhead::changes` when it was made.
+    /// `ReadAhead::changes` at its creation.
     changes: u64,
 }
 
 impl Ahead {
-    /// As `setting` is now.
+    /// A prefetcher for the present `setting`.
     pub fn new(setting: &ReadAhead) -> Ahead {
         let spec = lock(&setting.spec);
         Ahead { prefetcher: Prefetcher::new(&spec, BLOCK as u32), changes: setting.changes.load(Ordering::Relaxed) }
     }
 
-    /// As `setting` is now; none where nothing is fetched ahead.
+    /// The prefetcher for the present `setting`; `None` if read-ahead is off.
     #[inline]
     pub fn prefetcher(&mut self, setting: &ReadAhead) -> Option<&mut Prefetcher> {
         if self.changes != setting.changes.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! A program's use of a disk: requests that wait for their end, from any thread.
+//! A session: a program's use of a disk. Its requests wait for their completion, and may come from any thread.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -21,9 +21,9 @@ use crate::work::{Submitted, Waiter, Work};
 /// Pieces of a request that are in progress at a time.
 const PIECES_MOST: usize = 8;
 
-/// A program's use of a disk, from any thread. What is read ahead depends on the reads of the session alone.
+/// A program's use of a disk, from any thread. Read-ahead depends only on the reads of the session.
 ///
-/// Requests of one session that overlap in time may be done in any order.
+/// Requests of one session that overlap in time may be executed in any order.
 pub struct Session {
     cache: Arc<Cache>,
     disk: Arc<Disk>,
@@ -43,7 +43,7 @@ impl Session {
         Session { cache: cache.clone(), disk, stream, ahead: Mutex::new(Ahead::new(cache.readahead())) }
     }
 
-    /// Which disk.
+    /// The disk.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -68,7 +68,7 @@ impl Session {
         self.perform(Op::Write, pieces(range, PIECE), durable, Measure::Write, Bytes::From(from))
     }
 
-    /// Has everything that was written before on stable storage.
+    /// Makes everything that was written before stable.
     pub fn flush(&self) -> Result<(), HostError> {
         self.take_turn(0)?;
         let since = Instant::now();
@@ -88,7 +88,7 @@ impl Session {
         self.alter(Op::Trim, range)
     }
 
-    /// Has `range` read as zeros.
+    /// Makes `range` read as zeros.
     pub fn zero(&self, range: Range<u64>) -> Result<(), HostError> {
         self.alter(Op::Zeroes { keep: false, fast: false }, range)
     }
@@ -111,8 +111,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads `range`, and calls `done` with its bytes: on this thread before it returns if all was in the cache, else on a
-    /// thread of the host. `done` must not wait for anything; it may submit again.
+    /// Reads `range`, and calls `done` with its bytes: on this thread before it returns if all were in the cache,
+    /// otherwise on a thread of the host. `done` must not wait for anything; it may submit again.
     pub fn read_then(&self, range: Range<u64>, done: impl FnOnce(Result<Vec<u8>, HostError>) + Send + 'static) {
         let length = range.end.saturating_sub(range.start) as usize;
         let range = match self.range(range.start, length) {
@@ -140,8 +140,8 @@ impl Session {
         self.start(Op::Write, pieces(range, PIECE), durable, Measure::Write, bytes, Box::new(done));
     }
 
-    /// Has everything that was written before on stable storage, and calls `done`, as [`read_then`](Session::read_then)
-    /// does, with no bytes.
+    /// Makes everything that was written before stable, and calls `done`, as [`read_then`](Session::read_then) does,
+    /// with no bytes.
     pub fn flush_then(&self, done: impl FnOnce(Result<Vec<u8>, HostError>) + Send + 'static) {
         let shards = (0..self.cache.shards()).map(|_| 0..0);
         self.start(Op::Flush, shards, false, Measure::Flush, Vec::new(), Box::new(done));
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// What to do where a piece was not taken: `Ok` to try again.
+    /// Decides what follows a piece that was not accepted: `Ok` to try again.
     fn retry(&self, error: SubmitError, shard: Option<u32>, start: u64, work: &mut Work) -> Result<(), HostError> {
         let refusal = match error {
             SubmitError::Poisoned(poisoned) => return Err(poisoned.into()),
@@ -258,7 +258,7 @@ impl Session {
                     Ok(Submitted { shard, outcome, .. }) => {
                         break outcome.map(|outcome| Letter { shard, range: piece, outcome });
                     }
-                    // What has come holds frames.
+                    // Replies that have arrived hold frames.
                     Err(SubmitError::Refused(Refusal::Busy)) if left > 0 => {
                         self.cache.dispatch(&mut work, None);
                         let letter = mailbox.get().expect("it waits for pieces").wait();
@@ -294,7 +294,7 @@ impl Session {
         result
     }
 
-    /// Submits `pieces`; the end of all calls `done`.
+    /// Submits `pieces`; when all are complete, `done` is called.
     fn start(
         &self,
         op: Op,

@@ -1,4 +1,4 @@
-//! How a host is set up.
+//! The configuration of a host.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use nigh_prefetch::Spec as ReadAhead;
 
 /// Size of a block, in bytes.
 pub const BLOCK: u64 = 4096;
-/// Longest read or write of an engine: it is what one client can hold in frames while it sends or receives.
+/// Longest read or write of an engine: the frames that one client can hold while it sends or receives.
 pub const PIECE: u64 = 256 << 10;
 /// Most disks at a time.
 pub const DISKS_MAX: usize = 4096;
@@ -21,16 +21,17 @@ pub const TARGETS_MAX: usize = 15;
 pub const LEVELS_MAX: usize = 2;
 /// Longest name of a tenant, in bytes.
 pub(crate) const TENANT_NAME_MAX: usize = 255;
-/// Between two steps of a change, so that others get the lock.
+/// The pause between two steps of a change, in which others get the lock.
 pub(crate) const PAUSE: Duration = Duration::from_micros(50);
 /// Files of a disk are numbered below this.
 pub(crate) const FILES_MAX: u32 = 1 << 16;
-/// Processors that share the lock of a shard where nobody asked for another number of shards. That costs 1 to 2 % of the rate of
-/// hits; 16 processors at one lock would lose 12 % (`cargo xtask bench shards`: two measured, more by a model).
+/// Processors that share the lock of a shard if the number of shards is not given. Sharing costs 1 to 2 % of the hit
+/// throughput; 16 processors at one lock would lose 12 % (`cargo xtask bench shards`: two measured, more by a
+/// model).
 const PROCESSORS_PER_SHARD: usize = 4;
-/// A shard has at most so many bytes where nobody asked for fewer shards.
+/// The most bytes of a shard, if a smaller number of shards is not given.
 const SHARD_BYTES_MOST: u64 = 8 << 30;
-/// A shard has at least so many blocks where nobody asked for more shards.
+/// The least blocks of a shard, if a larger number of shards is not given.
 const SHARD_BLOCKS: u64 = 1024;
 
 /// A disk in the cache.
@@ -38,11 +39,12 @@ const SHARD_BLOCKS: u64 = 1024;
 pub struct DiskSettings {
     /// Its name; no other disk of the host has it.
     pub name: String,
-    /// Where its blocks are, or the first of them.
+    /// Its target, or the first of them.
     pub target: Target,
-    /// Where it goes on, in this order: the disk is its targets, one after the other. All but the last are whole blocks.
+    /// The further targets, in this order: the disk consists of its targets, one after the other. All but the last are
+    /// whole blocks.
     pub next: Vec<Target>,
-    /// Writes are refused.
+    /// Writes are rejected.
     pub read_only: bool,
     /// When writes reach the device.
     pub write_mode: WriteMode,
@@ -50,18 +52,18 @@ pub struct DiskSettings {
     pub iops: u64,
     /// Bytes read and written per second; 0 for no limit.
     pub bandwidth: u64,
-    /// With [`Settings::allocate`]: who is charged for its blocks. Disks with the same name here are of one tenant; without
-    /// one, the tenant has the disk's name.
+    /// With [`Settings::allocate`]: the tenant that is charged for its blocks. Disks with the same name here have the
+    /// same tenant; without a name, the tenant has the name of the disk.
     pub tenant: Option<String>,
-    /// With [`Settings::allocate`]: bytes of the cache that its tenant keeps, whatever others do. What one disk of a tenant
-    /// gives holds for all of them; 0 where another one gives it.
+    /// With [`Settings::allocate`]: bytes of the cache that its tenant always keeps. The value of one disk of a tenant
+    /// applies to all of them; 0 if another one has it.
     pub floor: u64,
-    /// In the same way: bytes of the full cache that its tenant has at most; 0 for no limit.
+    /// Likewise, the most bytes of the full cache that its tenant can have; 0 for no limit.
     pub ceiling: u64,
 }
 
 impl DiskSettings {
-    /// `target` as `name`: written back, without limits.
+    /// `target` under the name `name`: written back, without limits.
     pub fn new(name: impl Into<String>, target: Target) -> DiskSettings {
         DiskSettings {
             name: name.into(),
@@ -95,48 +97,48 @@ impl DiskSettings {
     }
 }
 
-/// A level below the memory: a file on a faster device than the disks'.
+/// A level below the memory: a file on a device faster than those of the disks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelSettings {
-    /// The file. It is made where there is none, and is nothing but a level.
+    /// The file. It is created if it does not exist, and serves only as a level.
     pub target: Target,
-    /// How many bytes it takes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// How a host is set up.
+/// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Memory for the contents of blocks, in bytes.
     pub memory: u64,
-    /// How much memory a change while running can ask for, in bytes.
+    /// The most memory that a change at run time can request, in bytes.
     pub memory_max: u64,
-    /// Which block leaves.
+    /// The policy.
     pub policy: Spec,
-    /// With this, disks have tenants, and that is who decides which block leaves, instead of `policy`. The cache is one
-    /// shard then.
+    /// If present, disks have tenants, and this decides which block leaves, instead of `policy`. The cache is one shard
+    /// then.
     pub allocate: Option<Allocation>,
-    /// The most blocks of predicted accesses that are fetched at a time.
+    /// The most blocks of predicted accesses in one batch.
     pub batch: u32,
-    /// What is fetched ahead of the reads of each client.
+    /// The read-ahead for each client.
     pub readahead: ReadAhead,
-    /// In which order operations go to a device.
+    /// The order in which operations go to a device.
     pub scheduler: Scheduler,
-    /// Operations of each shard at one device at a time; those beyond wait for the scheduler.
+    /// The most operations of each shard at one device at a time; further ones wait in the scheduler.
     pub depth: u32,
-    /// Parts of the cache, each with a lock of its own; chosen by the number of processors if none.
+    /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,
-    /// Where blocks are found again that left memory, the fastest first.
+    /// The levels, the fastest first: they hold blocks that left memory.
     pub levels: Vec<LevelSettings>,
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,
 }
 
 impl Settings {
-    /// Operations of a shard at a device unless said otherwise: those of a fast device are not held back.
+    /// Default of the operations of a shard at a device: high enough for a fast device.
     pub const DEPTH: u32 = 32;
 
-    /// Predicted blocks that are fetched at a time unless said otherwise: ACFS, 5.3.
+    /// Default of the predicted blocks in one batch: ACFS, 5.3.
     pub const BATCH: u32 = 16;
 
     /// `disks` in `memory` bytes under `policy`.
@@ -156,12 +158,12 @@ impl Settings {
         }
     }
 
-    /// What decides which block leaves, in words.
+    /// The policy or allocation, as text.
     pub(crate) fn decides(&self) -> String {
         self.allocate.map_or_else(|| self.policy.to_string(), |allocation| allocation.to_string())
     }
 
-    /// How many shards there will be.
+    /// The number of shards that these settings give.
     pub fn shards(&self) -> usize {
         if self.allocate.is_some() {
             return 1;
@@ -179,7 +181,7 @@ impl Settings {
         (memory / BLOCK / self.shards() as u64).clamp(1, u64::from(u32::MAX)) as u32
     }
 
-    /// How the engine of one shard is set up.
+    /// The engine configuration of one shard.
     pub(crate) fn engine(&self) -> Config {
         let capacity = self.blocks_per_shard(self.memory);
         let mut config = Config::new(capacity, self.policy.clone());
@@ -194,7 +196,7 @@ impl Settings {
             files: Files::default(),
         });
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
-        // A piece and what it is merged with, several times over.
+        // A piece and the blocks it is merged with, several times.
         config.spare = (capacity / 32).clamp(256, 4096);
         if !self.levels.is_empty() {
             config.storing = config.spare;
@@ -206,7 +208,7 @@ impl Settings {
         config
     }
 
-    /// How the engines' ports are set up.
+    /// The port configuration of the engines.
     pub(crate) fn ports(&self) -> PortConfig {
         PortConfig { depth: self.depth, scheduler: self.scheduler }
     }

@@ -9,8 +9,8 @@ use crate::extent::FileExtent;
 use crate::settings::BLOCK;
 
 impl Common {
-    /// Names files, if there are any, and does what a sidecar of directives says, one after the other; nothing where it is
-    /// not understood.
+    /// Names files, if there are any, and applies the directives of a sidecar, one after the other; none of them if the
+    /// sidecar is invalid.
     pub(crate) fn hint_all(&self, name: &str, files: &[FileExtent], text: &str) -> Result<(), ChangeError> {
         let events = sidecar::parse(text).map_err(|error| HintError::from(error).of(name))?;
         if events.iter().any(|event| (event.when, event.tenant) != (When::Request(0), Tenant(0))) {
@@ -30,7 +30,7 @@ impl Common {
         Ok(())
     }
 
-    /// The hints for a disk that hold, as a sidecar.
+    /// The hints for a disk that are in effect, as a sidecar.
     pub(crate) fn hints(&self, name: &str) -> Result<String, ChangeError> {
         self.hinted(name, |disk| {
             let (floor, ceiling) = disk.settings().bounds();

@@ -1,4 +1,4 @@
-//! Statistics: a picture of the host at one moment.
+//! Statistics: the state of the host at one moment.
 
 use nigh_engine::{Counters, Gauges};
 
@@ -9,25 +9,25 @@ use crate::level::LevelStatistics;
 use crate::settings::{BLOCK, DiskSettings};
 use crate::sync::lock;
 
-/// A host at one moment. Counts are since its start.
+/// The state of a host at one moment. Counts are since its start.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostStatistics {
-    /// Which block leaves.
+    /// The policy or allocation.
     pub policy: String,
-    /// What is fetched ahead of reads.
+    /// The read-ahead.
     pub readahead: String,
-    /// Parts of the cache.
+    /// Number of shards.
     pub shards: u32,
     /// Memory for blocks, in bytes.
     pub memory_bytes: u64,
     /// Of these, in use by blocks that the policy keeps.
     pub resident_bytes: u64,
-    /// Memory of blocks in use in any way, in bytes.
+    /// Memory of all blocks in use, in bytes.
     pub frames_bytes: u64,
     /// Memory of indexes and bookkeeping, in bytes; without the policies'.
     pub metadata_bytes: u64,
-    /// Blocks that the policy remembers without their contents.
+    /// Ghosts: blocks that the policy remembers without their contents.
     pub ghosts: u64,
     /// Blocks being loaded.
     pub loading: u64,
@@ -42,67 +42,67 @@ pub struct HostStatistics {
     pub levels: Vec<LevelStatistics>,
 }
 
-/// A disk at one moment. Blocks are counted once for each request that references them.
+/// The state of a disk at one moment. A block is counted once for each request that references it.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DiskStatistics {
     /// Its name.
     pub name: String,
-    /// Where its blocks are, or the first of them.
+    /// Its target, or the first of them.
     pub target: String,
-    /// Where it goes on, in this order.
+    /// Its further targets, in order.
     #[cfg_attr(feature = "serde", serde(default))]
     pub next: Vec<String>,
     /// Its size in bytes.
     pub size: u64,
     /// Read requests, a long one counted once for each of its pieces.
     pub reads: u64,
-    /// Write requests, in the same way.
+    /// Write requests, counted in the same way.
     pub writes: u64,
-    /// Bytes asked for by reads.
+    /// Bytes of reads.
     pub read_bytes: u64,
     /// Bytes of writes.
     pub written_bytes: u64,
-    /// Referenced blocks that were there.
+    /// Referenced blocks that were resident.
     pub hits: u64,
-    /// Referenced blocks that were not.
+    /// Referenced blocks that were not resident.
     pub misses: u64,
     /// Referenced blocks that were being loaded already.
     pub joined: u64,
-    /// Blocks that were loaded from levels, and not from the device.
+    /// Blocks loaded from levels instead of the device.
     #[cfg_attr(feature = "serde", serde(default))]
     pub level_hits: u64,
-    /// Blocks that left to make room.
+    /// Blocks evicted to make room.
     pub evictions: u64,
-    /// Bytes that the device does not have yet.
+    /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
     /// Blocks prefetched.
     pub prefetch_issued: u64,
-    /// Of these, referenced later.
+    /// Of these, blocks that were referenced later.
     pub prefetch_used: u64,
-    /// Of those used, still being loaded then.
+    /// Of those used, blocks that were still being loaded at the reference.
     pub prefetch_late: u64,
-    /// Of those prefetched, gone without a reference.
+    /// Of those prefetched, blocks that left without a reference.
     pub prefetch_wasted: u64,
-    /// Operations of the device.
+    /// Read operations of the device.
     pub device_reads: u64,
-    /// Their bytes.
+    /// The bytes of these.
     pub device_read_bytes: u64,
-    /// Operations of the device.
+    /// Write operations of the device.
     pub device_writes: u64,
-    /// Their bytes.
+    /// The bytes of these.
     pub device_written_bytes: u64,
-    /// Flushes asked of the device; those of several shards at a time become one.
+    /// Flushes of the device; those of several shards at a time are combined.
     pub device_flushes: u64,
     /// Operations that the device failed.
     pub device_faults: u64,
-    /// From request to reply, of reads that waited for nothing.
+    /// Latency from request to reply of reads that did not wait.
     pub hit_latency: LatencySummary,
-    /// Of reads that waited.
+    /// Latency of reads that waited.
     pub miss_latency: LatencySummary,
-    /// Of writes, zeroes and trims.
+    /// Latency of writes, zeroes and trims.
     pub write_latency: LatencySummary,
-    /// Of flushes.
+    /// Latency of flushes.
     pub flush_latency: LatencySummary,
 }
 
@@ -110,15 +110,15 @@ pub struct DiskStatistics {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LatencySummary {
-    /// How many.
+    /// The count.
     pub count: u64,
-    /// Half are below.
+    /// The median.
     pub p50_us: u64,
-    /// All but one in a hundred are below.
+    /// The 99th percentile.
     pub p99_us: u64,
-    /// All but one in a thousand are below.
+    /// The 99.9th percentile.
     pub p999_us: u64,
-    /// Below how many µs, and how many of them; without empty ones, ascending.
+    /// The end of each non-empty bucket in µs and its count, ascending.
     pub buckets: Vec<(u64, u64)>,
     #[cfg_attr(feature = "serde", serde(skip))]
     all: Latencies,
@@ -139,7 +139,7 @@ impl LatencySummary {
 }
 
 impl Common {
-    /// The host as it is now.
+    /// The present state of the host.
     pub(crate) fn statistics(&self) -> HostStatistics {
         let cache = &self.cache;
         let Gauges { resident, ghosts, frames, loading, requests, waiting, queued, dirty: _ } = cache.gauges();
@@ -161,7 +161,7 @@ impl Common {
         }
     }
 
-    /// A disk as it is now.
+    /// The present state of a disk.
     pub(crate) fn disk_statistics(&self, disk: &Disk) -> DiskStatistics {
         let (counters, dirty) = self.cache.counters(disk);
         let Counters {

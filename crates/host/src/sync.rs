@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks `mutex`, also where a thread panicked with it: what matters after a panic is remembered by the shard
+/// Locks `mutex`, even if a thread panicked while it held it: the shard records what matters after a panic
 /// (`Cache::with`).
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -20,29 +20,29 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number of bytes of memory, taken and given back by any thread.
+/// A number of bytes of memory that any thread can take and return.
 pub struct Budget {
     left: AtomicUsize,
 }
 
 impl Budget {
-    /// So many bytes.
+    /// A limit of this many bytes.
     pub fn new(bytes: usize) -> Budget {
         Budget { left: AtomicUsize::new(bytes) }
     }
 
-    /// Takes `bytes` if they are left.
+    /// Takes `bytes` if that many are left.
     pub fn take(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes`.
     pub fn give(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// How many bytes can be taken.
+    /// The number of bytes that can be taken.
     pub fn left(&self) -> usize {
         self.left.load(Ordering::Acquire)
     }

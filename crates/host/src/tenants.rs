@@ -1,6 +1,6 @@
-//! Tenants: which disks they have, what holds for them, and which parts of a disk are files.
+//! Tenants: their disks, their bounds, and the files on their disks.
 //!
-//! To its user a file has a number below 2^16; the engine's is unique among all disks.
+//! To its user a file has a number below 2^16; the engine's number is unique among all disks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::extent::FileExtent;
 use crate::settings::{BLOCK, DiskSettings, FILES_MAX};
 use crate::work::Work;
 
-/// A tenant at one moment: what it has, and what became of its hints.
+/// The state of a tenant at one moment: its blocks, and the outcome of its hints.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TenantStatistics {
@@ -24,17 +24,17 @@ pub struct TenantStatistics {
     pub name: String,
     /// The names of its disks.
     pub disks: Vec<String>,
-    /// Bytes that it keeps, whatever others do.
+    /// Bytes that it always keeps.
     pub floor: u64,
-    /// Bytes of the full cache that it has at most; 0 for no limit.
+    /// The most bytes of the full cache that it can have; 0 for no limit.
     pub ceiling: u64,
-    /// Memory of blocks that it owns: nobody else uses these.
+    /// Memory of blocks that it owns and no other tenant uses.
     pub resident_bytes: u64,
     /// References that its list predicted.
     pub predicted: u64,
     /// References that it did not predict.
     pub unpredicted: u64,
-    /// Accesses of a list that did not come.
+    /// Predicted accesses that did not happen.
     pub skipped: u64,
     /// Lists that were dropped because they were too often wrong.
     pub lists_dropped: u64,
@@ -44,7 +44,7 @@ pub struct TenantStatistics {
     pub mistakes: u64,
 }
 
-/// Gives all disks of each tenant the floor and the ceiling that some of them give. An error where two of them differ.
+/// Gives all disks of each tenant the floor and the ceiling of those that have one. An error if two of them differ.
 pub fn agree_on_bounds<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>) -> Result<(), DiskError> {
     let mut tenants: BTreeMap<String, Vec<&mut DiskSettings>> = BTreeMap::new();
     for disk in disks {
@@ -58,7 +58,7 @@ pub fn agree_on_bounds<'a>(disks: impl IntoIterator<Item = &'a mut DiskSettings>
     Ok(())
 }
 
-/// The bound that disks of `tenant` give; 0 where none does.
+/// The bound that disks of `tenant` have; 0 if none has one.
 fn agreed(
     tenant: &str,
     disks: &[&mut DiskSettings],
@@ -77,7 +77,7 @@ fn agreed(
 }
 
 impl Cache {
-    /// Calls the engine of the tenants, and does what that brings about.
+    /// Calls the engine of the tenants, and does the resulting work.
     ///
     /// # Panics
     /// If there are no tenants.
@@ -99,7 +99,7 @@ impl Cache {
         })
     }
 
-    /// A disk was closed: what its tenant said about its files is forgotten.
+    /// A disk was closed: hints of its tenant about its files are forgotten.
     pub(crate) fn forget_files(&self, disk: &Disk) -> Result<(), Poisoned> {
         self.tenants(|engine| {
             let named = engine.name_files(disk.tenant, disk.volume, Vec::new());
@@ -107,7 +107,7 @@ impl Cache {
         })
     }
 
-    /// The last disk of a tenant is gone.
+    /// A tenant leaves with its last disk.
     pub(crate) fn close_tenant(&self, tenant: Tenant) -> Result<(), Poisoned> {
         self.tenants(|engine| engine.close_tenant(tenant))
     }
@@ -147,12 +147,12 @@ impl Cache {
         })
     }
 
-    /// Changes the least and the most blocks that a tenant has.
+    /// Changes the floor and the ceiling of a tenant.
     pub(crate) fn set_bounds(&self, tenant: Tenant, bounds: (u32, u32)) -> Result<Result<(), Refusal>, Poisoned> {
         self.tenants(|engine| engine.set_bounds(tenant, bounds.0, bounds.1))
     }
 
-    /// Does what a directive says.
+    /// Applies a directive.
     pub(crate) fn direct(&self, disk: &Disk, directive: &Directive) -> Result<(), HintError> {
         self.tenants(|engine| {
             let number = |number| match number < FILES_MAX && engine.has_file(file(disk, number)) {
@@ -164,7 +164,7 @@ impl Cache {
         })?
     }
 
-    /// The directives that hold for a disk: those of its tenant about priority levels, and about its files.
+    /// The directives in effect for a disk: those of its tenant about priority levels and about its files.
     #[cfg(feature = "sidecar")]
     pub(crate) fn directives(&self, disk: &Disk) -> Result<Vec<Directive>, HintError> {
         let mut said = self.tenants(|engine| engine.said(disk.tenant))?;
@@ -180,7 +180,7 @@ impl Cache {
         said.iter().map(|directive| renumbered(directive, |number| Ok(number % FILES_MAX))).collect()
     }
 
-    /// From now on `extents` are the files of a disk. What was said about those that it had is forgotten.
+    /// From now on `extents` are the files of a disk. Hints about its previous files are forgotten.
     pub(crate) fn name_files(&self, disk: &Disk, extents: &[FileExtent]) -> Result<(), HintError> {
         let size = disk.size().next_multiple_of(BLOCK);
         let is_good = |extent: &FileExtent| {
@@ -206,12 +206,12 @@ impl Cache {
     }
 }
 
-/// The engine's number of a user's.
+/// The engine's number for a user's file number.
 fn file(disk: &Disk, number: u32) -> u32 {
     disk.volume.0 << 16 | number
 }
 
-/// `directive` with other numbers of files.
+/// `directive` with the file numbers translated.
 fn renumbered(
     directive: &Directive,
     mut number: impl FnMut(u32) -> Result<u32, HintError>,

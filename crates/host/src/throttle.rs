@@ -1,7 +1,7 @@
-//! How fast a disk takes requests, as token buckets that all its users share.
+//! The rates of a disk, as token buckets that all its users share.
 //!
-//! Requests take turns in the order in which they came. One pays before it goes; one that only waits owes nothing, so that
-//! a client that leaves meanwhile leaves no debt to the others.
+//! Requests proceed in the order in which they arrived. A request pays when it proceeds; one that only waits owes
+//! nothing, so that a client that disconnects meanwhile leaves no debt to the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 
 use crate::sync::lock;
 
-/// What was not used of a rate is kept for so long.
+/// The time for which unused parts of a rate accumulate.
 const BURST: Duration = Duration::from_millis(100);
 /// How often a waiting thread checks whether its client has disconnected.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Rates of requests and of bytes.
 pub(crate) struct Throttle {
-    /// Whether there is any: spares the lock.
+    /// Whether there is any limit; avoids the lock.
     on: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     buckets: Buckets,
-    /// In the order in which they came.
+    /// In the order of arrival.
     queue: VecDeque<Waiting>,
-    /// When the first of them has paid, and the buckets without it.
+    /// The time at which the first request has paid, and the state of the buckets without it.
     turn: Option<(Instant, Buckets)>,
     tickets: u64,
 }
 
-/// A request that is not within the rates yet.
+/// A request that is waiting for the rates.
 struct Waiting {
     /// Ascending in the queue.
     ticket: u64,
@@ -56,7 +56,7 @@ struct Buckets {
     bytes: Bucket,
 }
 
-/// A bucket as the time at which everything taken from it so far is paid for.
+/// A bucket, represented by the time at which everything taken from it so far is paid for.
 #[derive(Clone, Copy)]
 struct Bucket {
     /// Per second; 0 for no limit.
@@ -65,7 +65,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes `amount`, and says when it is paid for.
+    /// Takes `amount`, and returns the time at which it is paid for.
     fn take(&mut self, amount: u64, now: Instant) -> Instant {
         if self.rate == 0 {
             return now;
@@ -86,14 +86,14 @@ impl Buckets {
 }
 
 impl State {
-    /// Queues a request; gives its ticket.
+    /// Queues a request; returns its ticket.
     fn queue(&mut self, bytes: u64, waker: Waker) -> u64 {
         self.tickets += 1;
         self.queue.push_back(Waiting { ticket: self.tickets, bytes, waker });
         self.tickets
     }
 
-    /// Lets those go whose time has come. Who becomes the first is woken too, so that it waits for its own time.
+    /// Releases the requests whose time has come. The new first one is woken too, so that it waits for its own time.
     fn advance(&mut self, now: Instant) {
         while let Some(first) = self.queue.front() {
             let (paid, _) = *self.turn.get_or_insert_with(|| {
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// How long the request of `ticket` can do nothing but wait; none if it may go.
+    /// The time for which the request of `ticket` can only wait; `None` if it may proceed.
     fn left(&self, ticket: u64, now: Instant) -> Option<Duration> {
         match self.queue.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()? {
             0 => self.turn.map(|(paid, _)| paid.saturating_duration_since(now)),
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// The request of `ticket` will not be made.
+    /// Removes the request of `ticket`, which will not be made.
     fn leave(&mut self, ticket: u64, now: Instant) {
         let Ok(at) = self.queue.binary_search_by_key(&ticket, |waiting| waiting.ticket) else { return };
         self.queue.remove(at);
@@ -133,13 +133,13 @@ impl State {
 }
 
 impl Throttle {
-    /// So many requests and bytes a second; 0 for no limit.
+    /// Limits of requests and bytes a second; 0 for no limit.
     pub(crate) fn new(requests: u64, bytes: u64) -> Throttle {
         let state = State { buckets: Buckets::new(requests, bytes), queue: VecDeque::new(), turn: None, tickets: 0 };
         Throttle { on: AtomicBool::new(requests > 0 || bytes > 0), state: Mutex::new(state) }
     }
 
-    /// Changes the rates. Who waits goes on.
+    /// Changes the rates. Waiting requests check them again.
     pub(crate) fn set(&self, requests: u64, bytes: u64) {
         let mut state = lock(&self.state);
         state.buckets = Buckets::new(requests, bytes);
@@ -154,7 +154,7 @@ impl Throttle {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Parks the thread until a request of so many bytes is within the rates, or they change.
+    /// Parks the thread until a request of this many bytes is within the rates, or they change.
     pub(crate) fn park(&self, bytes: u64) {
         let waker = Arc::new(Unpark(std::thread::current())).into();
         self.wait(bytes, &waker, |left| {
@@ -163,8 +163,9 @@ impl Throttle {
         });
     }
 
-    /// Waits until a request of so many bytes is within the rates, or they change. `rest` returns after the given time, when
-    /// `waker` is woken, or sooner. If it returns false, the request gives up its place, and so does this.
+    /// Waits until a request of this many bytes is within the rates, or they change. `rest` returns after the given
+    /// time, when `waker` is woken, or sooner. If it returns false, the request leaves the queue, and this function
+    /// returns false.
     pub(crate) fn wait(&self, bytes: u64, waker: &Waker, mut rest: impl FnMut(Duration) -> bool) -> bool {
         let mut state = lock(&self.state);
         let ticket = state.queue(bytes, waker.clone());
@@ -191,7 +192,7 @@ mod tests {
     fn a_bucket_lets_a_burst_through_and_then_its_rate() {
         let start = Instant::now() + Duration::from_secs(10);
         let mut bucket = Bucket { rate: 100, paid: start - Duration::from_secs(1) };
-        // Ten are kept of the time that nothing was asked for, and then it is one every 10 ms.
+        // Ten accumulate while there are no requests; then there is one every 10 ms.
         for _ in 0..10 {
             assert!(bucket.take(1, start) <= start);
         }
@@ -217,13 +218,13 @@ mod tests {
         assert_eq!((state.left(first, start), state.left(small, start)), (None, Some(Duration::MAX)));
         state.advance(at(2000));
         state.leave(day, at(2000));
-        // Of the two seconds no more is kept than of any others.
+        // No more accumulates in these two seconds than in any others.
         assert_eq!(state.left(small, at(2000)), Some(Duration::from_millis(200)));
         state.advance(at(2199));
         assert_eq!(waiting(&state), [small, last]);
         state.advance(at(2200));
         assert_eq!(waiting(&state), [last]);
-        // One that leaves from behind changes nothing for those before it.
+        // A request that leaves the queue does not affect those before it.
         let behind = ask(&mut state, 1 << 40);
         state.leave(behind, at(2200));
         assert_eq!(state.left(last, at(2200)), Some(Duration::from_millis(50)));
@@ -236,7 +237,7 @@ mod tests {
         let throttle = Throttle::new(0, 1);
         assert!(throttle.is_on());
         std::thread::scope(|scope| {
-            // A day, unless somebody changes it.
+            // A day, unless the rates change.
             let waits = scope.spawn(|| throttle.park(86400));
             while !waits.is_finished() {
                 throttle.set(0, 0);
@@ -258,7 +259,7 @@ mod tests {
         std::thread::scope(|scope| {
             let leaves = scope.spawn(|| throttle.wait(86_400_000, Waker::noop(), |_| !left.load(Ordering::Relaxed)));
             queued(1);
-            // It rests for a tenth of a second at most.
+            // It waits for a tenth of a second at most.
             let waits = scope.spawn(move || {
                 let waker = Arc::new(Unpark(std::thread::current())).into();
                 let mut rests = 0;

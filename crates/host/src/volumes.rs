@@ -1,4 +1,4 @@
-//! Disks in the engines: opened, closed, written back and counted, and the size of all shards.
+//! Disks in the engines: opening, closing, write-back and counters, and the size of all shards.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::settings::PAUSE;
 use crate::work::{Waiting, Work};
 
 impl Cache {
-    /// Opens `disk` where it is closed, with so many bytes.
+    /// Opens `disk` in the engines where it is closed, with this many bytes.
     pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<Result<(), ConfigError>, Poisoned> {
         let regions = disk.regions(size);
         let mut work = Work::default();
@@ -36,18 +36,18 @@ impl Cache {
         opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
     }
 
-    /// Closes a port of a disk that no engine has any more.
+    /// Closes a port of a disk that is closed in all engines.
     pub(crate) fn detach(&self, port: Port) {
         let mut work = Work::default();
         for shard in 0..self.shards() {
-            // An error says that the shard never had it, or is poisoned.
+            // An error means that the shard never had it, or is poisoned.
             let _ = self.with(shard, &mut work, |core, _| core.engine.detach(port));
         }
         self.dispatch(&mut work, None);
     }
 
-    /// Writes back what is dirty of `disk`, or drops it if `discard`, flushes its devices and forgets its blocks. On an
-    /// error it stays open in the shards that had it.
+    /// Writes back the dirty blocks of `disk`, or drops them with `discard`, flushes its devices and forgets its
+    /// blocks. After an error it stays open in the shards that had it.
     pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), HostError> {
         let mailbox = Arc::new(Mailbox::default());
         let mut work = Work::default();
@@ -68,7 +68,7 @@ impl Cache {
             }
         }
         self.dispatch(&mut work, None);
-        // The timer goes on where something has to be waited for.
+        // The timer continues if there is something to wait for.
         for shard in 0..self.shards() {
             while self.step(shard, &mut work) {
                 std::thread::sleep(PAUSE);
@@ -92,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// Writes back what is dirty of `disk` and flushes its devices. Refused where an engine does not have it.
+    /// Writes back the dirty blocks of `disk` and flushes its devices. An error if an engine does not have it.
     pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
         let mailbox = Arc::new(Mailbox::default());
         let mut work = Work::default();
@@ -128,7 +128,7 @@ impl Cache {
         Ok(result)
     }
 
-    /// Writes of `disk` reach its devices as `mode` says from now on. No effect where an engine does not have it.
+    /// From now on, writes of `disk` reach its devices according to `mode`. No effect in engines that do not have it.
     pub(crate) fn set_mode(&self, disk: &Disk, mode: WriteMode) -> Result<(), Poisoned> {
         let mut work = Work::default();
         let set = (0..self.shards()).try_for_each(|shard| {
@@ -142,7 +142,7 @@ impl Cache {
         set
     }
 
-    /// What the shards hold, in sum; without poisoned ones.
+    /// The contents of the shards, in sum, without poisoned ones.
     pub(crate) fn gauges(&self) -> Gauges {
         let mut sum = Gauges::default();
         for of in (0..self.shards()).filter_map(|shard| self.peek(shard, |core| core.engine.gauges()).ok()) {
@@ -151,7 +151,7 @@ impl Cache {
         sum
     }
 
-    /// What `disk` did, and how many of its blocks are dirty, in sum; without poisoned shards.
+    /// The counters of `disk` and the number of its dirty blocks, in sum, without poisoned shards.
     pub(crate) fn counters(&self, disk: &Disk) -> (Counters, u64) {
         let mut sum = Counters::default();
         let mut dirty = 0;

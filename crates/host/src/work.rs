@@ -1,4 +1,4 @@
-//! What calls of engines bring about, and who waits for it.
+//! Work that results from calls of engines, and the waiters for it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use nigh_engine::{Operation, Outcome, Shared};
 
-/// One who waits for an engine's reply.
+/// A waiter for an engine's reply.
 pub trait Waiter: Send + Sync {
-    /// The engine of `shard` replied to the piece of `range`; 0..0 for a flush. Called without the shard's lock, by a thread
-    /// that must not wait for anything: what the reply brings about is added to `work`.
+    /// The engine of `shard` replied to the piece of `range`; 0..0 for a flush. Called without the shard's lock, by a
+    /// thread that must not wait for anything: the work that results from the reply is added to `work`.
     ///
-    /// A write is replied to twice: first with its frames, [`Outcome::Fill`], then with its end.
+    /// A write gets two replies: first its frames, [`Outcome::Fill`], then its completion.
     fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work);
 }
 
-/// Where replies leave the host.
+/// The outlet through which replies leave the host.
 pub trait Outlet: Send + Sync {
-    /// Passes on what was delivered. Called once for many replies, without any lock, by a thread that must not wait.
+    /// Sends the delivered replies. Called once for many replies, without any lock, by a thread that must not wait.
     fn flush(self: Arc<Self>, work: &mut Work);
 }
 
-/// One who waits, and for which piece.
+/// A waiter, and its piece.
 #[derive(Clone)]
 pub(crate) struct Waiting {
     pub(crate) waiter: Arc<dyn Waiter>,
     pub(crate) range: Range<u64>,
 }
 
-/// What calls of engines brought about and is still to be done, without their locks.
+/// Work that resulted from calls of engines and is still to be done, without their locks.
 #[derive(Default)]
 pub struct Work {
     pub(crate) operations: Vec<(u32, Operation)>,
@@ -38,14 +38,14 @@ pub struct Work {
 }
 
 impl Work {
-    /// Gives frames of `shard` back.
+    /// Returns frames of `shard`.
     pub fn release(&mut self, shard: u32, data: Shared) {
         if data.release() {
             self.polls.insert(shard);
         }
     }
 
-    /// `outlet` has replies to pass on.
+    /// `outlet` has replies to send.
     pub fn flush(&mut self, outlet: &Arc<impl Outlet + 'static>) {
         let at = Arc::as_ptr(outlet);
         if !self.outlets.iter().any(|known| std::ptr::addr_eq(Arc::as_ptr(known), at)) {
@@ -58,12 +58,12 @@ impl Work {
     }
 }
 
-/// What became of a request.
+/// The result of submitting a request.
 pub struct Submitted {
-    /// Which shard has it.
+    /// The shard that has it.
     pub shard: u32,
-    /// By which its waiter is known, if there is one: always for a write.
+    /// The token of its waiter, if there is one: always for a write.
     pub token: usize,
-    /// The reply; none if it comes later.
+    /// The reply; `None` if it comes later.
     pub outcome: Option<Outcome>,
 }

@@ -249,14 +249,19 @@ fn what_cannot_be_a_disk_is_one_line() {
     assert!(refused("memory:4K", &[&taken]).contains("two must not write it"));
     assert!(refused(&free, &[&free]).contains("two must not write it"));
     let said = refused("memory:4K", &[&odd, "memory:4K"]);
-    assert!(said.contains(&format!("{odd} has 5000 bytes: make that a multiple of 4096")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "{odd} has 5000 bytes: for all targets but the last the size must be a multiple of 4096"
+        )),
+        "{said}"
+    );
     assert!(refused(&odd, &["memory:4K"]).contains("5000 bytes"));
     assert!(refused("memory:4K", &[&empty]).contains(&format!("{empty} is empty")));
     assert!(refused("memory:4K", &["/nowhere"]).contains("/nowhere"));
-    assert!(refused("memory:4K", &["memory:4K"; TARGETS_MAX]).contains("more than 15 targets"));
+    assert!(refused("memory:4K", &["memory:4K"; TARGETS_MAX]).contains("at most 15 targets"));
     assert!(refused("memory:4K", &["memory:60T", "memory:60T"]).contains("2^34 blocks"));
     let kept = host.set("disk", |disk| disk.next.truncate(1)).err().unwrap().to_string();
-    assert_eq!(kept, "disk disk keeps its targets while it is open: remove it and add it again");
+    assert_eq!(kept, "the targets of disk disk cannot change while it is open: remove it and add it again");
     host.set("disk", |disk| disk.iops = 1000).unwrap();
     // Nothing holds what was opened for one that was refused.
     let whole = DiskSettings { next: vec![odd.parse().unwrap()], ..DiskSettings::new("new", free.parse().unwrap()) };

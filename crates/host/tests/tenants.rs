@@ -113,8 +113,8 @@ fn a_disk_that_goes_leaves_the_other_its_blocks_and_hints() {
 fn what_cannot_be_is_one_line() {
     let refused = |disks| start(disks).err().unwrap();
     let differ = refused(vec![disk("a", Some("vm"), 1), disk("x", Some("vm"), 0), disk("b", Some("vm"), 2)]);
-    assert_eq!(differ, "disks a and b of tenant vm give different values of floor: give it once");
-    assert!(refused(vec![disk("a", Some(""), 0)]).contains("the name of a tenant has"));
+    assert_eq!(differ, "disks a and b of tenant vm give different values of floor: give it for one disk only");
+    assert!(refused(vec![disk("a", Some(""), 0)]).contains("the name of a tenant must have"));
     assert!(refused(vec![disk("a", Some("x\ny"), 0)]).contains("no control characters"));
     let host = start(vec![disk("a", None, 5)]).unwrap();
     // A disk may be of the tenant that another one is by its name.
@@ -122,16 +122,16 @@ fn what_cannot_be_is_one_line() {
     let other = host.add(disk("c", Some("a"), 6)).err().unwrap().to_string();
     assert!(other.starts_with("disks a and c of tenant a give different values of floor"), "{other}");
     let moved = host.set("b", |disk| disk.tenant = None).unwrap_err().to_string();
-    assert_eq!(moved, "disk b stays with tenant a while it is open: remove it and add it again");
+    assert_eq!(moved, "the tenant of disk b, a, cannot change while it is open: remove it and add it again");
     host.remove("b", false).unwrap();
     host.add(disk("b", None, 0)).unwrap();
     assert_eq!(host.tenant_statistics().len(), 2);
     let greedy = host.add(disk("greedy", None, CACHE)).err().unwrap().to_string();
-    assert!(greedy.contains("disk greedy: a floor is at most"), "{greedy}");
+    assert!(greedy.contains("disk greedy: expected a floor up to"), "{greedy}");
     assert_eq!(host.tenant_statistics().len(), 2);
     host.shut_down().unwrap();
 
     let plain = Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), vec![disk("a", Some("vm"), 0)]);
     let error = Host::start(plain).err().unwrap().to_string();
-    assert!(error.contains("takes an allocation, such as lru-sp, and so does a tenant"), "{error}");
+    assert!(error.contains("a tenant, a floor or a ceiling needs an allocation, such as lru-sp"), "{error}");
 }

@@ -1,8 +1,8 @@
-//! ARC: recency and frequency compete for the cache, and the ghosts of each tell which should grow.
+//! ARC: recency and frequency compete for the cache, and hits in their ghost lists decide which of the two grows.
 //!
-//! The cases are those of Figure 4 of the paper. A block that comes in while the cache is not full, because others were
-//! invalidated, replaces nothing; all else of its case holds. Where a block leaves and none comes, REPLACE is done with p as it
-//! is; where that finds T2 empty, T1 loses its LRU page.
+//! The cases are those of Figure 4 of the paper. The paper has no invalidation, which leaves a cache with free frames:
+//! a block that enters such a cache replaces nothing, and the rest of its case applies. When a block must leave without
+//! another one entering, REPLACE runs with the current p; if it finds T2 empty, the LRU page of T1 leaves.
 
 use crate::directory::{B1, B2, Directory, T1, T2};
 use crate::recency::SLOTS_MOST;
@@ -13,7 +13,7 @@ use crate::{Access, Policy, Room, Slot};
 pub struct Arc {
     /// All lists have the most recently used last.
     directory: Directory,
-    /// The ghost that was hit by the `evict` before this `insert`.
+    /// The ghost that `evict` hit before this `insert`.
     recalled: Option<Slot>,
 }
 

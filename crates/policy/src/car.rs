@@ -1,8 +1,8 @@
 //! CAR: ARC on two clocks, so that a hit sets one bit.
 //!
-//! The steps are those of Figure 2 of the paper. A page that comes in while the cache is not full, because others were
-//! invalidated, replaces nothing; all else holds. Where a page leaves and none comes, replace() is done with p as it is, and
-//! turns to T1 while T2 is empty.
+//! The steps are those of Figure 2 of the paper. The paper has no invalidation, which leaves a cache with free frames:
+//! a page that enters such a cache replaces nothing, and the other steps apply. When a page must leave without another
+//! one entering, replace() runs with the current p, and takes T1 while T2 is empty.
 
 use crate::directory::{B1, B2, Directory, T1, T2};
 use crate::prefetch::prefetch;
@@ -12,9 +12,9 @@ use crate::{Access, Policy, Room, Slot};
 
 /// Clock with adaptive replacement.
 pub struct Car {
-    /// T1 and T2 are clocks whose hands are at their firsts; B1 and B2 have the least recently used first.
+    /// T1 and T2 are clocks with the hand at the first page; B1 and B2 have the least recently used page first.
     directory: Directory,
-    /// Reference bits; clear where the slot is not resident.
+    /// Reference bits; clear for slots that are not resident.
     referenced: Vec<bool>,
 }
 

@@ -1,12 +1,11 @@
-//! CLOCK, also called second chance: FIFO, except that a block hit since the hand last passed it stays for another
+//! CLOCK, also called second chance: FIFO, but a block that was hit since the hand last passed it stays for another
 //! round.
 //!
-//! The circle is an order that begins under the hand; the hand advances by moving the slot there to the end. A new block
-//! takes the place just behind the hand, which is the frame of the victim it replaces, or a frame added there.
+//! The circle is an order that begins under the hand; the hand advances by moving the slot there to the end. A new
+//! block is placed just behind the hand, in the frame of its victim or in a new frame.
 //!
-//! Choice: the reference bit of a block just loaded starts at 0, so that only a hit earns a second chance; this gives
-//! the hit ratios of libCacheSim's CLOCK. In a paging machine the reference that loads a page also sets its bit:
-//! `first=1`.
+//! Choice: the reference bit of a new block starts at 0, so that only a hit earns a second chance; this gives the hit
+//! ratios of libCacheSim's CLOCK. In a paging machine the reference that loads a page also sets its bit: `first=1`.
 
 use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
@@ -21,7 +20,7 @@ pub struct Clock {
     places: Places<1>,
     /// Resident slots from the one under the hand to the one just behind it.
     circle: Order<0, 0>,
-    /// The reference bit of a block just loaded.
+    /// The reference bit of a new block.
     first: u32,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
@@ -56,7 +55,7 @@ impl Configured for Clock {
 }
 
 impl Clock {
-    /// Advances the hand to a block without its reference bit, and takes that out.
+    /// Advances the hand to a block with a clear reference bit, and takes that block out.
     #[inline]
     fn sweep(&mut self) -> Slot {
         let victim = loop {

@@ -1,46 +1,49 @@
-//! CLOCK-Pro: the principle of LIRS at the cost of CLOCK, where a hit sets one bit.
+//! CLOCK-Pro: the principle of LIRS at the cost of CLOCK: a hit sets one bit.
 //!
 //! The list, its three hands and their moves are those of sections 3.3.2 to 3.3.4 of the dissertation. With the
-//! defaults, Table 3.1 (cpp) is met within 0.82 points at each of its 13 sizes, and within 0.18 on average.
+//! defaults, the results are within 0.82 points of Table 3.1 (cpp) at each of its 13 sizes, and within 0.18 points on
+//! average.
 //!
 //! Deviation:
 //!
-//! * The list holds up to 2m non-resident cold pages by default, not "at most m" (3.3.2): with m of them, cpp at 20 blocks
-//!   has 16.7 %, with 2m 23.1 %, and 23.9 % is published. `ghosts=1` is the text's limit.
+//! * The list holds up to 2m non-resident cold pages by default, not "at most m" (3.3.2). At 20 blocks, cpp has a hit
+//!   ratio of 16.7 % with m of them and 23.1 % with 2m; the published value is 23.9 %. `ghosts=1` sets the limit of the
+//!   text.
 //!
 //! Choices where the text is silent:
 //!
 //! * While the cache has room, pages become hot until there are m_h of them, as blocks become LIR in LIRS (2.3.3).
-//! * m_c starts at 1 % of the cache, as L_hirs in LIRS (2.4.1), and stays within 1..m-1. With 5 % no size of cpp differs
-//!   by more than 0.7 points. `start=50%:overtaken=same` is within 0.9 points of cpp's column, but keeps half of a loop from
-//!   becoming hot: gli at 1000 blocks has 39.2 % instead of 50.7 %, where figure 3.2 has nearly what OPT has.
+//! * m_c starts at 1 % of the cache, as L_hirs in LIRS (2.4.1), and stays within 1..m-1. With 5 % no size of cpp
+//!   differs by more than 0.7 points. `start=50%:overtaken=same` is within 0.9 points of cpp's column, but keeps half
+//!   of a loop from becoming hot: gli at 1000 blocks has 39.2 % instead of 50.7 %, where figure 3.2 shows nearly the
+//!   value of OPT.
 //! * A cold page turns hot if "there is still at least one hot page after it (i.e. with a larger recency)" (3.3.1). So
-//!   HAND_hot moves first, and where it meets the page itself before the hot pages are few enough, because those with a
-//!   larger recency have all been re-accessed, the page stays cold and a new test period begins. (Turning each such page
-//!   hot costs 1.7 points on cpp at 20 blocks.)
-//! * For such a page m_c is incremented as for any page accessed in its test period. With `overtaken=same` that is undone
-//!   where the page was not resident, as if the hand had ended its test period first. That is better on loops just larger
+//!   HAND_hot moves first. If all pages with a larger recency have been re-accessed, the hand meets the page itself
+//!   before there are few enough hot pages; the page then stays cold and begins a new test period. (Turning each such
+//!   page hot costs 1.7 points on cpp at 20 blocks.)
+//! * For such a page m_c is incremented, as for any page accessed in its test period. `overtaken=same` undoes this if
+//!   the page was not resident, as if the hand had ended its test period first. That is better on loops just larger
 //!   than the cache, by 5.4 points on cs at 1200 blocks, and up to 1.6 points above the published figures of cpp.
-//! * A hot page that turns cold has no test period. HAND_hot passes it, so it is at the list head then.
-//! * A cold page found accessed after its test period moves to the head, where a new period begins: no test period was
-//!   in force, so m_c does not change.
-//! * A test period that HAND_hot or HAND_test ends decrements m_c, but if the reference bit tells that the page was
-//!   accessed in it, increments m_c.
-//! * HAND_cold and HAND_test "point to the last" page of their kind, or to one behind it: where HAND_hot passes them it
-//!   takes them along. A hand that finds no page of its kind up to the list head waits for what comes there, and does
-//!   not go round: these hands take at most one step for each page that comes to the head.
-//! * Before a cold page turns hot, HAND_hot turns as many hot pages cold as it takes to have less than m_h = m - m_c: one
-//!   in the fixed case of 3.3.2, none while there are fewer, and several where m_c was incremented since. A change of m_c
-//!   or m alone moves no page. So there are not at all times m_h hot pages.
-//! * HAND_hot "stops at a hot page" (3.3.3), but where that page then leaves its place, because it was removed, or is
-//!   the cold page that the hand met and that goes to the head, the hand rests on the next page, which may be cold. Its
-//!   next run begins there, so the page stays in its test period until then.
-//! * "If the number of cold pages is larger than the threshold" (3.3.3) is read as the sentence about "the number of
-//!   non-resident cold pages" before it: more ghosts than `ghosts`, or than the host has room for. HAND_test then runs until
-//!   there are no more than that, after the faulted page was taken from the list or placed there.
-//! * Repeated references to a page within one turn of a hand are one, for there is one bit.
-//! * A shed is HAND_cold's search for a free space. Where no resident page is cold, HAND_hot runs first. A new size leaves
-//!   all pages where they are and m_c what it is, within its bounds; a fixed m_c is its share of the new size.
+//! * A hot page that turns cold has no test period. HAND_hot has just passed it, so it is then at the list head.
+//! * A cold page that is found accessed after its test period moves to the head and begins a new one. No test period
+//!   was in force, so m_c does not change.
+//! * A test period that HAND_hot or HAND_test ends decrements m_c. If the reference bit is set, the page was accessed
+//!   in that period, and m_c is incremented instead.
+//! * HAND_cold and HAND_test "point to the last" page of their kind, or to a position behind it. HAND_hot takes along
+//!   the hands that it passes. A hand that finds no page of its kind up to the list head waits there for new ones and
+//!   does not start a new round: these hands take at most one step for each page that moves to the head.
+//! * Before a cold page turns hot, HAND_hot turns hot pages cold until there are fewer than m_h = m - m_c: one in the
+//!   fixed case of 3.3.2, none if there are already fewer, and several if m_c was incremented since. A change of m_c or
+//!   m alone moves no page. So the number of hot pages can differ from m_h.
+//! * HAND_hot "stops at a hot page" (3.3.3). If that page then leaves its position (because it was removed, or because
+//!   it is the cold page that the hand met and that moves to the head), the hand rests on the next page, which may be
+//!   cold. Its next run begins there, so that page stays in its test period until then.
+//! * "If the number of cold pages is larger than the threshold" (3.3.3) is read like the sentence about "the number of
+//!   non-resident cold pages" before it: more ghosts than `ghosts`, or than the host has room for. HAND_test then runs
+//!   until the limit is met, after the faulted page was taken from the list or placed there.
+//! * Repeated references to a page within one turn of a hand count as one, because there is one bit.
+//! * A shed is HAND_cold's search for a free space. If no resident page is cold, HAND_hot runs first. A new size moves
+//!   no page and keeps m_c, limited to its new bounds; a fixed m_c is its share of the new size.
 
 use crate::prefetch::prefetch;
 use crate::recency::{LOOK, Order, Places, SLOTS_MOST};
@@ -62,17 +65,18 @@ const HAND_COLD: usize = 0;
 /// The same for pages in their test period.
 const HAND_TEST: usize = 1;
 
-/// In place of a page, where none comes in or is to turn hot.
+/// Stands for a page if none comes in or is to turn hot.
 const NO_PAGE: Slot = Slot(u32::MAX);
 
 /// CLOCK-Pro.
 pub struct ClockPro {
     places: Places<1>,
-    /// The list: its tail is at HAND_hot and its head before it, for what the hand passes goes to the head.
+    /// The list: its tail is at HAND_hot and its head just before it, because pages that the hand passes move to the
+    /// head.
     clock: Order<0, 2>,
-    /// Reference bits; clear where the slot is not resident.
+    /// Reference bits; clear for slots that are not resident.
     referenced: Vec<bool>,
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
     /// m.
     capacity: u32,
@@ -84,9 +88,9 @@ pub struct ClockPro {
     cold: u32,
     ghosts: u32,
     ghosts_most: u32,
-    /// Whether a page left to make room for the page to be inserted.
+    /// Whether a page left to make room for the next `insert`.
     full: bool,
-    /// Whether m_c stays the same for a page that was not resident and that HAND_hot met.
+    /// Whether m_c stays the same for a non-resident page that HAND_hot met.
     overtaken_same: bool,
     portions: Portions,
 }
@@ -165,7 +169,7 @@ impl Configured for ClockPro {
 
 /// The parameters that depend on the size of the cache.
 struct Portions {
-    /// m_c, where it is fixed.
+    /// m_c, if it is fixed.
     cold: Option<Portion>,
     history: Portion,
 }
@@ -296,7 +300,7 @@ impl ClockPro {
         true
     }
 
-    /// HAND_cold found the reference bit of the resident cold page `slot` set: to the head with it.
+    /// HAND_cold found the reference bit of the resident cold page `slot` set: moves the page to the head.
     fn turn_or_renew(&mut self, slot: Slot, incoming: Slot) {
         self.referenced[slot.index()] = false;
         // "If its bit is set and it is in its test period, we turn the cold page into a hot page."
@@ -347,7 +351,7 @@ impl ClockPro {
         }
     }
 
-    /// The page that `hand` points to, which moves there from what is no longer in the list.
+    /// The page that `hand` points to, after the hand has moved on from pages that are no longer in the list.
     #[inline]
     fn at_hand(&mut self, hand: usize) -> Slot {
         let place = self.clock.next(&self.places, self.clock.hand(hand));

@@ -21,7 +21,7 @@ pub struct Block {
     pub index: u64,
 }
 
-/// Who is charged for a block: an NBD export, a process, a library handle.
+/// The party charged for a block: an NBD export, a process, a library handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(pub u32);
 
@@ -32,11 +32,11 @@ pub struct Stream(pub u64);
 /// Why a block is referenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Somebody waits for the contents.
+    /// A request waits for the contents.
     Read,
-    /// Somebody overwrites the block, whole or in part.
+    /// The block is overwritten, whole or in part.
     Write,
-    /// Nobody waits yet: fetched ahead.
+    /// The block is fetched ahead; nothing waits for it yet.
     Prefetch,
 }
 
@@ -45,22 +45,22 @@ pub enum Kind {
 pub struct Access {
     /// What is referenced.
     pub block: Block,
-    /// Who is charged.
+    /// The tenant that is charged.
     pub tenant: Tenant,
-    /// Which code or file issued it.
+    /// The code or file that issued it.
     pub stream: Stream,
-    /// Why.
+    /// The reason.
     pub kind: Kind,
-    /// The host's reference counter: grows by one with each access, and is never less than before.
+    /// The host's reference counter: grows by one with each access, and never decreases.
     pub tick: u64,
 }
 
-/// What the host of a policy has room for.
+/// The room of a policy's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// How many blocks can be resident; at least 1.
     pub capacity: u32,
-    /// Slots are numbered `0..slots`. Never becomes less.
+    /// Slots are numbered `0..slots`. Never decreases.
     pub slots: u32,
     /// How many ghosts the host can hold.
     pub ghosts: u32,
@@ -75,18 +75,19 @@ pub struct Room {
 ///   the block;
 /// * otherwise: `insert`.
 ///
-/// Its cache becomes smaller or larger by [`resize`](Policy::resize), and loses a block without another one coming by
-/// [`shed`](Policy::shed).
+/// [`resize`](Policy::resize) makes its cache smaller or larger, and [`shed`](Policy::shed) evicts a block without
+/// another one entering.
 ///
-/// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these, at the latest before its next call of
-/// any but `hit`, because until then a forgotten slot must not be used again. An `evict` that names a victim is followed
+/// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these calls, at the latest before its next
+/// call of any but `hit`, because a forgotten slot must not be used again until then. An `evict` that names a victim is
+/// followed by the `insert` of the same incoming slot, with only `take_forgotten` in between.
 /// by the `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
 pub trait Policy {
     /// `slot` is resident and was referenced.
     fn hit(&mut self, slot: Slot, access: &Access);
 
-    /// The cache is full and `incoming` (new, or a ghost) needs room: names the resident slot that leaves.
-    /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
+    /// The cache is full and `incoming` (new, or a ghost) needs room: names the resident slot that leaves. The policy
+    /// may keep the slot as a ghost; otherwise the slot is forgotten.
     ///
     /// `None` rejects `incoming`: no block leaves, no `insert` follows, and `incoming` stays what it was, a ghost or
     /// unknown.
@@ -95,19 +96,19 @@ pub trait Policy {
     /// `slot` (new, or a ghost) is resident from now on.
     fn insert(&mut self, slot: Slot, access: &Access);
 
-    /// The host wants fewer blocks, and nothing is incoming: names the resident slot that leaves, as `evict` would.
-    /// There is at least one. It may be asked again at once, and whether or not the cache is full.
-    /// The slot may stay known to the policy as a ghost; where it does not, it is forgotten.
-    /// This is no reference: what a paper adapts at one stays as it is.
+    /// The host wants fewer blocks, and nothing is incoming: names the resident slot that leaves, as `evict` would. At
+    /// least one block is resident. The host may call this repeatedly, whether or not the cache is full. The policy may
+    /// keep the slot as a ghost; otherwise the slot is forgotten. This is not a reference: state that a paper adapts at
+    /// references stays as it is.
     fn shed(&mut self) -> Slot;
 
-    /// From now on the host has `room`. Order and ghosts are kept; what a parameter gives as a share of the cache is a
-    /// share of the new capacity, and a count is lowered where it does not fit. Ghosts beyond `room.ghosts` are
-    /// forgotten, the oldest first. Takes time in proportion to the change, amortized: a host may call it for every block
-    /// that comes or goes.
+    /// From now on the host has `room`. Order and ghosts are kept. A parameter given as a share of the cache is a share
+    /// of the new capacity, and a count is lowered if it does not fit. Ghosts beyond `room.ghosts` are forgotten, the
+    /// oldest first. Takes amortized time in proportion to the change: a host may call it for every block that is added
+    /// or removed.
     ///
-    /// If more blocks are resident than `room.capacity`, the host calls `shed` until they are not, with nothing but
-    /// `take_forgotten` and `resize` between.
+    /// If more blocks are resident than `room.capacity`, the host calls `shed` until they fit, with only
+    /// `take_forgotten` and `resize` in between.
     fn resize(&mut self, room: Room);
 
     /// The most that `room.slots` may be in a `resize`.
@@ -119,18 +120,18 @@ pub trait Policy {
     /// The host may use the slot again at once; it is not reported as forgotten.
     fn remove(&mut self, slot: Slot);
 
-    /// The next slot that left the cache and that the policy no longer remembers, so that its host can use it again.
+    /// The next slot that left the cache and that the policy no longer remembers; the host can use it again.
     fn take_forgotten(&mut self) -> Option<Slot>;
 
     /// Recounts every invariant and panics on a broken one (tests and fuzzing only).
     fn check(&self);
 
-    /// Asks for the state of `slot` to be near the processor: it will be referenced a few accesses from now.
+    /// Prefetches the state of `slot` into the processor's cache: the slot will be referenced a few accesses from now.
     #[inline(always)]
     fn warm(&self, _slot: Slot) {}
 
-    /// Asks for what a reference to `slot`, which comes even sooner, will touch beside its own state. That state is near
-    /// by now, because `warm` was called a while ago.
+    /// Prefetches the memory besides the state of `slot` that a reference to it will touch. That reference comes sooner
+    /// than after `warm`, which has already loaded the state itself.
     #[inline(always)]
     fn approach(&self, _slot: Slot) {}
 

@@ -1,11 +1,11 @@
 //! The cache directory of ARC and CAR: T1 and T2, which are resident, their ghosts B1 and B2, and the target p.
 //!
-//! What both papers say in the same words is here: how p adapts to a hit in B1 or B2, and what "cache directory
-//! replacement" forgets. Where the host has room for fewer ghosts than the papers' c, the longer of B1 and B2 forgets its
-//! least recently used one.
+//! Both papers define these parts alike: how p adapts to a hit in B1 or B2, and which entries "cache directory
+//! replacement" forgets. If the host has room for fewer ghosts than the papers' c, the longer of B1 and B2 forgets its
+//! least recently used page.
 //!
-//! A cache that becomes smaller or larger keeps p's share of it. Where the directory is then longer than c allows, B1
-//! forgets its least recently used page until |T1| + |B1| <= c, and then B2 until the directory holds 2c.
+//! When the cache becomes smaller or larger, p keeps its share of it. If the directory is then longer than c allows, B1
+//! forgets its least recently used pages until |T1| + |B1| <= c, and then B2 until the directory holds 2c.
 
 use crate::recency::{Order, Places, SLOTS_MOST};
 use crate::spec::{Setup, SpecError};
@@ -24,9 +24,9 @@ pub(crate) const B2: u32 = 3;
 /// The four lists and the target.
 pub(crate) struct Directory {
     places: Places<1>,
-    /// By tag. What was pushed last is at the end.
+    /// By tag. The slot pushed last is at the end.
     lists: [Order<0, 0>; 4],
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
     /// The target size of T1.
     p: f64,
@@ -72,7 +72,7 @@ impl Directory {
     /// The list that `slot` is in.
     #[inline(always)]
     fn list(&self, slot: Slot) -> Option<u32> {
-        // They share the slots' words.
+        // The lists share the slots' words.
         let any = &self.lists[0];
         any.contains(&self.places, slot).then(|| any.tag(&self.places, slot))
     }
@@ -97,7 +97,7 @@ impl Directory {
         }
     }
 
-    /// Adapts p to a hit in B1 or B2 and takes the block out of it. Returns which it was, if any.
+    /// Adapts p to a hit in B1 or B2 and takes the block out of that list. Returns the list, if any.
     #[inline]
     pub(crate) fn recall(&mut self, slot: Slot) -> Option<u32> {
         let list = self.list(slot).filter(|&list| list == B1 || list == B2)?;
@@ -111,7 +111,7 @@ impl Directory {
         Some(list)
     }
 
-    /// Hands `slot`, which is in no list, back to the host.
+    /// Returns `slot`, which is in no list, to the host.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.forgotten.push(slot);
     }
@@ -131,7 +131,7 @@ impl Directory {
         }
     }
 
-    /// Forgets what is beyond the limits of both papers and of the host.
+    /// Forgets ghosts beyond the limits of both papers and of the host.
     pub(crate) fn shorten(&mut self) {
         while self.len(T1) + self.len(B1) > self.capacity && self.len(B1) > 0 {
             self.forget_first(B1);
@@ -160,7 +160,7 @@ impl Directory {
         self.lists.iter().map(Order::len).sum()
     }
 
-    /// Keeps to the host's room for ghosts.
+    /// Forgets ghosts beyond the host's room for them.
     #[inline]
     pub(crate) fn limit_ghosts(&mut self) {
         if self.len(B1) + self.len(B2) > self.ghosts_most {
@@ -186,7 +186,7 @@ impl Directory {
         let known: usize = lists.iter().map(Vec::len).sum();
         assert_eq!(self.places.slots().filter(|&slot| self.list(slot).is_some()).count(), known, "a page in no list");
         assert!(self.forgotten.iter().all(|&slot| self.list(slot).is_none()), "a known page is forgotten");
-        // Until a host has taken out what a smaller cache does not hold, T1 and T2 alone can be longer than that.
+        // Until the host has taken out the blocks that a smaller cache cannot hold, T1 and T2 alone can exceed c.
         assert!(self.len(B1) == 0 || self.len(T1) + self.len(B1) <= self.capacity, "|T1| + |B1| <= c");
         let most = 2 * u64::from(self.capacity);
         assert!(self.len(B2) == 0 || known as u64 <= most, "|T1| + |T2| + |B1| + |B2| <= 2c");

@@ -1,28 +1,28 @@
-//! DULO: of blocks that are equally old, those leave first that are cheap to fetch again, because their neighbours on
-//! disk leave with them.
+//! DULO: of equally old blocks, those that are cheap to fetch again leave first, because their neighbours on disk leave
+//! with them.
 //!
-//! The stack is that of section 3.1: a correlation buffer of fixed size at the top, below it the sequencing bank, which
-//! holds 0 up to BANK_MAX blocks, and at the bottom the evicting section, ordered by H = L + 1/size of the
-//! sequences formed of the bank by the times in its block table. As in section 3.4 it stands on
-//! CLOCK: a hit marks a block as young and no more, and a young block at the stack bottom moves to the stack top instead
-//! of leaving. Where the text leaves a choice (the listing of figure 2 is not in the text this was written from):
+//! The stack is that of section 3.1: a correlation buffer of fixed size at the top; below it the sequencing bank, which
+//! holds 0 to BANK_MAX blocks; and at the bottom the evicting section, ordered by H = L + 1/size of the sequences that
+//! are formed of the bank with the times in its block table. As in section 3.4 the stack is built on CLOCK: a hit only
+//! marks a block as young, and a young block at the stack bottom moves to the top instead of leaving. Choices where the
+//! text leaves one (the listing of figure 2 is not in the text this was written from):
 //!
-//! * The bank is sequenced once it holds BANK_MAX blocks. When the cache is full that is when BANK_MAX blocks have left
-//!   the evicting section; while it fills, or after invalidations, it is not.
-//! * The evicting section's size is its least, which it has when the bank is full (4.1.3). The correlation buffer has the
-//!   rest of the cache.
-//! * Whether a block just loaded is young is [CLOCK](crate::clock)'s choice, and its parameter `first`.
-//! * The sizes of 4.1.1 are 8 MB and 64 MB, and "where the demanded memory size is less than 80MB" 4 MB and 16 MB. A cache
-//!   below 20 MB has a fifth and four fifths, which keeps the ratio of the latter.
+//! * The bank is sequenced once it holds BANK_MAX blocks. In a full cache this happens when BANK_MAX blocks have left
+//!   the evicting section. It does not happen while the cache fills or after invalidations.
+//! * The configured size of the evicting section is its least, which it has when the bank is full (4.1.3). The
+//!   correlation buffer has the rest of the cache.
+//! * The parameter `first` decides whether a new block is young, as in [CLOCK](crate::clock).
+//! * The sizes of 4.1.1 are 8 MB and 64 MB, and "where the demanded memory size is less than 80MB" 4 MB and 16 MB. A
+//!   cache below 20 MB uses a fifth and four fifths, the ratio of the latter.
 //!
-//! * A cache that becomes smaller or larger divides itself anew, and its block table keeps to a new limit from the next bank
-//!   on. Blocks that the correlation buffer does not hold any more enter the bank; it gets none back. Sizes that do not fit
-//!   any more are cut, the evicting section first.
-//! * Where a block leaves a cache that is not full and has none below the correlation buffer, the bottom block of that enters
-//!   the bank.
+//! * A cache that becomes smaller or larger divides itself anew, and its block table has a new limit from the next bank
+//!   on. Blocks that no longer fit in the correlation buffer enter the bank; none move back. Sizes that no longer fit
+//!   are cut, the evicting section first.
+//! * If a block must leave a cache that is not full and has none below the correlation buffer, the bottom block of the
+//!   buffer enters the bank.
 //!
-//! Beyond the paper, `base` puts another policy in the place of the correlation buffer and CLOCK's marks, and
-//! `position` and `transfer` put a device's cost of fetching a sequence in the place of 1.
+//! Beyond the paper, `base` replaces the correlation buffer and CLOCK's marks by another policy, and `position` and
+//! `transfer` replace the cost 1 of a sequence by the cost of fetching it from a device.
 
 mod nominated;
 mod sections;
@@ -53,9 +53,9 @@ pub struct Dulo {
     buffer: List,
     buffer_most: u32,
     sections: Sections,
-    /// Blocks that were hit; clear where the slot is not resident.
+    /// Blocks that were hit; clear for slots that are not resident.
     young: Vec<bool>,
-    /// Whether a block just loaded is young.
+    /// Whether a new block is young.
     first: bool,
     shares: Shares,
     /// The evicted slot, until the host takes it back.
@@ -118,7 +118,7 @@ impl Configured for Dulo {
     };
 
     fn ghosts(params: &Params, capacity: u32) -> Result<u32, SpecError> {
-        // A base with its defaults, in less than the whole cache.
+        // A base with its default parameters, in less than the whole cache.
         match params.one_of("base", &BASES)? {
             "lirs" => Lirs::<Logs>::ghosts(&Params::defaults(&Lirs::<Logs>::INFO), capacity),
             "clock-pro" => ClockPro::ghosts(&Params::defaults(&ClockPro::INFO), capacity),
@@ -153,7 +153,7 @@ impl Configured for Dulo {
     }
 }
 
-/// What bank, evicting section and block table are of the cache, as asked for.
+/// The shares of bank, evicting section and block table in the cache, as configured.
 struct Shares {
     bank: Option<Size>,
     evicting: Option<Size>,
@@ -167,7 +167,7 @@ impl Shares {
         Ok(Shares { bank, evicting, table: params.bytes("table")?, block_bytes: setup.block_bytes })
     }
 
-    /// The sizes of bank and evicting section before they are made to fit; `auto` are those that nobody asked for.
+    /// The sizes of bank and evicting section before they are made to fit; `auto` are the sizes if none are configured.
     fn asked(&self, capacity: u32, auto: (u32, u32)) -> (f64, f64) {
         let whole = f64::from(capacity);
         let (bank, evicting) = (self.bank.map(|size| size.of(capacity)), self.evicting.map(|size| size.of(capacity)));
@@ -176,7 +176,7 @@ impl Shares {
         (bank.unwrap_or(f64::from(auto.0).min(evicting).min(whole - evicting)), evicting)
     }
 
-    /// Whether the sizes that `params` ask for fit.
+    /// Checks that the sizes that `params` ask for fit.
     fn check(&self, params: &Params, capacity: u32, auto: (u32, u32)) -> Result<(), SpecError> {
         let whole = f64::from(capacity);
         let (bank, evicting) = self.asked(capacity, auto);
@@ -192,7 +192,7 @@ impl Shares {
         Ok(())
     }
 
-    /// The blocks of bank and evicting section, together at most `most`. The bank has a block at least; what is too much is
+    /// The blocks of bank and evicting section, together at most `most`. The bank has at least one block; any excess is
     /// taken from the evicting section.
     fn sizes(&self, capacity: u32, auto: (u32, u32), most: u32) -> (u32, u32) {
         let (bank, evicting) = self.asked(capacity, auto);
@@ -211,7 +211,7 @@ impl Shares {
     }
 }
 
-/// The sizes of bank and evicting section on CLOCK where none are given.
+/// The sizes of bank and evicting section on CLOCK if none are configured.
 fn auto_sizes(capacity: u32, block_bytes: u32) -> (u32, u32) {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(u32::MAX).max(1);
     match u64::from(capacity) * u64::from(block_bytes) {

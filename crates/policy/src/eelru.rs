@@ -1,19 +1,20 @@
-//! EELRU: LRU, until too many of the blocks that it evicted come back; then blocks leave early, to let others stay long.
+//! EELRU: LRU, until too many of the evicted blocks are referenced again; then some blocks are evicted early so that
+//! others stay longer.
 //!
 //! The LRU axis holds resident blocks and ghosts by recency. M is the size of the cache, e < M an early eviction point,
-//! l > M a late one. Of references to positions (e, l], LRU hits those up to M. Early eviction, which keeps M - e blocks
-//! evenly out of the l - e there, hits all of them with a chance of (M - e) / (l - e).
+//! l > M a late one. Of references to positions (e, l], LRU hits those up to M. Early eviction keeps M - e blocks,
+//! spread evenly over these l - e positions, and so hits each of them with probability (M - e) / (l - e).
 //!
 //! Choices that the paper leaves open:
-//! * The candidates for e divide M evenly, rounded down but at least 1, those for l the axis beyond M. By default they are 7
-//!   and 6, up to 2.5 M. In a small cache some are the same.
-//! * Hits are counted by the region between two neighbouring points, and recent ones count more: all counts are halved
-//!   whenever their sum reaches `age`. What misses while a frame is free is not counted.
-//! * If the block at position e is not resident, the next less recent one that is resident leaves.
-//! * Without room for all its ghosts the axis forgets the one evicted first, and what is less recent moves up.
-//! * Where the cache becomes smaller or larger, the points move along the axis, and the regions between them keep their
-//!   counts. Ghosts that are then beyond the last point are forgotten.
-//! * Where a block leaves a cache that is not full, and no block is as old as position e, the least recent one leaves.
+//! * The candidates for e divide M evenly, rounded down but at least 1; those for l divide the axis beyond M. By
+//!   default there are 7 and 6, up to 2.5 M. In a small cache some coincide.
+//! * Hits are counted by the region between two neighbouring points, and recent ones weigh more: all counts are halved
+//!   whenever their sum reaches `age`. Misses while a frame is free are not counted.
+//! * If the block at position e is not resident, the next less recent resident block leaves.
+//! * If the host has no room for all ghosts, the axis forgets the one evicted first, and less recent blocks move up.
+//! * If the cache becomes smaller or larger, the points move along the axis, and the regions between them keep their
+//!   counts. Ghosts beyond the last point are then forgotten.
+//! * If a block must leave a cache that is not full, and no block is as old as position e, the least recent one leaves.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -64,19 +65,19 @@ pub struct Eelru {
     last: Vec<Slot>,
     /// By region, the first resident slot beyond it.
     beyond: Vec<Option<Slot>>,
-    /// By region, references counted. Those in the first and the last region tell nothing.
+    /// By region, references counted. The first and the last region are not used.
     hits: Vec<u64>,
     hits_sum: u64,
-    /// What `hits_sum` must not reach.
+    /// The limit of `hits_sum`, which stays below it.
     age: u64,
     /// The region that ends at M.
     memory: usize,
     pairs: Vec<Pair>,
-    /// How far the points reach, and `age`, in a cache.
+    /// The share of the cache that the points reach, and `age`.
     portions: [Portion; 2],
-    /// The pair that is best now; `None` for LRU.
+    /// The pair with the most expected hits; `None` for LRU.
     chosen: Option<Pair>,
-    /// Whether `hits` has changed since `chosen` was.
+    /// Whether `hits` has changed since `chosen` was computed.
     stale: bool,
     ghosts_most: u32,
 }
@@ -111,7 +112,7 @@ impl Eelru {
         self.forgotten.push_back(&mut self.residency, slot);
     }
 
-    /// The slot at the end of `region` is now one position further.
+    /// The slot at the end of `region` moves one position down.
     fn pass(&mut self, region: usize) {
         let passed = self.last[region];
         self.last[region] = self.axis.before(&self.recency, passed).expect("a slot entered in front of it");
@@ -156,7 +157,7 @@ impl Eelru {
         self.resident.push_front(&mut self.residency, slot);
     }
 
-    /// Takes `slot` off the axis; what is less recent moves up.
+    /// Takes `slot` off the axis; less recent slots move up.
     fn leave(&mut self, slot: Slot) {
         self.leave_residency(slot);
         for region in self.region(slot)..self.ends.len() {
@@ -199,7 +200,7 @@ impl Eelru {
             self.choose();
         }
         let least_recent = self.resident.back(&self.residency).expect("a block is resident");
-        // What has passed the late point has had its time; only then does a block that has not leave at e.
+        // Blocks beyond the late point leave first; only if there are none, a block leaves early.
         let victim = match self.chosen {
             Some(pair) if self.region(least_recent) <= pair.late => {
                 self.at_early_point(pair.early).unwrap_or(least_recent)
@@ -217,7 +218,7 @@ impl Eelru {
         victim
     }
 
-    /// Moves the points to where they are in a cache of `capacity` blocks.
+    /// Moves the points to their positions in a cache of `capacity` blocks.
     fn place_points(&mut self, capacity: u32) {
         let [reach, age] = self.portions;
         let m = u64::from(capacity);
@@ -231,7 +232,7 @@ impl Eelru {
         }
         for pair in &mut self.pairs {
             let (e, l) = (self.ends[pair.early], self.ends[pair.late]);
-            // Where e is M, nothing is kept by leaving early.
+            // If e is M, early eviction keeps nothing.
             pair.chance = if e < capacity { f64::from(capacity - e) / f64::from(l - e) } else { 0.0 };
         }
         self.age = age.of(capacity, 1, u32::MAX).into();
@@ -291,7 +292,7 @@ impl Eelru {
         }
     }
 
-    /// The cost/benefit analysis: the pair with the most expected hits more than LRU, if any has more.
+    /// The cost/benefit analysis: the pair with the most expected hits beyond those of LRU, if any.
     fn choose(&mut self) {
         let mut hits_up_to = [0; REGIONS_MOST];
         let mut sum = 0;

@@ -1,11 +1,11 @@
 //! FBR: of the blocks not referenced for a while, the one with the fewest references leaves.
 //!
-//! The LRU stack has three sections, new, middle and old. A reference counts only if its block is not in the new
+//! The LRU stack has three sections: new, middle and old. A reference counts only if its block is not in the new
 //! section, which factors out locality; only a block of the old section leaves.
 //!
-//! The four parameters are found by trial for each workload; the defaults are ours.
-//! Invalidation, which the paper does not have, moves the sections' boundaries down the stack. So does another size of the
-//! cache, down or up. Where a block leaves a cache that is not full and has no old section, it is the least recently used.
+//! The paper finds the four parameters by trial for each workload; the defaults are ours. Invalidation, which the paper
+//! does not cover, moves the sections' boundaries down the stack; a new cache size moves them down or up. If a block
+//! must leave a cache that is not full and has no old section, the least recently used block leaves.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -26,7 +26,7 @@ pub struct Fbr {
     sections: [List; 3],
     /// Slots that fit into the new and the middle section.
     section_most: [u32; 2],
-    /// What the new and the old section are of the cache.
+    /// The shares of the new and the old section in the cache.
     portions: [Portion; 2],
     /// By slot, the section it is in.
     section: Vec<u8>,
@@ -37,7 +37,7 @@ pub struct Fbr {
     chained: u64,
     /// The paper's C_max.
     chained_most: u32,
-    /// By slot, its references counted.
+    /// By slot, the references counted.
     count: Vec<u32>,
     /// All counts of resident slots.
     sum: u64,
@@ -79,7 +79,7 @@ impl Fbr {
         }
     }
 
-    /// Makes `slot` the most recently used; each section passes on what it has no room for.
+    /// Makes `slot` the most recently used; each section passes its excess on to the next.
     fn push(&mut self, slot: Slot) {
         self.section[slot.index()] = NEW as u8;
         self.sections[NEW].push_front(&mut self.stack, slot);
@@ -101,7 +101,7 @@ impl Fbr {
         }
     }
 
-    /// Takes the block out that leaves next.
+    /// Takes out the block that leaves next.
     fn pop(&mut self) -> Slot {
         let victim = match self.chained {
             0 => self.sections.iter().rev().find_map(|section| section.back(&self.stack)),
@@ -114,8 +114,8 @@ impl Fbr {
         victim
     }
 
-    /// When the average count exceeds A_max, every count C becomes ⌈C/2⌉. Takes time in the resident slots, and comes
-    /// again after half as many references at the soonest.
+    /// When the average count exceeds A_max, every count C becomes ⌈C/2⌉. Takes time in proportion to the resident
+    /// slots, and runs again after half as many references at the earliest.
     fn age(&mut self) {
         let resident: u64 = self.sections.iter().map(|section| u64::from(section.len())).sum();
         if self.sum <= self.average_most * resident {

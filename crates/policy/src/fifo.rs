@@ -30,7 +30,7 @@ impl Configured for Fifo {
 }
 
 impl Fifo {
-    /// Takes the block out that leaves next.
+    /// Takes out the block that leaves next.
     #[inline]
     fn pop(&mut self) -> Slot {
         let victim = self.queue.pop_back(&mut self.links).expect("a block is resident");

@@ -1,13 +1,12 @@
 //! GCLOCK: CLOCK with a counter in place of the reference bit.
 //!
-//! A hit adds one to the block's counter; the hand takes one from each counter it passes and evicts at the first zero.
-//! The circle is a list whose first slot stands under the hand; the hand advances by moving that slot to the back.
-//! A new block takes the place just behind the hand, which is the frame of the victim it replaces, or a frame added
-//! there.
+//! A hit increments the block's counter; the hand decrements each counter it passes and evicts at the first zero. The
+//! circle is a list whose first slot is under the hand; the hand advances by moving that slot to the back. A new block
+//! is placed just behind the hand, in the frame of its victim or in a new frame.
 //!
-//! Deviation: Smith's CLOCK(i) sets the counter to i at each reference. Here a hit adds one, as Jiang's dissertation
-//! (2004, chapter 3) describes GCLOCK. Choices: the reference that loads a block counts as its first. A maximum keeps
-//! the search for a victim short: 5 is that of PostgreSQL's buffer manager.
+//! Deviation: Smith's CLOCK(i) sets the counter to i at each reference. Here a hit increments it, as Jiang's
+//! dissertation (2004, chapter 3) describes GCLOCK. Choices: the reference that loads a block counts as its first. A
+//! maximum keeps the search for a victim short: 5 is that of PostgreSQL's buffer manager.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -20,9 +19,9 @@ pub struct GClock {
     links: Links,
     /// Resident slots from the one under the hand to the one just behind it.
     circle: List,
-    /// Counters, at most `most`; 0 where the slot is not resident.
+    /// Counters, at most `most`; 0 for slots that are not resident.
     count: Vec<u8>,
-    /// The counter of a block just loaded.
+    /// The counter of a new block.
     first: u8,
     most: u8,
     /// The evicted slot, until the host takes it back.
@@ -66,7 +65,7 @@ impl Configured for GClock {
 }
 
 impl GClock {
-    /// Advances the hand to a block whose counter is 0, and takes that out.
+    /// Advances the hand to a block whose counter is 0, and takes that block out.
     #[inline]
     fn sweep(&mut self) -> Slot {
         let victim = loop {

@@ -5,7 +5,8 @@ use crate::Slot;
 /// Children of a node: their keys share a cache line or two.
 const ARITY: usize = 4;
 
-/// A heap with the least key on top: 4 bytes a slot, and 12 a slot in it. A slot is in it at most once.
+/// A heap with the least key on top. It takes 4 bytes for each possible slot, and 12 bytes for each slot in it. A slot
+/// is in it at most once.
 pub struct Heap {
     keys: Vec<u64>,
     /// The slot of each key.
@@ -55,7 +56,7 @@ impl Heap {
         self.rise(self.keys.len() - 1, key, slot);
     }
 
-    /// Gives the slot with the least key another, which is not less.
+    /// Replaces the key of the top slot by another one, which is not less.
     #[inline]
     pub fn raise_least(&mut self, key: u64) {
         self.sink(0, key, self.slots[0]);
@@ -78,7 +79,7 @@ impl Heap {
         }
     }
 
-    /// The keys and slots in no order, having checked the heap's order and that each slot is where it is said to be.
+    /// Checks the heap's order and the position of each slot, and returns the keys and slots in no order.
     ///
     /// # Panics
     /// On a broken order or place.
@@ -101,7 +102,7 @@ impl Heap {
         self.places[slot.index()] = at as u32;
     }
 
-    /// Fills the gap at `at` with `slot`, or the gap that is left by its ancestors with greater keys moving down.
+    /// Fills the gap at `at` with `slot`, after ancestors with greater keys have moved down.
     #[inline]
     fn rise(&mut self, mut at: usize, key: u64, slot: Slot) {
         while at > 0 {
@@ -115,7 +116,7 @@ impl Heap {
         self.place(at, key, slot);
     }
 
-    /// Fills the gap at `at` with `slot`, or the gap that is left by its descendants with lesser keys moving up.
+    /// Fills the gap at `at` with `slot`, after descendants with lesser keys have moved up.
     #[inline]
     fn sink(&mut self, mut at: usize, key: u64, slot: Slot) {
         loop {

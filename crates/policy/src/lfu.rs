@@ -1,6 +1,6 @@
 //! LFU: the block with the fewest references since it was loaded leaves; among equals, the one least recently used.
 //!
-//! This is in-cache LFU (Breslau et al. 1999): a block that leaves loses its count. All resident blocks stand in one
+//! This is in-cache LFU (Breslau et al. 1999): a block that leaves loses its count. All resident blocks are in one
 //! list, by count and then by recency, so that a hit moves a block only past those with the same count: O(1).
 
 use crate::list::{Links, List};
@@ -16,7 +16,7 @@ struct Group {
     newest: Slot,
 }
 
-/// Least frequently used, by counts that are lost at eviction.
+/// Least frequently used, with counts that are lost at eviction.
 pub struct Lfu {
     links: Links,
     /// Resident slots: the most references first, and among equals the most recently used first.
@@ -31,7 +31,7 @@ pub struct Lfu {
 }
 
 impl Lfu {
-    /// Takes the block out that leaves next.
+    /// Takes out the block that leaves next.
     #[inline]
     fn pop(&mut self) -> Slot {
         let victim = self.order.back(&self.links).expect("a block is resident");
@@ -40,14 +40,14 @@ impl Lfu {
         victim
     }
 
-    /// The slot behind `slot` where it belongs to the same group.
+    /// The slot after `slot`, if it belongs to the same group.
     #[inline(always)]
     fn older(&self, slot: Slot) -> Option<Slot> {
         let group = self.group[slot.index()];
         self.order.after(&self.links, slot).filter(|next| self.group[next.index()] == group)
     }
 
-    /// The group of `slot` where it has that many references.
+    /// The group of `slot`, if it has that many references.
     #[inline(always)]
     fn group_with(&self, slot: Option<Slot>, references: u64) -> Option<u32> {
         let group = self.group[slot?.index()];
@@ -76,7 +76,7 @@ impl Lfu {
         self.group[slot.index()] = id;
     }
 
-    /// Begins a group with `slot`, which stands in its place in the list.
+    /// Begins a group with `slot`, which is already at its place in the list.
     #[inline(always)]
     fn begin(&mut self, slot: Slot, references: u64) {
         let group = Group { references, newest: slot };

@@ -1,7 +1,7 @@
 //! Cache replacement policies as pure state machines: no I/O, clock, threads, hashing, or allocation per access.
 //!
-//! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`].
-//! [`registry`] lists every policy; [`build`] and [`visit`] make one from a [`Spec`] such as `lirs:hir=1%`.
+//! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`]. [`registry`]
+//! lists every policy; [`build`] and [`visit`] create one from a [`Spec`] such as `lirs:hir=1%`.
 
 pub mod arc;
 pub mod car;

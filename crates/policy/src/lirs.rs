@@ -1,36 +1,37 @@
 //! LIRS: the blocks with the smallest inter-reference recency stay, whatever their own recency is.
 //!
-//! Stack S, list Q and the three cases of a reference are those of section 2.3.3. Where the text leaves a choice, or
-//! this file deviates:
+//! Stack S, list Q and the three cases of a reference are those of section 2.3.3. Choices where the text leaves one,
+//! and deviations:
 //!
-//! * A reference that repeats the one before it changes nothing. That is the rule of the authors' own program, which
-//!   stands behind the published figures; Figure 2.2 (c) counts it. On the authors' traces, where repeats are rare, the
-//!   rule is worth at most 0.15 points.
-//! * L_hirs is 1 % of the cache (2.4.1), rounded to the nearest, and as in the authors' program at least 2 blocks;
-//!   L_lirs is at least 1. So a cache of 2 blocks has one of each, and a cache of 1 block has no LIR block: S stays
-//!   empty, and the single block of Q is replaced at each miss.
+//! * A reference that repeats the previous one changes nothing. This is the rule of the authors' own program, which
+//!   produced the published figures; Figure 2.2 (c) counts such references. On the authors' traces, where repeats are
+//!   rare, the rule is worth at most 0.15 points.
+//! * L_hirs is 1 % of the cache (2.4.1), rounded to the nearest, and, as in the authors' program, at least 2 blocks;
+//!   L_lirs is at least 1. So a cache of 2 blocks has one of each. A cache of 1 block has no LIR block: S stays empty,
+//!   and each miss replaces the single block of Q.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
 //!   blocks were invalidated.
-//! * S is bounded by `ghosts`, the most non-resident blocks in it, 1.5 for each block of the cache unless said otherwise
-//!   (docs/agreement.md has what that costs and gains), and where asked for by `stack` (2.5.2). The non-resident HIR block
-//!   closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q evicts in the
-//!   order of S. In the extension (see below) a resident one can be; it stays.
-//! * The recency of a block is the number of entries of S above it. Where blocks were removed by these bounds, R_max is
-//!   smaller by their number.
+//! * `ghosts` limits the non-resident blocks in S, by default to 1.5 for each block of the cache (docs/agreement.md
+//!   reports the cost and the gain); `stack` limits S itself, if it is set (2.5.2). Beyond a limit, the non-resident
+//!   HIR block closest to the bottom is removed. With a threshold of at most 100 % no HIR block is closer, since Q
+//!   evicts in the order of S. In the extension (see below) a resident one can be closer; it stays.
+//! * The recency of a block is the number of entries of S above it. If these limits removed blocks, R_max is smaller by
+//!   their number.
 //! * With a `threshold` above 100 % of R_max (2.4.4.2) the blocks that pruning removes from S stay behind as its
-//!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good
-//!   once its recency reaches the threshold, even if R_max should grow afterwards. `stack` then bounds S with it.
+//!   extension, and re-use there gives LIR status too. As in stack pruning, a block leaves the extension for good once
+//!   its recency reaches the threshold, even if R_max grows afterwards. `stack` then limits S with its extension.
 //!
-//! A cache that becomes smaller turns the LIR blocks beyond its new L_lirs to HIR, from the bottom of S, as a block that
-//! becomes LIR does with one. Where a block leaves a cache that is not full and Q is empty, the LIR block at the bottom
-//! turns HIR and leaves. A cache that becomes larger gives LIR status to what is referenced until it has L_lirs of them.
+//! In a cache that becomes smaller, the LIR blocks beyond the new L_lirs turn HIR, from the bottom of S, as one does
+//! whenever a block becomes LIR. If a block must leave a cache that is not full and Q is empty, the LIR block at the
+//! bottom turns HIR and leaves. A cache that becomes larger gives LIR status to referenced blocks until it has L_lirs
+//! of them.
 //!
-//! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. At a single reference it can be
-//! O(length of S): a pruning forgets all ghosts at once where none lies above the next LIR block, and a log that is
-//! full is squeezed (see [`recency`](crate::recency)), which reads and writes all of it.
+//! A reference costs O(1) amortized, or O(log length) with a threshold below 100 %. A single reference can cost
+//! O(length of S): a pruning forgets all ghosts at once if none is above the next LIR block, and a full log is squeezed
+//! (see [`recency`](crate::recency)), which reads and writes all of it.
 //!
-//! S and Q are logs for a replay, for its speed; and lists for a host that keeps what it caches beside them
-//! (`Visit::SMALL`), for their memory, where the threshold allows it. Both do the same.
+//! S and Q are logs in a replay, for speed. They are lists in a host that keeps cached data next to policy state
+//! (`Visit::SMALL`), to save memory, if the threshold allows it. Both behave alike.
 
 mod linked;
 mod orders;
@@ -47,22 +48,22 @@ use self::orders::{BOTTOM, DEMOTED, DEMOTED_GHOSTS, GHOST, GHOSTS, HIR, LIR, REF
 
 const NONE: u32 = u32::MAX;
 
-/// How large a new IRR may be for an HIR block to become LIR.
+/// The limit of a new IRR up to which an HIR block becomes LIR.
 enum Threshold {
-    /// R_max, which is what being in S means.
+    /// R_max: the block is in S.
     RMax,
     /// Less than this share of R_max.
     Below(f64),
     /// Less than this multiple of R_max.
     Above(f64),
-    /// Any, also that of a block referenced for the first time.
+    /// No limit: any block, even at its first reference.
     None,
 }
 
 /// Low inter-reference recency set.
 pub struct Lirs<O = Logs> {
     orders: O,
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
     threshold: Threshold,
     /// The slot of the last reference.
@@ -182,7 +183,7 @@ impl Portions {
         Ok(Portions { hir, stack: params.factor("stack")?, history: params.history()? })
     }
 
-    /// With a cache of `capacity` blocks.
+    /// The limits for a cache of `capacity` blocks.
     fn of(&self, capacity: u32) -> Limits {
         let most = (capacity - 1).max(1);
         let least = if matches!(self.hir, Portion::Share(_)) { most.min(2) } else { 1 };
@@ -205,7 +206,7 @@ impl<O: Orders> Lirs<O> {
         matches!(self.threshold, Threshold::Above(_))
     }
 
-    /// Whether `place`, a block's, is below the bottom of S.
+    /// Whether `place`, that of a block, is below the bottom of S.
     #[inline(always)]
     fn is_extension(&self, place: u32) -> bool {
         self.extended() && self.orders.before(place, self.orders.hand(BOTTOM))
@@ -225,7 +226,7 @@ impl<O: Orders> Lirs<O> {
         }
     }
 
-    /// Moves `slot` to the top of S, or puts it there.
+    /// Moves `slot` to the top of S, or adds it there.
     #[inline(always)]
     fn put_on_top(&mut self, slot: Slot, status: u32) {
         if self.in_stack == 0 {
@@ -300,8 +301,9 @@ impl<O: Orders> Lirs<O> {
         self.orders.set_tail(place);
     }
 
-    /// Moves `hand` from where it is to the first HIR block that came to Q as `tag` tells, but at most to `end`. Returns
-    /// its place if it is a ghost. Those blocks are in the same order in S and in Q, so a ghost comes before them all.
+    /// Moves `hand` forward to the first HIR block whose origin in Q is `tag`, at most to `end`. Returns its place if
+    /// it is a ghost. Blocks of one origin are in the same order in S and in Q, so a ghost comes before all resident
+    /// ones.
     fn oldest(&mut self, hand: usize, tag: u32, end: u32) -> Option<u32> {
         let mut place = self.orders.hand(hand);
         let found = loop {
@@ -334,8 +336,8 @@ impl<O: Orders> Lirs<O> {
         self.drop_hir(slot);
     }
 
-    /// Gives LIR status to `slot` and puts it on top of S; where there are too many LIR blocks then, the one at the
-    /// bottom becomes HIR.
+    /// Gives LIR status to `slot` and puts it on top of S. If there are then too many LIR blocks, the one at the bottom
+    /// becomes HIR.
     #[inline(always)]
     fn become_lir(&mut self, slot: Slot) {
         self.put_on_top(slot, LIR);
@@ -372,7 +374,7 @@ impl<O: Orders> Lirs<O> {
         victim
     }
 
-    /// Forgets the ghosts that are too many, or make S too long; R_max and with it the extension become smaller.
+    /// Forgets ghosts beyond their limit or that of S; R_max and with it the extension become smaller.
     fn shorten(&mut self) {
         while self.ghosts > self.ghosts_most || self.ghosts > 0 && self.orders.stack_len() > self.stack_most {
             self.forget_oldest();
@@ -529,7 +531,8 @@ impl<O: Orders> Policy for Lirs<O> {
         let resident = |slot| matches!(self.status(slot), LIR | HIR);
         assert!(self.last == NONE || resident(Slot(self.last)), "the block of the last reference is not resident");
         assert!(self.ghosts <= self.ghosts_most, "too many ghosts");
-        // Until a host has taken out what a smaller cache does not hold, residents alone can be more than that.
+        // Until the host has taken out the blocks that a smaller cache cannot hold, residents alone can exceed the
+        // limit.
         assert!(self.ghosts == 0 || self.orders.stack_len() <= self.stack_most, "S is longer than its limit");
         match inside.first() {
             Some(&slot) => assert_eq!((self.status(slot), self.orders.place(slot)), (LIR, bottom)),
@@ -601,7 +604,7 @@ mod tests {
         }
     }
 
-    /// A cache with more slots than an order can number is refused, not a panic.
+    /// A cache with more slots than an order can number is an error, not a panic.
     #[test]
     fn too_many_slots() {
         let setup = Setup {
@@ -629,7 +632,7 @@ mod tests {
             lirs.reference(slot);
         }
         assert_eq!(lirs.state(), (vec![(E, HIR), (A, LIR), (D, GHOST), (B, LIR)], vec![E]));
-        // In the figure, the reference at time 10 may repeat the one at time 9.
+        // In the figure, the reference at time 10 can repeat the one at time 9.
         lirs.last = NONE;
         lirs
     }

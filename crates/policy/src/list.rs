@@ -1,7 +1,7 @@
 //! Intrusive doubly linked lists over slots, shared by all policies.
 //!
-//! One [`Links`] holds the links of every slot for a family of lists in which a slot stands at most once.
-//! Each list of the family is a ring through a sentinel, so linking and unlinking never branch.
+//! One [`Links`] holds the links of every slot for a family of lists; a slot is in at most one of them, once. Each list
+//! of the family is a ring through a sentinel, so linking and unlinking never branch.
 
 use crate::Slot;
 use crate::prefetch::prefetch;
@@ -15,8 +15,8 @@ struct Link<T> {
     own: T,
 }
 
-/// The links of all slots for one family of lists: 8 bytes a slot, and what its owner wants to find in the same line of
-/// memory.
+/// The links of all slots for one family of lists: 8 bytes a slot, and the data that its owner keeps in the same cache
+/// line.
 pub struct Links<T = ()> {
     links: Vec<Link<T>>,
     slots: u32,
@@ -70,19 +70,19 @@ impl<T: Copy + Default> Links<T> {
         List { sentinel, len: 0 }
     }
 
-    /// What the owner keeps of `slot`.
+    /// The owner's data of `slot`.
     #[inline(always)]
     pub fn own(&self, slot: Slot) -> &T {
         &self.links[slot.index()].own
     }
 
-    /// What the owner keeps of `slot`.
+    /// The owner's data of `slot`.
     #[inline(always)]
     pub fn own_mut(&mut self, slot: Slot) -> &mut T {
         &mut self.links[slot.index()].own
     }
 
-    /// What the owner keeps of every slot, by number.
+    /// The owner's data of every slot, by number.
     pub fn owns(&self) -> impl Iterator<Item = &T> {
         self.links[..self.slots as usize].iter().map(|link| &link.own)
     }
@@ -93,7 +93,7 @@ impl<T: Copy + Default> Links<T> {
         prefetch(&self.links, slot.index());
     }
 
-    /// Loads the links of the neighbours of `slot`, whose own links are there, into the processor's cache.
+    /// Loads the links of the neighbours of `slot`, whose own links are already loaded, into the processor's cache.
     #[inline(always)]
     pub fn approach(&self, slot: Slot) {
         let Link { next, prev, .. } = self.links[slot.index()];
@@ -121,8 +121,8 @@ impl<T: Copy + Default> Links<T> {
     }
 }
 
-/// One list of a family. Every operation takes the family's [`Links`]; a slot given to it must stand in this very list,
-/// or in none where it is added.
+/// One list of a family. Every operation takes the family's [`Links`]; a slot passed to it must be in this list, or in
+/// none if it is to be added.
 pub struct List {
     sentinel: u32,
     len: u32,
@@ -153,13 +153,13 @@ impl List {
         links.slot(links.links[self.sentinel as usize].prev)
     }
 
-    /// The slot behind `slot`, nearer to the back.
+    /// The slot after `slot`, nearer to the back.
     #[inline(always)]
     pub fn after<T: Copy + Default>(&self, links: &Links<T>, slot: Slot) -> Option<Slot> {
         links.slot(links.links[slot.index()].next)
     }
 
-    /// The slot in front of `slot`, nearer to the front.
+    /// The slot before `slot`, nearer to the front.
     #[inline(always)]
     pub fn before<T: Copy + Default>(&self, links: &Links<T>, slot: Slot) -> Option<Slot> {
         links.slot(links.links[slot.index()].prev)
@@ -181,7 +181,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Adds `slot` directly in front of `next`, which is in the list.
+    /// Adds `slot` directly before `next`, which is in the list.
     #[inline(always)]
     pub fn insert_before<T: Copy + Default>(&mut self, links: &mut Links<T>, slot: Slot, next: Slot) {
         let prev = links.links[next.index()].prev;
@@ -214,7 +214,7 @@ impl List {
     pub fn pop_front<T: Copy + Default>(&mut self, links: &mut Links<T>) -> Option<Slot> {
         let slot = self.front(links)?;
         self.unlink(links, slot);
-        // The new first is the next to be popped, and what lies behind it is touched then.
+        // The new first slot is popped next, which touches the slot after it.
         let first = links.links[self.sentinel as usize].next;
         prefetch(&links.links, links.links[first as usize].next as usize);
         Some(slot)
@@ -235,7 +235,8 @@ impl List {
         std::iter::successors(self.front(links), |&slot| self.after(links, slot))
     }
 
-    /// The slots from front to back, having checked that both directions of every link agree and that `len` is right.
+    /// Checks that both directions of every link agree and that `len` is right, and returns the slots from front to
+    /// back.
     ///
     /// # Panics
     /// On a broken link or count.

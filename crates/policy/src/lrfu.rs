@@ -1,12 +1,13 @@
-//! LRFU: the block whose past references weigh least leaves, a reference weighing half as much every 1/lambda references.
+//! LRFU: the block whose past references have the least weight leaves; the weight of a reference halves every 1/lambda
+//! references.
 //!
 //! The combined recency and frequency (CRF) of a block at time t is the sum of F(t - t_i) over its references t_i, with
-//! the paper's F(x) = (1/2)^(lambda x). It is kept as the base-2 logarithm of 2^(lambda t) CRF(t), which does not change
-//! while the block is not referenced, orders blocks as CRF does, and neither under- nor overflows.
+//! the paper's F(x) = (1/2)^(lambda x). It is stored as the base-2 logarithm of 2^(lambda t) CRF(t). That does not
+//! change while the block is not referenced, orders blocks as CRF does, and neither under- nor overflows.
 //!
-//! Equal CRFs: the least recently used leaves. A block that left starts afresh with CRF = F(0) when it is loaded again.
-//! LRFU depends on a lambda that suits the trace and the cache size, and there is none that suits all: the default is
-//! ours. With it, a cache of more than some ten thousand blocks evicts almost as LRU does and wants a smaller lambda.
+//! Of equal CRFs, the least recently used leaves. A block that left starts again with CRF = F(0) when it is loaded.
+//! LRFU needs a lambda that suits the trace and the cache size, and no value suits all: the default is ours. With it, a
+//! cache of more than some ten thousand blocks evicts almost as LRU does and needs a smaller lambda.
 
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Setup, SpecError};
@@ -21,7 +22,7 @@ pub struct Lrfu {
     older: Vec<f64>,
     /// By slot, the tick of the latest reference.
     last: Vec<u64>,
-    /// By slot, where the heap has it, if it is resident.
+    /// By slot, its position in the heap, if it is resident.
     position: Vec<u32>,
     /// Resident slots, a binary heap with the least weight on top.
     heap: Vec<Entry>,
@@ -36,7 +37,7 @@ struct Entry {
 }
 
 impl Lrfu {
-    /// Takes the block out that weighs least.
+    /// Takes out the block with the least weight.
     #[inline]
     fn pop(&mut self) -> Slot {
         let victim = Slot(self.heap.first().expect("a block is resident").slot);
@@ -45,7 +46,7 @@ impl Lrfu {
         victim
     }
 
-    /// The weight in logarithm of a reference at `tick` and what weighs `older`.
+    /// The logarithm of the sum of the weight of a reference at `tick` and the weight with logarithm `older`.
     fn weight(&self, tick: u64, older: f64) -> f64 {
         let own = self.lambda * tick as f64;
         own + (older - own).exp2().ln_1p() * std::f64::consts::LOG2_E
@@ -64,7 +65,7 @@ impl Lrfu {
         self.position[entry.slot as usize] = at as u32;
     }
 
-    /// Finds the place of `entry` at or above `at`, which is free.
+    /// Moves `entry` up from `at`, which is free, to its place.
     fn rise(&mut self, mut at: usize, entry: Entry) {
         while at > 0 {
             let parent = (at - 1) / 2;
@@ -77,7 +78,7 @@ impl Lrfu {
         self.put(at, entry);
     }
 
-    /// Finds the place of `entry` at or below `at`, which is free.
+    /// Moves `entry` down from `at`, which is free, to its place.
     fn sink(&mut self, mut at: usize, entry: Entry) {
         loop {
             let mut child = 2 * at + 1;

@@ -1,17 +1,17 @@
-//! LRU-2: the block whose second-to-last reference is longest ago leaves; blocks with one known reference go first,
-//! the least recently used before the others.
+//! LRU-2: the block whose second-to-last reference is longest ago leaves; blocks with one known reference leave before
+//! the others, the least recently used first.
 //!
 //! Time is counted in references. Deviations and choices:
-//! * The Retained Information Period is a number of blocks, not a time since their last reference, so that memory
-//!   has a limit; the block evicted longest ago is forgotten first. By default as many are remembered as are
-//!   resident, which is also what ARC remembers.
-//! * The paper names no victim where every block is within its Correlated Reference Period. Here the periods are then
+//! * The Retained Information Period is a number of blocks, not a time since their last reference, so that memory has a
+//!   limit; the block evicted longest ago is forgotten first. By default the number of remembered blocks is that of
+//!   resident ones, as in ARC.
+//! * The paper names no victim if every block is within its Correlated Reference Period. The periods are then
 //!   disregarded.
-//! * A cache that becomes smaller chooses what leaves as at its last reference.
+//! * A cache that becomes smaller chooses its victims as of its last reference.
 //!
-//! Resident blocks with two known references stand in a heap. A hit on one does not touch the heap: the time of its
-//! second-to-last reference only ever grows, so the key in the heap is a lower bound, and is brought up to date when it
-//! comes to the top.
+//! Resident blocks with two known references are in a heap. A hit on one does not touch the heap: the time of its
+//! second-to-last reference only grows, so the key in the heap is a lower bound, which is updated when it reaches the
+//! top.
 
 use crate::heap::Heap;
 use crate::list::{Links, List};
@@ -20,7 +20,7 @@ use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
 use crate::values::{HISTORY, Values};
 use crate::{Access, Policy, Room, Slot};
 
-/// What is known of a slot, and where it stands.
+/// The state of a slot, and its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Unknown,
@@ -31,12 +31,12 @@ enum State {
     Ghost,
 }
 
-/// Times of a slot's references, correlated ones counted as one.
+/// Times of a slot's references; correlated references count as one.
 #[derive(Clone, Copy)]
 struct Times {
     /// The last reference, correlated or not: LAST(p).
     last: u64,
-    /// The second-to-last uncorrelated reference: HIST(p,2), where the slot is in `twice`.
+    /// The second-to-last uncorrelated reference: HIST(p,2), if the slot is in `twice`.
     second: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Lru2 {
     links: Links,
     state: Vec<State>,
     times: Vec<Times>,
-    /// How long after HIST(p,1), the first of the latest correlated references, LAST(p) was.
+    /// The time from HIST(p,1), the first of the latest correlated references, to LAST(p).
     span: Vec<u32>,
     /// Resident slots whose backward 2-distance is infinite, the most recently used first.
     once: List,
@@ -53,7 +53,7 @@ pub struct Lru2 {
     twice: Heap,
     /// Ghosts, the one evicted last first.
     ghosts: List,
-    /// Slots that `evict` takes out of `twice` for a while.
+    /// Slots that `evict` temporarily takes out of `twice`.
     aside: Vec<Slot>,
     /// The Correlated Reference Period.
     correlated: u64,
@@ -61,7 +61,7 @@ pub struct Lru2 {
     ghosts_most: u32,
     /// The tick of the last reference.
     now: u64,
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
 }
 
@@ -110,7 +110,7 @@ impl Lru2 {
         victim
     }
 
-    /// Forgets the blocks evicted longest ago where there are too many ghosts.
+    /// Forgets the blocks evicted longest ago if there are too many ghosts.
     #[inline]
     fn limit_ghosts(&mut self) {
         while self.ghosts.len() > self.ghosts_most {

@@ -1,11 +1,12 @@
-//! MQ: as many LRU queues as there are orders of magnitude of reference counts; the head of the lowest leaves.
+//! MQ: one LRU queue per order of magnitude of reference counts; the head of the lowest queue leaves.
 //!
 //! Deviations:
-//! * `life` is a fixed number of references. The paper sets it to the peak temporal distance, the distance between two
-//!   references to a block that is most frequent in the workload, which is not known beforehand; the default is how
-//!   long Qout remembers a block when every reference misses.
-//! * A block found in Qout leaves it before the victim enters, so that a full Qout cannot drop the very block whose
-//!   reference count is asked for.
+//! * `life` is a fixed number of references. The paper sets it to the peak temporal distance: the distance between two
+//!   references to a block that is most frequent in the workload, which is not known beforehand. The default is the
+//!   time for which Qout remembers a block when every reference misses.
+//! * A block found in Qout leaves it before the victim enters, so that a full Qout cannot drop the block whose
+//!   reference count is needed.
+//! * If the cache becomes smaller or larger, the new `life` also applies to resident blocks.
 //! * Where the cache becomes smaller or larger, the new `life` also holds for the blocks that are resident.
 
 use crate::list::{Links, List};
@@ -35,15 +36,15 @@ pub struct Mq {
     queue: Vec<u8>,
     /// By slot, the references counted, resident or in Qout.
     references: Vec<u32>,
-    /// By slot, the time at which it came to its queue, a `life` before its expireTime.
+    /// By slot, the time at which it entered its queue: one `life` before its expireTime.
     since: Vec<u64>,
-    /// By queue, the time at which its head came.
+    /// By queue, the time at which its head entered.
     oldest: [u64; QUEUES_MOST],
     /// The paper's currentTime: references so far.
     now: u64,
     life: u64,
     out_most: u32,
-    /// What `life` and Qout are of the cache.
+    /// The shares of `life` and Qout in the cache.
     portions: [Portion; 2],
 }
 

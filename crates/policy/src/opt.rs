@@ -1,7 +1,7 @@
 //! OPT: the block whose next reference is farthest in the future leaves.
 //!
-//! Among blocks that are never referenced again, the least recently used leaves: the paper leaves this tie open, and no
-//! choice changes the number of hits. The block being loaded always enters, even if it is never referenced again.
+//! Of the blocks that are never referenced again, the least recently used leaves: the paper leaves this tie open, and
+//! no choice changes the number of hits. The block being loaded always enters, even if it is never referenced again.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -20,10 +20,11 @@ pub struct Opt {
     future: Arc<[u32]>,
     /// By slot, the tick of the next reference; `NEVER` also for slots that are not resident.
     next: Vec<u32>,
-    /// (next reference, slot) of every resident slot that is referenced again, and of some that are stale: those whose
-    /// tick is not the slot's `next` any more. A hit leaves a stale entry below all others, because its tick is now.
+    /// (next reference, slot) of every resident slot that is referenced again, and stale entries: those whose tick is
+    /// no longer the slot's `next`. A hit leaves a stale entry below all others, because its tick is now.
     upcoming: BinaryHeap<(u32, u32)>,
-    /// Entries that `upcoming` has room for: twice as many as can be valid, so that sweeping costs O(1) a reference.
+    /// The number of entries that `upcoming` has room for: twice as many as can be valid, so that sweeping costs O(1) a
+    /// reference.
     entries_most: usize,
     links: Links,
     /// Resident slots that are never referenced again, the most recently used first.
@@ -32,7 +33,7 @@ pub struct Opt {
 }
 
 impl Opt {
-    /// Takes the block out that is referenced farthest in the future.
+    /// Takes out the block referenced farthest in the future.
     #[inline]
     fn pop(&mut self) -> Slot {
         let victim = match self.never.pop_back(&mut self.links) {

@@ -1,8 +1,8 @@
-//! One instruction that asks for a line of memory before it is needed.
+//! An instruction that loads a line of memory before it is needed.
 
 #![allow(unsafe_code)]
 
-/// Asks the processor to load `items[index]`, without waiting for it. It is a hint: any index may be given.
+/// Starts loading `items[index]` into the processor's cache without waiting for it. It is a hint: any index is allowed.
 #[inline(always)]
 pub(crate) fn prefetch<T>(items: &[T], index: usize) {
     let item = items.as_ptr().wrapping_add(index);

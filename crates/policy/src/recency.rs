@@ -1,15 +1,16 @@
 //! Orders of slots by their last reference, as logs.
 //!
-//! A reference writes the slot at the end of a ring and its new place into a word of the slot. The entry it had before
-//! stays behind, stale: the slot's place is elsewhere. So a reference touches no neighbour of the slot, which a linked
-//! list fetches from memory one after another, and what leaves at the old end is read in sequence. That pays where an
-//! order is long and mostly read from its old end; a short one is better off as a [`List`](crate::list::List).
+//! A reference writes the slot at the end of a ring and its new place into a word of the slot. The slot's previous
+//! entry stays behind as stale, because the slot's place is now elsewhere. So a reference touches no neighbour of the
+//! slot, which a linked list would fetch from memory one after another, and slots that leave at the old end are read in
+//! sequence. That pays if an order is long and mostly read from its old end; for a short one a
+//! [`List`](crate::list::List) is better.
 //!
-//! Orders can share the words of their slots where a slot stands in one of them at a time: an entry of such an order
-//! counts only while the slot has the order's own tag.
+//! Orders can share the words of their slots if a slot is in one of them at a time: an entry of such an order counts
+//! only while the slot has the order's own tag.
 //!
-//! When the ring is full, the stale entries are squeezed out, and where few were stale the ring doubles: O(1) a
-//! reference, amortized, and O(length) at that reference.
+//! When the ring is full, the stale entries are squeezed out, and if few were stale the ring doubles: O(1) a reference,
+//! amortized, and O(length) at that reference.
 
 use std::ops::Range;
 
@@ -20,14 +21,15 @@ const TAG: u32 = 3;
 const TAG_BITS: u32 = 2;
 /// The place of a slot that is not in the order.
 const NOWHERE: u32 = u32::MAX >> TAG_BITS;
-/// The most slots of an order: its ring, of `RING_LEAST` places or less than six for each slot in the order when it was
-/// longest, stays shorter than `NOWHERE`.
+/// The most slots of an order: its ring has `RING_LEAST` places, or less than six for each slot in the order when it
+/// was longest, and so stays shorter than `NOWHERE`.
 pub const SLOTS_MOST: u32 = 1 << 27;
 const RING_LEAST: usize = 64;
-/// Entries that [`Order::live`] looks at, and how far ahead of a hand that moves along a ring words are loaded.
+/// The number of entries that [`Order::live`] looks at, and the number of places ahead of a moving hand whose words are
+/// loaded.
 pub const LOOK: u32 = 16;
 
-/// The words of all slots for `N` orders: for each, in 4 bytes, a place and a tag of two bits that is its owner's.
+/// The words of all slots for `N` orders: for each, in 4 bytes, a place and a tag of two bits for the owner's use.
 pub struct Places<const N: usize> {
     words: Vec<[u32; N]>,
 }
@@ -63,13 +65,13 @@ impl<const N: usize> Places<N> {
     }
 }
 
-/// The order number `AT` of those that share some [`Places`], which every operation takes, with `HANDS` places that its
-/// owner remembers.
+/// Order number `AT` of those that share a [`Places`], which every operation takes. It stores `HANDS` places for its
+/// owner.
 ///
-/// Its ring takes 4 bytes a place: 256 bytes or up to 22 for each slot in the order when it was longest, for a ring never
-/// shrinks. The tree of a counting order takes as much again.
+/// Its ring takes 4 bytes a place: at least 256 bytes, or up to 22 for each slot in the order when it was longest,
+/// because a ring never shrinks. The tree of a counting order takes as much again.
 pub struct Order<const AT: usize, const HANDS: usize> {
-    /// Slots in the order of references, stale entries among them; a power of two.
+    /// Slots in the order of references, including stale entries; the length is a power of two.
     ring: Vec<u32>,
     /// The place of the next reference.
     head: u32,
@@ -78,27 +80,27 @@ pub struct Order<const AT: usize, const HANDS: usize> {
     len: u32,
     /// Places from `tail` to `head`, which stay at the same entries when the ring is squeezed.
     hands: [u32; HANDS],
-    /// The bits of a slot's word that tell whether an entry is its, and what they are beside the place.
+    /// The bits of a slot's word that show whether an entry is current, apart from the place, and their value.
     told_by: u32,
     own: u32,
-    /// A Fenwick tree of the places in use, where [`after`](Order::after) is wanted; else empty.
+    /// A Fenwick tree of the places in use if [`after`](Order::after) is needed; otherwise empty.
     used: Vec<u32>,
 }
 
 impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
-    /// An empty order. With `counting`, [`after`](Order::after) is known and each reference costs O(log length).
+    /// An empty order. With `counting`, [`after`](Order::after) works and each reference costs O(log length).
     pub fn new(counting: bool) -> Order<AT, HANDS> {
         let used = if counting { vec![0; RING_LEAST + 1] } else { Vec::new() };
         Order { ring: vec![0; RING_LEAST], head: 0, tail: 0, len: 0, hands: [0; HANDS], told_by: !TAG, own: 0, used }
     }
 
-    /// An empty order of slots with `tag`. It shares their words with the orders of other tags: what is said of a slot
-    /// without looking at its tag, such as [`contains`](Order::contains), is then true of one of them.
+    /// An empty order of slots with `tag`. It shares their words with the orders of other tags, so a result that does
+    /// not depend on the tag, such as that of [`contains`](Order::contains), applies to any of them.
     pub fn of_tag(tag: u32) -> Order<AT, HANDS> {
         Order { told_by: u32::MAX, own: tag, ..Order::new(false) }
     }
 
-    /// Whether the entry at `place` is that of a slot with this word.
+    /// Whether the entry at `place` is current for a slot with this word.
     #[inline(always)]
     fn is_live(&self, word: u32, place: u32) -> bool {
         (word ^ (place << TAG_BITS | self.own)) & self.told_by == 0
@@ -154,8 +156,8 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         self.is_live(places.words[slot.index()][AT], place).then_some(slot)
     }
 
-    /// Which of the [`LOOK`] places from `place` on are a slot's, as bits. Looking at many at once takes no branch that
-    /// the processor would have to guess, and waits for memory once.
+    /// Which of the [`LOOK`] places from `place` on hold current entries, as bits. Looking at many at once takes no
+    /// branch that the processor would have to predict, and waits for memory once.
     #[inline(always)]
     pub fn live<const N: usize>(&self, places: &Places<N>, place: u32) -> u32 {
         let is_live = |slot: u32, at: u32| u32::from(self.is_live(places.words[slot as usize][AT], at));
@@ -173,7 +175,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         live
     }
 
-    /// The first place from `place` on that is a slot's, or the head.
+    /// The first place from `place` on with a current entry, or the head.
     #[inline(always)]
     pub fn next<const N: usize>(&self, places: &Places<N>, mut place: u32) -> u32 {
         while place != self.head && self.at(places, place).is_none() {
@@ -189,7 +191,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         self.head
     }
 
-    /// A place before which there is no slot's.
+    /// A place before which no entry is current.
     #[inline(always)]
     pub fn tail(&self) -> u32 {
         self.tail
@@ -207,19 +209,19 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         self.wrap(place.wrapping_sub(self.tail)) < self.wrap(other.wrapping_sub(self.tail))
     }
 
-    /// A place that the owner remembers.
+    /// A stored place.
     #[inline(always)]
     pub fn hand(&self, hand: usize) -> u32 {
         self.hands[hand]
     }
 
-    /// Remembers `place`.
+    /// Stores `place`.
     #[inline(always)]
     pub fn set_hand(&mut self, hand: usize, place: u32) {
         self.hands[hand] = place;
     }
 
-    /// Lets go of all places before `place`, where no slot's is. A hand among them goes to `place`.
+    /// Releases all places before `place`, none of which holds a current entry. A hand among them moves to `place`.
     #[inline(always)]
     pub fn set_tail(&mut self, place: u32) {
         for hand in 0..HANDS {
@@ -290,7 +292,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         if place <= latest { counted } else { counted.wrapping_add(self.len) }
     }
 
-    /// The slots from the one referenced longest ago to the latest, having checked the order's own invariants.
+    /// Checks the order's own invariants, and returns the slots from the one referenced longest ago to the latest.
     ///
     /// # Panics
     /// On a broken one.
@@ -335,7 +337,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         }
     }
 
-    /// Removes all stale entries from the ring, which is full, and doubles it where few were stale.
+    /// Removes all stale entries from the ring, which is full, and doubles the ring if few were stale.
     #[cold]
     #[inline(never)]
     fn squeeze<const N: usize>(&mut self, places: &mut Places<N>) {
@@ -359,8 +361,8 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         }
     }
 
-    /// Moves those entries of the ring, which begins with the tail's, to the places from `write` on that are not stale,
-    /// and returns the place after them.
+    /// Moves the current entries of the ring, from that at the tail on, to the places from `write` on, and returns the
+    /// place after them.
     fn keep_live<const N: usize>(&mut self, places: &mut Places<N>, read: Range<u32>, mut write: u32) -> u32 {
         for read in read {
             let slot = self.ring[read as usize];
@@ -373,7 +375,7 @@ impl<const AT: usize, const HANDS: usize> Order<AT, HANDS> {
         write
     }
 
-    /// Adds `change`, which wraps, to the use of `place`, where it is counted.
+    /// Adds `change`, which wraps, to the use count of `place`, if the order is counting.
     #[inline(always)]
     fn count(&mut self, place: u32, change: u32) {
         if !self.used.is_empty() {

@@ -12,7 +12,7 @@ macro_rules! policies {
     ($($module:ident::$policy:ident),* $(,)?) => {
         static REGISTRY: &[Info] = &[$(<crate::$module::$policy as Configured>::INFO),*];
 
-        /// Makes the policy that `spec` asks for and gives it to `visitor`.
+        /// Creates the policy that `spec` describes and passes it to `visitor`.
         pub fn visit<V: Visit>(spec: &Spec, setup: &Setup, visitor: V) -> Result<V::Out, SpecError> {
             let info = find(spec.name())?;
             let params = spec.params(info)?;
@@ -25,7 +25,7 @@ macro_rules! policies {
         }
 
         /// The most ghosts that the policy `spec` remembers with a cache of `capacity` blocks: 0 if it remembers none,
-        /// `u32::MAX` if their number is not limited. With room for so many it does the same as with room for more.
+        /// `u32::MAX` if their number is not limited. Room for more does not change its behaviour.
         pub fn ghosts(spec: &Spec, capacity: u32) -> Result<u32, SpecError> {
             let info = find(spec.name())?;
             let params = spec.params(info)?;
@@ -91,7 +91,7 @@ impl FromStr for Spec {
     }
 }
 
-/// Makes the policy that `spec` asks for, for a host that chooses it at run time.
+/// Creates the policy that `spec` describes, for a host that chooses it at run time.
 pub fn build(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
     struct Boxed;
     impl Visit for Boxed {

@@ -1,13 +1,14 @@
 //! S3-FIFO: a small FIFO that blocks must be hit in twice to stay, a main FIFO with lazy reinsertion, and a ghost FIFO.
 //!
 //! Deviations and choices:
-//! * Each miss evicts exactly one block: EVICTS ends as soon as one has left, also where it left M to make room there.
-//! * Where S runs empty because all of its blocks moved to M, which happens only where M has no share of the cache, the
-//!   victim comes from M.
-//! * M is full when it holds what S leaves of the cache; room is made in it before the block from S enters.
+//! * Each miss evicts exactly one block: EVICTS ends as soon as one block has left, even if it left M to make room
+//!   there.
+//! * If S becomes empty because all of its blocks moved to M, the victim comes from M. This happens only if M has no
+//!   share of the cache.
+//! * M is full when it holds the cache without the share of S; room is made in it before the block from S enters.
 //! * A block referenced while it is a ghost leaves the ghost queue before the victim enters it.
-//! * A cache that becomes smaller or larger divides itself anew; no block changes its queue for that. Where a block
-//!   leaves a cache that is not full, S gives it if M is empty, as short as it may be.
+//! * A cache that becomes smaller or larger divides itself anew; blocks keep their queues. If a block must leave a
+//!   cache that is not full and M is empty, it comes from S, however short S is.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -27,7 +28,7 @@ enum Queue {
 #[derive(Clone, Copy)]
 struct State {
     queue: Queue,
-    /// Hits, capped; the main queue takes one for each reinsertion.
+    /// Hits, capped; each reinsertion into the main queue takes one.
     freq: u8,
 }
 
@@ -44,19 +45,19 @@ pub struct S3Fifo {
     main: List,
     /// G: ghosts that left `small`.
     ghost: List,
-    /// From this many slots in `small` on, it gives the victim.
+    /// With this many slots or more in `small`, the victim comes from it.
     small_share: u32,
     /// With this many slots, `main` is full.
     main_share: u32,
     ghosts_most: u32,
-    /// What S and G are of the cache.
+    /// The shares of S and G in the cache.
     portions: [Portion; 2],
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
 }
 
 impl S3Fifo {
-    /// EVICTS: moves blocks with more than one hit to M until another one becomes a ghost or M has to give a block.
+    /// EVICTS: moves blocks with more than one hit to M until another one becomes a ghost or M must evict a block.
     #[inline]
     fn evict_small(&mut self) -> Option<Slot> {
         while let Some(slot) = self.small.pop_back(&mut self.links) {
@@ -77,7 +78,7 @@ impl S3Fifo {
         None
     }
 
-    /// What leaves next: from S, if that has its share, else from M.
+    /// Takes out the block that leaves next: from S if it has reached its share, otherwise from M.
     #[inline]
     fn pop(&mut self) -> Slot {
         let from_small = if self.small.len() >= self.small_share { self.evict_small() } else { None };
@@ -102,7 +103,7 @@ impl S3Fifo {
         }
     }
 
-    /// EVICTM: reinserts blocks with hits, one hit less, until there is one without.
+    /// EVICTM: reinserts blocks with hits, each with one hit less, and evicts the first block without hits.
     #[inline]
     fn evict_main(&mut self) -> Option<Slot> {
         while let Some(slot) = self.main.pop_back(&mut self.links) {

@@ -1,5 +1,6 @@
 //! SIEVE: FIFO with a hand that moves from the oldest block to the newest and evicts the first one not visited since
-//! it last passed. Unlike CLOCK, blocks that stay keep their places, and new ones enter at the head, not at the hand.
+//! the hand last passed. Unlike in CLOCK, blocks that stay keep their places, and new ones enter at the head, not at
+//! the hand.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -11,16 +12,16 @@ pub struct Sieve {
     links: Links,
     /// Resident slots, the one loaded last (the paper's head) first.
     queue: List,
-    /// Where the search for a victim goes on; the tail where there is none.
+    /// Where the search for a victim continues; the tail if `None`.
     hand: Option<Slot>,
-    /// Whether a slot was hit since the hand passed it; clear where the slot is not resident.
+    /// Whether a slot was hit since the hand passed it; clear for slots that are not resident.
     visited: Vec<bool>,
     /// The evicted slot, until the host takes it back.
     forgotten: Option<Slot>,
 }
 
 impl Sieve {
-    /// Moves the hand to a block that was not visited, and takes that out.
+    /// Moves the hand to a block that was not visited, and takes that block out.
     #[inline]
     fn sweep(&mut self) -> Slot {
         let mut at = self.hand;
@@ -36,7 +37,7 @@ impl Sieve {
         victim
     }
 
-    /// Takes `slot` out, and the hand off it: "p ← o.prev".
+    /// Takes `slot` out; if the hand is there, it moves on: "p ← o.prev".
     #[inline]
     fn unlink(&mut self, slot: Slot) {
         self.hand = self.queue.before(&self.links, slot);

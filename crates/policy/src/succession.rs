@@ -1,16 +1,16 @@
 //! A policy that takes over from another one while the cache is in use, a few blocks at a time.
 //!
-//! The predecessor names its blocks by `shed`, worst first, and in this order the successor is told of them, so what it
-//! has afterwards is the order of the predecessor as its own rules see it. A block that is referenced meanwhile changes over at
-//! once. As long as the predecessor has blocks, it names the victims. What it remembers of blocks that left is given back:
-//! no policy says of a ghost what another could do with it.
+//! The predecessor names its blocks by `shed`, worst first, and the successor receives them in this order, so that it
+//! starts with the predecessor's order as far as its own rules allow. A block that is referenced meanwhile moves to the
+//! successor at once. While the predecessor has blocks, it names the victims. Its ghosts are returned to the host,
+//! because the interface passes no history of a ghost from one policy to another.
 //!
-//! **Invariant:** each slot that the host knows is known to exactly one of the two. The ghosts of both together are at most as
-//! many as the predecessor had or as the successor may have, whichever is more.
+//! **Invariant:** each slot that the host knows is known to exactly one of the two. The ghosts of both together are
+//! limited to the predecessor's number of ghosts or the successor's limit, whichever is greater.
 
 use crate::{Access, Policy, Room, Slot};
 
-/// What one policy has of each slot: nothing, a ghost or a resident block. Two bits a slot.
+/// The state of each slot in one policy: unknown, a ghost or a resident block. Two bits a slot.
 struct Known {
     words: Vec<u64>,
     resident: u32,
@@ -47,7 +47,7 @@ impl Known {
         self.ghosts = self.ghosts + u32::from(state == GHOST) - u32::from(before == GHOST);
     }
 
-    /// A ghost at or behind word `from`, which is moved on; at most `words` of them are looked at.
+    /// A ghost at or after word `from`, which advances; at most `words` words are searched.
     fn ghost(&self, from: &mut usize, words: usize) -> Option<Slot> {
         let end = self.words.len().min(from.saturating_add(words));
         while *from < end {
@@ -72,16 +72,16 @@ impl Known {
 struct Predecessor {
     policy: Box<dyn Policy + Send>,
     known: Known,
-    /// Ghosts are looked for from this word on.
+    /// The search for ghosts continues at this word.
     at: usize,
 }
 
-/// Words in which one step looks for ghosts, for each block that it may move.
+/// Words that one step searches for ghosts, for each block that it may move.
 const WORDS_PER_BLOCK: usize = 16;
 
 impl Predecessor {
-    /// Frees the slots that the policy no longer remembers; `but` is one that the caller has a use for. Says whether that was
-    /// among them.
+    /// Frees the slots that the policy no longer remembers, except `but`, which the caller uses. Returns whether that
+    /// was among them.
     fn drain(&mut self, forgotten: &mut Vec<Slot>, but: Option<Slot>) -> bool {
         let mut among = false;
         while let Some(slot) = self.policy.take_forgotten() {
@@ -94,7 +94,7 @@ impl Predecessor {
         among
     }
 
-    /// Its worst block, which it does not know any more.
+    /// Takes the worst block from it.
     fn give_worst(&mut self, forgotten: &mut Vec<Slot>) -> Slot {
         let victim = self.policy.shed();
         self.known.set(victim, GHOST);
@@ -104,14 +104,14 @@ impl Predecessor {
         victim
     }
 
-    /// It does not know `slot` any more.
+    /// Takes `slot` from it.
     fn give(&mut self, slot: Slot, forgotten: &mut Vec<Slot>) {
         self.policy.remove(slot);
         self.known.set(slot, 0);
         self.drain(forgotten, None);
     }
 
-    /// Gives back one ghost, if there is any in the next `words` words.
+    /// Takes one ghost from it, if there is any in the next `words` words.
     fn give_ghost(&mut self, words: usize, forgotten: &mut Vec<Slot>) -> bool {
         let Some(ghost) = self.known.ghost(&mut self.at, words) else { return false };
         self.give(ghost, forgotten);
@@ -120,28 +120,27 @@ impl Predecessor {
     }
 }
 
-/// A policy and, for a while, the one before it.
+/// A policy and, temporarily, its predecessor.
 pub struct Succession {
     policy: Box<dyn Policy + Send>,
     known: Known,
     before: Option<Box<Predecessor>>,
     /// Slots that the host has not taken back yet and that neither policy knows.
     forgotten: Vec<Slot>,
-    /// A predecessor that knows nothing any more.
+    /// A predecessor that has handed over everything.
     retired: Option<Box<dyn Policy + Send>>,
 }
 
 impl Succession {
-    /// `policy`, which has no blocks yet, in a host with `slots` slots.
+    /// `policy`, which must have no blocks yet, in a host with `slots` slots.
     pub fn new(policy: Box<dyn Policy + Send>, slots: u32) -> Succession {
         Succession { policy, known: Known::new(slots), before: None, forgotten: Vec::new(), retired: None }
     }
 
-    /// From now on `policy` decides, which has no blocks yet, in a host with `slots` slots. Takes no time in proportion to the
-    /// cache; [`step`](Succession::step) does what remains.
+    /// From now on `policy`, which must have no blocks yet, decides in a host with `slots` slots. Takes constant time
+    /// whatever the size of the cache; [`step`](Succession::step) does the rest.
     ///
-    /// # Panics
-    /// If the policy before has not taken over yet.
+    /// # Panics If the previous policy has not handed over everything yet.
     pub fn succeed(&mut self, policy: Box<dyn Policy + Send>, slots: u32) {
         assert!(self.before.is_none(), "one after the other");
         let policy = std::mem::replace(&mut self.policy, policy);
@@ -156,8 +155,8 @@ impl Succession {
         self.before.is_some()
     }
 
-    /// Goes on with taking over: at most `most` blocks or ghosts. `access` is a reference to a resident block, as it could have
-    /// been when it was inserted. Says whether there is more to do.
+    /// Continues to take over, at most `most` blocks or ghosts. `access` returns a reference to a resident block as it
+    /// could have been at its insertion. Returns whether more remains to be done.
     pub fn step(&mut self, most: u32, access: &mut dyn FnMut(Slot) -> Access) -> bool {
         let Some(before) = &mut self.before else { return false };
         let mut left = most;
@@ -180,12 +179,12 @@ impl Succession {
         self.before.is_some()
     }
 
-    /// A predecessor that has handed over everything. To drop it takes time in proportion to its arrays.
+    /// A predecessor that has handed over everything. Dropping it takes time in proportion to its arrays.
     pub fn take_retired(&mut self) -> Option<Box<dyn Policy + Send>> {
         self.retired.take()
     }
 
-    /// Before the policy makes a ghost, the predecessor has one less.
+    /// Takes a ghost from the predecessor before the policy creates one.
     fn make_way(&mut self) {
         if let Some(before) = &mut self.before {
             before.give_ghost(usize::MAX, &mut self.forgotten);
@@ -200,7 +199,7 @@ impl Succession {
         Some(victim)
     }
 
-    /// Takes `slot` from the predecessor. Says whether that knew it.
+    /// Takes `slot` from the predecessor. Returns whether the predecessor knew it.
     fn take(&mut self, slot: Slot) -> bool {
         match &mut self.before {
             Some(before) if before.known.get(slot) != 0 => {
@@ -233,7 +232,7 @@ impl Policy for Succession {
     }
 
     fn evict(&mut self, incoming: Slot, access: &Access) -> Option<Slot> {
-        // First: else it could be forgotten for the victim.
+        // First, because the slot could otherwise be forgotten for the victim.
         let taken = self.take(incoming);
         if let Some(victim) = self.shed_before() {
             return Some(victim);

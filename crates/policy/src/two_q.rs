@@ -1,11 +1,10 @@
-//! 2Q, the full version: blocks enter a FIFO, and only those referenced again after they have left it enter an LRU
-//! list.
+//! 2Q, the full version: blocks enter a FIFO, and those referenced again after they have left it enter an LRU list.
 //!
-//! Choice: a block of A1out that is referenced leaves A1out before its length is compared with Kout; the paper does
-//! not say when it leaves. The paper compares lengths with shares of the cache, so the shares are rounded down here.
+//! Choice: a referenced block of A1out leaves A1out before its length is compared with Kout; the paper does not define
+//! when it leaves. The paper compares lengths with shares of the cache, so the shares are rounded down here.
 //!
-//! A cache that becomes smaller or larger has another Kin and Kout; no block changes its queue for that. Where a block
-//! leaves a cache that is not full, A1in gives it if Am is empty, as short as it may be.
+//! A cache that becomes smaller or larger has new values of Kin and Kout; blocks keep their queues. If a block must
+//! leave a cache that is not full and Am is empty, it comes from A1in, however short A1in is.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -32,13 +31,13 @@ pub struct TwoQ {
     a1out: List,
     /// Resident slots that were referenced while in `a1out`, the most recently used first.
     am: List,
-    /// Above this many slots in `a1in`, the victim comes from there: Kin.
+    /// With more slots than this in `a1in`, the victim comes from it: Kin.
     kin: u32,
-    /// At most so many slots are in `a1out`: Kout.
+    /// The most slots in `a1out`: Kout.
     kout: u32,
-    /// What Kin and Kout are of the cache.
+    /// The shares of Kin and Kout in the cache.
     portions: [Portion; 2],
-    /// Slots to be handed back.
+    /// Slots to return to the host.
     forgotten: Vec<Slot>,
 }
 
@@ -95,7 +94,7 @@ impl Configured for TwoQ {
 
 /// Kin and Kout.
 fn thresholds([kin, kout]: [Portion; 2], capacity: u32, ghosts: u32) -> (u32, u32) {
-    // A full cache with as few slots in A1in as this always has one in Am.
+    // If at most this many slots of a full cache are in A1in, at least one is in Am.
     (kin.within(capacity, 0, capacity - 1), kout.within(capacity, 0, ghosts))
 }
 
@@ -104,7 +103,7 @@ impl TwoQ {
     #[inline]
     fn page_out(&mut self) -> Slot {
         if self.a1in.len() > self.kin || self.am.is_empty() {
-            // Its identifier goes to the head of A1out; `limit_out` removes the tail where that is now too long.
+            // Its identifier moves to the head of A1out; `limit_out` removes the tail if A1out is then too long.
             let victim = self.a1in.pop_back(&mut self.links).expect("a block is resident");
             self.a1out.push_front(&mut self.links, victim);
             self.queue[victim.index()] = Queue::A1out;

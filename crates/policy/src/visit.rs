@@ -1,14 +1,14 @@
-//! What a host does with a policy whose type only the registry knows.
+//! An operation of a host on a policy whose type only the registry knows.
 
 use crate::Policy;
 
-/// What to do with a policy whose type is known only to the registry, so that it is compiled for each policy.
+/// An operation on a policy whose type only the registry knows; it is compiled for each policy.
 pub trait Visit {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Whether the policy should rather be small than fast.
+    /// Whether a small policy is preferred to a fast one.
     const SMALL: bool = false;
 
-    /// Does it.
+    /// Runs it.
     fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Out;
 }

@@ -1,26 +1,27 @@
-//! W-TinyLFU: a block enters through a small LRU window, and stays only if it was referenced more often of late than the
-//! block that would leave in its place.
+//! W-TinyLFU: a block enters through a small LRU window, and stays only if it was recently referenced more often than
+//! the block that would leave in its place.
 //!
-//! The frequencies come from TinyLFU: a count-min sketch of 4-bit counters, all halved after every sample of references.
-//! The main cache is a segmented LRU (SLRU) of a probation and a protected segment.
+//! The frequencies come from TinyLFU: a count-min sketch of 4-bit counters, all halved after every sample of
+//! references. The main cache is a segmented LRU (SLRU) of a probation and a protected segment.
 //!
 //! Deviations:
-//! * The four counters of a block stand in one 64-byte line of the sketch, each in another quarter of it, so that a
+//! * The four counters of a block are in one 64-byte line of the sketch, each in another quarter of it, so that a
 //!   reference costs one load from memory. The paper's rows are independent.
-//! * No doorkeeper, the Bloom filter that the paper puts before the sketch to save space.
-//! * A miss is counted when its block enters, after the contest that makes room for it, in which it does not take part.
+//! * There is no doorkeeper, the Bloom filter that the paper puts before the sketch to save space.
+//! * A miss is counted when its block enters, after the contest that makes room for it; the block does not take part in
+//!   that contest.
 //!
 //! A cache that becomes smaller or larger:
-//! * What the protected segment or the window holds beyond its new size goes to the front of probation, the least
-//!   recently used first, and of the segment before that of the window.
-//! * While the window has less than its share, or is empty, no candidate leaves: the main cache gives the victim, its
-//!   protected segment where none is on probation. So the window grows by the blocks that come.
-//! * The sketch doubles when the cache outgrows it, with each counter in both halves, and is halved when a quarter of it
-//!   would do, with the greater of each two counters. Where the new sample is no larger than what was counted, all
-//!   counters are halved.
+//! * The excess of the protected segment or the window moves to the front of probation, the least recently used first,
+//!   and that of the segment before that of the window.
+//! * While the window is below its share, or empty, no candidate leaves: the victim comes from the main cache, and from
+//!   its protected segment if none is on probation. So the window grows by the blocks that enter.
+//! * The sketch doubles when the cache outgrows it, with each counter copied to both halves. It is halved when a
+//!   quarter of it would suffice, with the greater of each two counters. If the new sample is no larger than the
+//!   references counted, all counters are halved.
 //!
-//! This policy hashes: the sketch is keyed by the block itself and not by its slot, so that it remembers what its host
-//! has forgotten. [`mix`] is the hash.
+//! This policy hashes: the sketch is keyed by the block itself and not by its slot, so that it remembers blocks that
+//! its host has forgotten. [`mix`] is the hash.
 
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
@@ -28,8 +29,8 @@ use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
 use crate::values::{Values, part};
 use crate::{Access, Block, Policy, Room, Slot};
 
-/// The hash of a block, from which its counters are chosen: bits 0 to 31 choose the line, modulo the number of lines,
-/// bits 32 + 5 r to 36 + 5 r the counter in row r of the line.
+/// The hash of a block, which selects its counters: bits 0 to 31 select the line, modulo the number of lines, and bits
+/// 32 + 5 r to 36 + 5 r the counter in row r of the line.
 pub fn mix(block: Block) -> u64 {
     // The finalizer of SplitMix64, over the block's position displaced by a multiple of the golden ratio per volume.
     let mut z = block.index.wrapping_add(u64::from(block.volume).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -43,17 +44,17 @@ pub fn mix(block: Block) -> u64 {
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
 
-/// A count-min sketch of how often blocks were referenced of late.
+/// A count-min sketch of the frequency of recent references to blocks.
 struct Sketch {
-    /// As many as a power of two.
+    /// The lines; their number is a power of two.
     lines: Vec<Line>,
     /// References counted, halved as the counters are.
     size: u64,
     /// The paper's sample size W.
     sample: u64,
-    /// W in caches.
+    /// W as a multiple of the cache size.
     samples: u64,
-    /// In how many lines a counter stands at most, since the lines doubled.
+    /// The most lines that hold a copy of a counter, since the lines doubled.
     copies: u64,
 }
 
@@ -121,7 +122,7 @@ impl Sketch {
         }
     }
 
-    /// The paper's reset: all counters are halved, that of the sample too.
+    /// The paper's reset: all counters are halved, including that of the sample.
     fn halve(&mut self) {
         for word in self.lines.iter_mut().flat_map(|line| &mut line.0) {
             *word = *word >> 1 & 0x7777_7777_7777_7777;
@@ -151,7 +152,7 @@ pub struct WTinyLfu {
     list: Vec<u8>,
     window_most: u32,
     protected_most: u32,
-    /// What the window is of the cache, and the protected segment of the rest.
+    /// The share of the window in the cache, and of the protected segment in the rest.
     portions: [Portion; 2],
     forgotten: Option<Slot>,
 }
@@ -160,7 +161,7 @@ pub struct WTinyLfu {
 fn divide([window, protected]: [Portion; 2], capacity: u32) -> [u32; 2] {
     let window = window.of(capacity, 1, capacity);
     let main = capacity - window;
-    // One less than the main cache, so that a full one has a block on probation.
+    // One less than the main cache, so that a full main cache has a block on probation.
     [window, protected.of(main, 0, main.saturating_sub(1))]
 }
 
@@ -169,8 +170,8 @@ impl WTinyLfu {
         self.sketch.frequency(self.hash[slot.index()])
     }
 
-    /// The window's victim is the candidate: it is let into the main cache if it is more frequent than the main cache's
-    /// victim, which leaves instead.
+    /// The window's victim is the candidate: it enters the main cache if it is more frequent than the main cache's
+    /// victim, which then leaves instead.
     #[inline]
     fn choose(&mut self) -> Slot {
         if self.lists[WINDOW].len() < self.window_most
@@ -193,7 +194,7 @@ impl WTinyLfu {
         victim
     }
 
-    /// What `list` holds beyond `most` goes to probation.
+    /// Moves the blocks of `list` beyond `most` to probation.
     fn pass(&mut self, list: usize, most: u32) {
         while self.lists[list].len() > most {
             let passed = self.lists[list].pop_back(&mut self.links).expect("the list is not empty");

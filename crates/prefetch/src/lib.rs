@@ -1,4 +1,5 @@
-//! What to fetch before it is asked for: read-ahead without I/O, as a simulation and a server both use it.
+//! Read-ahead without I/O: decides which blocks to fetch before they are requested, in a simulation and in a server
+//! alike.
 
 #![doc = include_str!("../README.md")]
 
@@ -12,10 +13,10 @@ pub use spec::{Spec, SpecError};
 
 use streams::Streams;
 
-/// A request as a client made it.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The file or disk; streams of different ones have nothing to do with each other.
+    /// The file or disk; streams of different ones are independent.
     pub file: u64,
     /// The referenced blocks, counted within `file`; at least one.
     pub blocks: Range<u64>,
@@ -25,7 +26,7 @@ pub struct Reference {
     pub end: u64,
 }
 
-/// Decides what to fetch ahead of the references that it is told of.
+/// Decides which blocks to fetch ahead, from the references it receives.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     algorithm: Algorithm,
@@ -41,7 +42,8 @@ enum Algorithm {
 }
 
 impl Prefetcher {
-    /// One that has seen nothing, for blocks of `block_bytes`. Sizes are rounded down to whole blocks, to one at least.
+    /// A prefetcher without history, for blocks of `block_bytes`. Sizes are rounded down to whole blocks, but to at
+    /// least one.
     pub fn new(spec: &Spec, block_bytes: u32) -> Prefetcher {
         let blocks = |bytes: u32| u64::from((bytes / block_bytes).max(1));
         let algorithm = match *spec {
@@ -56,13 +58,13 @@ impl Prefetcher {
         Prefetcher { algorithm }
     }
 
-    /// Whether it never fetches anything, so that it need not be told of references.
+    /// Whether it never fetches anything, so that references need not be reported to it.
     pub fn is_none(&self) -> bool {
         matches!(self.algorithm, Algorithm::None)
     }
 
-    /// Which blocks to fetch because of `reference`. Some of them may be there already; those of the reference itself
-    /// only are among them where they lie between others.
+    /// The blocks to fetch because of `reference`. Some of them may already be present; blocks of the reference itself
+    /// are among them only if they are between others.
     pub fn reference(&mut self, reference: &Reference) -> Option<Range<u64>> {
         let Reference { file, ref blocks, missed, end } = *reference;
         let ahead = match &mut self.algorithm {

@@ -1,4 +1,4 @@
-//! Which read-ahead a user asks for: `NAME:KEY=VALUE`.
+//! The specification of read-ahead: `NAME:KEY=VALUE`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub enum Spec {
     Linux {
         /// The longest window.
         max_bytes: u32,
-        /// How many streams are remembered.
+        /// The number of streams that are remembered.
         streams: usize,
     },
     /// The aligned extent of a miss.
@@ -30,7 +30,7 @@ pub enum Spec {
 /// The names before parameters.
 const NAMES: [&str; 4] = ["none", "one-block", "linux", "extent"];
 
-/// Why a read-ahead cannot be had as asked for.
+/// Why a read-ahead specification is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// There is no such algorithm.
@@ -40,20 +40,20 @@ pub enum SpecError {
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
     Unknown(String),
-    /// What stands behind its name makes no sense.
+    /// Its parameters are invalid.
     #[error("read-ahead '{text}': expected {expected}")]
     Parameters {
-        /// What was given.
+        /// The text given.
         text: String,
-        /// What can be.
+        /// The form expected.
         expected: &'static str,
     },
 }
 
 impl Spec {
-    /// How many streams are remembered unless said otherwise.
+    /// The default number of streams that are remembered.
     pub const STREAMS: usize = 32;
-    /// The longest window of Linux unless said otherwise: its `read_ahead_kb` is 128.
+    /// The default of the longest window, that of Linux: its `read_ahead_kb` is 128.
     pub const MAX_BYTES: u32 = 128 << 10;
     /// The longest window or extent.
     const BYTES_MOST: u32 = 16 << 20;
@@ -103,7 +103,8 @@ impl FromStr for Spec {
             ("one-block", Some(_)) => Err(wrong("one-block or one-block:sequential")),
             ("none", Some(_)) => Err(wrong("no parameters")),
             ("linux", rest) => {
-                let expected = "linux:max=128K:streams=32, max from 512 to 16M, 1 to 4096 streams, each once";
+                let expected =
+                    "linux:max=128K:streams=32, max from 512 to 16M, streams from 1 to 4096, each at most once";
                 linux(rest).ok_or_else(|| wrong(expected))
             }
             ("extent", rest) => {

@@ -1,4 +1,4 @@
-//! Which stream a reference continues.
+//! The assignment of references to streams.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use crate::window::Window;
 struct Stream {
     file: u64,
     window: Window,
-    /// Where its last reference ended.
+    /// The end of its last reference.
     end: u64,
-    /// When that was, in references.
+    /// The time of that, in references.
     used: u64,
 }
 
@@ -20,7 +20,7 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
-    /// Where the last references ended that belong to no stream, with their files.
+    /// The ends of the last references that belong to no stream, with their files.
     ends: VecDeque<(u64, u64)>,
     most: usize,
     references: u64,
@@ -28,14 +28,14 @@ pub(crate) struct Streams {
     last: usize,
 }
 
-/// How many ends are remembered.
+/// The number of ends that are remembered.
 const ENDS: usize = 32;
 
-/// What a reference is to the streams.
+/// The relation of a reference to the streams.
 enum Found {
-    /// It lies in this stream's window, right behind it, or right behind its last reference.
+    /// It is in this stream's window, directly after the window, or directly after the stream's last reference.
     Stream(usize),
-    /// It goes on where one ended that belongs to no stream.
+    /// It continues a reference that belongs to no stream.
     Sequel,
     /// Neither.
     Stray,
@@ -62,8 +62,8 @@ impl Streams {
         Some(blocks.end..blocks.end + 1)
     }
 
-    /// "If block K and block K + 1 of a file have been referenced, prefetch block K + 2" (ACFS, 1), where the references
-    /// to that file come one after the other.
+    /// "If block K and block K + 1 of a file have been referenced, prefetch block K + 2" (ACFS, 1), for consecutive
+    /// references to that file.
     pub(crate) fn sequential(&mut self, file: u64, blocks: &Range<u64>) -> Option<Range<u64>> {
         self.references += 1;
         let found = self.streams.iter().position(|stream| stream.file == file);
@@ -92,13 +92,13 @@ impl Streams {
                 window.reach(blocks.end, most);
                 old_end.max(blocks.end)
             } else if missed && (sequential || blocks.end - blocks.start > most) {
-                // What the window had fetched is gone.
+                // The blocks of the window have left the cache.
                 *window = Window::begin(blocks, most);
                 blocks.end
             } else if sequential {
                 window.end()
             } else {
-                // A random reference that the window happens to hold.
+                // A random reference that happens to be in the window.
                 return None;
             };
             stream.end = blocks.end;
@@ -152,7 +152,7 @@ impl Streams {
     }
 }
 
-/// Whether a request that begins at `start` goes on where one ended at `end`: right behind it, or in its last block.
+/// Whether a request that begins at `start` continues one that ended at `end`: directly after it, or in its last block.
 fn is_sequel(start: u64, end: u64) -> bool {
     start == end || start + 1 == end
 }
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Blocks that a reader of `requests` would find fetched, as (demanded, fetched ahead) of each request.
+    /// The blocks fetched for a reader of `requests`, as (demanded, fetched ahead) of each request.
     fn read(streams: &mut Streams, file: u64, requests: &[Range<u64>], most: u64) -> Vec<Option<Range<u64>>> {
         let mut cached: HashSet<u64> = HashSet::new();
         let mut fetched = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
     fn what_was_evicted_begins_a_new_window() {
         let mut streams = Streams::new(4);
         read(&mut streams, 1, &pages(0..30), 32);
-        // Page 30 is gone although it was fetched.
+        // Page 30 was fetched but has left the cache.
         assert_eq!(streams.linux(1, &(30..31), true, 32), Some(31..34));
     }
 

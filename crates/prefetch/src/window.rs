@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-/// The window of a stream, in blocks. The blocks before the marker are being read, those from it on are ahead.
+/// The window of a stream, in blocks. Blocks before the marker are being read, those from the marker on are ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) start: u64,
     size: u64,
-    /// How many of `size` are ahead; at least 1.
+    /// The number of blocks of `size` that are ahead; at least 1.
     ahead: u64,
 }
 
@@ -35,7 +35,7 @@ fn next_size(size: u64, most: u64) -> u64 {
 }
 
 impl Window {
-    /// The first window of a stream, for a miss of `request`; it reaches to the end of the request at least.
+    /// The first window of a stream, for a miss of `request`; it extends at least to the end of the request.
     pub(crate) fn begin(request: &Range<u64>, most: u64) -> Window {
         let blocks = request.end - request.start;
         let size = first_size(blocks, most);
@@ -46,22 +46,22 @@ impl Window {
         window
     }
 
-    /// The window of one-block look-ahead behind a request that ended at `block`.
+    /// The window of one-block look-ahead after a request that ended at `block`.
     pub(crate) fn one(block: u64) -> Window {
         Window { start: block, size: 1, ahead: 1 }
     }
 
-    /// The first block behind the window.
+    /// The first block after the window.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.size
     }
 
-    /// The first block that is ahead: a reference to it has the next window fetched.
+    /// The first block that is ahead: a reference to it triggers the next window.
     pub(crate) fn marker(&self) -> u64 {
         self.end() - self.ahead
     }
 
-    /// Goes on to the next window, because of a reference to `block`.
+    /// Moves to the next window, because of a reference to `block`.
     pub(crate) fn advance(&mut self, block: u64, most: u64) {
         self.start = self.end();
         self.size = next_size(self.size, most);
@@ -69,8 +69,8 @@ impl Window {
         self.lengthen_at(block, most);
     }
 
-    /// The marker of a window that is all ahead is its first block. Where `block`, which is just referenced, is that,
-    /// the window after it becomes part of this one.
+    /// If all of a window is ahead, its marker is its first block. If that is `block`, which has just been referenced,
+    /// the next window is appended to this one.
     fn lengthen_at(&mut self, block: u64, most: u64) {
         if block == self.start && self.size == self.ahead {
             let more = next_size(self.size, most);
@@ -84,7 +84,8 @@ impl Window {
         }
     }
 
-    /// Goes on until the blocks before `end` are no longer ahead: a request that long finds its next window behind it.
+    /// Moves on until the blocks before `end` are no longer ahead: a request of this length finds its next window after
+    /// it.
     pub(crate) fn reach(&mut self, end: u64, most: u64) {
         while self.marker() < end {
             let at = self.marker();

@@ -136,7 +136,7 @@ fn floors_and_ceilings_change_while_clients_work() {
     assert_eq!(others(&server), 100);
     read(&mut two, 3000..3300);
     assert_eq!(others(&server), 100);
-    assert!(set(&server, "two", "floor=1M").unwrap_err().contains("disk two: a floor is at most"));
+    assert!(set(&server, "two", "floor=1M").unwrap_err().contains("disk two: expected a floor up to"));
     assert_eq!(server.statistics().exports[1].options.floor, Some(0), "what was refused is not so");
     server.shut_down().unwrap();
 }
@@ -161,7 +161,7 @@ fn a_reload_moves_a_floor_from_one_export_to_another() {
     }
     let mut other = with(200, 10);
     other.host.allocate = Some(Allocation::Static);
-    assert!(server.reload(&other).unwrap_err()[0].to_string().contains("keeps its allocation"));
+    assert!(server.reload(&other).unwrap_err()[0].to_string().contains("its allocation and batches cannot change"));
     server.shut_down().unwrap();
 }
 
@@ -189,7 +189,7 @@ fn files_of_a_disk_have_priorities_of_their_own() {
     let priority = Directive::SetPriority { file: 1 << 16 | 4, priority: 1 };
     assert_eq!(refused(server.hint("disk", &priority)), "disk disk: there is no file 65540");
     for bad in [extent(1 << 16, 0, 0, 1), extent(1, 0, 16_384, 1), extent(1, 0, 0, 0)] {
-        assert!(refused(server.name_files("disk", &[bad])).contains("extents begin at"), "{bad:?}");
+        assert!(refused(server.name_files("disk", &[bad])).contains("expected extents that begin at"), "{bad:?}");
     }
     let odd = FileExtent { disk: 100, ..extent(1, 0, 0, 1) };
     assert!(refused(server.name_files("disk", &[odd])).contains("multiples of 4096"));
@@ -208,7 +208,7 @@ fn an_export_that_goes_takes_what_was_said_along() {
     server.add(ExportSettings::new("comes", "memory:64M".parse().unwrap())).unwrap();
     assert_eq!(server.hints("comes").unwrap(), "");
     let greedy = DiskSettings { floor: 1 << 20, ..DiskSettings::new("greedy", "memory:64M".parse().unwrap()) };
-    assert!(server.add(greedy.into()).unwrap_err().to_string().contains("disk greedy: a floor is at most"));
+    assert!(server.add(greedy.into()).unwrap_err().to_string().contains("disk greedy: expected a floor up to"));
     assert_eq!(server.statistics().exports.len(), 2);
     server.shut_down().unwrap();
 }
@@ -217,7 +217,7 @@ fn an_export_that_goes_takes_what_was_said_along() {
 fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     let server = start(None, &["disk"]);
     assert!(server.hint("disk", &mru()).unwrap_err().to_string().contains("without an allocation"));
-    assert!(set(&server, "disk", "ceiling=100K").unwrap_err().contains("takes an allocation"));
+    assert!(set(&server, "disk", "ceiling=100K").unwrap_err().contains("needs an allocation"));
     assert!(server.statistics().tenants.is_empty());
     let mut client = connect(&server, "disk");
     client.cache(0, 16 * BLOCK).unwrap();
@@ -227,7 +227,7 @@ fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     let server = start(Some(Allocation::Global), &["disk"]);
     assert_eq!((server.statistics().host.policy.as_str(), server.statistics().host.shards), ("global", 1));
     let refused = server.change(CACHE * BLOCK, &"lirs".parse().unwrap()).unwrap_err().to_string();
-    assert!(refused.contains("has no policy but what they say"), "{refused}");
+    assert!(refused.contains("takes its policies from them"), "{refused}");
     for memory in [CACHE * BLOCK / 2, CACHE * BLOCK] {
         server.change(memory, &"lru".parse().unwrap()).unwrap();
         assert_eq!(server.statistics().host.memory_bytes, memory);

@@ -144,7 +144,10 @@ fn tenants_call_files_by_the_numbers_of_the_layout_on_every_disk() {
     // One that does not know its file is refused in one line.
     let wrong = Program { says: predict(3), ..cut };
     let error = simulate(&[wrong], &disks, "none", Some(&config), 1000).unwrap_err();
-    assert_eq!(error, "p, before request 0 of those replayed: the size of file 3 is not known: give bytes of it");
+    assert_eq!(
+        error,
+        "p, before request 0 of those replayed: the size of file 3 is not known: give an offset and a length"
+    );
 }
 
 #[test]

@@ -8,24 +8,24 @@ use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Stream, 
 use crate::Outcome;
 use crate::twins::build;
 
-/// How slots are handed out.
+/// How slots are assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slots {
-    /// One slot for each distinct block for ever, as a replay does; any number of ghosts.
+    /// One permanent slot for each distinct block, as in a replay; any number of ghosts.
     Forever,
-    /// As few slots as can be, each used again as soon as the policy forgets it, as the engine does.
+    /// As few slots as possible, each reused as soon as the policy forgets it, as in the engine.
     Reused {
-        /// How many ghosts there is room for.
+        /// The limit of ghosts.
         ghosts: u32,
     },
 }
 
-/// A policy and the mapping of blocks to slots around it.
+/// A policy, and the mapping of blocks to slots for it.
 pub struct Host {
     policy: Box<dyn Policy + Send>,
     capacity: usize,
     ghosts_most: usize,
-    /// How many slots there are.
+    /// The number of slots.
     slots: u32,
     /// Slots that hold no block.
     free: Vec<Slot>,
@@ -41,8 +41,7 @@ impl Host {
     /// A host for the policy `spec` (such as `lirs:hir=1%`) over `blocks` distinct blocks. The upper half of a block's
     /// number is its volume.
     ///
-    /// # Panics
-    /// If the policy cannot be made.
+    /// # Panics If the policy cannot be created.
     pub fn new(spec: &str, capacity: u32, blocks: u32, slots: Slots, future: Option<Arc<[u32]>>) -> Host {
         Host::with_block_bytes(4096, spec, capacity, blocks, slots, future)
     }
@@ -94,7 +93,7 @@ impl Host {
         gauges
     }
 
-    /// References `block`, in a replay's order of calls, and checks every invariant.
+    /// References `block`, with a replay's order of calls, and checks every invariant.
     pub fn access(&mut self, block: u64) -> Outcome {
         let outcome = self.access_unchecked(block);
         self.policy.check();
@@ -102,7 +101,7 @@ impl Host {
         outcome
     }
 
-    /// As `access`, without the policy's own recount, which takes as long as its cache is large.
+    /// As `access`, without the policy's own recount, which takes time in proportion to its cache.
     pub fn access_unchecked(&mut self, block: u64) -> Outcome {
         let access = Access {
             block: Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) },
@@ -132,7 +131,7 @@ impl Host {
         );
     }
 
-    /// Lets a block leave without another one coming, and checks every invariant.
+    /// Evicts a block without another one entering, and checks every invariant.
     pub fn shed(&mut self) -> u64 {
         let victim = self.policy.shed();
         let block = *self.block_of.get(&victim).expect("the victim has a block");
@@ -144,8 +143,8 @@ impl Host {
         block
     }
 
-    /// Has room for `capacity` blocks and, where slots are used again, for `ghosts` ghosts; checks every invariant. Until
-    /// no more blocks are resident than that, only [`shed`](Host::shed) and `resize` can follow.
+    /// Sets the room to `capacity` blocks and, if slots are reused, `ghosts` ghosts; checks every invariant. While more
+    /// blocks than that are resident, only [`shed`](Host::shed) and `resize` may follow.
     pub fn resize(&mut self, capacity: u32, ghosts: u32) {
         if self.recycle && self.slots < capacity + ghosts + 1 {
             let more = self.slots..capacity + ghosts + 1;
@@ -161,7 +160,7 @@ impl Host {
         self.policy.check();
     }
 
-    /// Invalidates `block`, resident or ghost; does nothing where it is neither.
+    /// Invalidates `block`, resident or ghost; does nothing if it is neither.
     pub fn remove(&mut self, block: u64) {
         if self.resident.remove(&block) || self.ghosts.remove(&block) {
             let slot = self.slot_of[&block];
@@ -226,7 +225,7 @@ impl Host {
     }
 }
 
-/// For each position of `blocks`, the position at which the same block comes next, `u32::MAX` for never.
+/// For each position of `blocks`, the next position of the same block, `u32::MAX` for never.
 pub fn future(blocks: &[u64]) -> Arc<[u32]> {
     let mut next = vec![u32::MAX; blocks.len()];
     let mut seen = HashMap::new();

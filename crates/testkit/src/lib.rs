@@ -1,5 +1,5 @@
-//! What the tests of several crates share: naive models of the policies, a host that drives a policy and checks
-//! the contract at every step, one that only drives it, and random reference strings.
+//! Shared by the tests of several crates: naive models of the policies, a host that drives a policy and checks the
+//! contract at every step, one that only drives it, and random reference strings.
 
 pub mod host;
 pub mod naive;
@@ -8,7 +8,7 @@ pub mod tools;
 mod twins;
 pub mod workload;
 
-/// What one reference led to.
+/// The result of one reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the block was resident.

@@ -1,22 +1,22 @@
-//! A replay as fast as it can be: no check but the policy's own, once at the end, and that its two variants, if it has two,
-//! do the same.
+//! A replay at full speed: it checks the policy's invariants once, at the end, and that its two variants, if there are
+//! two, behave alike.
 
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, Stream, Tenant};
 
 use crate::twins::build;
 
-/// What a replay found.
+/// The result of a replay.
 pub struct Replayed {
-    /// How many references hit.
+    /// The number of hits.
     pub hits: u64,
     /// The policy at the end, all its invariants recounted.
     pub policy: Box<dyn Policy + Send>,
 }
 
-/// Has `spec` see `references` to blocks of one volume, each a number below `setup.slots` and its own slot for ever.
+/// Passes `references` to blocks of one volume to `spec`; each is a number below `setup.slots`, which is also its
+/// permanent slot.
 ///
-/// # Panics
-/// If the policy cannot be made.
+/// # Panics If the policy cannot be created.
 pub fn replay(spec: &str, setup: &Setup, references: impl IntoIterator<Item = u32>) -> Replayed {
     let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
     let mut policy = build(&spec, setup).unwrap_or_else(|error| panic!("{error}"));

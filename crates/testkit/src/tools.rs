@@ -1,8 +1,8 @@
-//! Programs that others wrote, as tests use them: one that is not installed skips its tests by name.
+//! External programs for tests: if one is not installed, its tests are skipped by name.
 
 use std::process::{Command, Stdio};
 
-/// Whether `tool` is installed; else says that `test` is skipped.
+/// Whether `tool` is installed; otherwise prints that `test` is skipped.
 pub fn installed(test: &str, tool: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
@@ -12,10 +12,9 @@ pub fn installed(test: &str, tool: &str) -> bool {
     found
 }
 
-/// Runs a tool to its end and returns what it printed.
+/// Runs a tool to its end and returns its output.
 ///
-/// # Panics
-/// With that, when it fails.
+/// # Panics With the output, if the tool fails.
 pub fn run(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool).args(arguments).stdin(Stdio::null()).output().expect("the tool is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -24,10 +23,10 @@ pub fn run(tool: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Has qemu-io write, read, discard and zero a disk of at least 6 MiB, aligned and not, and check what it reads.
+/// Writes, reads, discards and zeroes a disk of at least 6 MiB with qemu-io, aligned and not, and checks the data it
+/// reads.
 ///
-/// # Panics
-/// If anything is not as it was written.
+/// # Panics If data differs from what was written.
 pub fn qemu_io(uri: &str) {
     let mut arguments = vec!["-f", "raw", "-t", "writeback", "-d", "unmap"];
     for command in [
@@ -58,7 +57,7 @@ pub fn qemu_io(uri: &str) {
     assert!(!text.contains("failed") && !text.contains("error"), "{text}");
 }
 
-/// Whether fio can drive an NBD server; else says that `test` is skipped.
+/// Whether fio can drive an NBD server; otherwise prints that `test` is skipped.
 pub fn fio_speaks_nbd(test: &str) -> bool {
     if !installed(test, "fio") {
         return false;
@@ -70,9 +69,9 @@ pub fn fio_speaks_nbd(test: &str) -> bool {
     found
 }
 
-/// A Python that has libnbd's module; else says that `test` is skipped.
+/// A Python that has libnbd's module; otherwise prints that `test` is skipped.
 pub fn python_with_libnbd(test: &str) -> Option<&'static str> {
-    // The system's own has the packages, whatever comes first on the path.
+    // The system's own Python has the packages, whatever comes first on the path.
     let has_it = |python: &&str| {
         let output = Command::new(python).args(["-c", "import nbd"]).output();
         output.is_ok_and(|output| output.status.success())
@@ -84,7 +83,7 @@ pub fn python_with_libnbd(test: &str) -> Option<&'static str> {
     found
 }
 
-/// `length` bytes of which the middle half is zeroes, and no two blocks elsewhere are alike.
+/// `length` bytes of which the middle half is zeroes, and no two other blocks are alike.
 pub fn half_empty(length: usize) -> Vec<u8> {
     let mut data: Vec<u8> = (0..length as u64).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     data[length / 4..length * 3 / 4].fill(0);

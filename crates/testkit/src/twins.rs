@@ -1,4 +1,4 @@
-//! The fast and the small variant of a policy, which must do the same.
+//! The fast and the small variant of a policy, which must behave alike.
 
 use std::any::type_name;
 
@@ -6,7 +6,7 @@ use nigh_policy::{Access, Policy, Room, Setup, Slot, Spec, SpecError, Visit, vis
 
 type Boxed = Box<dyn Policy + Send>;
 
-/// Makes a policy's variant, and tells which it is.
+/// Creates a policy's variant, and identifies it.
 struct Variant<const SMALL: bool>;
 
 impl<const SMALL: bool> Visit for Variant<SMALL> {
@@ -18,7 +18,7 @@ impl<const SMALL: bool> Visit for Variant<SMALL> {
     }
 }
 
-/// The policy that `spec` asks for; where it has two variants, both, each checked against the other.
+/// The policy `spec`; if it has two variants, both, each checked against the other.
 pub(crate) fn build(spec: &Spec, setup: &Setup) -> Result<Boxed, SpecError> {
     let (fast, name) = visit(spec, setup, Variant::<false>)?;
     let (small, small_name) = visit(spec, setup, Variant::<true>)?;

@@ -1,4 +1,4 @@
-//! Random reference strings with the access patterns that tell policies apart.
+//! Random reference strings with access patterns that distinguish policies.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -28,14 +28,14 @@ pub fn mixed(seed: u64, blocks: u64, length: usize) -> Vec<u64> {
     references
 }
 
-/// What a host does next.
+/// The next operation of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// References a block.
     Access(u64),
-    /// Lets a block leave, if there is one.
+    /// Evicts a block, if there is one.
     Shed,
-    /// Has room for so many blocks and ghosts.
+    /// Sets the room to these numbers of blocks and ghosts.
     Resize {
         /// Blocks.
         capacity: u32,
@@ -44,8 +44,8 @@ pub enum Step {
     },
 }
 
-/// The references of [`mixed`], with changes of size from `capacity` on among them: by one, by much, of the room for
-/// ghosts too.
+/// The references of [`mixed`], mixed with changes of size that start from `capacity`: small and large ones, and of the
+/// room for ghosts too.
 pub fn resized(seed: u64, blocks: u64, length: usize, mut capacity: u32) -> Vec<Step> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let mut ghosts = blocks as u32;

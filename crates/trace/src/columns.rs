@@ -1,4 +1,4 @@
-//! A user's description of a file: which column of a line, or which bytes of a record, are what.
+//! The user's description of a file: the meaning of the columns of a line, or of the bytes of a record.
 
 use std::str::FromStr;
 
@@ -6,26 +6,25 @@ use crate::error::{Error, unknown_name};
 use crate::units::{Stated, Unit};
 use crate::{Op, Result};
 
-/// Which column of a CSV file, or which bytes of a fixed binary record, are what, and in which units.
+/// The meaning and units of the columns of a CSV file, or of the bytes of a fixed binary record.
 ///
-/// It is parsed from settings with commas between, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
+/// It is parsed from settings separated by commas, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
 ///
 /// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`: the column, by its number from 0 or by its name in
-///   the header, in any case. `offset` must be there. Without `length` a request is one block, without `op` a read.
+///   the header, in any case. `offset` is required. Without `length` a request is one block, without `op` a read.
 /// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.
 /// * `offset-unit`, `length-unit`: `bytes`, `sectors` of 512 bytes, or `blocks`.
-/// * `read`, `write`, `trim`, `flush`: the words for these operations besides the usual ones, with `|` between several,
-///   such as `read=R|RA`.
-/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself but for a comma;
-///   guessed from the first line if not set.
-/// * `record`: the file is binary, and a record has this many bytes. Then columns are written as the byte where they
-///   begin and their type, such as `record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1`: `u8`, `u16`,
-///   `u32` or `u64`, or `f32` or `f64` for times, with `be` behind for the most significant byte first. The words for
-///   operations are numbers then.
+/// * `read`, `write`, `trim`, `flush`: additional words for these operations, separated by `|`, such as `read=R|RA`.
+/// * `separator`: `comma`, `tab`, `space`, `semicolon` or `bar`, or the character itself except a comma; guessed from
+///   the first line if not set.
+/// * `record`: the file is binary, and a record has this many bytes. Each column is then given as its first byte and
+///   its type, such as `record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1`. Types are `u8`,
+///   `u16`, `u32` and `u64`, and for times also `f32` and `f64`; `be` after a type means big-endian. The words for
+///   operations are then numbers.
 /// * `header`: the bytes before the first record.
 ///
-/// Units that are not set are found from the names of the columns or from values, where these show them, and reported
-/// as notes; else the file is refused. No setting is given twice.
+/// Units that are not set are detected from the names of the columns or from values, and reported as notes; if they
+/// cannot be detected, the file is rejected. No setting can be given twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     columns: [Option<Column>; ROLES],
@@ -35,7 +34,7 @@ pub struct Columns {
     pub(crate) record: Option<Frame>,
 }
 
-/// How records lie in a file.
+/// The structure of records in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) header_bytes: usize,
@@ -51,7 +50,7 @@ pub(crate) enum Column {
     Bytes(Place),
 }
 
-/// Where a number lies in a record, which has all of its bytes.
+/// The place of a number in a record, which contains all of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) at: usize,
@@ -61,7 +60,7 @@ pub(crate) struct Place {
     pub(crate) is_big_endian: bool,
 }
 
-/// What a column can be, as an index into arrays of `ROLES`.
+/// The meaning of a column, as an index into arrays of `ROLES`.
 pub(crate) const ROLES: usize = 7;
 pub(crate) const ROLE_NAMES: [&str; ROLES] = ["time", "offset", "length", "op", "tenant", "stream", "volume"];
 pub(crate) const TIME: usize = 0;
@@ -69,7 +68,7 @@ pub(crate) const OFFSET: usize = 1;
 pub(crate) const LENGTH: usize = 2;
 pub(crate) const OP: usize = 3;
 
-/// The longest record and header.
+/// The longest record and the longest header.
 const RECORD_BYTES_MOST: usize = 1 << 16;
 
 const SETTINGS: [&str; 17] = [
@@ -119,10 +118,10 @@ impl FromStr for Columns {
             let (key, value) = part.split_once('=').ok_or_else(|| wrong(part, "setting=value"))?;
             let (key, value) = (key.trim(), value.trim());
             if value.is_empty() {
-                return Err(wrong(part, "a value after the ="));
+                return Err(wrong(part, "a value after ="));
             }
             if settings.iter().any(|&(other, _, _)| other == key) {
-                return Err(wrong(part, "each setting once"));
+                return Err(wrong(part, "each setting at most once"));
             }
             settings.push((key, value, part));
         }
@@ -201,9 +200,9 @@ impl Columns {
     }
 }
 
-/// The place that `value` names, such as `8:u32`.
+/// The place that `value`, such as `8:u32`, describes.
 fn place(value: &str, may_be_float: bool, frame: Frame, part: &str) -> Result<Place> {
-    const EXPECTED: &str = "a byte and a type, as in offset=8:u64; the types are u8, u16, u32, u64, with be behind for \
+    const EXPECTED: &str = "a byte and a type, as in offset=8:u64: the types are u8, u16, u32 and u64, followed by be for \
                             big-endian, and f32 and f64 for times";
     let (at, kind) = value.split_once(':').ok_or_else(|| wrong(part, EXPECTED))?;
     let at = at.trim().parse::<usize>().map_err(|_| wrong(part, EXPECTED))?;

@@ -1,4 +1,4 @@
-//! Which format a trace has, by its first bytes and then by its name.
+//! Detection of the format of a trace, by its first bytes and then by its name.
 
 use std::path::Path;
 
@@ -10,16 +10,16 @@ use crate::input::Input;
 use crate::text::{Trial, try_out};
 use crate::{Error, Format, Request, Result};
 
-/// What a Parquet file starts and ends with.
+/// The first and last bytes of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
 
-/// Decompressed bytes that are looked at.
+/// The number of decompressed bytes that are examined.
 const SAMPLE_BYTES: usize = 64 << 10;
 
 /// The formats that skip lines of any other form.
 const SKIPPING: [Format; 3] = [Format::Blkparse, Format::Perf, Format::Strace];
 
-/// The format of `input`, which stays where it is.
+/// The format of `input`, whose position does not change.
 pub(crate) fn detect(input: &mut Input) -> Result<Format> {
     let whole = !input.fill_to(SAMPLE_BYTES)?;
     let sample = input.data();
@@ -36,7 +36,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format> {
             return Ok(format);
         }
         let candidates = binary_candidates(sample);
-        // Much else looks like lists of numbers.
+        // Many other files look like lists of numbers.
         is_sure = !candidates.is_empty();
         if is_sure { candidates } else { numbers }
     } else {
@@ -95,20 +95,20 @@ fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
     ]
 }
 
-/// Four numbers are not ARC's if the third is not 0, which is no error where the format is given.
+/// Four numbers are not in ARC's format if the third is not 0; that is no error if the user gives the format.
 fn arc_trial(sample: &[u8], whole: bool) -> Trial {
     let [strict, lax] = [true, false].map(|ignored_is_zero| try_out(arc::Parser { ignored_is_zero }, sample, whole));
     if strict.bad > lax.bad { Trial { requests: Vec::new(), ..strict } } else { strict }
 }
 
-/// Five numbers are not Tencent's if the first is no date.
+/// Five numbers are not in Tencent's format if the first is no date.
 fn tencent_trial(sample: &[u8], whole: bool) -> Trial {
     let trial = try_out(tencent::Parser, sample, whole);
     if tencent::is_like(&trial.requests) { trial } else { Trial { bad: trial.bad + 1, requests: Vec::new() } }
 }
 
-/// The formats that every line is of; if there are none, those that most lines are of, so that reading shows what is
-/// wrong with the others.
+/// The formats that all lines have; if there are none, the formats that most lines have, so that parsing reports the
+/// error in the others.
 fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
     let of = |is_like: &dyn Fn(&Trial) -> bool| {
         let liked = trials.iter().filter(|(_, trial)| is_like(trial));
@@ -122,15 +122,15 @@ fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
         let most = trials.iter().map(|(_, trial)| trial.requests.len()).max().unwrap_or(0);
         candidates = of(&|trial| most > 0 && trial.requests.len() == most);
     }
-    // A header that names fields states what a file is, as its first line would be an error elsewhere if it did not count.
+    // A header that names fields decides the format: if it did not count, it would be an error in any other format.
     if candidates.contains(&Format::Csv) {
         return vec![Format::Csv];
     }
-    // Dates in the first of five numbers are Tencent's.
+    // A date in the first of five numbers is Tencent's format.
     if candidates.contains(&Format::Tencent) {
         candidates.retain(|format| !matches!(format, Format::DiskSim | Format::MqSim));
     }
-    // Whole numbers are nanoseconds to MQSim and could be milliseconds to DiskSim.
+    // Whole numbers are nanoseconds in MQSim and could be milliseconds in DiskSim.
     let is_mqsim = |(format, trial): &(Format, Trial)| {
         *format == Format::MqSim && mean_gap_ns(&trial.requests) >= mqsim::GAP_NS_MIN
     };
@@ -156,7 +156,8 @@ fn named(path: &Path, candidates: &[Format]) -> Option<Format> {
     named.next().is_none().then_some(*format)
 }
 
-/// The format whose files' extension `path` has, before that of a compression. `csv` is the extension of several.
+/// The format whose extension `path` has, before the extension of a compression. Several formats have the extension
+/// `csv`.
 fn with_extension(path: &Path) -> Option<Format> {
     let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
     let mut last = extension(path)?;

@@ -1,13 +1,13 @@
-//! What can be wrong with a trace.
+//! Errors of reading, writing and generating traces.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::Format;
 
-/// What can be wrong with a trace, where, and what was expected.
+/// An error in a trace, with its place and the input that was expected.
 ///
-/// The message of an error that has a source ends before the source's own: print the whole chain.
+/// If an error has a source, its message ends before that of the source: print the whole chain.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
     Io {
         /// The file, or `-` for standard input or output.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A compressed file ends early or its bytes are damaged.
@@ -26,71 +26,71 @@ pub enum Error {
         path: PathBuf,
         /// `gzip`, `zstd` or `xz`.
         compression: &'static str,
-        /// Whether it ends before its own end mark.
+        /// Whether the file ends before its end mark.
         truncated: bool,
-        /// What the decompressor said.
+        /// The error of the decompressor.
         source: std::io::Error,
     },
-    /// A line or record is not what its format says.
+    /// A line or record does not match its format.
     #[error("{}: {place}: found {found}, expected {expected}", path.display())]
     Malformed {
         /// The file, or `-` for standard input.
         path: PathBuf,
-        /// Where in it, after decompression.
+        /// The place in the file, after decompression.
         place: Place,
-        /// What is there, shortened and with control characters escaped.
+        /// The text found, shortened and with control characters escaped.
         found: String,
-        /// What belongs there.
+        /// The input expected.
         expected: String,
     },
-    /// There is no request in the trace.
+    /// The trace contains no requests.
     #[error("{}: no requests", path.display())]
     Empty {
         /// The file, or `-` for standard input.
         path: PathBuf,
     },
-    /// The content is like no known format.
-    #[error("{}: the format is not recognized; name it: {}", path.display(), names(Format::all()))]
+    /// The content matches no known format.
+    #[error("{}: the format is not recognized: give one of {}", path.display(), names(Format::all()))]
     Unrecognized {
         /// The file, or `-` for standard input.
         path: PathBuf,
     },
-    /// The content is like several formats, and the file's name does not decide.
-    #[error("{}: the format could be {}; name the right one", path.display(), names(candidates))]
+    /// The content matches several formats, and the file's name does not decide.
+    #[error("{}: the format could be {}: give the right one", path.display(), names(candidates))]
     Ambiguous {
         /// The file, or `-` for standard input.
         path: PathBuf,
-        /// The formats it could be.
+        /// The formats it matches.
         candidates: Vec<Format>,
     },
     /// A name or a setting that does not exist.
-    #[error("no {what} is called `{given}`; there are {known}{}", nigh_text::did_you_mean(*nearest))]
+    #[error("unknown {what} `{given}`: expected one of {known}{}", nigh_text::did_you_mean(*nearest))]
     UnknownName {
-        /// What was to be named.
+        /// The kind of name.
         what: &'static str,
         /// The name given.
         given: String,
-        /// The known name most like it, if one is.
+        /// The most similar known name, if there is one.
         nearest: Option<&'static str>,
-        /// All names.
+        /// All known names.
         known: String,
     },
-    /// The description of a file's columns cannot be used.
+    /// The description of a file's columns is invalid.
     #[error("columns: `{given}`: expected {expected}")]
     Columns {
-        /// The part that is wrong.
+        /// The invalid part.
         given: String,
-        /// What belongs there.
+        /// The form expected.
         expected: &'static str,
     },
-    /// Nothing shows in which unit a file counts.
-    #[error("{}: nothing shows the unit of the {what}, such as {example}; add {setting} to the columns", path.display())]
+    /// The unit of a column is neither given nor detectable.
+    #[error("{}: the unit of the {what}, such as {example}, cannot be detected: add {setting} to the columns", path.display())]
     UnknownUnit {
         /// The file, or `-` for standard input.
         path: PathBuf,
-        /// What has the unit: `times`, `offsets` or `lengths`.
+        /// The column: `times`, `offsets` or `lengths`.
         what: &'static str,
-        /// The setting that states it, with its values.
+        /// The setting that gives the unit, with its values.
         setting: &'static str,
         /// One of the numbers.
         example: u64,
@@ -105,7 +105,7 @@ pub enum Error {
     #[error("a block of {0} bytes: expected 1 to {max}", max = crate::BLOCK_BYTES_MAX)]
     BlockBytes(u32),
     /// This build cannot read or write the format.
-    #[error("{}: this build has no support of {format}: build nigh with the feature `{format}`", path.display())]
+    #[error("{}: this build does not support {format}: build nigh with the feature `{format}`", path.display())]
     NotBuilt {
         /// The file.
         path: PathBuf,
@@ -118,50 +118,50 @@ pub enum Error {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         problem: crate::format::parquet::Problem,
     },
     /// The format can only be read.
-    #[error("{format} can only be read; what can be written is {}", names(&crate::write::FORMATS))]
+    #[error("{format} cannot be written: choose one of {}", names(&crate::write::FORMATS))]
     NotWritable {
         /// The format.
         format: Format,
     },
-    /// A compressed file of a format that is read from many places of a file, and is compressed within.
-    #[error("{}: {format} is compressed within; leave out the ending of the name", path.display())]
+    /// A compressed file of a format that needs random access and has compression of its own.
+    #[error("{}: {format} has compression of its own: leave out the ending of the name", path.display())]
     NotCompressible {
         /// The file.
         path: PathBuf,
         /// The format.
         format: Format,
     },
-    /// Neither is the format to write given, nor does the file's name end in one.
-    #[error("{}: the name does not say what to write; name the format: {}", path.display(), names(&crate::write::FORMATS))]
+    /// The format to write is not given, and the file's name does not end in one.
+    #[error("{}: the name does not show the format to write: give one of {}", path.display(), names(&crate::write::FORMATS))]
     OutputFormat {
         /// The file, or `-` for standard output.
         path: PathBuf,
     },
-    /// A request has a value that the format written cannot hold, and that cannot be left out.
+    /// A request has a value that the output format cannot represent or leave out.
     #[error("{}: request {number}: {format} cannot hold {what}", path.display())]
     Unrepresentable {
         /// The file, or `-` for standard output.
         path: PathBuf,
         /// The format.
         format: Format,
-        /// Which request, counted from 0.
+        /// The number of the request, from 0.
         number: u64,
-        /// What cannot be held.
+        /// The value.
         what: &'static str,
     },
-    /// Two extents of a list claim the same bytes.
+    /// Two extents of a list overlap.
     #[error("{}: {overlap}", path.display())]
     Overlap {
         /// The list.
         path: PathBuf,
-        /// Which do.
+        /// The extents.
         overlap: crate::layout::Overlap,
     },
-    /// The description of a generator cannot be followed.
+    /// The description of a generator is invalid.
     #[error(transparent)]
     Generator(#[from] crate::generate::SpecError),
 }
@@ -191,13 +191,13 @@ fn names(formats: &[Format]) -> String {
     formats.iter().map(Format::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The error for a `given` name that is not among `known`.
+/// The error for a `given` name that is not in `known`.
 pub(crate) fn unknown_name(what: &'static str, given: &str, known: &[&'static str]) -> Error {
     let nearest = nigh_text::nearest(given, known.iter().copied());
     Error::UnknownName { what, given: given.to_owned(), nearest, known: known.join(", ") }
 }
 
-/// What is wrong with one line or record, before its place is known.
+/// An error in a line or record whose place is not known yet.
 #[derive(Debug)]
 pub(crate) struct Bad {
     pub(crate) found: String,
@@ -205,7 +205,7 @@ pub(crate) struct Bad {
 }
 
 impl Bad {
-    /// Longest part of a wrong field that is shown, in characters.
+    /// The longest part of an invalid field that is shown, in characters.
     const SHOWN: usize = 40;
 
     /// `found` quoted, shortened and escaped.

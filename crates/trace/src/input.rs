@@ -1,4 +1,4 @@
-//! The bytes of a trace: a file or standard input, decompressed as its first bytes say.
+//! The bytes of a trace: a file or standard input, decompressed according to its first bytes.
 
 #[cfg(feature = "parquet")]
 use std::fs::File;
@@ -11,33 +11,33 @@ use flate2::bufread::GzDecoder;
 
 use crate::{Error, Result};
 
-/// What one read asks for; it stays within the second-level cache.
+/// The size of one read, which fits in the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Longest line or header a format may ask for.
+/// The longest line or header of any format.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
-/// What a decompressor reads at a time.
+/// The size of a decompressor's reads.
 const COMPRESSED_BYTES: usize = 64 << 10;
 
 /// The first byte of each member of a gzip file.
 const GZIP_FIRST: u8 = 0x1f;
 
-/// A window on the decompressed bytes: `data` is what lies in memory, `fill` brings more, `consume` lets go.
+/// A window on the decompressed bytes: `data` returns the bytes in memory, `fill` adds more, `consume` drops some.
 pub(crate) struct Input {
     source: Box<dyn Read + Send>,
     compression: Option<&'static str>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// `buffer[start..end]` is read and not consumed.
+    /// `buffer[start..end]` is read but not consumed.
     start: usize,
     end: usize,
-    /// Where `start` is in the decompressed content.
+    /// The offset of `start` in the decompressed content.
     offset: u64,
     consumed: Arc<AtomicU64>,
     size: Option<u64>,
 }
 
 impl Input {
-    /// `size` is the length of `source` in bytes, where it is known; `path` only names it in errors.
+    /// `size` is the length of `source` in bytes, if it is known; `path` is used only in errors.
     pub(crate) fn new(mut source: impl Read + Send + 'static, path: &Path, size: Option<u64>) -> Result<Input> {
         let mut magic = Vec::with_capacity(6);
         let io = |source| Error::Io { path: path.to_owned(), source };
@@ -68,13 +68,13 @@ impl Input {
         &self.path
     }
 
-    /// Whether `path` is a file that holds the content as it is.
+    /// Whether `path` is an uncompressed file.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_plain_file(&self) -> bool {
         self.size.is_some() && self.compression.is_none()
     }
 
-    /// Where the first byte of `data` is in the decompressed content.
+    /// The offset of the first byte of `data` in the decompressed content.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -90,14 +90,14 @@ impl Input {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Lets go of the first `bytes` bytes of `data`.
+    /// Drops the first `bytes` bytes of `data`.
     pub(crate) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.end - self.start);
         self.start += bytes;
         self.offset += bytes as u64;
     }
 
-    /// Appends to `data`; `false` at the end of the content, or when no longer line or header is held in memory.
+    /// Appends to `data`; returns `false` at the end of the content, or at the limit of a line or header.
     pub(crate) fn fill(&mut self) -> Result<bool> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -123,12 +123,12 @@ impl Input {
         }
     }
 
-    /// Whether `data` has reached the largest size that is held in memory.
+    /// Whether `data` has reached the largest size allowed in memory.
     pub(crate) fn is_full(&self) -> bool {
         self.end - self.start >= BUFFER_BYTES_MAX
     }
 
-    /// Fills until `data` has `bytes` bytes; `false` if the content ends before.
+    /// Fills until `data` has `bytes` bytes; returns `false` if the content ends before.
     pub(crate) fn fill_to(&mut self, bytes: usize) -> Result<bool> {
         while self.data().len() < bytes {
             if !self.fill()? {
@@ -138,7 +138,7 @@ impl Input {
         Ok(true)
     }
 
-    /// Moves what is left of the content to an unnamed file.
+    /// Copies the rest of the content to an unnamed file.
     #[cfg(feature = "parquet")]
     pub(crate) fn spool(&mut self) -> Result<File> {
         use std::io::Write;
@@ -157,7 +157,7 @@ impl Input {
     fn error(&self, source: io::Error) -> Error {
         let path = self.path.clone();
         match self.compression {
-            // A decompressor's own complaints carry no number of the operating system.
+            // A decompressor's own errors have no number of the operating system.
             Some(compression) if source.raw_os_error().is_none() => {
                 let truncated = source.kind() == io::ErrorKind::UnexpectedEof;
                 Error::Compressed { path, compression, truncated, source }
@@ -203,7 +203,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct Counted<R> {
     source: Chain<Cursor<Vec<u8>>, R>,
     consumed: Arc<AtomicU64>,

@@ -32,37 +32,37 @@ pub use request::{Field, Op, Request, Requests};
 
 use input::Input;
 
-/// The block size of traces whose format knows none, in bytes.
+/// The block size of traces whose format has none, in bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 /// The largest block size, in bytes: 1 GiB.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 30;
 
-/// How a trace is to be read. The default recognizes the format and follows its conventions.
+/// How to read a trace. The default detects the format and follows its conventions.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// The format; recognized by content, then by name, if `None`.
+    /// The format; if `None`, it is detected by content, then by name.
     pub format: Option<Format>,
-    /// What the columns of a CSV file, or of binary records, mean. Where they are given and `format` is not, the format
-    /// is one of these two.
+    /// The meaning of the columns of a CSV file, or of binary records. If they are given and `format` is not, the
+    /// format is one of these two.
     pub columns: Option<Columns>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: Option<u32>,
-    /// Which column of the `pc` format is the stream.
+    /// The column of the `pc` format that is the stream.
     pub stream: format::pc::Stream,
-    /// Which events of a `blkparse` or `perf` listing are the requests. If `None`, queued requests are in `blkparse`, and in
-    /// `perf` the first of queued, issued and completed ones that the listing has.
+    /// The events of a `blkparse` or `perf` listing that are read as requests. If `None`, these are the queued requests
+    /// in `blkparse`, and in `perf` the first of queued, issued and completed ones that the listing contains.
     pub action: Option<format::blkparse::Action>,
-    /// Take the recorded size as the length of a request in the formats that record objects by id, instead of one
-    /// block per object. A request longer than a block then reaches into the place of the objects with the next ids.
+    /// Whether the recorded size is the length of a request in formats that record objects by id; otherwise each object
+    /// is one block. A request longer than a block then overlaps the place of the objects with the next ids.
     pub recorded_sizes: bool,
-    /// How many requests are read at most; what follows is not looked at.
+    /// The most requests to read; the rest of the file is not examined.
     pub limit: Option<u64>,
 }
 
 /// An open trace.
 pub struct Opened {
-    /// The format named or recognized.
+    /// The format given or detected.
     pub format: Format,
     /// The block size in bytes: the one given, or the format's own, or [`BLOCK_BYTES_DEFAULT`].
     pub block_bytes: u32,
@@ -71,9 +71,8 @@ pub struct Opened {
 }
 
 /// Opens the trace in a file, or on standard input for `-`; plain or compressed by gzip, zstd or xz.
-///
-/// Parquet is read from many places of a file: a compressed file and standard input are first copied in full, as they
-/// are after decompression, to an unnamed file in the system's place for temporary files.
+/// Parquet needs random access: a compressed file or standard input is first copied in full, decompressed, to an
+/// unnamed file in the system's folder for temporary files.
 pub fn open(path: &Path, options: &ReadOptions) -> Result<Opened> {
     if path == Path::new("-") {
         return read(Input::new(std::io::stdin(), path, None)?, options);
@@ -84,7 +83,7 @@ pub fn open(path: &Path, options: &ReadOptions) -> Result<Opened> {
     read(Input::new(file, path, metadata.is_file().then_some(metadata.len()))?, options)
 }
 
-/// Reads a trace from any source; `name` stands for it in errors, and its extension helps to recognize the format.
+/// Reads a trace from any source; `name` is used in errors, and its extension helps to detect the format.
 pub fn from_reader(source: impl Read + Send + 'static, name: &Path, options: &ReadOptions) -> Result<Opened> {
     read(Input::new(source, name, None)?, options)
 }

@@ -1,23 +1,23 @@
-//! What a user should know about how a trace was read.
+//! Notes for the user about how a trace was read.
 
 use std::fmt;
 
-/// Something about a reading that is no error but that a result depends on.
+/// A fact about a reading that is not an error but affects results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// Nothing states a unit, and it was found from the values.
+    /// A unit is not given, and was detected from the values.
     Unit {
-        /// What has the unit: `times`, `offsets` or `lengths`.
+        /// The column: `times`, `offsets` or `lengths`.
         what: &'static str,
         /// The unit.
         unit: &'static str,
-        /// What shows it.
+        /// The reason.
         because: &'static str,
-        /// The setting of the columns that states another unit.
+        /// The column setting that gives another unit.
         setting: &'static str,
     },
-    /// The last line has no end, is not of the format, and was left out.
+    /// The last line has no end and does not match the format, and was left out.
     CutShort {
         /// The line, counted from 1.
         line: u64,
@@ -29,14 +29,14 @@ pub enum Note {
     },
     /// Accesses that the trace does not place anywhere were left out.
     LeftOut {
-        /// How many.
+        /// Their number.
         count: u64,
-        /// Of what kind.
+        /// Their kind.
         what: &'static str,
     },
-    /// Files whose positions at the beginning of the trace are not recorded were read from position 0.
+    /// For files without a recorded position at the beginning of the trace, position 0 was assumed.
     Positions {
-        /// How many.
+        /// Their number.
         count: u64,
     },
 }
@@ -45,15 +45,18 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Note::Unit { what, unit, because, setting } => {
-                write!(f, "{what} are taken as {unit}, because {because}; the column setting {setting} overrides this")
+                write!(
+                    f,
+                    "{what} are interpreted as {unit}, because {because}; the column setting {setting} overrides this"
+                )
             }
-            Note::CutShort { line } => write!(f, "line {line}, the last one, is cut short and was left out"),
+            Note::CutShort { line } => write!(f, "line {line}, the last one, is incomplete and was left out"),
             Note::Events { read } => {
-                write!(f, "each request causes several events; {read} events are read, another action can be chosen")
+                write!(f, "each request causes several events: {read} events are read, unless another action is chosen")
             }
             Note::LeftOut { count, what } => write!(f, "{count} {what} were left out"),
             Note::Positions { count } => {
-                write!(f, "{count} files were open before the trace began; their first position is taken as 0")
+                write!(f, "{count} files were open before the trace began; their first position is assumed to be 0")
             }
         }
     }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use crate::error::Bad;
 
-/// The bytes of all names that are held in memory.
+/// The limit of memory for all names, in bytes.
 const BYTES_MOST: usize = 256 << 20;
-/// What a name costs beside its bytes.
+/// The overhead of a name, in bytes.
 const NAME_BYTES: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Numbering {
     known: HashMap<Vec<u8>, u32>,
     bytes: usize,
-    /// The last name asked for, and its number.
+    /// The name of the last call, and its number.
     last: (Vec<u8>, u32),
 }
 
@@ -28,7 +28,7 @@ impl Numbering {
             None => {
                 self.bytes += name.len() + NAME_BYTES;
                 if self.bytes > BYTES_MOST {
-                    return Err(Bad::field(name, "fewer names of disks or files: theirs are 256 MiB long"));
+                    return Err(Bad::field(name, "less than 256 MiB of names of disks or files"));
                 }
                 let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
                 self.known.insert(name.to_owned(), number);

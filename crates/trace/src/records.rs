@@ -1,4 +1,4 @@
-//! What the binary formats share: equally long little-endian records.
+//! Shared parts of the binary formats: little-endian records of equal length.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -19,19 +19,19 @@ pub(crate) trait Records: Send {
         size_of::<Self::Record>()
     }
 
-    /// The request of a record, or `None` where it moves no data.
+    /// The request of a record, or `None` if it moves no data.
     fn decode(&self, record: &Self::Record) -> Result<Option<Request>, Bad>;
 }
 
-/// Equally long records of any layout.
+/// Records of equal length and any layout.
 pub(crate) trait Strides: Send {
     /// Length of a record in bytes, at least 1.
     fn stride(&self) -> usize;
 
-    /// The request of a record of this length, or `None` where it moves no data.
+    /// The request of a record of this length, or `None` if it moves no data.
     fn request(&self, record: &[u8]) -> Result<Option<Request>, Bad>;
 
-    /// What is to be known about the records.
+    /// Notes about the records.
     fn notes(&self) -> Vec<Note> {
         Vec::new()
     }
@@ -56,12 +56,12 @@ pub(crate) struct Binary<F> {
     input: Input,
     format: F,
     found_any: bool,
-    /// Requests still to be read.
+    /// The limit of requests still to be read.
     left: u64,
 }
 
 impl<F: Strides> Binary<F> {
-    /// `input` stands at the first record. At most `limit` requests are read.
+    /// `input` is at the first record. At most `limit` requests are read.
     pub(crate) fn new(input: Input, format: F, limit: u64) -> Binary<F> {
         Binary { input, format, found_any: false, left: limit }
     }

@@ -1,8 +1,8 @@
-//! What every format is read into and written from.
+//! The request: the common form of all formats.
 
 use crate::{Note, Result};
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Read data.
@@ -12,31 +12,32 @@ pub enum Op {
     Write,
     /// Declare data no longer needed: trim, discard, unmap.
     Trim,
-    /// Make what was written durable. It has no place and no length.
+    /// Make everything written before durable. It has no place and no length.
     Flush,
 }
 
 /// One recorded request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// When it was issued, in nanoseconds on the trace's own clock; 0 throughout where the format has no time.
+    /// When it was issued, in nanoseconds of the trace's own clock; always 0 if the format has no time.
     pub time_ns: u64,
     /// First byte, counted within the volume.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Length in bytes.
     pub length: u32,
-    /// Which file, disk or export `offset` counts in; 0 where the format has only one.
+    /// The file, disk or export that contains `offset`; 0 if the format has only one.
     pub volume: u32,
-    /// Who is charged: a process, a VM, a client; 0 where the format does not say.
+    /// The party charged: a process, a VM, a client; 0 if the format has none.
     pub tenant: u32,
-    /// What is asked for.
+    /// The operation.
     pub op: Op,
-    /// The identity of the issuing code or file; 0 where the format does not say.
+    /// The identity of the issuing code or file; 0 if the format has none.
     pub stream: u64,
 }
 
 impl Request {
-    /// Who issued it, for policies that tell streams apart: its stream, or else its tenant; 0 where the format names neither.
+    /// The issuer, for policies that distinguish streams: its stream, otherwise its tenant; 0 if the format has
+    /// neither.
     #[inline]
     pub fn issuer(&self) -> u64 {
         if self.stream == 0 { self.tenant.into() } else { self.stream }
@@ -98,13 +99,13 @@ impl Field {
 
 /// A source of requests in recorded order: a file being decoded, or a generator.
 pub trait Requests {
-    /// Replaces what is in `batch` by the next few thousand requests. An empty batch means the end.
+    /// Replaces the contents of `batch` by the next few thousand requests. An empty batch means the end.
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<()>;
 
-    /// How far it is, as a share from 0 to 1 of the whole, where that is known.
+    /// The progress, as a share from 0 to 1 of the whole, if it is known.
     fn progress(&self) -> Option<f64>;
 
-    /// What is to be known about what was read so far, complete after the last batch.
+    /// Notes about the requests read so far; complete after the last batch.
     fn notes(&self) -> Vec<Note> {
         Vec::new()
     }

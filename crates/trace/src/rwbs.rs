@@ -1,8 +1,8 @@
-//! The kinds of block requests as blktrace and the kernel's block tracepoints write them: RWBS.
+//! The kinds of block requests in the notation of blktrace and the kernel's block tracepoints: RWBS.
 //!
-//! One letter names the operation: `R` read, `W` write, `D` discard, `E` erase, `Z` with a second letter for zones, `N`
-//! none. `F` before it asks for a flush first. Behind it are `F` (force unit access), `A` (read-ahead), `S`
-//! (synchronous), `M` (metadata), `B` and `U` (barrier, atomic). `FF` is a flush alone.
+//! One letter is the operation: `R` read, `W` write, `D` discard, `E` erase, `Z` with a second letter for zones, `N`
+//! none. `F` before it requests a flush first. After it there can be `F` (force unit access), `A` (read-ahead), `S`
+//! (synchronous), `M` (metadata), `B` and `U` (barrier, atomic). `FF` is a flush only.
 
 use crate::error::Bad;
 use crate::text::extent_of;
@@ -11,14 +11,14 @@ use crate::{Op, Request};
 /// The kind of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Rwbs {
-    /// The operation on data; `None` for those that are no access.
+    /// The operation on data; `None` for kinds that access no data.
     pub(crate) op: Option<Op>,
-    /// Whether it flushes, beside that or alone.
+    /// Whether it flushes, in addition or only.
     pub(crate) flushes: bool,
 }
 
 impl Rwbs {
-    /// The kind that `field` names. Letters that are not known are ignored.
+    /// The kind in `field`. Unknown letters are ignored.
     pub(crate) fn new(field: &[u8]) -> Rwbs {
         let flushes = field.contains(&b'F');
         let op = match field {
@@ -32,7 +32,7 @@ impl Rwbs {
         Rwbs { op, flushes }
     }
 
-    /// The kind that `field` names, if all of it is such letters.
+    /// The kind in `field`, if it consists only of known letters.
     pub(crate) fn strict(field: &[u8]) -> Option<Rwbs> {
         let rest = match field {
             [b'F', b'F', rest @ ..] => rest,

@@ -1,4 +1,4 @@
-//! What the text formats share: lines, fields and numbers.
+//! Shared parts of the text formats: lines, fields and numbers.
 
 use crate::error::{Bad, Place};
 use crate::input::Input;
@@ -10,28 +10,28 @@ pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A text format of one request a line.
 pub(crate) trait Lines: Send {
-    /// Whether a first line without a number is skipped as a header, and lines that begin with `#` before the first
-    /// request. Formats whose first line has a meaning do not want that.
+    /// Whether a first line without a number is skipped as a header, and so are lines that begin with `#` before the
+    /// first request. False for formats whose first line has a meaning.
     const SKIPS_HEADER: bool = true;
 
-    /// The request of a line, which has no line end and no blanks around it and is not empty; `None` for a remark.
+    /// The request of a line, which is not empty and has no line end and no surrounding blanks; `None` for a remark.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Request>, Bad>;
 
-    /// What is to be known about the lines parsed.
+    /// Notes about the lines parsed.
     fn notes(&self) -> Vec<Note> {
         Vec::new()
     }
 }
 
-/// The lines before the first request that are not of the format.
+/// The lines before the first request that do not match the format.
 #[derive(Default)]
 struct Header {
-    /// The first line that was taken for a header, and what the format finds wrong with it.
+    /// The first line that was skipped as a header, and its error in the format.
     line: Option<(u64, Bad)>,
 }
 
 impl Header {
-    /// Takes a `line` before the first request for a header, or returns what is wrong with it.
+    /// Skips a `line` before the first request as a header, or returns its error.
     #[cold]
     fn take(&mut self, line: &[u8], number: u64, bad: Bad) -> Option<Bad> {
         let line = plain(line);
@@ -54,15 +54,15 @@ pub(crate) struct Text<F> {
     format: F,
     line: u64,
     found_any: bool,
-    /// Requests still to be read.
+    /// The limit of requests still to be read.
     left: u64,
     header: Header,
-    /// The last line, if it is cut short.
+    /// The last line, if it is incomplete.
     cut_short: Option<u64>,
 }
 
 impl<F: Lines> Text<F> {
-    /// `input` stands at the first line. At most `limit` requests are read.
+    /// `input` is at the first line. At most `limit` requests are read.
     pub(crate) fn new(input: Input, format: F, limit: u64) -> Text<F> {
         let header = Header::default();
         Text { input, format, line: 0, found_any: false, left: limit, header, cut_short: None }
@@ -98,7 +98,7 @@ impl<F: Lines> Requests for Text<F> {
             }
             if used == 0 && !self.input.fill()? {
                 if self.input.is_full() {
-                    bad = Some(Bad { found: "a longer line".to_owned(), expected: "lines below 4 MiB" });
+                    bad = Some(Bad { found: "a longer line".to_owned(), expected: "lines shorter than 4 MiB" });
                 }
                 let data = self.input.data();
                 used = data.len();
@@ -146,7 +146,7 @@ impl<F> Text<F> {
     }
 }
 
-/// A line without its end, the blanks around it, and a mark of its encoding.
+/// A line without its end, surrounding blanks, and a byte order mark.
 #[inline]
 pub(crate) fn plain(line: &[u8]) -> &[u8] {
     line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii()
@@ -158,27 +158,27 @@ fn parse<F: Lines>(format: &mut F, line: &[u8]) -> Result<Option<Request>, Bad> 
     if line.is_empty() { Ok(None) } else { format.parse(line) }
 }
 
-/// How a format takes the first lines of a sample.
+/// The result of parsing the first lines of a sample in a format.
 #[derive(Default)]
 pub(crate) struct Trial {
     pub(crate) requests: Vec<Request>,
-    /// Lines that are not of the format.
+    /// The number of lines that do not match the format.
     pub(crate) bad: usize,
 }
 
 impl Trial {
-    /// Whether all lines are of the format and some are requests.
+    /// Whether all lines match the format and some are requests.
     pub(crate) fn is_clean(&self) -> bool {
         self.bad == 0 && !self.requests.is_empty()
     }
 
-    /// Whether all lines are of the format and none is a request.
+    /// Whether all lines match the format and none is a request.
     pub(crate) fn is_blank(&self) -> bool {
         self.bad == 0 && self.requests.is_empty()
     }
 }
 
-/// Parses the first lines of a sample. `whole` says that it ends where the content does, and not within a line.
+/// Parses the first lines of a sample. `whole` means that the sample ends with the content, not within a line.
 pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Trial {
     const ENOUGH: usize = 32;
     let end = if whole { sample.len() } else { memchr::memrchr(b'\n', sample).unwrap_or(0) };
@@ -188,7 +188,7 @@ pub(crate) fn try_out<F: Lines>(mut format: F, sample: &[u8], whole: bool) -> Tr
     while let Some(line) = lines.next() {
         match parse(&mut format, line) {
             Ok(request) => trial.requests.extend(request),
-            // The last line may be cut short.
+            // The last line may be incomplete.
             Err(_) if lines.peek().is_none() && whole && !trial.requests.is_empty() => {}
             Err(bad) if F::SKIPS_HEADER && trial.requests.is_empty() && trial.bad == 0 => {
                 trial.bad += usize::from(header.take(line, 0, bad).is_some());
@@ -215,7 +215,7 @@ impl<'a> Fields<'a> {
         Fields { rest: Some(line) }
     }
 
-    /// The next field, or an error that says it was `expected`.
+    /// The next field, or an error with `expected`.
     #[inline]
     pub(crate) fn expect(&mut self, expected: &'static str) -> Result<&'a [u8], Bad> {
         self.next().ok_or_else(|| Bad::end_of_line(expected))
@@ -242,7 +242,7 @@ impl<'a> Fields<'a> {
         time_ns(field, unit_ns).ok_or_else(|| Bad::field(field, expected))
     }
 
-    /// Nothing more may follow.
+    /// An error if there is another field.
     #[inline]
     pub(crate) fn end(&mut self, expected: &'static str) -> Result<(), Bad> {
         match self.next() {
@@ -341,16 +341,16 @@ pub(crate) fn extent(first: u64, count: u64, unit_bytes: u64) -> Option<(u64, u3
     Some((offset, length))
 }
 
-/// As `extent`, or an error that shows the line it is from.
+/// As `extent`, or an error that shows the line.
 #[inline]
 pub(crate) fn extent_of(line: &[u8], first: u64, count: u64, unit_bytes: u64) -> Result<(u64, u32), Bad> {
     extent(first, count, unit_bytes).ok_or_else(|| Bad::field(line, EXTENT))
 }
 
-/// What `extent` expects.
+/// The condition of `extent`.
 pub(crate) const EXTENT: &str = "a length below 4 GiB and an end below 2^64 bytes";
 
-/// The operation named by a word, in any case: `r`, `read`, `w`, `write`, `trim`, `discard`, `unmap`, `flush`.
+/// The operation for a word, in any case: `r`, `read`, `w`, `write`, `trim`, `discard`, `unmap`, `flush`.
 #[inline]
 pub(crate) fn op(word: &[u8]) -> Option<Op> {
     const WORDS: [(&[u8], Op); 9] = [

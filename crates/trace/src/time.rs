@@ -8,8 +8,8 @@ const HOUR_S: u64 = 60 * MINUTE_S;
 /// A day, in seconds.
 pub(crate) const DAY_S: u64 = 24 * HOUR_S;
 
-/// A time as ISO 8601 and RFC 3339 write it, `2020-01-31T12:00:00.5+01:00`, in nanoseconds since 1970 in UTC. A blank
-/// may stand for the `T`, a comma for the point, and the time zone may be missing, which means UTC.
+/// A time in ISO 8601 and RFC 3339, `2020-01-31T12:00:00.5+01:00`, in nanoseconds since 1970 in UTC. A blank can
+/// replace the `T` and a comma the point; without a time zone it is UTC.
 pub(crate) fn iso_ns(field: &[u8]) -> Option<u64> {
     let (date, rest) = field.split_at_checked(10)?;
     let [b'T' | b't' | b' ', rest @ ..] = rest else { return None };

@@ -1,14 +1,15 @@
-//! Units that a description of columns does not state: found from names and values, or else asked for.
+//! Units that a description of columns does not give: detected from names and values; otherwise the user must give
+//! them.
 
 use crate::text::SECTOR_BYTES;
 use crate::{Error, Note};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Rows that are looked at.
+/// The most rows that are examined.
 pub(crate) const ROWS: usize = 1000;
 
-/// What a place or a length counts in.
+/// The unit of an offset or a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
@@ -47,7 +48,7 @@ pub(crate) fn time_unit(name: &str) -> Option<u64> {
     }
 }
 
-/// The units that are stated.
+/// The units given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
     pub(crate) time_ns: Option<u64>,
@@ -56,7 +57,7 @@ pub(crate) struct Stated {
 }
 
 impl Stated {
-    /// Adds what the names of columns state, such as `time_us`, `TIME(ms)`, `lba` and `nr_sectors`.
+    /// Adds the units in names of columns, such as `time_us`, `TIME(ms)`, `lba` and `nr_sectors`.
     pub(crate) fn or_named(self, time: Option<&[u8]>, offset: Option<&[u8]>, length: Option<&[u8]>) -> Stated {
         Stated {
             time_ns: self.time_ns.or_else(|| time.and_then(time_unit_in)),
@@ -92,7 +93,7 @@ fn unit_in(name: &[u8]) -> Option<Unit> {
     })
 }
 
-/// What one row shows.
+/// The information about units in one row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) time: Option<Stamp>,
@@ -100,11 +101,11 @@ pub(crate) struct Row {
     pub(crate) length: Option<u64>,
 }
 
-/// A time as it is written.
+/// The notation of a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stamp {
     Whole(u64),
-    /// With a fraction, behind this whole number.
+    /// With a fraction, after this whole number.
     Fraction(u64),
     /// A date and a time of day.
     Date,
@@ -113,13 +114,13 @@ pub(crate) enum Stamp {
 /// The units of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
-    /// `None` where times are dates.
+    /// `None` if times are dates.
     pub(crate) time_ns: Option<u64>,
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: u64,
 }
 
-/// A unit that nothing shows.
+/// A unit that cannot be detected.
 #[derive(Debug)]
 pub(crate) struct Unknown {
     what: &'static str,
@@ -134,7 +135,7 @@ impl Unknown {
     }
 }
 
-/// The units of columns whose first rows are `rows`, and what was found out about them.
+/// The units of columns with the first rows `rows`, and the notes about them.
 pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Units, Vec<Note>), Unknown> {
     let mut notes = Vec::new();
     let time_ns = time(stated.time_ns, rows, &mut notes)?;
@@ -145,15 +146,15 @@ pub(crate) fn find(stated: Stated, rows: &[Row], block_bytes: u32) -> Result<(Un
 
 const TIME_SETTING: &str = "time-unit=s, ms, us or ns";
 
-/// Numbers that are dates from 2001 to 2033 in one of these units are taken as such where the requests come so fast
-/// that the numbers can hardly be the time since a start in a smaller unit: 11 to 23 days in the next smaller unit are the
-/// same numbers.
+/// Numbers that are dates from 2001 to 2033 in one of these units are interpreted as dates, if the requests come so
+/// fast that the numbers can hardly be the time since a start in a smaller unit: 11 to 23 days in the next smaller unit
+/// are the same numbers.
 const DATES: std::ops::Range<u64> = 1_000_000_000..2_000_000_000;
 const DATE_UNITS: [(u64, &str, &str); 4] = [
-    (1, "nanoseconds", "as such they are dates"),
-    (1_000, "microseconds", "as such they are dates"),
-    (1_000_000, "milliseconds", "as such they are dates"),
-    (SECOND_NS, "seconds", "as such they are dates"),
+    (1, "nanoseconds", "in this unit they are dates"),
+    (1_000, "microseconds", "in this unit they are dates"),
+    (1_000_000, "milliseconds", "in this unit they are dates"),
+    (SECOND_NS, "seconds", "in this unit they are dates"),
 ];
 const DATE_GAP_NS_MOST: u64 = 10_000_000;
 
@@ -208,7 +209,7 @@ fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, 
     let lengths = || rows.iter().filter_map(|row| row.length);
     let (aligned_offsets, any_offset) = whole_sectors(&mut offsets());
     let (aligned_lengths, any_length) = whole_sectors(&mut lengths());
-    // How many requests begin where the one before ends, where `scale` says where that is.
+    // The number of requests that begin where the previous one ends, with units given by `scale`.
     let adjoining = |end: &dyn Fn(u64, u64) -> Option<u64>| {
         let pairs = rows.iter().zip(rows.iter().skip(1));
         let adjoin = |&(row, next): &(&Row, &Row)| {
@@ -231,7 +232,7 @@ fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, 
         unit
     };
     const ALIGNED: &str = "all of them are multiples of 512";
-    const ADJOIN: &str = "only so requests begin where others end";
+    const ADJOIN: &str = "only in this unit do requests begin where others end";
     let length = match stated.length {
         Some(unit) => Some(unit),
         None if !any_length => Some(Unit::Bytes),
@@ -259,7 +260,7 @@ fn extent(stated: Stated, rows: &[Row], notes: &mut Vec<Note>) -> Result<(Unit, 
         }
         None if same_unit > length_in_sectors => found("lengths", offset, ADJOIN, "length-unit"),
         None if offset == Unit::Bytes && !aligned_offsets => {
-            found("lengths", Unit::Bytes, "offsets are no whole sectors either", "length-unit")
+            found("lengths", Unit::Bytes, "offsets are not whole sectors either", "length-unit")
         }
         None => {
             let example = lengths().find(|&number| !number.is_multiple_of(SECTOR_BYTES)).unwrap_or(0);

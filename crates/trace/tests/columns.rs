@@ -58,7 +58,7 @@ fn units_6_times_are_never_seconds_unasked() {
         assert_eq!(
             message,
             format!(
-                "sample: nothing shows the unit of the times, such as {example}; add time-unit=s, ms, us or ns to the columns"
+                "sample: the unit of the times, such as {example}, cannot be detected: add time-unit=s, ms, us or ns to the columns"
             )
         );
     }
@@ -107,15 +107,15 @@ fn units_6_sectors_do_not_count_as_bytes() {
     };
     let (places, notes) = offsets("4096,512\n8192,1024\n", "offset=0,length=1");
     assert_eq!(places, [(4096, 512), (8192, 1024)]);
-    assert!(notes.contains("offsets are taken as bytes, because all of them are multiples of 512"), "{notes}");
-    assert!(notes.contains("lengths are taken as bytes") && notes.contains("length-unit"), "{notes}");
+    assert!(notes.contains("offsets are interpreted as bytes, because all of them are multiples of 512"), "{notes}");
+    assert!(notes.contains("lengths are interpreted as bytes") && notes.contains("length-unit"), "{notes}");
     // Names show units.
     let (places, notes) = offsets("LBA,nr_sectors\n7,8\n15,8\n", "offset=0,length=1");
     assert_eq!((places, &notes[..]), (vec![(3584, 4096), (7680, 4096)], ""));
     // So do requests that adjoin.
     let (places, notes) = offsets("7,4096\n15,4096\n", "offset=0,length=1");
     assert_eq!(places, [(3584, 4096), (7680, 4096)]);
-    assert!(notes.contains("offsets are taken as sectors of 512 bytes"), "{notes}");
+    assert!(notes.contains("offsets are interpreted as sectors of 512 bytes"), "{notes}");
     let (places, _) = offsets("7,512\n519,512\n", "offset=0,length=1");
     assert_eq!(places, [(7, 512), (519, 512)]);
     let (places, _) = offsets("4096,8\n8192,8\n", "offset=0,length=1");
@@ -124,9 +124,12 @@ fn units_6_sectors_do_not_count_as_bytes() {
     assert_eq!(places, [(7, 100), (900, 20)]);
     // Else the unit is asked for.
     let message = unknown("7,8\n100,8\n", "offset=0,length=1,length-unit=sectors");
-    assert!(message.contains("the offsets, such as 7; add offset-unit=bytes, sectors or blocks"), "{message}");
+    assert!(
+        message.contains("the offsets, such as 7, cannot be detected: add offset-unit=bytes, sectors or blocks"),
+        "{message}"
+    );
     let message = unknown("4096,8\n40960,8\n", "offset=0,length=1");
-    assert!(message.contains("the lengths, such as 8; add length-unit="), "{message}");
+    assert!(message.contains("the lengths, such as 8, cannot be detected: add length-unit="), "{message}");
     unknown("7\n", "offset=0");
 }
 

@@ -440,8 +440,8 @@ fn column_descriptions_that_cannot_be_used() {
     assert!(message("offset=").contains("a value"));
     assert!(message("offset=0,time-unit=h").contains("s, ms, us or ns"));
     assert!(message("ofset=0").contains("Did you mean 'offset'?"));
-    assert!(message("offset=lba,offset=len").contains("`offset=len`: expected each setting once"));
-    assert!(message("offset=0,separator=,").contains("a value after the ="));
+    assert!(message("offset=lba,offset=len").contains("`offset=len`: expected each setting at most once"));
+    assert!(message("offset=0,separator=,").contains("a value after ="));
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn bad_descriptions_are_refused() {
     assert_eq!(message("zipf:alpha=NaN"), "zipf: alpha=NaN: expected a number from 0 to 10");
     assert!(message("uniform:blocks=0").contains("expected a count from 1 to "));
     assert_eq!(message("zipf:scatter=maybe"), "zipf: scatter=maybe: expected yes or no");
-    assert_eq!(message("loop:region=99999999999999999"), "loop: its blocks end beyond 2^64 bytes");
+    assert_eq!(message("loop:region=99999999999999999"), "loop: its blocks pass the limit of 2^64 bytes");
     assert!(message("loop:writes=2").contains("expected a number from 0 to 1"));
     assert!(message("loop:weight=0").contains("expected a count from 1 to "));
     let common = Common { writes: 1.5, ..Common::default() };
@@ -271,7 +271,7 @@ fn a_clock_that_overflows_is_an_error() {
             let result = requests.next_batch(&mut Vec::new());
             assert_eq!(result.is_ok(), is_held, "{gap_ns} {arrivals:?}");
             let Err(error) = result else { continue };
-            assert!(error.to_string().starts_with("the clock overflows"), "{error}");
+            assert!(error.to_string().starts_with("the requests take more than 2^64 ns"), "{error}");
         }
     }
 }

@@ -164,10 +164,10 @@ fn what_cannot_be_held_is_an_error_and_leaves_no_file() {
         ("a.vscsi", Request { volume: 1, ..block }, "more than one volume"),
         ("a.vscsi", Request { offset: 100, ..block }, "an offset that is not a multiple of 512 bytes"),
         ("a.oracleGeneral", Request { time_ns: u64::MAX, ..block }, "a time of 2^32 seconds or more"),
-        ("a.oracleGeneral", Request { volume: 1 << 13, ..block }, "a volume with so high a number"),
-        ("a.oracleGeneral", Request { offset: 1 << 63, ..block }, "a block with so high a number"),
-        ("a.lirs", Request { volume: 1 << 12, ..block }, "a volume with so high a number"),
-        ("a.lirs", Request { offset: 1 << 52, ..block }, "a block with so high a number"),
+        ("a.oracleGeneral", Request { volume: 1 << 13, ..block }, "a volume number this high"),
+        ("a.oracleGeneral", Request { offset: 1 << 63, ..block }, "a block number this high"),
+        ("a.lirs", Request { volume: 1 << 12, ..block }, "a volume number this high"),
+        ("a.lirs", Request { offset: 1 << 52, ..block }, "a block number this high"),
     ];
     for (name, request, reason) in cases {
         let path = folder.path().join(name);
@@ -226,7 +226,7 @@ fn names_say_what_to_write() {
     assert!(matches!(create("a.msr"), Some(Error::NotWritable { format: Format::Msr })));
     let message = create("a.txt").unwrap().to_string();
     let expected =
-        "a.txt: the name does not say what to write; name the format: parquet, csv, lirs, oracle-general, vscsi";
+        "a.txt: the name does not show the format to write: give one of parquet, csv, lirs, oracle-general, vscsi";
     assert!(message.ends_with(expected), "{message}");
 }
 

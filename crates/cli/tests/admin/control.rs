@@ -180,7 +180,7 @@ fn an_export_over_two_files_comes_and_goes() {
     assert_eq!((&of["options"]["next"], &of["options"]["iops"]), (&next, &100_000.into()));
     let shown = format!("{}, then {}", a.display(), b.display());
     assert!(nigh.does(&["status"]).contains(&shown));
-    assert!(nigh.refuses(&["set", "export", "disk", "next=memory:1M"]).contains("keeps its targets while it is open"));
+    assert!(nigh.refuses(&["set", "export", "disk", "next=memory:1M"]).contains("cannot change while it is open"));
     nigh.does(&["set", "export", "disk", "read-only"]);
     nigh.does(&["export", "remove", "disk"]);
     assert!(
@@ -330,10 +330,12 @@ fn a_policy_that_remembers_without_limit_is_for_replay_only() {
     let serve = nigh(&["serve", "disk=memory:1M", "--policy", "lirs:ghosts=unlimited", "--stdio"]).output().unwrap();
     let said = refused(&serve);
     assert!(
-        said.contains("policy 'lirs:ghosts=unlimited' remembers any number of blocks: that is for replay only"),
+        said.contains(
+            "policy 'lirs:ghosts=unlimited' remembers an unlimited number of blocks, which only a replay allows"
+        ),
         "{said}"
     );
     let nigh = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
-    assert!(nigh.refuses(&["set", "policy", "lirs:ghosts=unlimited"]).contains("that is for replay only"));
+    assert!(nigh.refuses(&["set", "policy", "lirs:ghosts=unlimited"]).contains("which only a replay allows"));
     nigh.server.end();
 }

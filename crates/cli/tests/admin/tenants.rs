@@ -67,7 +67,7 @@ fn what_cannot_be_said_is_one_line() {
         ("[[at]]\nset_policy = [{ priority = 0, policy = \"opt\" }]", "needs to know the future"),
         ("[[at]]\nrequest = 5\npredict = []", "take effect at once"),
         ("[[at]]\ntenant = 1\npredict = []", "take effect at once"),
-        ("[[at]]\nbounds = { floor = 9, ceiling = 5 }", "a floor is at most the ceiling"),
+        ("[[at]]\nbounds = { floor = 9, ceiling = 5 }", "expected a floor up to the ceiling"),
         ("[[at]]\nprdict = []", "hints.toml: line 2: unknown field"),
     ] {
         std::fs::write(&sidecar, said).unwrap();
@@ -85,7 +85,7 @@ fn what_cannot_be_said_is_one_line() {
     nigh.server.end();
     let without = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
     assert!(without.refuses(&["hint", "disk"]).contains("without an allocation"));
-    assert!(without.refuses(&["set", "export", "disk", "floor=100K"]).contains("takes an allocation"));
+    assert!(without.refuses(&["set", "export", "disk", "floor=100K"]).contains("needs an allocation"));
     without.server.end();
 }
 
@@ -141,7 +141,7 @@ fn floors_and_ceilings_come_by_file_signal_and_command() {
     write("3M", "policy = \"lru\"\n");
     assert!(nigh.refuses(&["reload"]).contains("policy does not go with allocate"));
     write("17M", "");
-    assert!(nigh.refuses(&["reload"]).contains("disk disk: a floor is at most"));
+    assert!(nigh.refuses(&["reload"]).contains("disk disk: expected a floor up to"));
     assert_eq!(floor(), 3 * MIB);
     nigh.server.end();
 }
@@ -158,7 +158,7 @@ fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
     assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
-    assert!(refused(&floor).contains("disk disk: a floor or ceiling takes an allocation"));
+    assert!(refused(&floor).contains("disk disk: a tenant, a floor or a ceiling needs an allocation"));
 }
 
 #[test]
@@ -196,7 +196,9 @@ fn exports_of_one_tenant_share_a_floor_a_list_and_a_line() {
     let top = super::nigh(&["top", "--control", text(&control), "--once", "--interval", "0.1"]).output().unwrap();
     let top = String::from_utf8(top.stdout).unwrap();
     assert!(top.lines().any(|line| line.starts_with("vm ") && line.contains("1 MiB")), "{top}");
-    assert!(nigh.refuses(&["set", "export", "two", "tenant=other"]).contains("disk two stays with tenant vm"));
+    assert!(
+        nigh.refuses(&["set", "export", "two", "tenant=other"]).contains("the tenant of disk two, vm, cannot change")
+    );
     assert!(
         nigh.refuses(&["export", "add", "three=memory:1M,tenant=vm", "floor=2M"])
             .contains("disks one and three of tenant vm give different values of floor")

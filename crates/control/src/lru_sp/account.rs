@@ -1,5 +1,5 @@
-//! Tenants come and go. A number of a tenant may be used again at once: its blocks stay with the owner that it was, until
-//! each is reached by a reference, a decision or a step.
+//! Tenants that arrive and leave. The number of a tenant can be reused at once: its blocks stay with its former owner
+//! number until a reference, a decision or a step reaches each of them.
 
 use nigh_policy::{Slot, Tenant};
 
@@ -8,7 +8,7 @@ use crate::config::Allocation;
 use crate::tenant::{Share, Statistics};
 
 impl LruSp {
-    /// The owner that `tenant` is, which is heard of from now on.
+    /// The owner number of `tenant`, which is known from now on.
     #[inline(always)]
     pub(crate) fn heard(&mut self, tenant: Tenant) -> u16 {
         match self.owner(tenant) {
@@ -45,8 +45,8 @@ impl LruSp {
         owner
     }
 
-    /// Does at once what is left to do for tenants that are gone. More than sixty thousand of them left blocks
-    /// behind since the last sweep, and there are no numbers left.
+    /// Completes at once the remaining work for tenants that have left. More than sixty thousand of them left blocks
+    /// behind since the last sweep, and all numbers are in use.
     #[cold]
     fn evacuate(&mut self) {
         for slot in (0..self.room.slots).map(Slot) {
@@ -57,18 +57,18 @@ impl LruSp {
         }
     }
 
-    /// Whether the tenant that `owner` was is gone.
+    /// Whether the tenant of `owner` has left.
     pub(super) fn is_gone(&self, owner: u16) -> bool {
         self.shares.get(owner as usize).is_some_and(|share| share.gone)
     }
 
-    /// `slot`, whose tenant is gone, has no owner from now on.
+    /// `slot`, whose tenant has left, has no owner from now on.
     pub(super) fn abandon(&mut self, slot: Slot) {
         self.disown(slot);
         self.links.own_mut(slot).owner = NOBODY;
     }
 
-    /// `tenant` is gone: its blocks have no owner, what it said is forgotten. Its number may be used again.
+    /// `tenant` has left: its blocks have no owner, and its hints are forgotten. Its number may be reused.
     pub fn close(&mut self, tenant: Tenant) {
         let owner = self.owner(tenant);
         let Some(share) = self.shares.get_mut(owner as usize) else { return };
@@ -98,7 +98,7 @@ impl LruSp {
         self.see_bounds();
     }
 
-    /// `owner`, whose tenant is gone, has no blocks any more.
+    /// `owner`, whose tenant has left, has no blocks any more.
     pub(super) fn bury(&mut self, owner: u16) {
         self.leaving.retain(|&leaving| leaving != owner);
         let share = &mut self.shares[owner as usize];

@@ -1,4 +1,4 @@
-//! What is noted of blocks: their owners, the pools and lists they are in, the placeholders that point to them.
+//! Bookkeeping of blocks: their owners, the pools and lists they are in, and the placeholders that point to them.
 
 use nigh_policy::{Access, Block, Slot};
 
@@ -22,7 +22,7 @@ impl LruSp {
         })
     }
 
-    /// Gives `owner` priority levels. A sweep will put the blocks that it has into priority 0.
+    /// Gives `owner` priority levels. A sweep will put its present blocks into priority 0.
     pub(crate) fn manage(&mut self, owner: u16) {
         if self.shares[owner as usize].levels.is_some() {
             return;
@@ -38,7 +38,7 @@ impl LruSp {
         }
     }
 
-    /// `tenant` has one block more, `slot`.
+    /// `tenant` has one more block, `slot`.
     #[inline(always)]
     pub(super) fn own(&mut self, slot: Slot, owner: u16) {
         self.links.own_mut(slot).owner = owner;
@@ -49,7 +49,7 @@ impl LruSp {
         }
     }
 
-    /// `owner` has one block less, which was `wasted` if it was prefetched in vain.
+    /// `owner` has one block less, which was `wasted` if it was prefetched and never used.
     #[inline(always)]
     pub(super) fn shrink(&mut self, owner: u16, wasted: bool) {
         if let Some(share) = self.shares.get_mut(owner as usize) {
@@ -61,7 +61,7 @@ impl LruSp {
         }
     }
 
-    /// Takes `slot` from its owner: out of pools, list and size.
+    /// Takes `slot` from its owner: updates pools, list and size.
     pub(super) fn disown(&mut self, slot: Slot) {
         let Known { owner, flags, .. } = *self.links.own(slot);
         if flags & MANAGED != 0 {
@@ -92,7 +92,7 @@ impl LruSp {
         }
     }
 
-    /// Where the kept blocks of `owner`, which has some, are.
+    /// The list of kept blocks of `owner`, which has some.
     pub(super) fn kept_list(&self, owner: u16) -> usize {
         self.shares[owner as usize].kept.expect("a kept block is in the list of its owner") as usize
     }
@@ -108,20 +108,20 @@ impl LruSp {
         *flags = *flags & !REMEMBERED | MANAGED;
     }
 
-    /// `slot` counts as referenced at `tick`.
+    /// Records that `slot` was referenced at `tick`.
     pub(super) fn note_reference(&mut self, slot: Slot, tick: u64) {
         if let Some(managed) = &mut self.managed {
             managed.last[slot.index()] = tick as u32;
         }
     }
 
-    /// The tick at which `slot`, which is managed, was referenced last.
+    /// The tick of the last reference to `slot`, which is managed.
     pub(super) fn last_reference(&self, slot: Slot) -> u64 {
         let last = self.managed.as_ref().map_or(0, |managed| managed.last[slot.index()]);
         self.tick.wrapping_sub(u64::from((self.tick as u32).wrapping_sub(last)))
     }
 
-    /// Takes `slot` out of whichever pool it is in, if it is in one.
+    /// Takes `slot` out of its pool, if it is in one.
     pub(crate) fn leave_pool(&mut self, slot: Slot) {
         let Some(managed) = self.managed.as_mut().filter(|_| self.links.own(slot).flags & MANAGED != 0) else {
             return;
@@ -132,7 +132,7 @@ impl LruSp {
         }
     }
 
-    /// `slot` left `pool`. If that was the last block of a level that nothing else needs, it is closed.
+    /// `slot` left `pool`. If that was the last block of a level that nothing else needs, the level is closed.
     pub(super) fn has_left(&mut self, slot: Slot, pool: u32) {
         let Known { owner, flags, .. } = self.links.own_mut(slot);
         *flags &= !TEMPORARY;
@@ -146,7 +146,7 @@ impl LruSp {
     /// Moves `slot` to the pool of a temporary priority, unless there are too many levels.
     pub(super) fn set_temporary(&mut self, slot: Slot, owner: u16, priority: i32, access: &Access) {
         let limits = self.config.limits;
-        // The level may be gone with its last block.
+        // The level may have been closed with its last block.
         self.leave_pool(slot);
         let (Some(managed), Some(levels)) = (&mut self.managed, &mut self.shares[owner as usize].levels) else {
             return;
@@ -160,13 +160,13 @@ impl LruSp {
         known.flags = known.flags & !REMEMBERED | flags;
     }
 
-    /// Whether `slot` was prefetched for `owner`, which has not referenced it.
+    /// Whether `slot` was prefetched for `owner` and not referenced by it since.
     pub(crate) fn is_ahead(&self, slot: Slot, owner: u16) -> bool {
         let known = self.links.own(slot);
         known.owner == owner && known.flags & AHEAD != 0
     }
 
-    /// Where `slot` comes next in the list that its owner has.
+    /// The next position of `slot` in its owner's current list.
     pub(crate) fn position(&self, slot: Slot) -> u32 {
         let share = self.shares.get(self.links.own(slot).owner as usize);
         let list = share.filter(|share| share.prediction.is_some()).map(|share| share.lists);
@@ -178,15 +178,15 @@ impl LruSp {
             .unwrap_or(NEVER)
     }
 
-    /// Whether `slot` is in the order of a list of its owner, over or not.
+    /// Whether `slot` is in the order of a list of its owner, current or over.
     pub(super) fn is_placed(&self, slot: Slot) -> bool {
         self.managed.as_ref().is_some_and(|managed| managed.places[slot.index()][1] > 0)
     }
 
-    /// Notes that `slot` of `owner` comes next at `position` of its list.
+    /// Records that `slot` of `owner` occurs next at `position` of its list.
     pub(super) fn set_position(&mut self, slot: Slot, owner: u16, position: u32) {
         let (Some(managed), Some(share)) = (&mut self.managed, self.shares.get_mut(owner as usize)) else { return };
-        // `NEVER` and one is 0.
+        // `NEVER` plus one is 0.
         let place = [share.lists, position.wrapping_add(1)];
         let [list, before] = std::mem::replace(&mut managed.places[slot.index()], place);
         if before > 0 {
@@ -210,7 +210,7 @@ impl LruSp {
         }
     }
 
-    /// Where `block` of `owner` comes next in its list, if the list has a say in what is replaced or not.
+    /// The next position of `block` of `owner` in its list, whether or not the list influences replacement.
     pub(super) fn next_in_list(&self, owner: u16, block: Block) -> u32 {
         self.shares[owner as usize].prediction.as_ref().map_or(NEVER, |prefetch| prefetch.next(block))
     }
@@ -227,7 +227,7 @@ impl LruSp {
         }
     }
 
-    /// Hands `slot` back if nothing is known of it any more.
+    /// Returns `slot` to the host if it is unknown now.
     pub(super) fn forget_unknown(&mut self, slot: Slot) {
         if self.links.own(slot).flags == 0 {
             self.forgotten.push(slot);
@@ -242,18 +242,18 @@ impl LruSp {
         }
     }
 
-    /// Takes what the policies of pools no longer remember.
+    /// Collects the slots that the policies of pools no longer remember.
     pub(crate) fn collect(&mut self) {
         self.collect_but(None);
     }
 
-    /// As `collect`, but does not hand `incoming` back, which is about to be inserted.
+    /// As `collect`, but does not return `incoming`, which is about to be inserted.
     pub(super) fn collect_but(&mut self, incoming: Option<Slot>) {
         let Some(managed) = &mut self.managed else { return };
         while let Some(slot) = managed.pools.take_gone() {
             let known = self.links.own_mut(slot);
             if known.flags & REMEMBERED == 0 {
-                // It came back, or was forgotten by its host, before this was looked at.
+                // It returned, or its host forgot it, before it was looked at.
                 continue;
             }
             known.flags &= !REMEMBERED;
@@ -263,7 +263,7 @@ impl LruSp {
         }
     }
 
-    /// Whether `owner`'s floor protects it from giving up a block for `tenant`.
+    /// Whether `owner`'s floor protects it from losing a block to `tenant`.
     pub(super) fn is_protected(&self, owner: u16, tenant: u16) -> bool {
         let within = |share: &Share| share.size <= share.floor;
         owner != tenant && self.shares.get(owner as usize).is_some_and(within)

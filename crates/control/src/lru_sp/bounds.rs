@@ -1,4 +1,4 @@
-//! How much tenants have: floors, ceilings, equal shares, and the size of the cache.
+//! The sizes of tenants: floors, ceilings, equal shares, and the size of the cache.
 
 use nigh_policy::{Room, Tenant};
 
@@ -9,14 +9,15 @@ use crate::local::Budget;
 use crate::tenant::Share;
 
 impl LruSp {
-    /// The least blocks that `tenant` keeps, and the most that it may have, 0 for any number.
+    /// The floor and the ceiling of `tenant`; a ceiling of 0 means no limit.
     pub fn bounds(&self, tenant: Tenant) -> (u32, u32) {
         let ceiling = |share: &Share| if share.ceiling == u32::MAX { 0 } else { share.ceiling };
         self.share(tenant).map_or((0, 0), |share| (share.floor_said, ceiling(share)))
     }
 
-    /// Changes the least blocks that `tenant` keeps and, unless it is 0, the most that it may have of a full cache.
-    /// Blocks above a new ceiling leave as anyone misses. Takes time in proportion to the number of tenants.
+    /// Changes the floor of `tenant`, the least blocks that it keeps, and its ceiling, the most blocks that it may have
+    /// in a full cache; a ceiling of 0 means no limit. Blocks above a new ceiling leave on the misses of any tenant.
+    /// Takes time in proportion to the number of tenants.
     pub fn set_bounds(&mut self, tenant: Tenant, floor: u32, ceiling: u32) -> Result<(), Refusal> {
         let owner = self.known_tenant(tenant)?;
         let others: u64 = self.shares.iter().map(|share| u64::from(share.floor_said)).sum();
@@ -26,7 +27,7 @@ impl LruSp {
             return Err(Refusal::BadBounds);
         }
         if ceiling > 0 {
-            // Who has a ceiling must be able to name a block of its own.
+            // A tenant with a ceiling must be able to choose a block of its own.
             self.manage(owner);
         }
         let share = &mut self.shares[owner as usize];
@@ -35,7 +36,7 @@ impl LruSp {
         Ok(())
     }
 
-    /// Looks again at whether any floor, ceiling or static share is to be minded, and how far floors can be.
+    /// Updates whether any floor, ceiling or static share must be observed, and the effective floors.
     pub(super) fn see_bounds(&mut self) {
         // A cache that is too small for all floors keeps a part of each, and a block for others.
         let said: u64 = self.shares.iter().map(|share| u64::from(share.floor_said)).sum();
@@ -54,7 +55,7 @@ impl LruSp {
         self.plain = !is_static && !bounded && self.keeping.is_empty() && self.swept;
     }
 
-    /// `owner` has no block any more, or its first; or it came to its ceiling from above, or above it.
+    /// `owner` has lost its last block or got its first; or it has reached its ceiling from above, or exceeded it.
     #[cold]
     #[inline(never)]
     pub(super) fn see_size(&mut self, owner: u16) {
@@ -73,7 +74,7 @@ impl LruSp {
         self.present = self.shares.iter().filter(|share| share.size > 0 && !share.gone).count() as u32;
     }
 
-    /// The most blocks that `owner` may have, where that is bounded.
+    /// The most blocks that `owner` may have, if that is limited.
     pub(super) fn most(&self, owner: u16) -> Option<u32> {
         let share = self.shares.get(owner as usize);
         let ceiling = share.map_or(u32::MAX, |share| share.ceiling);
@@ -87,7 +88,7 @@ impl LruSp {
         }
     }
 
-    /// What policies of pools may remember.
+    /// The room for ghosts of policies of pools.
     pub(super) fn budget(&self) -> Budget {
         let Room { capacity, ghosts, .. } = self.room;
         Budget { ghosts: ghosts.saturating_sub(capacity), capacity }

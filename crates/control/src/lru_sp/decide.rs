@@ -1,11 +1,11 @@
-//! Which block leaves: whose turn it is (3.2), and which one that tenant gives up (2.1.3, 4.1.1).
+//! The decision which block leaves: which tenant loses one (3.2), and which of its blocks (2.1.3, 4.1.1).
 
 use nigh_policy::{Access, Kind, Slot};
 
 use super::{AHEAD, KEPT, Known, LruSp, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, UNKNOWN};
 use crate::config::{Allocation, Foresight};
 
-/// The block for which another leaves, and the reference that missed it. With none the cache becomes smaller.
+/// The block that needs room, and the reference that missed it. `None` if the cache becomes smaller.
 type Incoming<'a> = Option<(Slot, &'a Access)>;
 
 impl LruSp {
@@ -77,8 +77,8 @@ impl LruSp {
         victim
     }
 
-    /// Of tenants with static shares, the one that gives up a block because its share has become smaller; before them one
-    /// that is gone.
+    /// Of tenants with static shares, the one that loses a block because its share has become smaller; a tenant that
+    /// has left comes first.
     fn furthest_above(&self) -> Option<u16> {
         if let Some(&leaving) = self.leaving.last() {
             return Some(leaving);
@@ -89,7 +89,8 @@ impl LruSp {
         owners.max_by_key(above)
     }
 
-    /// The block at the end of the LRU list, but for floors. Where every block is protected, the oldest that is kept.
+    /// The block at the end of the LRU list, except those protected by floors. If every block is protected, the oldest
+    /// of the kept blocks.
     fn candidate(&mut self, tenant: u16) -> Slot {
         let gives = self.keeping.iter().find(|&&owner| !self.is_protected(owner, tenant)).copied();
         if let Some(owner) = gives {
@@ -135,17 +136,17 @@ impl LruSp {
         kept.push_front(&mut self.links, slot);
     }
 
-    /// The block that `owner` gives up, if it manages itself and any of its blocks is in its pools or its list. It is
-    /// out of these.
+    /// The block that `owner` chooses to lose, if it is a manager and any of its blocks is in its pools or its list. It
+    /// is taken out of these.
     ///
-    /// 2.1.3: those that do not come in the list any more, by the tenant's policies; when there are none the one that
-    /// comes last.
+    /// 2.1.3: of blocks that do not occur in the list any more, the one chosen by the tenant's policies; if there are
+    /// none, the block that occurs last.
     fn choose(&mut self, owner: u16, incoming: Incoming<'_>) -> Option<Slot> {
         let share = self.shares.get(owner as usize)?;
         let (managed, levels) = (self.managed.as_mut()?, share.levels.as_ref()?);
         let (slot, pool) = match levels.pools().find(|&pool| managed.pools.len(pool) > 0) {
             Some(pool) => {
-                // With a list it is not known before the reference has moved it on whether a pool gets the block.
+                // With a list, it is not known before the reference has advanced it whether a pool gets the block.
                 let is_ours = self.owners.get(incoming.map_or(u32::MAX, |(_, access)| access.tenant.0) as usize)
                     == Some(&owner)
                     && (share.prediction.is_none() || self.config.foresight == Foresight::Fetch);
@@ -167,7 +168,7 @@ impl LruSp {
         Some(slot)
     }
 
-    /// A tenant gives up a block of its own choice, whichever blocks the others have.
+    /// A tenant loses a block of its own choice, whichever blocks the others have.
     fn evict_own(&mut self, owner: u16, incoming: Incoming<'_>) -> Option<Slot> {
         let victim = self.choose(owner, incoming)?;
         self.unlink(victim);
@@ -190,8 +191,8 @@ impl LruSp {
         self.forget_unknown(victim);
     }
 
-    /// (1): swaps the `candidate` at the end with the `victim` that its owner chose instead, which leaves, and builds the
-    /// placeholder. Those that pointed to the victim point to the candidate then.
+    /// (1): swaps the `candidate` at the end with the `victim` that its owner chose instead, which leaves, and creates
+    /// the placeholder. Placeholders that pointed to the victim then point to the candidate.
     fn swap(&mut self, candidate: Slot, victim: Slot) {
         self.note_unvisited(candidate);
         self.unlink(candidate);

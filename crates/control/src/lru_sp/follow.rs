@@ -1,4 +1,5 @@
-//! Where a tenant's blocks belong, as its references go through its list: in a pool, or in the order of the list (2.1.3).
+//! The place of a tenant's blocks while its references advance through its list: in a pool, or in the order of the list
+//! (2.1.3).
 
 use nigh_policy::{Access, Block, Kind, Slot};
 
@@ -8,15 +9,15 @@ use crate::config::Foresight;
 use crate::pools::Enter;
 use crate::prefetch::Match;
 
-/// How many blocks more a tenant whose lists were wrong may have fetched ahead for an access that came as predicted: that
-/// one's, and one further ahead.
+/// For a tenant with wrong lists, the additional prefetches allowed after each correctly predicted access: one for that
+/// access, and one to get further ahead.
 const CREDIT: u32 = 2;
 
-/// Blocks of a list that go to their pools in the call in which it is over.
+/// Blocks of a finished list that move to their pools in the call in which it ends.
 const DROP_FIRST: u32 = 64;
 
 impl LruSp {
-    /// Gives `slot`, which `tenant` owns since this reference, its place, and follows the reference.
+    /// Puts `slot`, which `tenant` owns since this reference, in its place, and follows the reference.
     pub(super) fn adopt(&mut self, slot: Slot, tenant: u16, access: &Access, hit: bool) {
         let share = &self.shares[tenant as usize];
         if share.levels.is_none() {
@@ -45,7 +46,7 @@ impl LruSp {
         }
     }
 
-    /// No policy knows `slot` as a ghost from now on.
+    /// From now on no policy knows `slot` as a ghost.
     fn forget_in_pools(&mut self, slot: Slot) {
         if let Some(managed) = &mut self.managed {
             managed.pools.forget(slot);
@@ -53,7 +54,7 @@ impl LruSp {
         }
     }
 
-    /// Puts `slot` where the list of its owner says: at `position`. It is in its pool or nowhere.
+    /// Puts `slot` at `position` in the order of its owner's list. It is in its pool or nowhere.
     pub(super) fn place(&mut self, slot: Slot, owner: u16, position: u32) {
         if self.config.foresight == Foresight::Full {
             self.leave_pool(slot);
@@ -62,19 +63,20 @@ impl LruSp {
         self.links.own_mut(slot).flags |= MANAGED;
     }
 
-    /// The list of `owner` is longer: `slot` with `block` gets its place in it, if it belongs to `owner` and has none.
+    /// The list of `owner` was extended: `slot` with `block` gets its place in it, if it belongs to `owner` and has
+    /// none.
     pub(crate) fn foresee(&mut self, slot: Slot, owner: u16, block: Block) {
         if !self.owner_is(slot, owner) || self.position(slot) != NEVER {
             return;
         }
         let (flags, position) = (self.links.own(slot).flags, self.next_in_list(owner, block));
-        // One that no sweep has found gets its place from that.
+        // A slot that no sweep has reached gets its place from the sweep.
         if flags & MANAGED != 0 && position != NEVER {
             self.place(slot, owner, position);
         }
     }
 
-    /// Gives `slot`, which was referenced, its place.
+    /// Puts `slot`, which was referenced, in its place.
     pub(super) fn arrange(&mut self, slot: Slot, owner: u16, access: &Access) {
         let position = self.next_in_list(owner, access.block);
         let managed = self.managed();
@@ -105,7 +107,7 @@ impl LruSp {
                 share.statistics.predicted += 1;
                 share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
                 share.statistics.skipped += u64::from(skipped.is_some());
-                // What was skipped is taken to have happened.
+                // Skipped accesses count as done.
                 if let Some(position) = skipped {
                     let block = prediction.list().block(position);
                     if let Some(slot) = share.coming_at(position) {
@@ -145,7 +147,7 @@ impl LruSp {
         self.enter_pool(slot, tenant, block.volume, &access, Enter::First);
     }
 
-    /// A false prefetch goes to the end of the LRU list, and its owner has nothing to say about it.
+    /// A false prefetch moves to the end of the LRU list, and its owner cannot overrule that.
     fn flush(&mut self, slot: Slot) {
         self.disown(slot);
         self.unlink(slot);
@@ -153,7 +155,7 @@ impl LruSp {
         self.links.own_mut(slot).owner = NOBODY;
     }
 
-    /// Forgets the list of `tenant`. Its blocks go to their pools, what was prefetched in vain is flushed: a few of them
+    /// Forgets the list of `tenant`. Its blocks move to their pools, and unused prefetches are flushed: a few of them
     /// now, the others in steps.
     pub(crate) fn drop_list(&mut self, tenant: u16) {
         let share = &mut self.shares[tenant as usize];
@@ -170,7 +172,7 @@ impl LruSp {
         }
     }
 
-    /// The list in which `slot` with `block` came is over.
+    /// The list that contained `slot` with `block` is over.
     pub(super) fn leave_over(&mut self, slot: Slot, owner: u16, block: Block) {
         self.set_position(slot, owner, NEVER);
         if self.links.own(slot).flags & AHEAD != 0 {

@@ -1,10 +1,9 @@
-//! What was said and takes longer than a call may: it is done in steps, and between them decisions are made with what is
-//! done so far.
+//! Hints that take longer than a call may: they are applied in steps, and decisions in between use the state so far.
 //!
-//! One sweep through all resident blocks, the oldest first, does whatever was said about the blocks that a tenant has: it puts
-//! the blocks of a tenant that begins to manage itself into pools, moves those of a file whose priority changed, gives those
-//! that a list predicts their places, and takes the blocks of tenants that are gone from their owners. What is said while a
-//! sweep is underway has another one follow. A block that is referenced meanwhile does not wait for it.
+//! One sweep through all resident blocks, the oldest first, applies all hints about present blocks of tenants: it puts
+//! the blocks of a new manager into pools, moves those of a file whose priority changed, gives predicted blocks their
+//! places in the list, and takes the blocks of tenants that have left from their owners. A hint during a sweep causes
+//! another one to follow. A block that is referenced meanwhile does not wait for it.
 
 use nigh_policy::{Access, Block, Kind, Slot, Stream, Tenant};
 
@@ -16,11 +15,11 @@ use crate::pools::Enter;
 use crate::tasks::{Search, Sweep, TEMPORARIES_MOST, Temporary};
 use crate::tenant::Adoption;
 
-/// Blocks that what a tenant says reaches in the call that says it.
+/// Blocks that a hint reaches in its own call.
 const STEP_FIRST: u32 = 256;
 
 impl LruSp {
-    /// Whether anything is left to be done of what was said.
+    /// Whether hints are still being applied.
     pub fn is_pending(&self) -> bool {
         let tasks = &self.tasks;
         !self.swept
@@ -29,12 +28,11 @@ impl LruSp {
             || self.managed.as_ref().is_some_and(|managed| managed.pools.are_handing_over())
     }
 
-    /// Does a part of what is left to be done, for which at most `most` blocks are looked at. Whether there is more.
+    /// Applies a part of the pending hints, looking at at most `most` blocks. Returns whether there is more.
     ///
-    /// The host calls it, in as many calls as it likes, until there is no more: after [`apply`](LruSp::apply),
-    /// [`extend`](LruSp::extend), [`close`](LruSp::close), [`forget_files`](LruSp::forget_files) and
-    /// [`set_bounds`](LruSp::set_bounds), and when [`is_pending`](LruSp::is_pending) says so after a reference with
-    /// which a list was over.
+    /// The host calls it repeatedly until it returns false: after [`apply`](LruSp::apply), [`extend`](LruSp::extend),
+    /// [`close`](LruSp::close), [`forget_files`](LruSp::forget_files) and [`set_bounds`](LruSp::set_bounds), and
+    /// whenever [`is_pending`](LruSp::is_pending) is true after a reference that ended a list.
     pub fn step(&mut self, most: u32, index: &dyn Index) -> bool {
         if !self.is_pending() {
             return false;
@@ -59,7 +57,7 @@ impl LruSp {
         self.is_pending()
     }
 
-    /// What was said reaches the first blocks.
+    /// Applies a hint to the first blocks.
     pub(crate) fn step_first(&mut self, index: &dyn Index) {
         self.step(STEP_FIRST, index);
     }
@@ -83,7 +81,7 @@ impl LruSp {
         (self.swept, self.plain) = (false, false);
     }
 
-    /// `slot` is about to leave its place in the LRU list or among kept blocks: the sweep goes on beyond it.
+    /// `slot` is about to leave its place in the LRU list or among kept blocks: the sweep moves past it.
     #[inline]
     pub(super) fn sweep_beyond(&mut self, slot: Slot) {
         if !self.swept && self.tasks.sweep.next == Some(slot) {
@@ -98,11 +96,12 @@ impl LruSp {
             return self.lru.before(&self.links, slot);
         }
         let kept = &self.kept_lists[self.kept_list(known.owner)];
-        // Those of a tenant that is gone go behind each other to the end of the LRU list: the oldest last.
+        // Blocks of a tenant that has left move to the end of the LRU list in order: the oldest last.
         if self.is_gone(known.owner) { kept.after(&self.links, slot) } else { kept.before(&self.links, slot) }
     }
 
-    /// `slot` is about to leave the end of the LRU list, or a list of kept blocks, and a sweep may come by there no more.
+    /// `slot` is about to leave the end of the LRU list, or a list of kept blocks, and the sweep may not reach it any
+    /// more.
     pub(super) fn note_unvisited(&mut self, slot: Slot) {
         let Sweep { underway, in_lru, next, .. } = self.tasks.sweep;
         if underway && (!in_lru || next == Some(slot)) {
@@ -129,8 +128,8 @@ impl LruSp {
             if self.tasks.sweep.in_lru {
                 self.tasks.sweep.left -= 1;
                 if self.tasks.sweep.left == 0 {
-                    // All that is in front of it was referenced since the sweep began, and is where it belongs but for
-                    // its order. References come faster than steps, and the sweep would go on for ever.
+                    // All blocks in front of it were referenced since the sweep began, and only their order may be
+                    // wrong. References come faster than steps, so the sweep would never end.
                     self.tasks.sweep.next = None;
                 }
             }
@@ -158,7 +157,7 @@ impl LruSp {
         self.tasks.sweep.next = from;
     }
 
-    /// A list has been swept: begins with the next one, if there is one.
+    /// A list has been swept: starts with the next one, if there is one.
     fn sweep_next_list(&mut self) -> bool {
         if self.tasks.sweep.keeping.pop().is_some() {
             self.begin_kept();
@@ -179,12 +178,12 @@ impl LruSp {
         false
     }
 
-    /// Does to `slot` what was said about it and is not done yet.
+    /// Applies pending hints to `slot`.
     fn visit(&mut self, slot: Slot, index: &dyn Index) {
         let known = *self.links.own(slot);
         let Some(share) = self.shares.get(known.owner as usize) else { return };
         if share.gone {
-            // Those a floor kept are the oldest; and nobody else is to give up a block of its share before.
+            // Blocks kept for a floor are the oldest; and no other tenant should lose a block of its share before.
             if known.flags & KEPT != 0 || self.config.allocation == Allocation::Static {
                 self.unlink(slot);
                 self.lru.push_back(&mut self.links, slot);
@@ -219,12 +218,12 @@ impl LruSp {
         } else if let (Some(_), Adoption::Underway, Some(managed)) = (pool, adoption, &mut self.managed)
             && known.flags & TEMPORARY == 0
         {
-            // It was referenced before the sweep came, and those that it found meanwhile are older.
+            // It was referenced before the sweep reached it, and the blocks that the sweep reached meanwhile are older.
             managed.pools.renew(slot);
         }
     }
 
-    /// `owner` gives blocks of a range a temporary priority, whose level is open.
+    /// Gives blocks of a range of `owner` a temporary priority, whose level is open.
     pub(crate) fn add_temporary(&mut self, temporary: Temporary) -> Result<(), Refusal> {
         let others = self.tasks.temporary.iter().filter(|other| other.owner == temporary.owner).count();
         if others >= TEMPORARIES_MOST {

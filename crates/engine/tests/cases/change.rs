@@ -422,7 +422,7 @@ fn a_cache_does_not_outgrow_its_policy() {
     };
     let refused = host.engine.resize(6_000_000).unwrap_err();
     assert!(matches!(refused, ConfigError::Slots { most: 8_388_606, .. }), "{refused}");
-    assert!(refused.to_string().contains("policy 'lirs:ghosts=2' was made for at most 8388606 slots"), "{refused}");
+    assert!(refused.to_string().contains("policy 'lirs:ghosts=2' was created for at most 8388606 slots"), "{refused}");
     assert_eq!((host.engine.is_changing(), host.engine.capacity()), (false, 16));
     host.resize(4000);
     host.engine.check();

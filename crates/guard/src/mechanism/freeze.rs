@@ -2,8 +2,8 @@
 
 use super::{Change, Grant, Mechanism, Refusal, Setting};
 
-/// Stops the others that fault for a moment, so that the protected group has the disk for itself. Whoever asks for it thaws them
-/// within seconds.
+/// Stops the other faulting groups for a moment, so that the protected group has the disk for itself. The caller thaws
+/// them within seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Freeze;
 
@@ -13,7 +13,7 @@ impl Mechanism for Freeze {
     }
 
     fn settings(&self, grant: &Grant<'_>, _strength: f64) -> Result<Vec<Setting>, Refusal> {
-        // Of v1 only groups that are in the freezer's hierarchy under the same name can be stopped.
+        // In v1 only groups that have the same name in the freezer's hierarchy can be stopped.
         let files = grant.others.iter().filter_map(|other| grant.tree.freezer(&other.group));
         let settings: Vec<_> = files.map(|(file, word)| Setting { file, change: Change::Word(word) }).collect();
         if settings.is_empty() { Err(Refusal::NobodyElse) } else { Ok(settings) }

@@ -1,10 +1,12 @@
-//! cgroup v2: `memory.low`. What is below it is reclaimed only when nothing else is left, so a wrong estimate does no harm.
+//! cgroup v2: `memory.low`. Memory below this value is reclaimed only when nothing else is left, so a wrong estimate
+//! does no harm.
 
 use super::{Change, Grant, Mechanism, Refusal, Setting, check_fit, existing, pages};
 
-/// `memory.low` on the group and on every group above it, up to where reclaim starts: a parent's value bounds its children's.
+/// `memory.low` on the group and on every group above it, up to the group where reclaim starts: a parent's value limits
+/// that of its children.
 ///
-/// The groups above get the group's demand on top of what they have, so that it is not taken from its siblings.
+/// The group's demand is added to the values of the groups above it, so that it is not taken from its siblings.
 #[derive(Clone, Copy, Debug)]
 pub struct Low;
 
@@ -18,7 +20,7 @@ impl Mechanism for Low {
         let bytes = pages(grant.group.demand() as f64 * strength);
         let file = |group: &str| existing(grant.tree.file(group, "memory.low"));
         let mut settings = Vec::new();
-        // Outermost first: the last one makes it effective at once.
+        // Outermost first: the last write makes it effective at once.
         for above in grant.tree.between(&grant.group.group, &grant.scope.group).into_iter().rev() {
             settings.push(Setting { file: file(above)?, change: Change::Plus(bytes) });
         }

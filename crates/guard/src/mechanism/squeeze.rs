@@ -3,10 +3,11 @@
 use super::{Change, Grant, Mechanism, Refusal, Setting, check_fit, existing, pages};
 use crate::sample::GroupSample;
 
-/// Bounded pressure on the others that fault: together they may hold what the protected group leaves them, each in proportion to
-/// its demand, and none less than a quarter of that.
+/// Limited pressure on the other faulting groups: together they may hold the memory that the protected group leaves
+/// them, each in proportion to its demand, and none less than a quarter of that.
 ///
-/// v1 has no counterpart: its hard limit kills when swap is full, and its soft limit does nothing below the limit of a parent.
+/// v1 has no counterpart: its hard limit kills when swap is full, and its soft limit does nothing below the limit of a
+/// parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Squeeze;
 

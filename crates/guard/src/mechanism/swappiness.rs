@@ -2,8 +2,8 @@
 
 use super::{Change, Grant, Mechanism, Refusal, Setting, check_fit, existing};
 
-/// `memory.swappiness` 0: reclaim by the limit of a group above swaps nothing of this one out, whatever happens. So it is refused
-/// where the group could fill the limit, as the kernel would then kill it.
+/// `memory.swappiness` 0: reclaim by the limit of a group above never swaps out memory of this group. So it is rejected
+/// if the group could fill the limit, because the kernel would then kill it.
 #[derive(Clone, Copy, Debug)]
 pub struct Swappiness;
 

@@ -272,7 +272,7 @@ fn a_machine_without_what_is_needed_gets_one_line() {
     fs::write(machine.proc().join("vmstat"), "nothing of use\n").unwrap();
     let odd =
         Guard::new(settings(), machine.tree(), Procfs::new(&machine.proc()), Some(machine.open_journal())).unwrap_err();
-    assert!(odd.to_string().contains("vmstat is not as expected"), "{odd}");
+    assert!(odd.to_string().contains("vmstat has an unexpected format"), "{odd}");
 }
 
 #[test]

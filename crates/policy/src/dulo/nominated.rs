@@ -1,19 +1,19 @@
-//! DULO's idea under another policy, beyond the paper: a base policy nominates victims, and of the nominated the one
-//! leaves that is cheapest to fetch again.
+//! DULO's idea on another policy, beyond the paper: a base policy nominates victims, and the nominated block that is
+//! cheapest to fetch again leaves.
 //!
-//! The base has the place of the correlation buffer. It runs over the cache without the room for bank and evicting
-//! section, and what it evicts to keep that size is nominated: it comes to the bank, stays resident, and is ordered
-//! there and evicted as DULO's blocks are. So a victim is always a nominated block, and there are never more of them
-//! than bank, evicting section and what invalidations left free hold. A nominated block that is referenced goes back to
-//! the base, to which it is a miss of a block it evicted, a ghost where it remembers it.
+//! The base replaces the correlation buffer. It manages the cache without the room for bank and evicting section. The
+//! blocks that it evicts to keep that size are nominated: they enter the bank, stay resident, and are ordered and
+//! evicted as in DULO. So a victim is always a nominated block, and the number of nominated blocks is limited to the
+//! room of bank and evicting section plus frames that invalidations freed. A nominated block that is referenced returns
+//! to the base, which treats it as a miss of an evicted block (a ghost if the base remembers it).
 //!
-//! With LRU for a base this is DULO on the strict LRU stack of section 3, where "both missed blocks and hit blocks are
-//! required to move to the stack top". A hit on a nominated block costs what a miss does, without the I/O.
+//! With LRU as the base, this is DULO on the strict LRU stack of section 3, where "both missed blocks and hit blocks
+//! are required to move to the stack top". A hit on a nominated block costs as much as a miss, without the I/O.
 //!
-//! A base that becomes smaller sheds, and what it sheds is nominated. Where a block leaves a cache that is not full and none
-//! is nominated, the base sheds one.
+//! A base that becomes smaller sheds blocks, which are then nominated. If a block must leave a cache that is not full
+//! and none is nominated, the base sheds one.
 //!
-//! The base gets smaller, which costs it hits: the sections have 1 % and 8 % of the cache unless their sizes are given.
+//! The smaller base costs hits: unless their sizes are given, the sections have 1 % and 8 % of the cache.
 
 use super::sections::Sections;
 use super::{Shares, new_sections};
@@ -22,7 +22,7 @@ use crate::prefetch::prefetch;
 use crate::spec::{Configured, Params, Setup, SpecError};
 use crate::{Access, Policy, Room, Slot};
 
-// What the base holds a slot for.
+// The base's state of a slot.
 const UNKNOWN: u8 = 0;
 const RESIDENT: u8 = 1;
 const GHOST: u8 = 2;
@@ -35,19 +35,19 @@ pub(crate) struct Nominated<P> {
     resident_most: u32,
     states: Vec<u8>,
     links: Links,
-    /// What the base nominated.
+    /// The nominated blocks.
     sections: Sections,
     /// Slots to be handed back.
     forgotten: Vec<Slot>,
     shares: Shares,
 }
 
-/// The sizes of bank and evicting section where none are given.
+/// The sizes of bank and evicting section if none are given.
 fn auto_sizes(capacity: u32) -> (u32, u32) {
     (capacity / 100, capacity / 100 * 8)
 }
 
-/// The most blocks of the bank and of the base, which has one at least.
+/// The most blocks of the bank and of the base, which has at least one.
 fn divide(shares: &Shares, capacity: u32) -> (u32, u32) {
     let (bank, evicting) = shares.sizes(capacity, auto_sizes(capacity), (capacity - 1).max(1));
     (bank, (capacity - bank - evicting).max(1))
@@ -84,7 +84,7 @@ impl<P: Configured> Nominated<P> {
         }
     }
 
-    /// Puts `nominee`, which the base gave up, into the bank.
+    /// Puts `nominee`, which the base evicted, into the bank.
     #[inline]
     fn enter(&mut self, nominee: Slot) {
         self.states[nominee.index()] = GHOST;
@@ -117,7 +117,7 @@ impl<P: Configured> Nominated<P> {
         self.drain();
     }
 
-    /// Hands back what the base forgot, except for the nominated.
+    /// Returns the slots that the base forgot to the host, except those of nominated blocks.
     #[inline]
     fn drain(&mut self) {
         while let Some(slot) = self.base.take_forgotten() {

@@ -1,13 +1,13 @@
 //! The sequencing bank and the evicting section (sections 3.1 and 3.4).
 //!
-//! Sequences with equal H values, which are those of one size from one bank and at times of others, follow each other. The
-//! merge finds the place of all of them at once, by bisection. Where the text leaves a choice:
+//! Sequences with equal H values (of one size, from the same bank or sometimes from several) are neighbours. The merge
+//! finds the place of all of them at once, by bisection. Choices where the text leaves one:
 //!
 //! * Of equal H values, those of the evicting section stay nearer to the bottom than those of the bank.
-//! * L, "the H value of the most recent evicted sequence", is taken at each evicted block of a sequence. Blocks that are
-//!   young leave the bottom too, but are not evicted.
-//! * Where a block leaves a cache that is not full and the evicting section is empty, the bank is sequenced before it is
-//!   full. A bank that is as large as a new BANK_MAX is sequenced at once.
+//! * L, "the H value of the most recent evicted sequence", is updated at each evicted block of a sequence. Young blocks
+//!   leave the bottom too, but are not evicted.
+//! * If a block must leave a cache that is not full and the evicting section is empty, the bank is sequenced before it
+//!   is full. A bank that has reached a new BANK_MAX is sequenced at once.
 
 use std::collections::VecDeque;
 
@@ -22,10 +22,10 @@ const EVICTING: u8 = 2;
 /// In the evicting section, and the last of the blocks with its H value.
 const EVICTING_LAST: u8 = 3;
 
-/// What it costs to fetch a sequence again.
+/// The cost of fetching a sequence again.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
-    /// To get there.
+    /// For positioning.
     pub(crate) position: f64,
     /// For each block.
     pub(crate) transfer: f64,
@@ -44,7 +44,7 @@ struct Group {
     last: Slot,
 }
 
-/// The part of the stack below the correlation buffer. Its operations take the links that its lists were made with.
+/// The part of the stack below the correlation buffer. Its operations take the links that its lists were created with.
 pub(crate) struct Sections {
     /// Blocks from the one that came first.
     bank: List,
@@ -91,7 +91,7 @@ impl Sections {
         }
     }
 
-    /// Learns the address of `slot`, which was loaded.
+    /// Records the address of `slot`, which was loaded.
     #[inline]
     pub(crate) fn loaded(&mut self, slot: Slot, block: Block) {
         self.volumes[slot.index()] = block.volume;
@@ -105,7 +105,7 @@ impl Sections {
         self.places[slot.index()] != ELSEWHERE
     }
 
-    /// Puts `slot` into the bank; where the bank is full then, the evicting section takes it over.
+    /// Puts `slot` into the bank; if the bank is then full, its blocks move to the evicting section.
     #[inline]
     pub(crate) fn enter(&mut self, links: &mut Links, slot: Slot) {
         self.bank.push_back(links, slot);
@@ -115,7 +115,7 @@ impl Sections {
         }
     }
 
-    /// Has room for slots `0..slots`, a bank of `bank_most` blocks and a block table of `table_bytes`.
+    /// Sets the room: slots `0..slots`, a bank of `bank_most` blocks and a block table of `table_bytes`.
     pub(crate) fn resize(&mut self, links: &mut Links, slots: u32, bank_most: u32, table_bytes: u64) {
         self.places.resize(slots as usize, ELSEWHERE);
         self.volumes.resize(slots as usize, 0);
@@ -127,7 +127,7 @@ impl Sections {
         }
     }
 
-    /// The lists, for the links to grow.
+    /// The lists, so that the owner can grow the links.
     pub(crate) fn lists(&mut self) -> [&mut List; 2] {
         [&mut self.bank, &mut self.evicting]
     }
@@ -137,7 +137,7 @@ impl Sections {
         self.bank.is_empty() && self.evicting.is_empty()
     }
 
-    /// Has a block at the stack bottom, if there is any here.
+    /// Makes sure that a block is at the stack bottom, if any block is here.
     pub(crate) fn settle_bottom(&mut self, links: &mut Links) {
         if self.evicting.is_empty() && !self.bank.is_empty() {
             self.refill(links);
@@ -159,7 +159,7 @@ impl Sections {
         slot
     }
 
-    /// Takes out `slot`, which is here.
+    /// Takes `slot`, which is in one of the sections, out.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut Links, slot: Slot) {
         match std::mem::replace(&mut self.places[slot.index()], ELSEWHERE) {

@@ -1,11 +1,11 @@
 //! Forming sequences from a bank (section 3.3).
 //!
-//! Where the text leaves a choice, or this file deviates:
+//! Choices where the text leaves one, and deviations:
 //!
-//! * Case 1 prints "it was accessed in the current clock time", but "includes the case where it has never been accessed":
-//!   it is read as *not* accessed in the current clock time.
-//! * Sequences of one size follow each other as their latest blocks came to the bank, so that single blocks stay in the
-//!   order of CLOCK; the blocks of a sequence are in the order of their addresses.
+//! * Case 1 prints "it was accessed in the current clock time", but "includes the case where it has never been
+//!   accessed": it is read as *not* accessed in the current clock time.
+//! * Sequences of one size are ordered by the time at which their latest block entered the bank, so that single blocks
+//!   stay in the order of CLOCK; the blocks of a sequence are in the order of their addresses.
 
 use super::table::Table;
 use crate::{Block, Slot};
@@ -16,7 +16,7 @@ pub(crate) const SIZE_MOST: usize = 128;
 /// A block of the bank.
 struct Member {
     slot: Slot,
-    /// When it was accessed before the current clock time, 0 for never.
+    /// The time of its access before the current clock time, 0 for never.
     before: u32,
     /// The sequence of which it is the latest block, or `NONE`.
     sequence: u32,
@@ -28,7 +28,7 @@ struct Sequence {
     /// Where it begins among the slots by address.
     start: u32,
     size: u32,
-    /// The place of its latest block in the bank.
+    /// The position of its latest block in the bank.
     latest: u32,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Sequences {
     members: Vec<Member>,
     by_address: Vec<Slot>,
     sequences: Vec<Sequence>,
-    /// The sequences of each size from 1, those whose latest block came first in front.
+    /// The sequences of each size from 1, ordered by when their latest block entered the bank.
     by_size: Vec<Vec<u32>>,
 }
 
@@ -102,8 +102,8 @@ impl Sequences {
     }
 }
 
-/// Whether cases 1 to 3 of section 3.3 let `next`, a block accessed in the current clock time, become part of the sequence
-/// that ends with `last`; each with when it was accessed before.
+/// Whether cases 1 to 3 of section 3.3 let `next`, a block accessed in the current clock time, join the sequence that
+/// ends with `last`; both come with the time of their previous access.
 fn adjoins((last, last_before): (Block, u32), (next, next_before): (Block, u32)) -> bool {
     // Case 1: the block next on disk was not accessed in the current clock time.
     let on_disk = last.volume == next.volume && last.index + 1 == next.index;

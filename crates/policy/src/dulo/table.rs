@@ -1,14 +1,14 @@
 //! The block table (section 3.2): for each block of a disk, the two times at which it was last in a bank.
 //!
-//! "Analogous in structure to the multi-level page table", one for each volume: a block's index is cut into digits of
-//! [`DIGIT_BITS`] bits, the last of which finds an entry in a leaf and the others one in a directory each. A node is two
-//! lines of memory: the latest time of each entry, and beside it what else the entry holds. The deviations:
+//! "Analogous in structure to the multi-level page table", one for each volume: a block's index is split into digits of
+//! [`DIGIT_BITS`] bits. The last digit selects an entry in a leaf, each other one an entry in a directory. A node is
+//! two cache lines: the latest time of each entry, and the rest of each entry. The deviations:
 //!
-//! * A volume's table is as high as its largest index seen so far needs, since a volume says nothing of its size.
-//! * The memory is bounded: where a bank leaves the table larger than its limit, a threshold halfway between the last
-//!   one and now is "specified for reclamation", until the table fits.
+//! * A volume's table is only as high as the largest index seen so far needs, since the size of a volume is not known.
+//! * The memory is limited: if a bank leaves the table larger than its limit, a threshold halfway between the last one
+//!   and now is "specified for reclamation", until the table fits.
 //!
-//! Times are those of the bank clock, which starts at 1; 0 is the time of what never was.
+//! Times are those of the bank clock, which starts at 1; 0 stands for never.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Node {
     /// The latest time of each block, or of any block below.
     latest: [u32; ENTRIES],
     /// In a directory: the node below. In a leaf: the time before the latest, 0 for none; for blocks recorded since the
-    /// clock ticked, what they were recorded with.
+    /// clock ticked, the mark they were recorded with.
     rest: [u32; ENTRIES],
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Table {
     volumes: Vec<u32>,
     /// The bank clock.
     clock: u32,
-    /// Nothing whose latest time is earlier has to be kept.
+    /// Entries whose latest time is earlier need not be kept.
     threshold: u32,
     nodes_most: usize,
     /// The limit from the next bank on.
@@ -60,7 +60,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Empty tables, to take at most `bytes_most` bytes between two banks.
+    /// Empty tables, limited to `bytes_most` bytes between two banks.
     pub(crate) fn new(bytes_most: u64) -> Table {
         Table {
             nodes: Vec::new(),
@@ -74,7 +74,7 @@ impl Table {
         }
     }
 
-    /// Takes at most `bytes_most` bytes between two banks, from the next bank on.
+    /// Limits the tables to `bytes_most` bytes between two banks, from the next bank on.
     pub(crate) fn limit(&mut self, bytes_most: u64) {
         self.nodes_next = nodes_within(bytes_most);
     }
@@ -91,8 +91,8 @@ impl Table {
         self.volumes.clear();
     }
 
-    /// Records `block`, which was not yet recorded since the clock ticked, as accessed now. Returns when it was before,
-    /// 0 for never. Until [`current`](Table::current) comes by, its entry holds `mark`.
+    /// Records `block`, not yet recorded since the clock ticked, as accessed now. Returns the time of its access before
+    /// that, 0 for never. Its entry holds `mark` until [`current`](Table::current) visits it.
     pub(crate) fn record(&mut self, block: Block, mark: u32) -> u32 {
         let clock = self.clock;
         let known = self.roots.get(&block.volume).copied();
@@ -126,8 +126,8 @@ impl Table {
         std::mem::replace(&mut self.nodes[at].latest[entry], clock)
     }
 
-    /// Gives the blocks recorded since the clock ticked to `visit` in the order of their addresses, with their marks, to
-    /// be exchanged for the times that [`record`](Table::record) returned.
+    /// Passes the blocks recorded since the clock ticked to `visit` in the order of their addresses, with their marks,
+    /// which `visit` exchanges for the times that [`record`](Table::record) returned.
     pub(crate) fn current(&mut self, mut visit: impl FnMut(Block, u32) -> u32) {
         self.volumes.sort_unstable();
         for &volume in &self.volumes {
@@ -137,11 +137,11 @@ impl Table {
         }
     }
 
-    /// Removes what was accessed longest ago until the table keeps its limit.
+    /// Removes the entries accessed longest ago until the table is within its limit.
     pub(crate) fn reclaim(&mut self) {
         self.nodes_most = self.nodes_next;
         while self.used() > self.nodes_most {
-            // In the end the threshold is beyond the clock, and the table empty.
+            // The threshold finally passes the clock, and the table is empty.
             self.threshold += (self.clock - self.threshold) / 2 + 1;
             self.remove_before(self.threshold);
         }
@@ -227,7 +227,7 @@ fn walk(nodes: &mut [Node], node: u32, level: u32, index: u64, clock: u32, visit
     }
 }
 
-/// Removes what is older than `threshold` below `node`, which is not.
+/// Removes entries older than `threshold` below `node`, which itself is newer.
 fn sweep(nodes: &mut [Node], free: &mut Vec<u32>, node: u32, level: u32, threshold: u32) {
     if level == 0 {
         return;

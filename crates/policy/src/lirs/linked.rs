@@ -1,4 +1,4 @@
-//! S as a linked list of six bytes a slot, and Q beside it: what is small.
+//! S as a linked list of six bytes a slot, and Q beside it: the small representation.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,10 +15,10 @@ const STATUS_AT: u32 = 2 * LINK_BITS;
 
 /// S and Q with S as a linked list, where a block's place is its slot's number.
 ///
-/// Q has few blocks, a hundredth of the cache if nobody asks for more, so its places are in a table of their own and cost
-/// the others nothing: a miss hashes the numbers of two slots, and a hit of an LIR block hashes nothing. How a block came
-/// to Q is known as long as it is there, which suffices for thresholds of at most 100 %; the extension would have to know
-/// it of ghosts.
+/// Q has few blocks, by default a hundredth of the cache, so its positions are in a table of their own, and other
+/// blocks need no memory for them: a miss hashes the numbers of two slots, and a hit of an LIR block hashes nothing.
+/// The origin of a block in Q is known only while it is there. That suffices for thresholds of at most 100 %; the
+/// extension would need it for ghosts too.
 pub(crate) struct Linked {
     /// Per slot, and for the head, as bits from the lowest: the next above, the next below, the status.
     nodes: Vec<[u8; 6]>,
@@ -29,9 +29,9 @@ pub(crate) struct Linked {
 
 /// Q as a log of numbered entries.
 struct Queue {
-    /// Slots with the numbers of their entries, from the front; an entry that is not its slot's last is stale.
+    /// Slots with the numbers of their entries, from the front; an entry is stale if it is not the last of its slot.
     entries: VecDeque<(u32, u32)>,
-    /// The number of the entry of each block in Q, and how it came.
+    /// The number of the entry of each block in Q, and its origin.
     numbers: HashMap<u32, (u32, u32)>,
     next: u32,
 }
@@ -96,7 +96,7 @@ impl Linked {
 }
 
 impl Orders for Linked {
-    /// One number is the head's, and one says that a slot is nowhere.
+    /// One number is the head's, and one stands for a slot that is nowhere.
     const SLOTS_MOST: u32 = NOWHERE - 1;
     const LOOK: u32 = 1;
 
@@ -204,7 +204,7 @@ impl Orders for Linked {
         if ahead == 0 { place } else { self.above(place) }
     }
 
-    /// O(blocks above `place`): for a check, and for thresholds that have logs.
+    /// O(blocks above `place`): only checks and thresholds that use logs call it.
     fn before(&self, place: u32, other: u32) -> bool {
         let head = self.head();
         let mut above = place;
@@ -223,7 +223,7 @@ impl Orders for Linked {
         self.above(self.head())
     }
 
-    /// What lay below has left.
+    /// Nothing to do: the blocks below have already left.
     fn set_tail(&mut self, _place: u32) {}
 
     #[inline(always)]
@@ -236,7 +236,7 @@ impl Orders for Linked {
         self.hands[hand] = place;
     }
 
-    /// O(blocks above `slot`): a threshold that asks for it has logs.
+    /// O(blocks above `slot`): thresholds that need it use logs.
     fn after(&self, slot: Slot) -> u32 {
         let mut after = 0;
         let mut place = self.above(slot.0);

@@ -1,41 +1,41 @@
-//! What LIRS asks of stack S and list Q, and the two as logs.
+//! The operations of LIRS on stack S and list Q, and both as logs.
 
 use crate::Slot;
 use crate::recency::{self, Order, Places};
 
-// Statuses. A block that is neither resident nor a ghost is HIR, but not known.
+// Statuses. A block that is neither resident nor a ghost is HIR, but unknown.
 pub(super) const UNKNOWN: u32 = 0;
 pub(super) const LIR: u32 = 1;
-/// HIR and resident: in Q, and in S or not.
+/// HIR and resident: in Q, and possibly in S.
 pub(super) const HIR: u32 = 2;
 /// HIR and not resident: in S or its extension.
 pub(super) const GHOST: u32 = 3;
 
-// How an HIR block came to Q, as long as it is known.
-/// By a reference, as it came to the top of S.
+// The origin of an HIR block in Q, while it is known.
+/// Entered by a reference, together with the top of S.
 pub(super) const REFERENCED: u32 = 0;
-/// From the bottom of S.
+/// Entered from the bottom of S.
 pub(super) const DEMOTED: u32 = 1;
 
-/// The hand of S at the LIR block at the bottom; where there is none, S is empty.
+/// The hand of S at the LIR block at the bottom; if there is none, S is empty.
 pub(super) const BOTTOM: usize = 0;
-/// The hand of S before which there is no ghost but demoted ones, which only the extension has.
+/// The hand of S with no ghosts before it except demoted ones, which exist only in the extension.
 pub(super) const GHOSTS: usize = 1;
-/// The hand of S before which there is no demoted ghost; not beyond the bottom.
+/// The hand of S with no demoted ghost before it; never beyond the bottom.
 pub(super) const DEMOTED_GHOSTS: usize = 2;
 pub(super) const HANDS: usize = 3;
 
-/// Stack S, from its extension over its bottom to its top, list Q, and the status of each block.
+/// Stack S (from its extension over its bottom to its top), list Q, and the status of each block.
 ///
-/// A place is where a block stands in S. Three hands are places that are remembered: where the block at a hand leaves or
-/// goes to the top, the hand is at the next one above. The head is the place above the top.
+/// A place is the position of a block in S. Three places are stored as hands: if the block at a hand leaves or moves to
+/// the top, the hand moves to the next block above. The head is the place above the top.
 pub trait Orders: Send + 'static {
     /// The most slots there can be.
     const SLOTS_MOST: u32;
-    /// How many places `live` looks at.
+    /// The number of places that `live` looks at.
     const LOOK: u32;
 
-    /// S and Q of slots `0..slots`, empty. `counting` says that `after` will be asked for.
+    /// S and Q of slots `0..slots`, empty. `counting` allows calls of `after`.
     fn new(slots: u32, counting: bool) -> Self;
 
     /// Makes room for slots `0..slots`, at least as many as before and at most `SLOTS_MOST`.
@@ -46,7 +46,7 @@ pub trait Orders: Send + 'static {
     fn status(&self, slot: Slot) -> u32;
     /// Changes the status of `slot`.
     fn set_status(&mut self, slot: Slot, status: u32);
-    /// Loads what is known of `slot` into the processor's cache.
+    /// Loads the state of `slot` into the processor's cache.
     fn warm(&self, slot: Slot);
 
     /// Blocks in S and its extension.
@@ -76,11 +76,11 @@ pub trait Orders: Send + 'static {
     fn head(&self) -> u32;
     /// A place below which there is no block.
     fn tail(&self) -> u32;
-    /// Says that there is no block below `place`.
+    /// Declares that there is no block below `place`.
     fn set_tail(&mut self, place: u32);
-    /// A place that is remembered.
+    /// A stored place.
     fn hand(&self, hand: usize) -> u32;
-    /// Remembers `place`.
+    /// Stores `place`.
     fn set_hand(&mut self, hand: usize, place: u32);
     /// Blocks in S above `slot`.
     fn after(&self, slot: Slot) -> u32;
@@ -91,9 +91,9 @@ pub trait Orders: Send + 'static {
     fn queue_len(&self) -> u32;
     /// Whether `slot` is in Q.
     fn queued(&self, slot: Slot) -> bool;
-    /// How `slot`, which is HIR, came to Q.
+    /// The origin of `slot`, which is HIR, in Q.
     fn came(&self, slot: Slot) -> u32;
-    /// Puts `slot`, which is not in Q, to its end.
+    /// Adds `slot`, which is not in Q, at its end.
     fn enqueue(&mut self, slot: Slot, came: u32);
     /// Moves `slot`, which is in Q, to its end.
     fn requeue(&mut self, slot: Slot, came: u32);
@@ -105,7 +105,7 @@ pub trait Orders: Send + 'static {
     fn queue(&self) -> Vec<Slot>;
 }
 
-/// S and Q as logs: what is fast.
+/// S and Q as logs: the fast representation.
 pub struct Logs {
     places: Places<2>,
     /// S with its top as the latest.

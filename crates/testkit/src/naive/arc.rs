@@ -34,7 +34,7 @@ impl Arc {
     }
 }
 
-/// Makes the ghosts fit into a directory of a cache of `c`, and into a host: the last of each list is the oldest.
+/// Trims the ghosts to the directory of a cache of `c` and to the limit of a host: the last of each list is the oldest.
 pub(super) fn fit(c: usize, ghosts_most: usize, [t1, t2]: [usize; 2], b1: &mut Vec<u64>, b2: &mut Vec<u64>) {
     b1.truncate(c.saturating_sub(t1));
     b2.truncate((2 * c).saturating_sub(t1 + t2 + b1.len()));
@@ -60,7 +60,7 @@ impl Model for Arc {
             return Outcome { hit: true, evicted: None };
         }
         let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
-        // Where a frame is free, nothing is replaced.
+        // If a frame is free, nothing is replaced.
         let full = self.t1.len() + self.t2.len() == self.c;
         let mut evicted = None;
         if self.b1.contains(&x) {

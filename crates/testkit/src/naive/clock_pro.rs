@@ -1,5 +1,6 @@
-//! CLOCK-Pro as the dissertation tells it in sections 3.3.2 to 3.3.4, with the list as a vector from its tail to its
-//! head. HAND_hot is at the tail by definition; the other hands are found anew each time by what they point to.
+//! CLOCK-Pro as described in sections 3.3.2 to 3.3.4 of the dissertation, with the list as a vector from its tail to
+//! its head. HAND_hot is at the tail by definition; the other hands are found anew each time by the kind of page they
+//! point to.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ struct Page {
 pub(crate) struct ClockPro {
     m: usize,
     m_c: usize,
-    /// m_c, where it is fixed.
+    /// m_c, if it is fixed.
     fixed: Option<Portion>,
     history: Portion,
     non_resident_most: usize,
@@ -57,7 +58,7 @@ impl ClockPro {
         }
     }
 
-    /// The test period of the page at `at` ends; a non-resident page leaves the list. Whether it stayed.
+    /// The test period of the page at `at` ends; a non-resident page leaves the list. Returns whether it stayed.
     fn terminate_test(&mut self, at: usize) -> bool {
         let page = &mut self.list[at];
         let (was_in_test, referenced) = (page.in_test, page.referenced);
@@ -104,7 +105,7 @@ impl ClockPro {
         turned
     }
 
-    /// A page was accessed in its test period: whether it turns hot.
+    /// A page was accessed in its test period: returns whether it turns hot.
     fn competes(&mut self, candidate: u64) -> bool {
         self.change_m_c(1);
         loop {

@@ -1,17 +1,17 @@
-//! DULO as sections 3.1 to 3.4 of its paper tell it, with the parts of the stack as vectors and a table of all times; and
-//! the same below another policy.
+//! DULO as described in sections 3.1 to 3.4 of its paper, with the parts of the stack as vectors and a table of all
+//! times; and the same below another policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
 use crate::naive::{Model, Settings, take};
 
-/// Blocks in a leaf of the block table and entries in a directory, which decide what its limit is worth.
+/// Blocks in a leaf of the block table and entries in a directory, which determine the effect of its limit.
 const ENTRIES: u64 = 16;
 const NODE_BYTES: u64 = 128;
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// When a block was in a bank last, and before that.
+/// The last time at which a block was in a bank, and the time before that.
 #[derive(Clone, Copy, Default)]
 struct Times {
     last: u64,
@@ -21,7 +21,7 @@ struct Times {
 /// The lower part of the stack.
 struct Sections {
     bank_max: usize,
-    /// The block that came first in front.
+    /// The first block that entered is in front.
     bank: Vec<u64>,
     /// Blocks with their H values, the stack bottom in front.
     evicting: Vec<(u64, f64)>,
@@ -66,7 +66,7 @@ impl Sections {
         }
     }
 
-    /// Has a block at the stack bottom: the bank is sequenced before it is full.
+    /// Ensures that a block is at the stack bottom: the bank is sequenced before it is full.
     fn fill_evicting(&mut self) {
         if self.evicting.is_empty() {
             self.refill();
@@ -289,7 +289,7 @@ fn auto(capacity: usize) -> (usize, usize) {
     ((capacity / 5).max(1), capacity)
 }
 
-/// DULO below another policy, which has the place of the correlation buffer.
+/// DULO below another policy, which replaces the correlation buffer.
 pub(crate) struct Nominated {
     settings: String,
     capacity: usize,
@@ -300,7 +300,7 @@ pub(crate) struct Nominated {
 }
 
 impl Nominated {
-    /// `base` makes the base of a size.
+    /// `base` creates the base of a given size.
     pub(crate) fn new(capacity: usize, settings: Settings, base: impl FnOnce(usize) -> Box<dyn Model>) -> Nominated {
         let (bank, base_size) = divide(capacity, &settings);
         let (base, sections) = (base(base_size), Sections::new(capacity, bank, &settings));

@@ -17,7 +17,7 @@ pub(crate) struct Eelru {
     resident: BTreeSet<u64>,
     /// Ghosts, the first evicted first.
     ghosts: Vec<u64>,
-    /// By point, from the first early one over M to the last late one, the hits up to it from the one before.
+    /// By point, from the first early one through M to the last late one, the hits between the previous point and it.
     hits: Vec<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Eelru {
         }
     }
 
-    /// Hits beyond the point number `start` up to the point number `end`.
+    /// Hits beyond point number `start`, up to point number `end`.
     fn hits(&self, start: usize, end: usize) -> u64 {
         self.hits[start + 1..=end].iter().sum()
     }
@@ -85,7 +85,7 @@ impl Eelru {
         victim
     }
 
-    /// Forgets the ghosts beyond the last point, and those that are too many.
+    /// Forgets the ghosts beyond the last point, and those beyond the limit.
     fn forget(&mut self) {
         let end = *self.points().last().expect("M at the least");
         let mut position = 0;
@@ -108,7 +108,7 @@ impl Model for Eelru {
         let hit = self.resident.contains(&block);
         let full = self.resident.len() == self.capacity;
         let known = self.axis.iter().position(|&other| other == block);
-        // What misses while a frame is free is not counted.
+        // Misses while a frame is free are not counted.
         if let Some(at) = known.filter(|_| hit || full) {
             self.count(at + 1);
         }

@@ -1,4 +1,4 @@
-//! FBR on one LRU stack, the sections told by position.
+//! FBR on one LRU stack; the sections are ranges of positions.
 
 use std::collections::BTreeMap;
 

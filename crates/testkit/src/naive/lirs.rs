@@ -1,4 +1,4 @@
-//! LIRS as the dissertation tells it in sections 2.3.1 to 2.3.3, with S and Q as vectors.
+//! LIRS as described in sections 2.3.1 to 2.3.3 of the dissertation, with S and Q as vectors.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Lirs {
         }
     }
 
-    /// Stack pruning, where the blocks to be kept reach down to the threshold if that is beyond R_max.
+    /// Stack pruning; blocks down to the threshold are kept if that is beyond R_max.
     fn prune(&mut self) {
         let inside = self.r_max().map_or(0, |r_max| r_max + 1);
         while self.s.len() > inside && !(self.threshold > Some(1.0) && self.in_reach(self.s.len() - 1)) {
@@ -83,7 +83,7 @@ impl Lirs {
         victim
     }
 
-    /// Keeps to the limits of S and of ghosts, as far as there are ghosts.
+    /// Removes ghosts beyond the limits of S and of ghosts.
     fn shorten(&mut self) {
         let limit = self.stack_limit.map_or(usize::MAX, |limit| (limit * self.capacity as f64) as usize);
         while !self.non_resident.is_empty() && (self.s.len() > limit || self.non_resident.len() > self.ghosts_most) {
@@ -151,7 +151,7 @@ impl Model for Lirs {
         let least = if matches!(self.l_hirs, Portion::Share(_)) { 2 } else { 1 };
         let l_hirs = self.l_hirs.of(capacity).max(least).min(capacity - 1).max(1);
         (self.capacity, self.l_lirs) = (capacity, capacity - l_hirs);
-        // What a full S has beside LIR blocks.
+        // The room of a full S beside LIR blocks.
         let stack = self.stack_limit.map(|limit| (limit * capacity as f64) as usize - self.l_lirs);
         self.ghosts_most = self.history.of(capacity).min(stack.unwrap_or(usize::MAX)).min(ghosts);
         while self.lir.len() > self.l_lirs {

@@ -17,7 +17,7 @@ pub(crate) struct Lru2 {
     capacity: usize,
     correlated: u64,
     history: Portion,
-    /// How many blocks are retained at most.
+    /// The most blocks retained.
     retained_most: usize,
     buffer: Vec<u64>,
     control: BTreeMap<u64, History>,
@@ -55,8 +55,8 @@ impl Lru2 {
         }
     }
 
-    /// The page with the greatest backward 2-distance among the eligible, or among all where none is eligible;
-    /// of those with an infinite one, the least recently used.
+    /// The page with the greatest backward 2-distance among the eligible ones, or among all if none is eligible; of
+    /// those with an infinite distance, the least recently used.
     fn victim(&self) -> u64 {
         let all = self.buffer.iter().copied();
         let eligible: Vec<u64> = all.clone().filter(|q| self.t - self.control[q].last > self.correlated).collect();

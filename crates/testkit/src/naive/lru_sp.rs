@@ -1,14 +1,14 @@
-//! LRU-SP (ACFS, 3.2) as vectors, with managers as 4.2.1 describes them; and what is left of it without swapping or
-//! without placeholders.
+//! LRU-SP (ACFS, 3.2) as vectors, with managers as described in 4.2.1; and its variants without swapping or without
+//! placeholders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
 
-/// Who owns a block of the model.
+/// The owner of a block of the model.
 pub type Tenant = u32;
 
-/// What manages the blocks of one tenant: 4.2.1's calls. A block is its number.
+/// The manager of one tenant's blocks: 4.2.1's calls. A block is its number.
 pub trait Manager {
     /// `new_block`: the tenant's `block` was loaded.
     fn entered(&mut self, block: u64);
@@ -16,24 +16,24 @@ pub trait Manager {
     fn referenced(&mut self, block: u64);
     /// `block_gone`, whatever the reason.
     fn left(&mut self, block: u64);
-    /// `replace_block`: which of the tenant's resident blocks leaves. `candidate` is the kernel's.
+    /// `replace_block`: the tenant's resident block that leaves. `candidate` is the kernel's.
     fn choose(&mut self, candidate: u64) -> u64;
 }
 
-/// A cache whose blocks are shared by LRU-SP. The tenant of a block is told with each reference and never changes.
+/// A cache whose blocks are shared by LRU-SP. Each reference gives the tenant of the block, which never changes.
 pub struct LruSp<M> {
     capacity: usize,
     /// The end of the "LRU" list is the last.
     list: Vec<u64>,
     owner: BTreeMap<u64, Tenant>,
     managers: BTreeMap<Tenant, M>,
-    /// The block given up and the one it points to.
+    /// The evicted block, and the one it points to.
     placeholders: Vec<(u64, u64)>,
     last: BTreeMap<u64, u64>,
     now: u64,
     /// Whether positions are swapped (1).
     pub swapping: bool,
-    /// How many placeholders are kept (2); the one whose block was referenced longest ago goes first.
+    /// The most placeholders (2); beyond it, the one whose block was referenced longest ago is removed.
     pub placeholders_most: usize,
 }
 
@@ -53,7 +53,7 @@ impl<M: Manager> LruSp<M> {
         }
     }
 
-    /// `tenant` manages itself; it has no blocks yet.
+    /// `tenant` becomes a manager; it has no blocks yet.
     pub fn manage(&mut self, tenant: Tenant, manager: M) {
         self.managers.insert(tenant, manager);
     }
@@ -68,7 +68,7 @@ impl<M: Manager> LruSp<M> {
         &self.list
     }
 
-    /// The placeholders: the block given up, and the one that was kept instead.
+    /// The placeholders: the evicted block, and the one that was kept instead.
     pub fn placeholders(&self) -> &[(u64, u64)] {
         &self.placeholders
     }
@@ -97,12 +97,12 @@ impl<M: Manager> LruSp<M> {
         Outcome { hit: false, evicted }
     }
 
-    /// A block leaves although none comes: 3.2 without a missing block.
+    /// A block leaves without another one entering: 3.2 without a missing block.
     pub fn shed(&mut self) -> u64 {
         self.replace(None)
     }
 
-    /// From now on there are `capacity` blocks and at most `placeholders` placeholders. Gives the blocks that are too many.
+    /// From now on there are at most `capacity` blocks and `placeholders` placeholders. Returns the excess blocks.
     pub fn resize(&mut self, capacity: usize, placeholders: usize) -> Vec<u64> {
         (self.capacity, self.placeholders_most) = (capacity, placeholders);
         self.drop_placeholders();
@@ -168,7 +168,7 @@ impl<M: Manager> LruSp<M> {
 /// Priority levels (4.1.1): a list for each, the most recently used first, under LRU or MRU.
 #[derive(Default)]
 pub struct Levels {
-    /// Files with another priority than 0. The file of a block is told by `file_of`.
+    /// Files with a priority other than 0. `file_of` returns the file of a block.
     priorities: BTreeMap<u32, i32>,
     mru: BTreeMap<i32, bool>,
     lists: BTreeMap<i32, Vec<u64>>,

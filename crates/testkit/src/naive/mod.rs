@@ -1,6 +1,6 @@
-//! Policies as their papers tell them, in the plainest data structures, at whatever cost.
+//! Policies as described in their papers, with the plainest data structures, at whatever cost.
 //!
-//! They share no code with `nigh-policy`: what the two agree on has been written down twice.
+//! They share no code with `nigh-policy`, so both were written independently.
 
 mod arc;
 mod car;
@@ -33,10 +33,10 @@ pub trait Model {
     /// References `block`.
     fn access(&mut self, block: u64) -> Outcome;
 
-    /// Takes the block out that leaves where none comes.
+    /// Takes out the block that leaves if none enters.
     fn shed(&mut self) -> u64;
 
-    /// Has room for `capacity` blocks and `ghosts` ghosts from now on. Where more are resident, sheds follow.
+    /// Sets the room to `capacity` blocks and `ghosts` ghosts. If more blocks are resident, sheds follow.
     fn resize(&mut self, capacity: usize, ghosts: usize);
 
     /// The blocks remembered without their contents.
@@ -45,8 +45,8 @@ pub trait Model {
     }
 }
 
-/// The model of the policy `spec`, or `None` where there is none. `references` is the whole reference string, which
-/// only offline policies look at.
+/// The model of the policy `spec`, or `None` if there is none. `references` is the whole reference string, which only
+/// offline policies use.
 pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn Model>> {
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
     let settings = Settings(settings);
@@ -95,7 +95,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
     })
 }
 
-/// The part of a spec behind the name: `key=value:key=value`.
+/// The part of a spec after the name: `key=value:key=value`.
 struct Settings<'a>(&'a str);
 
 impl Settings<'_> {
@@ -160,7 +160,7 @@ impl Portion {
     }
 }
 
-/// Takes `block` out of `list`; whether it was there.
+/// Takes `block` out of `list`; returns whether it was there.
 fn take(list: &mut Vec<u64>, block: u64) -> bool {
     let found = list.iter().position(|&other| other == block);
     found.map(|at| list.remove(at)).is_some()

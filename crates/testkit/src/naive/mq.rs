@@ -1,4 +1,4 @@
-//! MQ after the paper's pseudocode, a vector for each queue.
+//! MQ according to the paper's pseudocode, a vector for each queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(crate) struct Mq {
     queues: Vec<Vec<u64>>,
     out: Vec<u64>,
     reference: BTreeMap<u64, u64>,
-    /// When a block came to its queue; it expires a `life_time` later.
+    /// When a block entered its queue; it expires a `life_time` later.
     since: BTreeMap<u64, u64>,
 }
 

@@ -16,7 +16,7 @@ impl Opt {
         Opt { capacity, references: references.to_vec(), now: 0, resident: Vec::new() }
     }
 
-    /// The block referenced farthest in the future, which begins at `from`, leaves.
+    /// Evicts the block referenced farthest in the future, which begins at `from`.
     fn farthest(&mut self, from: usize) -> u64 {
         let next: Vec<usize> = self.resident.iter().map(|&other| self.next(other, from)).collect();
         let farthest = *next.iter().max().expect("a block");

@@ -25,7 +25,7 @@ impl TwoQ {
         model
     }
 
-    /// The procedure `reclaimfor`: what leaves, if there is no free page slot.
+    /// The procedure `reclaimfor`: the block that leaves, if there is no free page slot.
     fn reclaim(&mut self) -> Option<u64> {
         if self.a1in.len() + self.am.len() < self.capacity {
             return None;
@@ -50,7 +50,7 @@ impl Model for TwoQ {
         Outcome { hit: false, evicted }
     }
 
-    /// The part of `reclaimfor` that frees a page slot. An empty Am leaves it to A1in.
+    /// The part of `reclaimfor` that frees a page slot. If Am is empty, the slot comes from A1in.
     fn shed(&mut self) -> u64 {
         if self.a1in.len() as f64 <= self.kin
             && let Some(y) = self.am.pop()

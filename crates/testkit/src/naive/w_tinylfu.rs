@@ -1,5 +1,5 @@
-//! W-TinyLFU with every counter of the sketch by itself. It shares with the policy the hash of a block, and how the hash
-//! chooses counters.
+//! W-TinyLFU with a separate variable for every counter of the sketch. It shares with the policy the hash of a block,
+//! and the selection of counters by the hash.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ pub(crate) struct WTinyLfu {
 }
 
 impl WTinyLfu {
-    /// `window` and `protected` are shares in percent, `sample` is in caches.
+    /// `window` and `protected` are shares in percent, `sample` is in multiples of the cache size.
     pub(crate) fn new(capacity: usize, window: f64, protected: f64, sample: u64) -> WTinyLfu {
         let mut model = WTinyLfu {
             capacity,

@@ -1,11 +1,11 @@
-//! The text of the ARC paper's traces (`.lis`): first block, number of blocks, a field that is ignored, and the
-//! request's number; in blocks of 512 bytes. Reads and writes are not told apart: all are reads.
+//! The text format of the ARC paper's traces (`.lis`): first block, number of blocks, an ignored field, and the
+//! request's number; in blocks of 512 bytes. The format does not distinguish reads and writes: all are reads.
 
 use crate::error::Bad;
 use crate::text::{Fields, Lines, extent_of};
 use crate::{Op, Request};
 
-/// What it counts in.
+/// The unit of its numbers.
 pub(crate) const BLOCK_BYTES: u32 = 512;
 
 pub(crate) struct Parser {

@@ -1,9 +1,9 @@
-//! What `biosnoop` prints (bcc and libbpf-tools): seconds, program, process id, disk, kind of request (`R` or `W`, or RWBS),
-//! sector (512 bytes), bytes, perhaps a pattern and the milliseconds it was queued (`-P`, `-Q`), and the milliseconds it
-//! took. The header is skipped.
+//! The output of `biosnoop` (bcc and libbpf-tools): seconds, program, process id, disk, kind of request (`R` or `W`, or
+//! RWBS), sector (512 bytes), bytes, optionally a pattern and the milliseconds in the queue (`-P`, `-Q`), and the
+//! milliseconds of the request. The header is skipped.
 //!
-//! A disk is a volume, the process the tenant. The program's name may have blanks, so the fields after it are found by
-//! their form. Requests without data are flushes if their kind says so, and else skipped.
+//! A disk is a volume, the process is the tenant. The program's name can contain blanks, so the fields after it are
+//! recognized by their form. Requests without data are flushes if their kind is a flush; otherwise they are skipped.
 
 use crate::error::Bad;
 use crate::numbering::Numbering;
@@ -12,7 +12,7 @@ use crate::text::{Lines, SECTOR_BYTES, number, time_ns};
 use crate::{Op, Request};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Fields of a line before a name with more blanks than this are not found.
+/// The most words of a name: the fields after a longer one are not found.
 const FIELDS_MOST: usize = 16;
 /// Time and the first word of the name.
 const NAME_END_LEAST: usize = 2;
@@ -31,7 +31,7 @@ impl Lines for Parser {
         let fields: Vec<&[u8]> = fields.take(FIELDS_MOST).collect();
         let first = fields.first().copied().unwrap_or_default();
         let time_ns = time_ns(first, SECOND_NS).ok_or_else(|| Bad::field(first, "a time in seconds"))?;
-        // A process id, a disk, a kind, a sector and bytes, of which only the disk is any word.
+        // A process id, a disk, a kind, a sector and bytes; only the disk can be any word.
         let places = fields.windows(5).skip(NAME_END_LEAST);
         let mut found = places.filter_map(|window| {
             let [pid, disk, kind, sector, bytes] = *window else { return None };
@@ -49,7 +49,7 @@ impl Lines for Parser {
     }
 }
 
-/// A sector, or `Some(None)` for what stands for none.
+/// A sector, or `Some(None)` for the mark of a missing one.
 fn place(field: &[u8]) -> Option<Option<u64>> {
     match field {
         b"-1" | b"?" => Some(None),

@@ -1,11 +1,12 @@
-//! What `blkparse` prints by default, one event a line: device `major,minor`, CPU, sequence number, seconds, process
-//! id, action, kind of request (RWBS), and then for events of requests `sector + sectors` (512 bytes) and the process
-//! name in brackets.
+//! The default output of `blkparse`, one event a line: device `major,minor`, CPU, sequence number, seconds, process id,
+//! action, kind of request (RWBS); events of requests continue with `sector + sectors` (512 bytes) and the process name
+//! in brackets.
 //!
-//! One action stands for the requests (see [`Action`]); other events are skipped, and so are lines that do not begin
-//! with a digit: the summary at the end. Of the RWBS letters (`rwbs.rs`), `D` is a trim, else `W` a write, else `R` a read,
-//! and `F` alone, or without sectors, a flush; `ZA` is a write, and events of no such kind (`N`, other `Z`) are skipped.
-//! The device is the volume, numbered major × 2^20 + minor as in Linux; the process is the tenant.
+//! The events of one action are read as requests (see [`Action`]). Other events are skipped, and so are lines that do
+//! not begin with a digit, which are the summary at the end. Of the RWBS letters (`rwbs.rs`), `D` is a trim, otherwise
+//! `W` a write, otherwise `R` a read; `F` alone, or without sectors, is a flush; `ZA` is a write. Events of other kinds
+//! (`N`, other `Z`) are skipped. The device is the volume, numbered major × 2^20 + minor as in Linux; the process is
+//! the tenant.
 
 use std::str::FromStr;
 
@@ -18,21 +19,21 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MINOR_BITS: u32 = 20;
 const MAJOR_BITS: u32 = 12;
 
-/// The events that are taken as the requests. Each request causes one event of each action, unless it is merged
-/// with or split into others on the way; a completion carries no process of its own.
+/// The events that are read as requests. Each request causes one event of each action, unless it is merged with or
+/// split into others on the way; a completion carries no process of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// `Q`, queued: what was asked for, before the block layer merges.
+    /// `Q`, queued: the request as issued, before the block layer merges.
     #[default]
     Queue,
-    /// `D`, issued to the driver: what reaches the device.
+    /// `D`, issued to the driver: the request that reaches the device.
     Issue,
     /// `C`, completed.
     Complete,
 }
 
 impl Action {
-    /// Every action that can stand for the requests.
+    /// Every action that can be read as requests.
     pub const ALL: [Action; 3] = [Action::Queue, Action::Issue, Action::Complete];
 
     /// The name users write.

@@ -1,4 +1,4 @@
-//! What bpftrace programs print of block requests, if they name what they print: a header of names and then rows, or
+//! Block requests printed by bpftrace programs with the names of the values: a header of names and then rows, or
 //! `name=value` pairs in every line. With `-f json`, lines of type `printf` are read.
 //!
 //! Names are those of the kernel's block tracepoints and of bpftrace's builtins, in any case:
@@ -12,8 +12,8 @@
 //! | volume | `dev`, as a number or as `major:minor` or `major,minor`; `disk`, a name |
 //! | tenant | `pid` |
 //!
-//! Other names are ignored. A row may have more words than the header if that names `comm`, as programs' names may have
-//! blanks. `Attaching …`, maps (`@…`) and lines before the first that is one of these are skipped.
+//! Other names are ignored. If the header names `comm`, a row may have more words than the header, because program
+//! names can contain blanks. `Attaching …`, maps (`@…`), and lines before the first header or row are skipped.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ use crate::text::{Lines, SECTOR_BYTES, number, op, time_ns};
 use crate::units::time_unit_in;
 use crate::{Op, Request};
 
-/// What a value is.
+/// The meaning of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Time { unit_ns: u64 },
@@ -39,7 +39,7 @@ enum Role {
     Ignored,
 }
 
-const NEEDED: &str = "names such as in nsecs=%llu dev=%d rwbs=%s sector=%llu nr_sector=%u, or a header of these names";
+const NEEDED: &str = "names as in nsecs=%llu dev=%d rwbs=%s sector=%llu nr_sector=%u, or a header with these names";
 
 #[derive(Default)]
 pub(crate) struct Parser {
@@ -93,7 +93,7 @@ impl Parser {
         if self.header.is_empty() {
             return Err(Bad::field(line, NEEDED));
         }
-        // The words that are too many belong to the program's name.
+        // The excess words belong to the program's name.
         let count = words().count();
         let Some(surplus) = count.checked_sub(self.header.len()) else {
             return Err(Bad::end_of_line("as many words as the header has"));
@@ -127,7 +127,7 @@ impl Parser {
                     let known = Rwbs::strict(value).or_else(|| Some(Rwbs { op: Some(op(value)?), flushes: false }));
                     kind = Some(known.ok_or_else(|| Bad::field(value, "a kind of request (RWBS)"))?);
                 }
-                // A flush has no place: the kernel says -1.
+                // A flush has no place: the kernel reports -1.
                 Role::Place { .. } if value == b"-1" => place = Some((0, 1)),
                 Role::Place { unit_bytes } => place = Some((whole(value, "the first sector")?, unit_bytes)),
                 Role::Length { unit_bytes } => length = Some((whole(value, "a length")?, unit_bytes)),

@@ -1,19 +1,18 @@
-//! CSV whose columns the user describes by [`Columns`]; without a description, a file whose header names the fields
-//! of a [`Request`]: `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order, of which `offset`
-//! and `length` must be there. The time may also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a
-//! unit is read if it is a date, or if its values show the unit (`units.rs`); else it is an error, and so are columns of
-//! other names.
+//! CSV with columns described by [`Columns`]. Without a description, the header must name the fields of a [`Request`]:
+//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order; `offset` and `length` are required.
+//! The time can also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a unit is accepted if it is a
+//! date, or if its values show the unit (`units.rs`); otherwise it is an error, and so are columns with other names.
 //!
-//! Where columns are described, units that are not stated are found from the header or the first rows, or the file is
-//! refused. Times may be dates as in ISO 8601. Operations may be RWBS codes of blktrace (`RA`, `WS`).
+//! If columns are described, missing units are detected from the header or the first rows; if that fails, the file is
+//! rejected. Times can be dates in ISO 8601. Operations can be RWBS codes of blktrace (`RA`, `WS`).
 //!
-//! A header is recognized by itself: the first line is one if columns are named, or if there is no number where the
-//! offset belongs. Fields may be quoted. Numbers are decimal, or hexadecimal after `0x`; times may have a fraction.
+//! A header is detected: the first line is one if columns are named, or if the column of the offset does not contain a
+//! number. Fields can be quoted. Numbers are decimal, or hexadecimal after `0x`; times can have a fraction.
 //!
-//! Where columns are described, tenants, streams and volumes may be numbers or names. A number below half of the field's
-//! range (2^31 for tenants and volumes, 2^63 for streams) stands for itself; every other text is numbered from there up
-//! in order of first appearance; so no two are taken for one. Without a description they are numbers of the field's
-//! whole range, so that what nigh wrote is read as it was. An empty field is 0.
+//! If columns are described, tenants, streams and volumes can be numbers or names. A number below half of the field's
+//! range (2^31 for tenants and volumes, 2^63 for streams) is used as it is; every other text gets a number from there
+//! up, in order of first appearance, so that no two coincide. Without a description they are numbers of the field's
+//! whole range, so that files written by nigh keep their values. An empty field is 0.
 
 use std::collections::HashMap;
 
@@ -31,17 +30,17 @@ const REQUIRED_FIELDS: [&str; 2] = ["offset", "length"];
 /// The names of a column of times, by unit in nanoseconds.
 const TIME_FIELDS: [(&str, u64); 4] =
     [("time_ns", 1), ("time_us", 1000), ("time_ms", 1_000_000), ("time_s", 1_000_000_000)];
-/// The names of a column of times of which values show the unit.
+/// The names of a column of times whose unit follows from the values.
 const OPEN_TIME_FIELDS: [&str; 2] = ["time", "timestamp"];
-const OPEN_TIME: &str = "a time with its unit, time_ns, time_us, time_ms or time_s, or the columns described, as in \
+const OPEN_TIME: &str = "a time column with its unit (time_ns, time_us, time_ms or time_s), or a description of the columns, as in \
                          --columns time=0,time-unit=us,offset=1,length=2";
-/// What `bpftrace` prints before a program's own lines.
+/// The line that `bpftrace` prints before a program's own lines.
 const ATTACHING: &[u8] = b"Attaching ";
 
-/// Bytes whose rows show what is not stated.
+/// The size of the sample from which missing settings are detected.
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// The requests of `input`, which stands at its beginning.
+/// The requests of `input`, which is at its beginning.
 pub(crate) fn reader(
     mut input: Input,
     columns: Option<&Columns>,
@@ -68,12 +67,12 @@ pub(crate) struct Parser {
     volumes: Names,
 }
 
-/// Where the columns are, known since the first line.
+/// The places of the columns, known after the first line.
 struct Layout {
     separator: u8,
     /// Column and role, in ascending order.
     wanted: Vec<(usize, usize)>,
-    /// The units that the header states.
+    /// The units given in the header.
     stated: Stated,
 }
 
@@ -81,7 +80,7 @@ struct Layout {
 type Values<'a> = [Option<&'a [u8]>; ROLES];
 
 impl Parser {
-    /// A parser of the file that begins with `sample`, which shows the units that are not stated.
+    /// A parser of the file that begins with `sample`, from which missing units are detected.
     pub(crate) fn new(columns: Option<&Columns>, block_bytes: u32, sample: &[u8]) -> Result<Parser, units::Unknown> {
         let base = |base| columns.map(|_| base);
         let mut parser = Parser {
@@ -95,10 +94,10 @@ impl Parser {
             volumes: Names::new(base(1 << 31)),
             columns: columns.cloned(),
         };
-        // The last line may be cut.
+        // The last line may be incomplete.
         let sample = memchr::memrchr(b'\n', sample).and_then(|end| sample.get(..end)).unwrap_or(sample);
         let lines = || sample.split(|&byte| byte == b'\n').map(plain).filter(|line| !parser.is_skipped(line));
-        // What is wrong with the first line is said when it is parsed.
+        // An error in the first line is reported when it is parsed.
         let Some(Ok((layout, is_header))) = lines().next().map(|line| parser.layout(line)) else { return Ok(parser) };
         let rows = lines().skip(usize::from(is_header)).take(units::ROWS);
         let rows: Vec<Sampled> = rows.filter_map(|line| layout.sampled(line)).collect();
@@ -114,12 +113,12 @@ impl Parser {
         Ok(parser)
     }
 
-    /// Whether a line, without blanks around it, is no row.
+    /// Whether a line, without surrounding blanks, is not a row.
     fn is_skipped(&self, line: &[u8]) -> bool {
         line.is_empty() || self.columns.is_some() && line.starts_with(ATTACHING)
     }
 
-    /// The layout that the first line tells, and whether this line is a header.
+    /// The layout given by the first line, and whether this line is a header.
     fn layout(&self, line: &[u8]) -> Result<(Layout, bool), Bad> {
         let separator = self.columns.as_ref().and_then(|columns| columns.separator);
         let separator = separator.unwrap_or_else(|| guess_separator(line));
@@ -131,7 +130,10 @@ impl Parser {
         match &self.columns {
             None => {
                 if !names_request(line) {
-                    return Err(Bad::field(line, "a header with offset and length, or a description of the columns"));
+                    return Err(Bad::field(
+                        line,
+                        "a header with offset and length, or --columns with a description of the columns",
+                    ));
                 }
                 for (column, field) in row().enumerate() {
                     let role = match TIME_FIELDS.iter().find(|(name, _)| is_name(field, name)) {
@@ -162,7 +164,7 @@ impl Parser {
                             wanted.push((find(name).ok_or_else(missing)?, role));
                         }
                         Some(Column::Bytes(_)) => {
-                            return Err(Bad::field(line, "binary records, as the columns have types"));
+                            return Err(Bad::field(line, "binary records, because the columns have types"));
                         }
                         None => {}
                     }
@@ -286,14 +288,14 @@ impl Layout {
         Ok(values)
     }
 
-    /// What a row shows of the units; `None` for a line that is not a row.
+    /// The information about units in a row; `None` for a line that is not a row.
     fn sampled(&self, line: &[u8]) -> Option<Sampled> {
         let [time, offset, length, ..] = self.values(line).ok()?;
         Some(Sampled { time: time.and_then(stamp), offset: offset.and_then(integer), length: length.and_then(integer) })
     }
 }
 
-/// How a time is written.
+/// The notation of a time.
 fn stamp(field: &[u8]) -> Option<Stamp> {
     if let Some(number) = number(field) {
         return Some(Stamp::Whole(number));
@@ -333,7 +335,7 @@ fn guess_separator(line: &[u8]) -> u8 {
     [b'\t', b',', b';', b'|'].into_iter().find(|byte| line.contains(byte)).unwrap_or(b' ')
 }
 
-/// Whether a line names the fields that a file without a description must have.
+/// Whether a line names the fields that are required without a description.
 pub(crate) fn names_request(line: &[u8]) -> bool {
     let has = |name| Row { rest: Some(line), separator: guess_separator(line) }.any(|field| is_name(field, name));
     REQUIRED_FIELDS.into_iter().all(has)
@@ -343,8 +345,8 @@ pub(crate) fn names_request(line: &[u8]) -> bool {
 fn role(field: &[u8]) -> Result<usize, Bad> {
     let role = REQUEST_FIELDS.iter().position(|name| is_name(field, name));
     role.ok_or_else(|| {
-        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or the columns \
-                        described, as in --columns offset=0,length=1";
+        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or a description of the columns, \
+                        as in --columns offset=0,length=1";
         Bad::field(field, expected)
     })
 }
@@ -361,9 +363,9 @@ fn integer(field: &[u8]) -> Option<u64> {
     }
 }
 
-/// Numbers for what may be a number or a name.
+/// Numbers for values that can be numbers or names.
 struct Names {
-    /// Numbers below stand for themselves, names are numbered from here; `None` if there are no names.
+    /// Numbers below this are used as they are, names are numbered from here; `None` if there are no names.
     base: Option<u64>,
     known: HashMap<Vec<u8>, u64>,
 }

@@ -1,5 +1,5 @@
-//! Binary records that the user describes by [`Columns`]: equally long, little-endian unless the type of a column ends in
-//! `be`, after a header of any length.
+//! Binary records described by [`Columns`]: of equal length, little-endian unless the type of a column ends in `be`,
+//! after a header of any length.
 
 use crate::columns::{Columns, Frame, LENGTH, OFFSET, OP, Place, ROLES, TIME};
 use crate::error::Bad;
@@ -9,12 +9,12 @@ use crate::text::EXTENT;
 use crate::units::{self, Row, Stamp, Units};
 use crate::{Error, Note, Op, Request, Requests, Result};
 
-/// Bytes whose records show what is not stated.
+/// The size of the sample from which missing settings are detected.
 const SAMPLE_BYTES: usize = 64 << 10;
 
 struct Decoder {
     stride: usize,
-    /// Where each role's number is.
+    /// The place of the number of each role.
     places: [Option<Place>; ROLES],
     /// The numbers of the operations.
     ops: Vec<(u64, Op)>,
@@ -23,7 +23,7 @@ struct Decoder {
     block_bytes: u32,
 }
 
-/// The records of `input`, which stands at its beginning and whose `columns` describe records as `frame`.
+/// The records of `input`, which is at its beginning; `columns` describe the records as `frame`.
 pub(crate) fn reader(
     mut input: Input,
     columns: &Columns,
@@ -123,7 +123,12 @@ impl Strides for Decoder {
             None => Op::Read,
             Some(number) => match self.ops.iter().find(|(known, _)| *known == number) {
                 Some(&(_, op)) => op,
-                None => return Err(bad(format!("operation {number}"), "a number given for an operation")),
+                None => {
+                    return Err(bad(
+                        format!("operation {number}"),
+                        "one of the numbers that the columns give for operations",
+                    ));
+                }
             },
         };
         let time_ns = self

@@ -1,5 +1,5 @@
-//! DiskSim's text: arrival time in milliseconds, device number, first sector, number of sectors (512 bytes), and
-//! flags in hexadecimal, of which bit 0 says read. A device is a volume.
+//! DiskSim's text format: arrival time in milliseconds, device number, first sector, number of sectors (512 bytes), and
+//! flags in hexadecimal, of which bit 0 marks a read. A device is a volume.
 
 use crate::error::Bad;
 use crate::text::{Fields, Lines, SECTOR_BYTES, extent_of, hexadecimal};

@@ -1,11 +1,11 @@
 //! The log of requests that fio writes (`--write_iolog`) and replays (`--read_iolog`), versions 2 and 3. The first line
-//! names the version. Then there is a line for each action: in version 3 a time, then a file's name, an action, and for
+//! contains the version. Each further line is an action: in version 3 a time, then a file's name, the action, and for
 //! accesses offset and length in bytes.
 //!
-//! `read`, `write` and `trim` are requests; `sync` and `datasync` are flushes; `add`, `open` and `close` are skipped. Times are
-//! microseconds, as fio 3.33 writes and replays them. Version 2 has no times but those of `wait` actions, whose offset is
-//! the milliseconds since the beginning. fio's HOWTO says microseconds since the `wait` before, but fio 3.33 replays a log
-//! with `wait 1000` and `wait 2000` in 2 s. A file is a volume.
+//! `read`, `write` and `trim` are requests; `sync` and `datasync` are flushes; `add`, `open` and `close` are skipped.
+//! Times are microseconds, as fio 3.33 writes and replays them. Version 2 has only the times of `wait` actions, whose
+//! offset is the milliseconds since the beginning. fio's HOWTO says microseconds since the previous `wait`, but fio
+//! 3.33 replays a log with `wait 1000` and `wait 2000` in 2 s. A file is a volume.
 
 use crate::error::Bad;
 use crate::numbering::Numbering;
@@ -37,7 +37,7 @@ impl Lines for Parser {
             self.version = Some(match line {
                 b"fio version 2 iolog" => Version::Two,
                 b"fio version 3 iolog" => Version::Three,
-                _ => return Err(Bad::field(line, "fio version 2 iolog, or version 3")),
+                _ => return Err(Bad::field(line, "the line 'fio version 2 iolog' or 'fio version 3 iolog'")),
             });
             return Ok(None);
         }
@@ -65,7 +65,7 @@ impl Lines for Parser {
         }
         let first = fields.number("an offset in bytes")?;
         let count = fields.number("a length in bytes")?;
-        fields.end("nothing behind the length")?;
+        fields.end("nothing after the length")?;
         let (offset, length) = extent_of(line, first, count, 1)?;
         Ok(Some(Request { offset, length, ..request }))
     }

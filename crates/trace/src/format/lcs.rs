@@ -2,8 +2,8 @@
 //!
 //! The header begins and ends with the same magic number; it is 8192 bytes long, and was 1024 in the first releases.
 //! Version 1 has the records of oracleGeneral, 2 adds operation and tenant, 3 a 64-bit size and a time to live, and 4
-//! to 8 append 1, 2, 4, 8 and 16 feature fields of 4 bytes, which are ignored. A deletion of an object is a trim, and
-//! whatever else changes one a write.
+//! to 8 append 1, 2, 4, 8 and 16 feature fields of 4 bytes, which are ignored. A deletion of an object is a trim, any
+//! other change of an object a write.
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};

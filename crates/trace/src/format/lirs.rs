@@ -1,4 +1,4 @@
-//! The LIRS authors' text: one block number a line. A line with `*` marks a point in the trace and is skipped.
+//! The LIRS authors' text format: one block number a line. A line with `*` marks a point in the trace and is skipped.
 
 use crate::error::Bad;
 use crate::text::{EXTENT, Lines, extent, number};

@@ -60,15 +60,15 @@ pub enum Format {
     Alibaba,
     /// CSV of Tencent's block traces.
     Tencent,
-    /// What `blkparse` prints.
+    /// The output of `blkparse`.
     Blkparse,
-    /// Block events as `perf script` and ftrace print them.
+    /// Block events in the output of `perf script` and ftrace.
     Perf,
-    /// What `biosnoop` prints.
+    /// The output of `biosnoop`.
     Biosnoop,
-    /// Block requests as bpftrace programs print them.
+    /// Block requests in the output of bpftrace programs.
     Bpftrace,
-    /// What `strace` prints of calls on files.
+    /// The output of `strace` for calls on files.
     Strace,
     /// fio's log of requests, versions 2 and 3.
     Fio,
@@ -152,7 +152,7 @@ impl Format {
         }
     }
 
-    /// What it holds, in a line.
+    /// Its contents, in one line.
     pub fn summary(self) -> &'static str {
         match self {
             Lirs => "text, one block number a line (LIRS authors)",
@@ -170,7 +170,7 @@ impl Format {
             Perf => "text: block events by perf script, trace-cmd or ftrace",
             Biosnoop => "text that biosnoop prints (bcc, libbpf-tools)",
             Bpftrace => {
-                "text or JSON of a bpftrace program that names what it prints: nsecs=… rwbs=… sector=… nr_sector=…"
+                "text or JSON of a bpftrace program that prints names and values: nsecs=… rwbs=… sector=… nr_sector=…"
             }
             Strace => "text: calls on files by strace; best with -f -y -ttt",
             Fio => "text: fio's iolog, versions 2 and 3 (--write_iolog)",
@@ -183,12 +183,12 @@ impl Format {
         }
     }
 
-    /// The size of the blocks it counts in, where that is part of the format.
+    /// Its block size, if that is part of the format.
     pub(crate) fn block_bytes(self) -> Option<u32> {
         (self == Arc).then_some(arc::BLOCK_BYTES)
     }
 
-    /// What the names of its files contain.
+    /// Words that occur in the names of its files.
     pub(crate) fn file_words(self) -> &'static [&'static str] {
         match self {
             Lirs => &["lirs"],
@@ -227,7 +227,7 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = Error;
 
-    /// By name, in any case, with or without its hyphens.
+    /// By name, in any case, with or without hyphens.
     fn from_str(given: &str) -> Result<Format> {
         let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
         let found = ALL.into_iter().find(|format| plain(format.name()) == plain(given));

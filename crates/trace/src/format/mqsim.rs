@@ -1,11 +1,11 @@
-//! The text of MQSim and SSDsim: arrival time in whole nanoseconds, device number, first sector, number of sectors
-//! (512 bytes), and 0 for a write or 1 for a read. A device is a volume.
+//! The text format of MQSim and SSDsim: arrival time in whole nanoseconds, device number, first sector, number of
+//! sectors (512 bytes), and 0 for a write or 1 for a read. A device is a volume.
 
 use crate::error::Bad;
 use crate::text::{Fields, Lines, SECTOR_BYTES, extent_of};
 use crate::{Op, Request};
 
-/// Whole numbers of which neighbours differ by less on average are too close to be taken for nanoseconds unasked.
+/// The least average difference of neighbouring whole numbers that is accepted as nanoseconds in detection.
 pub(crate) const GAP_NS_MIN: u64 = 1000;
 
 pub(crate) struct Parser;

@@ -18,7 +18,7 @@ pub(crate) struct Parser {
     /// The key and the number of the last request's volume.
     last: (Vec<u8>, u32),
     key: Vec<u8>,
-    /// Whether lines have a response time; known since the first. One that misses it is cut short.
+    /// Whether lines have a response time; known after the first line. A later line without it is incomplete.
     has_response: Option<bool>,
 }
 

@@ -1,11 +1,11 @@
-//! Where objects that are known by a 64-bit id lie, for the formats of libCacheSim.
+//! The places of objects with 64-bit ids, for the formats of libCacheSim.
 
 use zerocopy::little_endian::U32;
 
 use crate::{Op, Request};
 
-/// The mapping of object ids to places: object `id` is the block `id` of volume 0. So that every id has a place of its
-/// own that ends below 2^64 bytes, ids of 2^k and more, k = 63 - ⌈log2(block size)⌉, lie at `id mod 2^k` in the
+/// The mapping of object ids to places: object `id` is the block `id` of volume 0. Every id must have a place of its
+/// own that ends below 2^64 bytes. So ids of 2^k and more, with k = 63 - ⌈log2(block size)⌉, are at `id mod 2^k` in the
 /// volume `id / 2^k`; k is 51 for blocks of 4 KiB.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects {

@@ -31,8 +31,8 @@ impl Records for Decoder {
     }
 }
 
-/// Whether time never goes back, sizes are below 1 GiB, and next requests are later ones or none, in a sample from
-/// the beginning.
+/// Whether, in a sample from the beginning, time never decreases, sizes are below 1 GiB, and next requests are later
+/// ones or none.
 pub(crate) fn is_like(sample: &[u8]) -> bool {
     const SIZE_MAX: u32 = 1 << 30;
     let Ok((records, _)) = <[Record]>::ref_from_prefix_with_elems(sample, sample.len() / size_of::<Record>()) else {

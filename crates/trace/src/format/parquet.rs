@@ -10,13 +10,12 @@
 //! | `tenant` | uint32 | dictionary |
 //! | `stream` | uint64 | dictionary |
 //!
-//! No column has nulls. Pages are compressed with zstd; plain offsets compress to fewer bytes than deltas do on every
-//! recorded block trace tried. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1` and
-//! `nigh.block_bytes`, the block size that the trace was recorded or made for.
+//! No column has nulls. Pages are compressed with zstd; on every recorded block trace tried, plain offsets compress to
+//! fewer bytes than deltas. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1` and
+//! `nigh.block_bytes`, the block size of the recording or the generator.
 //!
-//! Reading takes any flat Parquet file with a column `offset`. Other columns that are missing have their defaults
-//! (`length`: one block), columns of other names are ignored, and integers may be of either width and sign as long as
-//! the values fit.
+//! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
+//! one block), columns with other names are ignored, and integers can have either width and sign if the values fit.
 
 mod pages;
 mod read;
@@ -72,10 +71,10 @@ const BLOCK_BYTES_KEY: &str = "nigh.block_bytes";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is damaged, cut short, or no Parquet file at all.
+    /// It is damaged, incomplete, or not a Parquet file.
     #[error(transparent)]
     Damaged(#[from] ::parquet::errors::ParquetError),
-    /// It is shorter than what every Parquet file has before and after its content.
+    /// It is shorter than the fixed parts of every Parquet file.
     #[error("{}", if *bytes == 0 { "the file is empty".to_owned() } else { format!("cut short after {bytes} bytes") })]
     Short {
         /// Its length.
@@ -87,10 +86,10 @@ pub enum Problem {
     /// It has no column `offset`.
     #[error("no column `offset`; the columns are {found}")]
     NoOffset {
-        /// The columns there are.
+        /// The columns of the file.
         found: String,
     },
-    /// A column has a type that its field cannot be read from.
+    /// A column has a type that does not match its field.
     #[error("column `{column}` has type {found}, expected {expected}")]
     Type {
         /// The column.
@@ -106,16 +105,16 @@ pub enum Problem {
         /// The column.
         column: &'static str,
     },
-    /// A value cannot be that field's.
+    /// A value is invalid for its field.
     #[error("row {row}: column `{column}`: found {found}, expected {expected}")]
     Value {
         /// The column.
         column: &'static str,
         /// The row, counted from 0.
         row: u64,
-        /// What is there.
+        /// The value.
         found: String,
-        /// What belongs there.
+        /// The values expected.
         expected: &'static str,
     },
     /// A version of nigh's schema that this program does not know.

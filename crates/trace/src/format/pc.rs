@@ -1,10 +1,10 @@
 //! CSV of accesses with the identity of the issuing code: `t_us,pid,app,op,file_id,off,len,pc5,pc8,pc16,ra0` and
-//! columns that are ignored; a header line is skipped. `pcN` is a hash over the N innermost return addresses and
-//! `ra0` the innermost one, in hexadecimal.
+//! further columns, which are ignored; a header line is skipped. `pcN` is a hash over the N innermost return addresses
+//! and `ra0` the innermost one, in hexadecimal.
 //!
-//! The process is the tenant, the file the volume, the stream a column of choice. Operations whose name contains
-//! `read` are reads, those with `write` writes, those with `sync` flushes; `mmap` says that a file was mapped, not what
-//! was accessed, and is skipped. A request of length 0 (at the end of a file) stays one.
+//! The process is the tenant, the file the volume, and the stream is a column that the user chooses. Operations whose
+//! name contains `read` are reads, those with `write` writes, those with `sync` flushes. `mmap` is skipped, because it
+//! maps a file without accessing data. A request of length 0 (at the end of a file) is kept.
 
 use std::str::FromStr;
 

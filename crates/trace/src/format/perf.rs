@@ -1,11 +1,12 @@
-//! Block events as `perf script` prints them, and as ftrace does (`trace-cmd report`, `trace_pipe`): program, process id,
-//! CPU in brackets, seconds, and the event with its fields, such as `block:block_rq_issue: 259,0 WS 4096 () 2048 + 8 [fio]`.
+//! Block events in the output of `perf script` and of ftrace (`trace-cmd report`, `trace_pipe`): program, process id,
+//! CPU in brackets, seconds, and the event with its fields, such as `block:block_rq_issue: 259,0 WS 4096 () 2048 + 8
+//! [fio]`.
 //!
-//! The layouts of the fields are the kernel's (include/trace/events/block.h): device `major,minor`, kind of request (RWBS),
-//! and `sector + sectors` (512 bytes) behind what else there is. As in the `blkparse` format one kind of event stands for
-//! the requests: `block_bio_queue`, `block_rq_issue` or `block_rq_complete`; without a choice, the first of these that the
-//! beginning of the listing has. Other lines are skipped: other events, call stacks, remarks. The device is the volume,
-//! numbered major × 2^20 + minor as in Linux; the process is the tenant.
+//! The layouts of the fields are the kernel's (include/trace/events/block.h): device `major,minor`, kind of request
+//! (RWBS), and after other fields `sector + sectors` (512 bytes). As in the `blkparse` format, the events of one kind
+//! are read as requests: `block_bio_queue`, `block_rq_issue` or `block_rq_complete`; by default, the first of these
+//! that occurs at the beginning of the listing. Other lines are skipped: other events, call stacks, remarks. The device
+//! is the volume, numbered major × 2^20 + minor as in Linux; the process is the tenant.
 
 use memchr::memmem;
 
@@ -17,16 +18,16 @@ use crate::text::{Lines, SECTOR_BYTES, Text, number, time_ns};
 use crate::{Note, Op, Request, Requests, Result};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Bytes that show which events there are.
+/// The size of the sample that shows which events there are.
 const SAMPLE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Parser {
     action: Action,
-    /// Whether other events than the action's describe the same requests.
+    /// Whether events of other kinds describe the same requests.
     has_others: bool,
 }
 
-/// The requests of `input`, which stands at its beginning.
+/// The requests of `input`, which is at its beginning.
 pub(crate) fn reader(mut input: Input, action: Option<Action>, limit: u64) -> Result<Box<dyn Requests + Send>> {
     input.fill_to(SAMPLE_BYTES)?;
     let parser = Parser::new(action, input.data());
@@ -92,7 +93,7 @@ impl Lines for Parser {
     }
 }
 
-/// What is before the last word of a line, and that word.
+/// The text before the last word of a line, and that word.
 fn last_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii_end();
     let at = line.iter().rposition(|byte| matches!(byte, b' ' | b'\t'))? + 1;
@@ -106,13 +107,14 @@ fn device(word: &[u8]) -> Result<u32, Bad> {
     volume_of(major, minor).ok_or_else(|| Bad::field(word, "a device as major,minor"))
 }
 
-/// The process id in what is before the time, or 0: the number before the CPU in brackets, behind which ftrace has flags.
+/// The process id in the text before the time, or 0: the number before the CPU in brackets, after which ftrace has
+/// flags.
 fn process(who: &[u8]) -> u32 {
     let cpu = |word: &&[u8]| word.starts_with(b"[") && word.ends_with(b"]") && word.len() > 2;
     let words = || who.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let before_cpu = words().rev().skip_while(|word| !cpu(word)).nth(1);
     let word = before_cpu.or_else(|| words().next_back()).unwrap_or_default();
-    // perf writes `pid/tid` if asked to, ftrace `program-pid`.
+    // perf can write `pid/tid`, ftrace writes `program-pid`.
     let word = word.split(|byte| *byte == b'/').next().unwrap_or_default();
     let digits = word.rsplit(|byte| *byte == b'-').next().unwrap_or_default();
     number(digits).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)

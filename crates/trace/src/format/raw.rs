@@ -1,4 +1,4 @@
-//! Block numbers and nothing else: little-endian, of 32 or 64 bits, as `tofile` of NumPy writes an array. All are reads.
+//! Block numbers only: little-endian, of 32 or 64 bits, as written by `tofile` of NumPy. All are reads.
 
 use zerocopy::little_endian::{U32, U64};
 
@@ -42,8 +42,8 @@ fn request(block: u64, block_bytes: u32) -> Result<Request, Bad> {
     Ok(Request { offset, length, op: Op::Read, ..Request::default() })
 }
 
-/// Whether a sample from the beginning may be such numbers of `bytes` bytes: none is above 2^(8 × `bytes` - 8), and some
-/// are not 0. Much else looks like this, so it takes a name to decide.
+/// Whether a sample from the beginning can consist of such numbers of `bytes` bytes: none is above 2^(8 × `bytes` - 8),
+/// and some are not 0. Many other files match too, so the name decides.
 pub(crate) fn may_be(sample: &[u8], whole: bool, bytes: usize) -> bool {
     let numbers = sample.chunks_exact(bytes);
     let ends = !whole || numbers.remainder().is_empty();

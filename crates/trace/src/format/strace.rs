@@ -1,12 +1,13 @@
-//! System calls on files as `strace` prints them (`strace -f -y -ttt -e trace=desc,process`; any of the times of `-t`, `-tt`,
-//! `-ttt` and `-r`, and none).
+//! System calls on files in the output of `strace` (`strace -f -y -ttt -e trace=desc,process`; with any of the times of
+//! `-t`, `-tt`, `-ttt` and `-r`, or none).
 //!
-//! What reads, writes, synchronizes or punches a hole in a file is a request, of the bytes that the call returned. Calls
-//! that fail, or move no data, are skipped. A file is a volume, the process is the tenant. The position of a file follows
-//! from `open`, `lseek`, `dup`, `fork` and the accesses before; appended data lie behind the farthest access. The position of a
-//! file that was open before the trace began is taken as 0, and a note counts these; descriptors that are known to be no
-//! files (by `-y`, or as nothing opened them and nothing positioned them) are left out, and a note counts their reads and writes.
-//! Of `sendfile` and `copy_file_range` the read is taken. Accesses by `mmap`, AIO and `io_uring` are not seen by strace.
+//! A call that reads, writes, synchronizes or punches a hole in a file is a request with the number of bytes that the
+//! call returned. Calls that fail or move no data are skipped. A file is a volume, the process is the tenant. The
+//! position in a file follows from `open`, `lseek`, `dup`, `fork` and the previous accesses; appended data is placed
+//! after the farthest access. For a file that was open before the trace began, the first position is assumed to be 0,
+//! and a note counts these files. Descriptors that are known not to be files are left out, and a note counts their
+//! reads and writes; they are known from `-y`, or because no call opened or positioned them. `sendfile` and
+//! `copy_file_range` count as a read of their source. strace does not show accesses by `mmap`, AIO and `io_uring`.
 
 mod calls;
 mod descriptors;
@@ -22,9 +23,9 @@ use descriptors::Descriptors;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Calls of different processes that are unfinished at a time.
+/// The most unfinished calls of different processes at a time.
 const UNFINISHED_MOST: usize = 1 << 14;
-/// The longest beginning of an unfinished call that is kept.
+/// The longest beginning of an unfinished call that is stored.
 const UNFINISHED_BYTES_MOST: usize = 1 << 14;
 
 #[derive(Default)]
@@ -42,24 +43,24 @@ struct Clock {
     kind: Option<Kind>,
 }
 
-/// What the times of lines are.
+/// The kind of times of the lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Of the day.
+    /// Times of the day.
     Clock,
     /// Since 1970.
     Epoch,
-    /// Since the line before.
+    /// Times since the previous line.
     Relative,
 }
 
 impl Clock {
-    /// The time that `word` means.
+    /// The time given by `word`.
     fn read(&mut self, word: &[u8]) -> Option<u64> {
         if let Some(of_day_ns) = clock_ns(word) {
             let day_ns = DAY_S * SECOND_NS;
             let mut ns = (self.now_ns / day_ns * day_ns).checked_add(of_day_ns)?;
-            // After midnight. Lines of several processes may be out of order by a little.
+            // After midnight. Lines of several processes can be slightly out of order.
             if ns + day_ns / 2 < self.now_ns {
                 ns = ns.checked_add(day_ns)?;
             }
@@ -68,7 +69,7 @@ impl Clock {
             return Some(ns);
         }
         let ns = time_ns(word, SECOND_NS)?;
-        // No clock that is right shows a time before 1973.
+        // No correct clock shows a time before 1973.
         const EPOCH_LEAST_NS: u64 = 100_000_000 * SECOND_NS;
         let guess = if ns >= EPOCH_LEAST_NS { Kind::Epoch } else { Kind::Relative };
         match self.kind.get_or_insert(guess) {
@@ -101,7 +102,7 @@ impl Lines for Parser {
                 let Some(at) = memchr::memmem::find(rest, RESUMED) else {
                     return Err(Bad::field(body, "the rest of a call that was not finished"));
                 };
-                // What began before the trace did cannot be told.
+                // Calls that began before the trace are unknown.
                 let Some(mut beginning) = self.unfinished.remove(&process) else { return Ok(None) };
                 beginning.extend_from_slice(rest.get(at + RESUMED.len()..).unwrap_or_default());
                 joined = beginning;
@@ -134,7 +135,7 @@ impl Lines for Parser {
 }
 
 impl Parser {
-    /// The process and the time at the beginning of a line, and what is behind them.
+    /// The process and the time at the beginning of a line, and the text after them.
     fn prefix<'a>(&mut self, line: &'a [u8]) -> Result<(u32, u64, &'a [u8]), Bad> {
         let word = |line: &'a [u8]| {
             let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());

@@ -27,7 +27,7 @@ impl Lines for Parser {
     }
 }
 
-/// Whether requests of a sample come from the years 2001 to 2033, which makes lines of five numbers Tencent's.
+/// Whether requests of a sample are from the years 2001 to 2033, which shows that lines of five numbers are Tencent's.
 pub(crate) fn is_like(requests: &[Request]) -> bool {
     const DATES: std::ops::Range<u64> = 1_000_000_000..2_000_000_000;
     requests.iter().all(|request| DATES.contains(&(request.time_ns / SECOND_NS)))

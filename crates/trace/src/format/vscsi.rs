@@ -1,6 +1,6 @@
 //! VMware's binary traces of SCSI commands (CloudPhysics): little-endian records of 32 bytes in version 1 and of 40 in
-//! version 2, without header. Sectors are of 512 bytes, times in microseconds. Commands that neither move data of the
-//! disk, nor discard or flush it, are skipped.
+//! version 2, without header. Sectors have 512 bytes, times are in microseconds. Commands that neither move data of the
+//! disk nor discard or flush it are skipped.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -97,7 +97,7 @@ fn request(
     Ok(Some(Request { time_ns, offset, length, op, ..Request::default() }))
 }
 
-/// The version of all records of a sample from the beginning, if they agree in one.
+/// The version of all records of a sample from the beginning, if it is the same.
 fn version(sample: &[u8]) -> Option<u8> {
     let agree = |stride: usize, at: usize, version: u8| {
         let mut records = sample.chunks_exact(stride).peekable();
@@ -115,7 +115,7 @@ pub(crate) fn is_like(sample: &[u8]) -> bool {
     version(sample).is_some()
 }
 
-/// The first record tells the version.
+/// The first record determines the version.
 pub(crate) fn reader(mut input: Input, limit: u64) -> Result<Box<dyn Requests + Send>> {
     let stride = if input.fill_to(size_of::<Record2>())? { size_of::<Record2>() } else { input.data().len() };
     match version(input.data().get(..stride).unwrap_or_default()) {

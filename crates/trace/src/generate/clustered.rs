@@ -1,8 +1,8 @@
 //! Temporally clustered references: the LRU stack model.
 //!
 //! The blocks form a stack in the order of their last reference. Each reference draws a depth from a distribution,
-//! takes the block found there and puts it on top; so the LRU stack distances of the references, and with them the hit
-//! ratio of LRU at every cache size, are the distribution's.
+//! takes the block at that depth and puts it on top. So the distribution is that of the references' LRU stack
+//! distances, which determines the hit ratio of LRU at every cache size.
 
 use rand::RngExt;
 
@@ -10,14 +10,15 @@ use super::spec::{Part, SpecError};
 use super::zipf::{Scatter, Zipf};
 use super::{Made, Random, References};
 
-/// Every block takes one to two places of 8 bytes.
+/// Every block uses one to two places of 8 bytes.
 const BLOCKS_MOST: u64 = 1 << 28;
 
-/// Blocks in the order of their last reference, with a Fenwick tree over the places that are taken.
+/// Blocks in the order of their last reference, with a Fenwick tree over the places in use.
 struct Stack {
-    /// The block whose last reference had this place in time, `FREE` where it was referenced again since.
+    /// The block whose last reference was at this place in time, or `FREE` if it was referenced again since.
     places: Vec<u32>,
-    /// At `i`, how many of the places `(i - lowest bit of i)..i` are taken; a power of two of places, counted from 1.
+    /// At `i`, the number of places in `(i - lowest bit of i)..i` that are in use; the number of places is a power of
+    /// two, counted from 1.
     taken: Vec<u32>,
     /// Places from here on are free.
     next: usize,
@@ -27,7 +28,7 @@ struct Stack {
 const FREE: u32 = u32::MAX;
 
 impl Stack {
-    /// A stack with the blocks of `order`, the last one on top.
+    /// A stack of the blocks of `order`, the last one on top.
     fn new(order: Vec<u32>) -> Stack {
         let blocks = order.len();
         let mut places = order;
@@ -62,7 +63,7 @@ impl Stack {
         if self.next == self.places.len() {
             self.compact();
         }
-        // The place before which exactly `blocks - depth` places are taken.
+        // The place before which exactly `blocks - depth` places are in use.
         let mut below = (self.blocks - depth) as u32;
         let mut place = 0;
         let mut step = self.places.len();

@@ -1,6 +1,7 @@
-//! Generators: requests that follow a model instead of a record, the same ones for the same seed on any machine.
+//! Generators: requests that follow a model instead of a recording. The same seed gives the same requests on any
+//! machine.
 
-// A description is checked when it is parsed; what follows works on its own numbers.
+// A description is checked when it is parsed; the code below uses its own numbers.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod clustered;
@@ -14,20 +15,20 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use crate::{Op, Request, Requests};
 pub use spec::SpecError;
 
-/// Blocks of one component; every number up to it is exact in floating point.
+/// The most blocks of one component; every number up to it is exact in floating point.
 const BLOCKS_MOST: u64 = 1 << 48;
 
-/// Requests a batch holds.
+/// Requests in a batch.
 const BATCH: u64 = 4096;
 
-/// What `nigh trace generate` says about a generator.
+/// The description of a generator in `nigh trace generate`.
 #[derive(Clone, Copy, Debug)]
 pub struct GeneratorInfo {
-    /// The name it is asked for by: lower case, words joined by hyphens.
+    /// Its name: lower case, words joined by hyphens.
     pub name: &'static str,
-    /// What it refers to, in one line.
+    /// Its references, in one line.
     pub summary: &'static str,
-    /// What can be set for it alone; see [`component_params`] for what can be set for each.
+    /// Its own parameters; see [`component_params`] for the common ones.
     pub params: &'static [Param],
     make: fn(&spec::Part, &mut Random) -> Result<Made, SpecError>,
 }
@@ -37,13 +38,13 @@ pub struct GeneratorInfo {
 pub struct Param {
     /// The name before the `=`.
     pub key: &'static str,
-    /// The value where none is given, as a user would write it, or in words.
+    /// The default, as a user would write it, or in words.
     pub default: &'static str,
     /// Meaning, unit and range, in one line.
     pub doc: &'static str,
 }
 
-/// What the parameters of one component made.
+/// A component built from its parameters.
 struct Made {
     /// It refers to blocks `0..blocks`.
     blocks: u64,
@@ -56,33 +57,33 @@ trait References {
     fn next(&mut self, random: &mut Random) -> Option<u64>;
 }
 
-const BLOCKS: Param = Param { key: "blocks", default: "100k", doc: "how many blocks it refers to" };
+const BLOCKS: Param = Param { key: "blocks", default: "100k", doc: "number of blocks it refers to" };
 const ALPHA: Param = Param { key: "alpha", default: "1.0", doc: "exponent of Zipf's law, 0 (uniform) to 10" };
 const SCATTER: Param =
-    Param { key: "scatter", default: "yes", doc: "yes: popular blocks lie anywhere; no: they are the first ones" };
+    Param { key: "scatter", default: "yes", doc: "yes: popular blocks are anywhere; no: they come first" };
 
 const REGISTRY: &[GeneratorInfo] = &[
     GeneratorInfo {
         name: "zipf",
-        summary: "independent references, the popularity of blocks follows Zipf's law",
+        summary: "independent references; the popularity of blocks follows Zipf's law",
         params: &[BLOCKS, ALPHA, SCATTER],
         make: zipf::make,
     },
     GeneratorInfo {
         name: "uniform",
-        summary: "independent references, every block as likely as any other",
+        summary: "independent references; all blocks are equally likely",
         params: &[BLOCKS],
         make: plain::uniform,
     },
     GeneratorInfo {
         name: "loop",
-        summary: "the blocks from first to last, over and over",
+        summary: "the blocks from first to last, repeatedly",
         params: &[BLOCKS],
         make: plain::cyclic,
     },
     GeneratorInfo {
         name: "scan",
-        summary: "the blocks from first to last, once; then it ends",
+        summary: "the blocks from first to last, once",
         params: &[BLOCKS],
         make: plain::scan,
     },
@@ -91,8 +92,8 @@ const REGISTRY: &[GeneratorInfo] = &[
         summary: "a random index block and a random record block in turn (S. Jiang, dissertation, 2004, \
                   2.1.1 example 3: 2-pools has 100,000 requests)",
         params: &[
-            Param { key: "index", default: "100", doc: "how many blocks hold the index" },
-            Param { key: "records", default: "10000", doc: "how many blocks hold records" },
+            Param { key: "index", default: "100", doc: "number of index blocks" },
+            Param { key: "records", default: "10000", doc: "number of record blocks" },
         ],
         make: plain::two_pools,
     },
@@ -101,7 +102,7 @@ const REGISTRY: &[GeneratorInfo] = &[
         summary: "temporally clustered: the LRU stack distances of references follow a distribution",
         params: &[
             BLOCKS,
-            Param { key: "distances", default: "geometric", doc: "geometric or zipf, both cut off at blocks" },
+            Param { key: "distances", default: "geometric", doc: "geometric or zipf, both limited to `blocks`" },
             Param { key: "mean", default: "1000", doc: "mean of the geometric distribution in blocks, at least 1" },
             ALPHA,
             SCATTER,
@@ -111,36 +112,36 @@ const REGISTRY: &[GeneratorInfo] = &[
 ];
 
 const COMPONENT_PARAMS: &[Param] = &[
-    Param { key: "weight", default: "1", doc: "its share of the requests of a mix, relative to the others'" },
-    Param { key: "tenant", default: "its position from 0", doc: "who is charged" },
-    Param { key: "region", default: "behind the one before", doc: "first block of those it refers to" },
+    Param { key: "weight", default: "1", doc: "its share of the requests of a mix, relative to the other generators" },
+    Param { key: "tenant", default: "its position from 0", doc: "the tenant that issues the requests" },
+    Param { key: "region", default: "after the previous one", doc: "number of its first block" },
     Param { key: "writes", default: "as for all", doc: "share of its requests that write, 0 to 1" },
 ];
 
-/// The generators there are.
+/// All generators.
 pub fn generators() -> &'static [GeneratorInfo] {
     REGISTRY
 }
 
-/// What can be set for each component, whichever generator it is.
+/// The parameters that every component has.
 pub fn component_params() -> &'static [Param] {
     COMPONENT_PARAMS
 }
 
-/// How the time between two requests is distributed.
+/// The distribution of the time between two requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrivals {
     /// Always the mean.
     #[default]
     Constant,
-    /// Exponentially, so that requests form a Poisson process.
+    /// Exponential, so that requests form a Poisson process.
     Exponential,
 }
 
-/// What is common to all components.
+/// Settings common to all components.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// How many requests, unless every component ends before.
+    /// The number of requests, unless every component ends before.
     pub requests: u64,
     /// Bytes in a block; every request is for one block. At least 1.
     pub block_bytes: u32,
@@ -161,7 +162,7 @@ impl Default for Common {
     }
 }
 
-/// One generator of a mix, and what its requests carry.
+/// One generator of a mix, and the fields of its requests.
 struct Component {
     references: Box<dyn References + Send>,
     random: Random,
@@ -175,19 +176,19 @@ struct Component {
 }
 
 struct Phase {
-    /// Those that have not ended.
+    /// The components that have not ended.
     components: Vec<Component>,
     weights: u64,
     requests: u64,
 }
 
-/// Requests after a description such as `zipf:blocks=1M:alpha=0.9` or `loop:blocks=2k:weight=3+uniform@50k,scan@10k`.
+/// Requests described by a text such as `zipf:blocks=1M:alpha=0.9` or `loop:blocks=2k:weight=3+uniform@50k,scan@10k`.
 ///
-/// Where blocks lie, which of them are written, when they arrive and whose turn it is are drawn from separate streams
-/// of the seed: changing the share of writes changes no offset.
+/// Places, operations, arrival times and turns are drawn from separate streams of the seed: a change of the share of
+/// writes changes no offset.
 pub struct Generator {
     phases: Vec<Phase>,
-    /// The phase of the next request and how many requests it still has.
+    /// The phase of the next request, and its remaining requests.
     phase: usize,
     phase_left: u64,
     turns: Random,
@@ -200,8 +201,8 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The generator that `spec` describes: components joined by `+` are interleaved, mixes joined by `,` follow one
-    /// another, each for as many requests as stand behind its `@`.
+    /// The generator that `spec` describes: components joined by `+` are interleaved; mixes joined by `,` follow one
+    /// another, each for the number of requests after its `@`.
     pub fn parse(spec: &str, common: &Common) -> crate::Result<Box<dyn Requests + Send>> {
         Ok(Box::new(Generator::new(spec, common)?))
     }
@@ -255,7 +256,7 @@ impl Generator {
         Ok(Generator { phases, phase: 0, phase_left, turns, ops, gaps, common, made: 0, clock_ns: Some(0) })
     }
 
-    /// The request of whichever component's turn it is, at time 0; `None` when all have ended.
+    /// The request of the component whose turn it is, at time 0; `None` when all have ended.
     fn next(&mut self) -> Option<Request> {
         loop {
             let phase = &mut self.phases[self.phase];

@@ -1,11 +1,11 @@
-//! Generators whose whole state is a position: uniform, loop, scan, two pools.
+//! Generators whose only state is a position: uniform, loop, scan, two pools.
 
 use rand::RngExt;
 
 use super::spec::{Part, SpecError};
 use super::{BLOCKS_MOST, Made, Random, References};
 
-/// `uniform`: independent references, every block as likely as any other.
+/// `uniform`: independent references; all blocks are equally likely.
 struct Uniform {
     blocks: u64,
 }
@@ -21,7 +21,7 @@ impl References for Uniform {
     }
 }
 
-/// `loop` and `scan`: each block in turn, over and over or once.
+/// `loop` and `scan`: each block in turn, repeatedly or once.
 struct Sequence {
     blocks: u64,
     at: u64,
@@ -51,8 +51,8 @@ impl References for Sequence {
     }
 }
 
-/// `two-pools`: I(1), R(1), I(2), R(2), …, a random index block and then a random record block. Index blocks come
-/// first, record blocks behind them.
+/// `two-pools`: I(1), R(1), I(2), R(2), …, a random index block and then a random record block. Record blocks follow
+/// the index blocks.
 struct TwoPools {
     index: u64,
     records: u64,

@@ -6,74 +6,74 @@
 //! component  = name { ":" key "=" value }
 //! ```
 //!
-//! Components of a mix are interleaved at random, by their weights. Phases follow one another and start over after
-//! the last; each lasts `count` requests, or an equal share of all requests where no phase has a count.
-//! A count may end in k, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024).
+//! Components of a mix are interleaved at random, by their weights. Phases follow one another and start over after the
+//! last; each lasts `count` requests, or an equal share of all requests if no phase has a count. A count can end in k,
+//! M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024).
 
 use nigh_text::{did_you_mean, nearest};
 
 use super::{COMPONENT_PARAMS, GeneratorInfo, REGISTRY};
 
-/// Why a generator cannot follow its description.
+/// Why the description of a generator is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// No generator has that name.
-    #[error("no generator is called {name:?}; there are {}{}", names(), near_name(name))]
+    #[error("unknown generator {name:?}: expected one of {}{}", names(), near_name(name))]
     UnknownGenerator {
-        /// The name that was asked for.
+        /// The name given.
         name: String,
     },
     /// The generator has no such parameter.
-    #[error("{generator} has no parameter {key:?}; it has {}{}", keys(generator), near_key(generator, key))]
+    #[error("{generator} has no parameter {key:?}: expected one of {}{}", keys(generator), near_key(generator, key))]
     UnknownParam {
         /// The generator.
         generator: &'static str,
-        /// The key that was given.
+        /// The key given.
         key: String,
     },
     /// Not of the form `name:key=value+name:key=value@count,…`.
-    #[error("{text:?} is not of the form name:key=value:key=value")]
+    #[error("{text:?}: expected name:key=value:key=value, each key at most once")]
     Syntax {
-        /// The part that could not be read.
+        /// The invalid part.
         text: String,
     },
-    /// A parameter has a value it cannot have.
+    /// A parameter has an invalid value.
     #[error("{generator}: {key}={value}: expected {expected}")]
     BadValue {
         /// The generator.
         generator: &'static str,
         /// The parameter.
         key: &'static str,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What is allowed.
+        /// The values allowed.
         expected: String,
     },
-    /// The number behind a phase's `@` is not a count.
-    #[error("@{text}: expected the number of requests the phase lasts, at least 1")]
+    /// The text after a phase's `@` is not a count.
+    #[error("@{text}: expected the number of requests of the phase, at least 1")]
     BadCount {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// Some phases have a count of requests and some have none.
-    #[error("either every phase has a count of requests (@count) or none has")]
+    #[error("expected a count of requests (@count) for every phase or for none")]
     MixedCounts,
-    /// A component's blocks end beyond the last byte a request can name.
-    #[error("{generator}: its blocks end beyond 2^64 bytes")]
+    /// A component's blocks pass the last byte that a request can address.
+    #[error("{generator}: its blocks pass the limit of 2^64 bytes")]
     TooLarge {
         /// The generator.
         generator: &'static str,
     },
-    /// The time between requests is so long that they reach a time no request can have.
-    #[error("the clock overflows: the requests take more than 2^64 ns; make the time between them shorter")]
+    /// The times between requests are so long that the sum exceeds the range of times.
+    #[error("the requests take more than 2^64 ns: choose a shorter time between them")]
     ClockOverflow,
-    /// An option common to all components has a value it cannot have.
+    /// An option common to all components has an invalid value.
     #[error("{option}: expected {expected}")]
     BadCommon {
         /// The option's name.
         option: &'static str,
-        /// What is allowed.
+        /// The values allowed.
         expected: &'static str,
     },
 }
@@ -99,20 +99,20 @@ fn near_key(generator: &str, key: &str) -> String {
     did_you_mean(nearest(key, keys_of(generator)))
 }
 
-/// Components that are interleaved, and for how long.
+/// Components that are interleaved, and the length of their phase.
 pub(super) struct Mix {
     pub(super) parts: Vec<Part>,
-    /// Requests that the phase lasts, where the text says.
+    /// The number of requests of the phase, if it is given.
     pub(super) requests: Option<u64>,
 }
 
-/// One component as asked for.
+/// The description of one component.
 pub(super) struct Part {
     pub(super) info: &'static GeneratorInfo,
     given: Vec<(&'static str, String)>,
 }
 
-/// Reads a whole description: the phases, each a mix of components.
+/// Parses a whole description: the phases, each a mix of components.
 pub(super) fn parse(text: &str) -> Result<Vec<Mix>, SpecError> {
     let phases = text.split(',').map(parse_mix).collect::<Result<Vec<_>, _>>()?;
     let counted = phases.iter().filter(|phase| phase.requests.is_some()).count();
@@ -189,7 +189,7 @@ impl Part {
         self.parse_within(key, self.text(key), least, most)
     }
 
-    /// A count in `least..=most`, where one is given.
+    /// A count in `least..=most`, if one is given.
     pub(super) fn optional_count(&self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, SpecError> {
         self.given(key).map(|text| self.parse_within(key, text, least, most)).transpose()
     }
@@ -206,12 +206,12 @@ impl Part {
         self.parse_number(key, self.text(key), least, most)
     }
 
-    /// A share from 0 to 1, where one is given.
+    /// A share from 0 to 1, if one is given.
     pub(super) fn optional_share(&self, key: &'static str) -> Result<Option<f64>, SpecError> {
         self.given(key).map(|text| self.parse_number(key, text, 0.0, 1.0)).transpose()
     }
 
-    /// Which of `words` the value is.
+    /// The one of `words` that is the value.
     pub(super) fn word(&self, key: &'static str, words: &[&'static str]) -> Result<&'static str, SpecError> {
         let text = self.text(key);
         let known = words.iter().find(|word| **word == text).copied();
@@ -240,18 +240,18 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let message = |text: &str| parse(text).map(|_| ()).unwrap_err().to_string();
-        assert!(message("zapf").starts_with("no generator is called \"zapf\"; there are "));
+        assert!(message("zapf").starts_with("unknown generator \"zapf\": expected one of "));
         assert_eq!(
             message("loop:alpha=1"),
-            "loop has no parameter \"alpha\"; it has blocks, weight, tenant, region, writes"
+            "loop has no parameter \"alpha\": expected one of blocks, weight, tenant, region, writes"
         );
-        assert_eq!(message("loop:blocks"), "\"loop:blocks\" is not of the form name:key=value:key=value");
+        assert_eq!(message("loop:blocks"), "\"loop:blocks\": expected name:key=value:key=value, each key at most once");
         assert_eq!(
             message("loop:blocks=1:blocks=2"),
-            "\"loop:blocks=1:blocks=2\" is not of the form name:key=value:key=value"
+            "\"loop:blocks=1:blocks=2\": expected name:key=value:key=value, each key at most once"
         );
-        assert_eq!(message("loop@0"), "@0: expected the number of requests the phase lasts, at least 1");
-        assert_eq!(message("loop@5,scan"), "either every phase has a count of requests (@count) or none has");
-        assert!(message("loop,").starts_with("no generator is called \"\""));
+        assert_eq!(message("loop@0"), "@0: expected the number of requests of the phase, at least 1");
+        assert_eq!(message("loop@5,scan"), "expected a count of requests (@count) for every phase or for none");
+        assert!(message("loop,").starts_with("unknown generator \"\""));
     }
 }

@@ -3,8 +3,8 @@
 //! W. Hörmann, G. Derflinger: Rejection-inversion to generate variates from monotone discrete distributions,
 //! ACM Transactions on Modeling and Computer Simulation 6(3), 1996.
 //!
-//! Logarithms and exponentials are those of the crate `libm`, because the platform's differ in the last bit from one
-//! machine to another, and a seed must give the same requests on each.
+//! Logarithms and exponentials are those of the crate `libm`, because those of the platform differ in the last bit
+//! between machines, and a seed must give the same requests on all.
 
 use rand::RngExt;
 
@@ -69,8 +69,8 @@ impl Zipf {
     }
 }
 
-/// A seeded bijection of `0..n` that leaves no order to see: multiplications by odd numbers and shifted exclusive
-/// ors on the smallest power of two that holds `n`, applied again to what falls outside of `0..n`.
+/// A seeded bijection of `0..n` without visible order: multiplications by odd numbers and shifted exclusive ors on the
+/// smallest power of two that is at least `n`, applied again to results outside of `0..n`.
 #[derive(Clone, Debug)]
 pub(super) struct Scatter {
     n: u64,

@@ -1,35 +1,35 @@
-//! Where real files lie: FIEMAP, as `filefrag` of e2fsprogs tells it.
+//! The extents of real files: FIEMAP, as reported by `filefrag` of e2fsprogs.
 
 use std::io;
 use std::process::{Command, Stdio};
 
 use super::{Extent, FileSize, Layout, Overlap};
 
-/// Files that `filefrag` is asked about at once.
+/// The most files in one run of `filefrag`.
 const FILES: usize = 256;
-/// The unit in which it answers.
+/// The unit of its output.
 const UNIT: u64 = 512;
 /// Extents with one of these words have no place of their own on the disk.
 const NOWHERE: [&str; 5] = ["unknown_loc", "delalloc", "inline", "not_aligned", "encoded"];
 
-/// Why places of real files cannot be had.
+/// Why extents of real files cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum FiemapError {
     /// `filefrag` cannot be run.
     #[error("cannot run filefrag (e2fsprogs): {0}")]
     Run(#[from] io::Error),
-    /// A file has no places: it is not there, empty, or on a file system that cannot tell.
-    #[error("{path}: no places on a disk are known of it")]
+    /// A file has no extents: it does not exist, is empty, or is on a file system that does not report them.
+    #[error("{path}: filefrag reports no extents of this file")]
     Nowhere {
         /// The file.
         path: String,
     },
-    /// Two files share places.
+    /// Two files share extents.
     #[error(transparent)]
     Shared(#[from] Overlap),
 }
 
-/// The places of `files` on this machine, by their paths. Empty ones have none.
+/// The extents of `files` on this machine, by their paths. Empty files have none.
 pub fn fiemap(files: &[FileSize]) -> Result<Layout, FiemapError> {
     let mut extents = Vec::new();
     for some in files.chunks(FILES) {
@@ -50,7 +50,7 @@ fn parse(text: &str, files: &[FileSize], extents: &mut Vec<Extent>) {
     let mut current = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("File size of ") {
-            // A path may hold anything that follows it here.
+            // A path can contain any of the text that follows it here.
             let of = |file: &&FileSize| {
                 let size = rest.strip_prefix(&file.path).and_then(|rest| rest.strip_prefix(" is "));
                 let size = size.and_then(|rest| rest.split_once(" (")).map(|(size, _)| size);

@@ -13,7 +13,7 @@ const HEADER: &str = "file,offset,disk,length";
 /// The first line of a list of files.
 const FILES_HEADER: &str = "file_id,size,path";
 
-/// Gives each line of a list, without its header, to `take`, which says whether it is well-formed.
+/// Passes each line of a list, without its header, to `take`, which returns whether it is well-formed.
 fn lines(path: &Path, header: &str, expected: &'static str, mut take: impl FnMut(&str) -> Option<()>) -> Result<()> {
     let file = std::fs::File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let mut input = Input::new(file, path, None)?;
@@ -49,7 +49,7 @@ pub fn read_extents(path: &Path) -> Result<Layout> {
     Layout::new(extents).map_err(|overlap| Error::Overlap { path: path.to_owned(), overlap })
 }
 
-/// Writes such a list, in the order of the disk.
+/// Writes a list of extents, in the order of the disk.
 pub fn write_extents(layout: &Layout, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     for Extent { file, offset, disk, length } in layout.extents() {
@@ -58,7 +58,7 @@ pub fn write_extents(layout: &Layout, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads a list of files: `file_id,size,path`, a line each. The path may hold commas.
+/// Reads a list of files: `file_id,size,path`, a line each. The path can contain commas.
 pub fn read_files(path: &Path) -> Result<Vec<FileSize>> {
     let mut files = Vec::new();
     lines(path, FILES_HEADER, "file_id,size,path: two whole numbers and a path", |line| {

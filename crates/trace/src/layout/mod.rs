@@ -1,4 +1,4 @@
-//! Where files lie on a disk, for traces that have files and offsets but no place on a disk.
+//! The places of files on a disk, for traces with files and offsets but without places on a disk.
 
 mod fiemap;
 mod file;
@@ -12,20 +12,20 @@ pub use fiemap::{FiemapError, fiemap};
 pub use file::{read_extents, read_files, write_extents};
 pub use place::{FileSize, Order, Placement};
 
-/// A piece of a file that lies on a disk in one piece. In bytes.
+/// A contiguous piece of a file on a disk. In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Which file: a trace's volume.
+    /// The file: a trace's volume.
     pub file: u32,
-    /// Where it begins in the file.
+    /// Its start in the file.
     pub offset: u64,
-    /// Where it begins on the disk.
+    /// Its start on the disk.
     pub disk: u64,
-    /// How long it is; not 0.
+    /// Its length; not 0.
     pub length: u64,
 }
 
-/// Two extents claim the same bytes, of a file or of the disk.
+/// Two extents overlap, in the file or on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "file {}: its extent at {} of the disk, {} bytes, overlaps that of file {} at {}",
@@ -35,17 +35,17 @@ pub struct Overlap(pub Extent, pub Extent);
 
 /// A request to bytes of a file that have no place on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("file {file} has no place on the disk for all of its bytes {offset} to {end}")]
+#[error("file {file}: no extents cover all of its bytes {offset} to {end}")]
 pub struct NoPlace {
     /// The file.
     pub file: u32,
-    /// Where the request begins.
+    /// The start of the request.
     pub offset: u64,
-    /// Where it ends.
+    /// The end of the request.
     pub end: u64,
 }
 
-/// Which bytes of a disk belong to which file.
+/// The mapping between bytes of a disk and bytes of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     by_disk: Vec<Extent>,
@@ -76,15 +76,15 @@ impl Layout {
         &self.by_disk
     }
 
-    /// The extent that has byte `disk` of the disk.
+    /// The extent that contains byte `disk` of the disk.
     pub fn at(&self, disk: u64) -> Option<&Extent> {
         let behind = self.by_disk.partition_point(|extent| extent.disk <= disk);
         let extent = self.by_disk.get(behind.checked_sub(1)?)?;
         (disk - extent.disk < extent.length).then_some(extent)
     }
 
-    /// Where the bytes `range` of `file` lie on the disk, piece by piece in the order of the file; what the file does
-    /// not have, or has no place for, is left out.
+    /// The places of the bytes `range` of `file` on the disk, piece by piece in the order of the file. Bytes beyond the
+    /// end of the file or without a place are left out.
     pub fn places(&self, file: u32, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let key = |extent: &Extent| (extent.file, extent.offset + extent.length);
         let first = self.by_file.partition_point(|extent| key(extent) <= (file, range.start));
@@ -98,7 +98,8 @@ impl Layout {
         })
     }
 
-    /// Appends to `placed` the requests of the disk, its volume 0, that `request` of a file becomes: one for each piece.
+    /// Appends to `placed` the requests to the disk, its volume 0, that correspond to `request` of a file: one for each
+    /// piece.
     pub fn place(&self, request: &Request, placed: &mut Vec<Request>) -> Result<(), NoPlace> {
         if request.op == Op::Flush || request.length == 0 {
             placed.push(Request { volume: 0, offset: 0, length: 0, ..*request });
@@ -109,20 +110,20 @@ impl Layout {
         for piece in self.places(request.volume, request.offset..end) {
             let bytes = piece.end - piece.start;
             missing -= bytes;
-            // No longer than the request.
+            // At most as long as the request.
             placed.push(Request { volume: 0, offset: piece.start, length: bytes as u32, ..*request });
         }
         if missing == 0 { Ok(()) } else { Err(NoPlace { file: request.volume, offset: request.offset, end }) }
     }
 
-    /// Where the last extent of `file` ends, in the file; 0 for a file that has none.
+    /// The end of the last extent of `file`, in the file; 0 for a file without extents.
     pub fn end_of(&self, file: u32) -> u64 {
         let behind = self.by_file.partition_point(|extent| extent.file <= file);
         let last = behind.checked_sub(1).and_then(|last| self.by_file.get(last));
         last.filter(|extent| extent.file == file).map_or(0, |extent| extent.offset + extent.length)
     }
 
-    /// Where the last extent ends, on the disk.
+    /// The end of the last extent on the disk.
     pub fn end(&self) -> u64 {
         self.by_disk.last().map_or(0, |extent| extent.disk + extent.length)
     }

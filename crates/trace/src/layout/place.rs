@@ -1,4 +1,4 @@
-//! Gives files their places on a disk.
+//! Assigns places on a disk to files.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -8,42 +8,42 @@ use super::{Extent, Layout, Overlap};
 /// A file and its size in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSize {
-    /// Which file: a trace's volume.
+    /// The file: a trace's volume.
     pub file: u32,
     /// Its size.
     pub bytes: u64,
-    /// Its path; empty where it is not known.
+    /// Its path; empty if it is not known.
     pub path: String,
 }
 
-/// In which order files lie on the disk.
+/// The order of files on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they were first used.
+    /// In the order of their first use.
     #[default]
     FirstUse,
-    /// By path, so that the files of a folder lie together.
+    /// By path, so that the files of a folder are together.
     Name,
 }
 
-/// How files are placed.
+/// The rules by which files are placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     /// Their order.
     pub order: Order,
-    /// Where the first begins, in bytes; a multiple of the block.
+    /// The start of the first file, in bytes; a multiple of the block.
     pub base: u64,
-    /// Files begin at blocks of so many bytes and are cut at their borders.
+    /// Files begin at multiples of this many bytes and are cut only there.
     pub block_bytes: u32,
-    /// At which share of the borders of blocks inside of files the file is cut, 0 to 1. The pieces behind cuts change
-    /// places with each other at random, all over the disk.
+    /// The share of block borders inside of files where the file is cut, 0 to 1. The pieces after cuts exchange places
+    /// with each other at random, all over the disk.
     pub fragmentation: f64,
-    /// Decides the cuts and the places.
+    /// The seed of the cuts and the places.
     pub seed: u64,
 }
 
 impl Placement {
-    /// Places `files`, which are given in the order of their first use.
+    /// Places `files`, which are in the order of their first use.
     pub fn place(&self, files: &[FileSize]) -> Result<Layout, Overlap> {
         let mut files: Vec<&FileSize> = files.iter().collect();
         if self.order == Order::Name {
@@ -75,7 +75,7 @@ impl Placement {
         Layout::new(pieces)
     }
 
-    /// Has the pieces that do not begin their files change places.
+    /// Exchanges the places of pieces that do not begin their files.
     fn scatter(&self, pieces: &mut [Extent], random: &mut Random) {
         let cut: Vec<usize> =
             pieces.iter().enumerate().filter(|(_, piece)| piece.offset > 0).map(|(at, _)| at).collect();

@@ -1,7 +1,7 @@
-//! The LIRS authors' text: the number of each block that is touched, one a line.
+//! The LIRS authors' text format: the number of each accessed block, one a line.
 //!
-//! A number times the block size is less than 2^64. Of its bits the upper 12 are the volume, which leaves 40 for a block
-//! of 4 KiB: readers know one volume only, but blocks of several are not taken for one.
+//! A number times the block size is less than 2^64. The upper 12 of its bits are the volume, which leaves 40 for a
+//! block of 4 KiB: readers support only one volume, but blocks of several volumes do not coincide.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! Writing traces: the formats that can be written, one file each, and how their files come to be.
+//! Writing traces: the formats that can be written, one file each, and the creation of their files.
 //!
 //! A file appears under its name when it is complete, or not at all.
 
-// Nothing is parsed here.
+// There is no parsing here.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 mod csv;
@@ -22,28 +22,27 @@ use output::Output;
 /// The formats that can be written.
 pub const FORMATS: [Format; 5] = [Format::Parquet, Format::Csv, Format::Lirs, Format::OracleGeneral, Format::Vscsi];
 
-/// How a trace is to be written.
+/// How to write a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
-    /// The format; the one that the file's name ends in, before `.zst`, `.gz` or `.xz`, if `None`.
+    /// The format; if `None`, the one that the file's name ends in, before `.zst`, `.gz` or `.xz`.
     pub format: Option<Format>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: u32,
 }
 
-/// What became of the requests.
+/// What the file contains, and what was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Requests that the file holds.
+    /// Requests in the file.
     pub requests: u64,
-    /// Lines, records or rows of the file that stand for them: in formats that count in blocks, one for each block
-    /// that a request touches.
+    /// Lines, records or rows of the file: in formats that count in blocks, one for each block that a request accesses.
     pub records: u64,
-    /// Requests that were left out, because the format only knows references to blocks: trims, flushes, and reads and
+    /// Requests that were left out, because the format has only references to blocks: trims, flushes, and reads and
     /// writes of length 0.
     pub skipped: u64,
-    /// Fields of which the file does not hold every value as it was: the format has no such column, or counts in
-    /// greater units.
+    /// Fields with values that the file does not contain exactly: the format has no such column, or counts in larger
+    /// units.
     pub lost: Vec<Field>,
 }
 
@@ -60,12 +59,12 @@ pub struct Writer {
     lost: [bool; Field::ALL.len()],
 }
 
-/// One format's file that is being written.
+/// A file in one of the formats that is being written.
 trait Sink {
-    /// Appends `request`, and says by how many lines, records or rows.
+    /// Appends `request`, and returns the number of lines, records or rows.
     fn push(&mut self, request: &Request) -> Result<u64, Failure>;
 
-    /// Writes what is still held and hands the output back.
+    /// Writes the buffered requests and returns the output.
     fn finish(self: Box<Self>) -> io::Result<Output>;
 }
 
@@ -147,7 +146,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Completes the file, makes it durable and gives it its name.
+    /// Completes the file, makes it durable and renames it to its final name.
     pub fn finish(self) -> crate::Result<Written> {
         let path = self.path;
         self.sink.finish().and_then(Output::commit).map_err(|source| Error::Io { path, source })?;
@@ -162,12 +161,12 @@ fn named(path: &Path) -> Option<Format> {
     plain.extension()?.to_str()?.parse().ok()
 }
 
-/// Whether the format is a string of references to blocks.
+/// Whether the format consists of references to blocks.
 fn counts_in_blocks(format: Format) -> bool {
     matches!(format, Format::Lirs | Format::OracleGeneral)
 }
 
-/// Whether a reader of `format` would find another value for `field`.
+/// Whether a reader of `format` would get another value of `field`.
 fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> bool {
     if matches!(format, Format::Parquet | Format::Csv) {
         return false;
@@ -187,7 +186,7 @@ fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> b
     }
 }
 
-/// How the numbers of blocks and volumes are joined to one: block `b` of volume `v` is `v * 2^block_bits + b`.
+/// How the numbers of blocks and volumes are combined: block `b` of volume `v` is `v * 2^block_bits + b`.
 #[derive(Clone, Copy)]
 struct Numbering {
     block_bytes: u32,
@@ -197,17 +196,17 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// The numbers of the blocks that `request`, which is at least one byte long, touches.
+    /// The numbers of the blocks that `request`, which is at least one byte long, accesses.
     fn blocks(self, request: &Request) -> Result<impl Iterator<Item = u64> + use<>, Failure> {
         let block_bytes = u64::from(self.block_bytes);
         let first = request.offset / block_bytes;
         let last = request.offset.saturating_add(u64::from(request.length) - 1) / block_bytes;
         if last >> self.block_bits != 0 {
-            return Err(Failure::Unrepresentable("a block with so high a number"));
+            return Err(Failure::Unrepresentable("a block number this high"));
         }
         let volume = u64::from(request.volume);
         if volume >> (self.bits - self.block_bits) != 0 {
-            return Err(Failure::Unrepresentable("a volume with so high a number"));
+            return Err(Failure::Unrepresentable("a volume number this high"));
         }
         Ok((first..=last).map(move |block| volume << self.block_bits | block))
     }

@@ -1,5 +1,5 @@
-//! libCacheSim's oracleGeneral: 24 bytes for each block that is touched, little-endian: u32 seconds, u64 block, u32 bytes,
-//! i64 number (from 1) of the next record of the same block, -1 for none.
+//! libCacheSim's oracleGeneral: 24 bytes for each accessed block, little-endian: u32 seconds, u64 block, u32 bytes, i64
+//! number (from 1) of the next record of the same block, -1 for none.
 //!
 //! Records are first spooled to an unnamed file, then completed from the last to the first, then copied to the output.
 //! Memory holds one entry for each distinct block (16 bytes of payload in a hash table, 18 to 36 in all): 10^8 distinct
@@ -20,7 +20,7 @@ const BLOCK_AT: usize = 4;
 const BYTES_AT: usize = 12;
 const NEXT_AT: usize = 16;
 
-/// Records that are completed in one piece.
+/// Records that are completed at a time.
 const PIECE_RECORDS: u64 = 1 << 16;
 
 pub(super) struct OracleGeneral {
@@ -33,7 +33,7 @@ pub(super) struct OracleGeneral {
 impl OracleGeneral {
     pub(super) fn new(output: Output, block_bytes: u32) -> io::Result<OracleGeneral> {
         let spool = BufWriter::with_capacity(1 << 17, output.scratch()?);
-        // As the reader takes them apart.
+        // The same split as in the reader.
         let block_bits = 63 - block_bytes.next_power_of_two().trailing_zeros();
         Ok(OracleGeneral { output, spool, records: 0, numbering: Numbering { block_bytes, block_bits, bits: 64 } })
     }

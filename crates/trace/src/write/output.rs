@@ -1,4 +1,4 @@
-//! Where a trace is written to: a file that is there whole or not at all, or a stream.
+//! The output of a trace: a file that appears only when it is complete, or a stream.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -13,13 +13,13 @@ const BUFFER_BYTES: usize = 1 << 17;
 const ZSTD_LEVEL: i32 = 3;
 const XZ_LEVEL: u32 = 6;
 
-/// What files that do not exist yet may be used for, before the process's umask.
+/// The mode of new files, before the process's umask.
 const NEW_FILE_MODE: u32 = 0o666;
 
-/// A file or stream that is being written, through a compressor where its name asks for one.
+/// A file or stream that is being written, through a compressor if its name requests one.
 pub(super) struct Output {
     encoder: Encoder,
-    /// Where space for intermediate results is.
+    /// The folder for intermediate results.
     folder: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ enum Encoder {
 }
 
 enum Target {
-    /// A regular file, under another name until it is complete.
+    /// A regular file, under a temporary name until it is complete.
     Whole {
         temporary: NamedTempFile,
         path: PathBuf,
@@ -41,7 +41,7 @@ enum Target {
     Stdout(Stdout),
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Compression {
     Zstd,
@@ -50,7 +50,7 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// What the name of `path` asks for.
+    /// The compression that the name of `path` requests.
     pub(super) fn named(path: &Path) -> Option<Compression> {
         match path.extension()?.to_str()? {
             "zst" => Some(Compression::Zstd),
@@ -62,7 +62,7 @@ impl Compression {
 }
 
 impl Output {
-    /// Begins what `path` names, `-` for standard output.
+    /// Opens the output `path`, `-` for standard output.
     pub(super) fn create(path: &Path) -> io::Result<Output> {
         let (target, folder) = Target::create(path)?;
         let plain = BufWriter::with_capacity(BUFFER_BYTES, target);
@@ -75,12 +75,12 @@ impl Output {
         Ok(Output { encoder, folder })
     }
 
-    /// An unnamed file beside the output, or in the system's place for temporary files.
+    /// An unnamed file beside the output, or in the system's folder for temporary files.
     pub(super) fn scratch(&self) -> io::Result<File> {
         self.folder.as_ref().map_or_else(tempfile::tempfile, tempfile::tempfile_in)
     }
 
-    /// Completes the file, makes it durable and gives it its name.
+    /// Completes the file, makes it durable and renames it to its final name.
     pub(super) fn commit(self) -> io::Result<()> {
         let buffer = match self.encoder {
             Encoder::Plain(buffer) => buffer,
@@ -132,7 +132,7 @@ impl Target {
             Ok(existing) if !existing.is_file() => {
                 return Ok((Target::Stream(File::options().write(true).open(path)?), None));
             }
-            // The file behind a link is what is replaced, not the link.
+            // The target of a link is replaced, not the link.
             Ok(existing) => (fs::canonicalize(path)?, existing.permissions()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (path.to_owned(), Permissions::from_mode(NEW_FILE_MODE))
@@ -140,7 +140,7 @@ impl Target {
             Err(error) => return Err(error),
         };
         let folder = folder(&path).to_owned();
-        // Opened and written as a plain file, whose errors do not tell the temporary name.
+        // Opened and written as a plain file, whose errors do not show the temporary name.
         let open = |path: &Path| File::options().write(true).create_new(true).mode(permissions.mode()).open(path);
         let temporary = tempfile::Builder::new().prefix(".nigh-").make_in(&folder, open)?;
         Ok((Target::Whole { temporary, path }, Some(folder)))

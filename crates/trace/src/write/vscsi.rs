@@ -10,7 +10,7 @@ pub(super) const MICROSECOND_NS: u64 = 1000;
 const SECTOR_BYTES: u64 = 512;
 const RECORD_BYTES: usize = 32;
 
-/// Version 1, which stands in the upper 8 bits.
+/// Version 1, in the upper 8 bits.
 const VERSION: u16 = 1 << 8;
 
 /// READ (10), WRITE (10), UNMAP, SYNCHRONIZE CACHE (10).

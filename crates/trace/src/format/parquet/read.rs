@@ -17,15 +17,15 @@ use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Op, Request, Req
 /// Rows in a batch.
 const BATCH: u64 = 4096;
 
-/// Bytes before the first column chunk and after the footer: the magic number, and with the footer also its length.
+/// Bytes before the first column chunk and after the footer: the magic number, and after the footer also its length.
 const HEAD_BYTES: u64 = 4;
 const TAIL_BYTES: u64 = 8;
 
 /// Requests from a Parquet file, in the order of its rows.
 ///
-/// Counts, places and types in the footer are checked against each other and against the file's size before anything
-/// is read, pages before they are decoded. A changed byte inside a page that still decodes goes unnoticed: neither nigh
-/// nor most other programs put checksums on pages.
+/// Counts, places and types in the footer are checked against each other and against the file's size before anything is
+/// read, and pages before they are decoded. A changed byte inside a page that can still be decoded is not detected:
+/// neither nigh nor most other programs write checksums of pages.
 pub struct ParquetReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
@@ -39,7 +39,7 @@ pub struct ParquetReader {
     block_bytes: u32,
 }
 
-/// Where a field is found, and how its integers are to be understood.
+/// The column of a field, and the interpretation of its integers.
 #[derive(Clone, Copy)]
 struct Column {
     field: Field,
@@ -61,15 +61,15 @@ enum Pages {
 }
 
 impl ParquetReader {
-    /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` stands for the block
-    /// size that the file names.
+    /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` overrides the block
+    /// size in the file.
     pub fn open(path: impl AsRef<Path>, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
         ParquetReader::from_file(file, path, block_bytes)
     }
 
-    /// As `open`, for a file that `path` only names in errors.
+    /// As `open`, for a file that is already open; `path` is used only in errors.
     pub(crate) fn from_file(file: File, path: &Path, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
         let path = path.to_owned();
         let bytes = file.metadata().map_err(|source| Error::Io { path: path.clone(), source })?.len();
@@ -106,7 +106,7 @@ impl ParquetReader {
         })
     }
 
-    /// How many requests the file holds.
+    /// The number of requests in the file.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -179,7 +179,7 @@ impl Requests for ParquetReader {
     }
 }
 
-/// Finds each field's column, and refuses types that cannot be the field's.
+/// Finds the column of each field, and rejects types that do not match the field.
 fn columns(metadata: &ParquetMetaData) -> Result<Vec<Column>, Problem> {
     let schema = metadata.file_metadata().schema_descr();
     let mut columns = Vec::new();
@@ -197,12 +197,12 @@ fn columns(metadata: &ParquetMetaData) -> Result<Vec<Column>, Problem> {
     Ok(columns)
 }
 
-/// Whether the column's integers are signed; an error where `field` cannot be read from it.
+/// Whether the column's integers are signed; an error if its type does not match `field`.
 fn is_signed(field: Field, column: &ColumnDescriptor) -> Result<bool, Problem> {
     let logical = column.logical_type_ref();
     let flat = column.max_rep_level() == 0 && column.path().parts().len() == 1;
     let (allowed, signed) = match (column.physical_type(), logical) {
-        // Some programs, DuckDB among them, only write the older kind of annotation.
+        // Some programs, such as DuckDB, write only the older kind of annotation.
         (Physical::INT32 | Physical::INT64, None) => match column.converted_type() {
             Converted::UINT_8 | Converted::UINT_16 | Converted::UINT_32 | Converted::UINT_64 => {
                 (field != Field::Op, false)
@@ -261,7 +261,7 @@ fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Resul
     if chunk.num_values() != rows {
         return Err(Problem::Inconsistent("a column has fewer or more values than there are rows"));
     }
-    // The size counts from the chunk's first page, which is the dictionary's where there is one.
+    // The size counts from the chunk's first page, which is the dictionary if there is one.
     let starts = [Some(chunk.data_page_offset()), chunk.dictionary_page_offset()];
     let bytes = u64::try_from(chunk.compressed_size()).ok();
     let first = starts.into_iter().flatten().min().and_then(|start| u64::try_from(start).ok());

@@ -1,6 +1,6 @@
 //! The canonical form, written a row group at a time.
 
-// Nothing is parsed here.
+// There is no parsing here.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io::{self, Write};
@@ -30,19 +30,19 @@ const MESSAGE: &str = "message request {
 
 const GROUP_ROWS: usize = 1 << 20;
 
-/// Values handed to a column at once.
+/// The number of values passed to a column at a time.
 const CHUNK_ROWS: usize = 4096;
 
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes requests into a Parquet file. It holds up to a row group of them, 40 MiB.
+/// Writes requests into a Parquet file. It buffers up to a row group of them, 40 MiB.
 pub struct ParquetWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     rows: Vec<Request>,
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
-    /// Begins a file in `out`, for a trace recorded or made with blocks of `block_bytes`.
+    /// Begins a file in `out`, for a trace recorded or generated with blocks of `block_bytes`.
     pub fn new(out: W, block_bytes: u32) -> io::Result<ParquetWriter<W>> {
         let schema = Arc::new(parse_message_type(MESSAGE).map_err(io_error)?);
         let pairs = [(SCHEMA_KEY, SCHEMA.to_owned()), (BLOCK_BYTES_KEY, block_bytes.to_string())];
@@ -74,7 +74,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(())
     }
 
-    /// Writes what is held and the footer, and hands the output back.
+    /// Writes the buffered requests and the footer, and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         if !self.rows.is_empty() {
             self.write_group().map_err(io_error)?;

@@ -1,18 +1,18 @@
-//! The parts of a system call as strace prints it: `name(argument, …) = result`.
+//! The parts of a system call in strace's form: `name(argument, …) = result`.
 
 use crate::error::Bad;
 use crate::text::number;
 
-/// Arguments that are looked at.
+/// The number of arguments that are parsed.
 const ARGUMENTS: usize = 6;
 
-/// A call that has returned something else than an error.
+/// A call that returned successfully.
 pub(super) struct Call<'a> {
     pub(super) name: &'a [u8],
     arguments: [&'a [u8]; ARGUMENTS],
     /// The number returned.
     pub(super) result: u64,
-    /// What `-y` says about a descriptor that was returned.
+    /// The annotation by `-y` of a returned descriptor.
     pub(super) result_path: Option<&'a [u8]>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Call<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Descriptor<'a> {
     pub(super) number: u32,
-    /// What `-y` says about it.
+    /// The annotation by `-y`.
     pub(super) path: Option<&'a [u8]>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Call<'a> {
         if name.is_empty() || !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
             return Err(wrong());
         }
-        // The result is behind the last ` = ` that follows a parenthesis; blanks may be between.
+        // The result follows the last ` = ` after a parenthesis; there may be blanks between.
         let equals = memchr::memmem::rfind_iter(rest, b" = ");
         let mut split = equals.filter_map(|at| rest.split_at_checked(at));
         let ended = split.find_map(|(before, after)| {
@@ -81,17 +81,17 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether the beginning of a call is that of one that makes a process or thread.
+/// Whether the beginning of a call is that of one that creates a process or thread.
 pub(super) fn makes_process(beginning: &[u8]) -> bool {
     [&b"clone("[..], b"clone3(", b"fork(", b"vfork("].iter().any(|call| beginning.starts_with(call))
 }
 
-/// Whether a process made by the call `text` shares its descriptors with its parent.
+/// Whether a process created by the call `text` shares its descriptors with its parent.
 pub(super) fn shares_files(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"CLONE_FILES").is_some()
 }
 
-/// The first arguments of a call: what is between commas that are not within quotes, brackets or the path of a descriptor.
+/// The first arguments of a call: the texts between commas outside of quotes, brackets and paths of descriptors.
 fn arguments(inside: &[u8]) -> [&[u8]; ARGUMENTS] {
     let mut arguments: [&[u8]; ARGUMENTS] = [&[]; ARGUMENTS];
     let mut rest = inside;
@@ -104,7 +104,7 @@ fn arguments(inside: &[u8]) -> [&[u8]; ARGUMENTS] {
     arguments
 }
 
-/// Where the first argument of `rest` ends.
+/// The end of the first argument of `rest`.
 fn argument_end(rest: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;

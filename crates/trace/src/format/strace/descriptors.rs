@@ -1,4 +1,4 @@
-//! Which file is behind each descriptor of each process, and where in it the next access is.
+//! The file of each descriptor of each process, and the position of its next access.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use crate::numbering::Numbering;
 use crate::text::extent_of;
 use crate::{Note, Op, Request};
 
-/// Open descriptors and processes that are held in memory.
+/// The most open descriptors, and the most processes, that are held in memory.
 const ENTRIES_MOST: usize = 1 << 20;
 
-/// An open file: descriptors of several processes may share it, and its position.
+/// An open file: descriptors of several processes can share it and its position.
 struct Opened {
-    /// The volume; `None` if it is no file.
+    /// The volume; `None` if it is not a file.
     file: Option<u32>,
     position: u64,
     appends: bool,
@@ -47,7 +47,7 @@ pub(super) struct Descriptors {
     before: u64,
 }
 
-/// What a call that moves data does.
+/// The effect of a call that moves data.
 struct Transfer<'a> {
     descriptor: Descriptor<'a>,
     op: Op,
@@ -72,7 +72,7 @@ impl Descriptors {
         self.next
     }
 
-    /// A process appears, made by `parent` and sharing its table or not.
+    /// A new process, created by `parent`; it may share the table of its parent.
     pub(super) fn begin(&mut self, process: u32, parent: Option<(u32, bool)>) -> Result<(), Bad> {
         if self.processes.len() >= ENTRIES_MOST {
             return Err(Bad::field(process.to_string().as_bytes(), "fewer than 2^20 processes at a time"));
@@ -164,8 +164,8 @@ impl Descriptors {
         Ok(key)
     }
 
-    /// What `descriptor` refers to. A file that was open before the trace began is known by its path, if -y shows that,
-    /// or by number if the call `positions` it, which only works for files.
+    /// The target of `descriptor`. A file that was open before the trace began is identified by its path, if -y shows
+    /// that, or by number if the call `positions` it, which works only for files.
     fn find(&mut self, process: u32, descriptor: Descriptor, positions: bool) -> Result<Option<u64>, Bad> {
         let known = self.table(process).and_then(|table| table.entries.get(&descriptor.number)).copied();
         if known.is_some() {
@@ -180,7 +180,7 @@ impl Descriptors {
         self.open(process, descriptor.number, &name, false).map(Some)
     }
 
-    /// Follows a call of `process`; the request that it is, without time and process.
+    /// Processes a call of `process`; returns its request, if it is one, without time and process.
     pub(super) fn apply(&mut self, process: u32, call: &Call) -> Result<Option<Request>, Bad> {
         let own = |op| call.descriptor(0).map(|descriptor| Transfer { descriptor, op, at: None });
         let placed = |op| {
@@ -193,7 +193,7 @@ impl Descriptors {
             b"write" | b"writev" => own(Op::Write),
             b"pread" | b"pread64" | b"preadv" | b"preadv2" => placed(Op::Read),
             b"pwrite" | b"pwrite64" | b"pwritev" | b"pwritev2" => placed(Op::Write),
-            // The offset is an address whose content is shown: [from] or [from] => [to].
+            // The offset is an address, shown with its content: [from] or [from] => [to].
             b"sendfile" | b"sendfile64" => {
                 let at = bracketed(call.argument(2));
                 call.descriptor(1).map(|descriptor| Transfer { descriptor, op: Op::Read, at })
@@ -215,7 +215,7 @@ impl Descriptors {
         }
     }
 
-    /// Follows a call that moves no data.
+    /// Processes a call that moves no data.
     fn follow(&mut self, process: u32, call: &Call, result: Option<u32>) -> Result<(), Bad> {
         match (call.name, result) {
             (b"open" | b"creat", Some(new)) => {
@@ -338,7 +338,7 @@ impl Descriptors {
             return Ok(None);
         };
         let Some(volume) = self.file(process, call)? else { return Ok(None) };
-        // A hole may be longer than a request can be.
+        // A hole can be longer than a request can be.
         let (offset, length) = extent_of(call.argument(3), first, count.min(u32::MAX.into()), 1)?;
         Ok(Some(Request { op: Op::Trim, volume, offset, length, ..Request::default() }))
     }
@@ -350,8 +350,8 @@ fn bracketed(argument: &[u8]) -> Option<u64> {
     crate::text::number(inside.get(..memchr::memchr(b']', inside)?)?)
 }
 
-/// Whether `path` is one of a file whose content can be cached: neither a pipe or socket, nor a device for something else,
-/// nor what the kernel makes up.
+/// Whether `path` is that of a file whose content can be cached: not a pipe or socket, not a device other than a disk,
+/// and not a file that the kernel generates.
 fn is_file(path: &[u8]) -> bool {
     const NOT: [&[u8]; 9] = [
         b"/proc/",
