@@ -297,7 +297,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("hdd-10k", "heads", "1", "'bytes' is 9105018880: expected at most the capacity of heads and zones"),
     ("hdd-10k", "seek_average_ms", "12", "'seek_average_ms' is 12: expected 4.621 to 6.832: between"),
     ("hdd-10k", "seek_full_ms", "0.5", "'seek_full_ms' is 0.5: expected the time across all cylinders, 0.831 to 10000"),
-    ("hdd-10k", "write_cache", "1", "'write_cache' is 1: expected true where"),
+    ("hdd-10k", "write_cache", "1", "'write_cache' is 1: expected true if"),
     ("hdd-10k", "kind", "\"dsk\"", "'kind' is 'dsk': expected 'disk', 'flash', 'volume' or 'store'"),
     (
         "hdd-10k",

@@ -20,7 +20,7 @@ pub struct Arc {
 impl Configured for Arc {
     const INFO: Info = Info {
         name: "arc",
-        summary: "balances recency against frequency by which of them would have hit",
+        summary: "balances recency against frequency by hits among recently evicted blocks",
         paper: "Megiddo and Modha, ARC: A Self-Tuning, Low Overhead Replacement Cache, FAST 2003",
         params: &[],
         offline: false,

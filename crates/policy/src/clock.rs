@@ -29,13 +29,13 @@ pub struct Clock {
 impl Configured for Clock {
     const INFO: Info = Info {
         name: "clock",
-        summary: "evicts in the order of loading, but gives a block that was hit another round",
+        summary: "evicts in the order of loading, but keeps a block that was hit for another round",
         paper: "Corbató, A Paging Experiment with the Multics System, MIT Project MAC Report MAC-M-384 1968",
         params: &[Param {
             key: "first",
             default: "0",
             values: FLAG,
-            doc: "the reference bit of a block just loaded; 1 is what a paging machine does",
+            doc: "the reference bit of a new block; 1 as in a paging machine",
         }],
         offline: false,
         spatial: false,

@@ -65,46 +65,46 @@ pub struct Dulo {
 impl Configured for Dulo {
     const INFO: Info = Info {
         name: "dulo",
-        summary: "CLOCK, but of blocks equally old those leave first that lie beside each other on disk",
+        summary: "CLOCK, but of equally old blocks evicts those first that are neighbours on disk",
         paper: "Jiang, Ding, Chen, Tan and Zhang, DULO, FAST 2005",
         params: &[
             Param {
                 key: "bank",
                 default: "auto",
                 values: Values::Or("auto", &Values::Size),
-                doc: "BANK_MAX, share of the cache, bytes (8M) or count of blocks that are sequenced together; auto: 8M, \
-                      in a cache below 80M 4M, below 20M 20%; on another base 1%",
+                doc: "BANK_MAX, the blocks that are sequenced together: a share of the cache, bytes (8M) or a count; auto: 8M, \
+                      4M in a cache below 80M, 20% below 20M; 1% on another base",
             },
             Param {
                 key: "evicting",
                 default: "auto",
                 values: Values::Or("auto", &Values::Size),
-                doc: "least size of the evicting section, a size as above; auto: 64M, in a cache below 80M 16M, below 20M \
-                      the rest; on another base 8%",
+                doc: "least size of the evicting section, given as for bank; auto: 64M, 16M in a cache below 80M, the rest below \
+                      20M; 8% on another base",
             },
             Param {
                 key: "table",
                 default: "2%",
                 values: Values::Bytes,
-                doc: "most memory of the block table: share of the cache, or bytes",
+                doc: "most memory of the block table: a share of the cache, or bytes",
             },
             Param {
                 key: "first",
                 default: "0",
                 values: FLAG,
-                doc: "whether a block just loaded is young; on clock only",
+                doc: "whether a new block is young, 1 for yes; only with base=clock",
             },
             Param {
                 key: "base",
                 default: "clock",
                 values: Values::Words(&BASES),
-                doc: "clock, or the policy that says which blocks come to the bank: lru, lirs, clock-pro",
+                doc: "the policy that nominates blocks for the bank; clock is the paper's",
             },
             Param {
                 key: "position",
                 default: "1ms",
                 values: Values::Time { least_ms: 0.001, most_ms: 1e6 },
-                doc: "time (ms, us) to reach a sequence on the device: H = L + (position + size * transfer) / size",
+                doc: "time (ms, us) to position the device for a sequence: H = L + (position + size * transfer) / size",
             },
             Param {
                 key: "transfer",

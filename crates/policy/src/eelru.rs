@@ -332,7 +332,7 @@ fn ghosts_within(reach: Portion, capacity: u32) -> u32 {
 impl Configured for Eelru {
     const INFO: Info = Info {
         name: "eelru",
-        summary: "evicts some blocks early while blocks evicted lately are missed more than those kept are used",
+        summary: "evicts some blocks early while misses of recently evicted blocks outnumber hits of the oldest ones",
         paper: "Smaragdakis, Kaplan, Wilson, EELRU: Simple and Effective Adaptive Page Replacement, SIGMETRICS 1999",
         params: &[
             Param {
@@ -367,7 +367,7 @@ impl Configured for Eelru {
                     count_least: 1,
                     count_most: "4294967295",
                 },
-                doc: "references counted, as a share of the cache or a count, until the counts are halved",
+                doc: "counted references after which the counts are halved, as a share of the cache or a count",
             },
         ],
         offline: false,

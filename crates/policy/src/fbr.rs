@@ -159,13 +159,13 @@ impl Fbr {
 impl Configured for Fbr {
     const INFO: Info = Info {
         name: "fbr",
-        summary: "evicts the least referenced of the least recently used blocks, not counting quick repeats",
+        summary: "evicts the least referenced of the least recently used blocks; quick repeats do not count",
         paper: "Robinson, Devarakonda, Data Cache Management Using Frequency-Based Replacement, SIGMETRICS 1990",
         params: &[
             Param {
                 key: "new",
                 default: "25%",
-                values: part(0, "what the old section leaves"),
+                values: part(0, "the cache without the old section"),
                 doc: "blocks in the new section, as a share of the cache or a count",
             },
             Param {
@@ -178,13 +178,13 @@ impl Configured for Fbr {
                 key: "cmax",
                 default: "32",
                 values: Values::Whole { least: 1, most: CHAINS as u64 - 1 },
-                doc: "references; if no old block has as few, the least recently used leaves",
+                doc: "C_max: if all old blocks have more references than this, the least recently used leaves",
             },
             Param {
                 key: "amax",
                 default: "100",
                 values: Values::Whole { least: 2, most: u32::MAX as u64 },
-                doc: "references on average above which all counts are halved",
+                doc: "A_max: all counts are halved when the average exceeds this",
             },
         ],
         offline: false,

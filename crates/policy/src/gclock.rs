@@ -31,7 +31,7 @@ pub struct GClock {
 impl Configured for GClock {
     const INFO: Info = Info {
         name: "gclock",
-        summary: "evicts in the order of loading, but gives a block another round for each of its hits",
+        summary: "evicts in the order of loading, but keeps a block for another round for each of its hits",
         paper: "Smith, Sequentiality and Prefetching in Database Systems, ACM TODS 1978; \
                 Nicola, Dan, Dias, Analysis of the Generalized Clock Buffer Replacement Scheme for Database \
                 Transaction Processing, SIGMETRICS 1992",
@@ -40,7 +40,7 @@ impl Configured for GClock {
                 key: "first",
                 default: "1",
                 values: Values::Whole { least: 0, most: 255 },
-                doc: "the counter of a block just loaded, in rounds, at most max",
+                doc: "the counter of a new block, in rounds, at most max",
             },
             Param {
                 key: "max",

@@ -82,33 +82,32 @@ pub struct Lirs<O = Logs> {
 impl<O: Orders> Configured for Lirs<O> {
     const INFO: Info = Info {
         name: "lirs",
-        summary: "keeps the blocks that are re-used after the fewest other blocks",
+        summary: "keeps the blocks with the fewest other blocks between their last two references",
         paper: "Jiang and Zhang, LIRS, SIGMETRICS 2002; Jiang, dissertation, College of William and Mary 2004, chapter 2",
         params: &[
             Param {
                 key: "hir",
                 default: "1%",
                 values: part(1, "one less than the cache"),
-                doc: "L_hirs: share of the cache (at least 2 blocks) or count of blocks for resident HIR blocks",
+                doc: "L_hirs, the resident HIR blocks: a share of the cache (at least 2 blocks) or a count",
             },
             Param {
                 key: "ghosts",
                 default: "1.5",
                 values: HISTORY,
-                doc: "most non-resident blocks in stack S: a multiple of the cache size from 0, 1.5 or 150% for example, \
-                      or unlimited",
+                doc: "most non-resident blocks in stack S, as a multiple of the cache size",
             },
             Param {
                 key: "stack",
                 default: "none",
                 values: Values::Or("none", &Values::Factor { least: 1.0, most: 1e6 }),
-                doc: "most entries of stack S, in caches",
+                doc: "most entries of stack S, as a multiple of the cache size",
             },
             Param {
                 key: "threshold",
                 default: "100%",
                 values: Values::Or("none", &Values::Factor { least: 0.0, most: 1e6 }),
-                doc: "new IRR below which an HIR block becomes LIR, in shares of R_max, or none: any block does, as in LRU",
+                doc: "an HIR block becomes LIR if its new IRR is below this multiple of R_max; with none, any block does, as in LRU",
             },
         ],
         offline: false,

@@ -113,7 +113,7 @@ impl Lrfu {
 impl Configured for Lrfu {
     const INFO: Info = Info {
         name: "lrfu",
-        summary: "evicts the block with the least sum of references, each weighing less the older it is",
+        summary: "evicts the block with the least sum of references; older references weigh less",
         paper: "Lee et al., LRFU: A Spectrum of Policies that Subsumes the Least Recently Used and Least Frequently Used \
                 Policies, IEEE Transactions on Computers 2001",
         params: &[
@@ -121,13 +121,13 @@ impl Configured for Lrfu {
                 key: "lambda",
                 default: "0.001",
                 values: Values::Real { least: 0.0, most: 1.0 },
-                doc: "a reference weighs half as much after 1/lambda references: 0 is LFU, 1 is LRU",
+                doc: "the weight of a reference halves every 1/lambda references: 0 is LFU, 1 is LRU",
             },
             Param {
                 key: "correlated",
                 default: "0",
                 values: Values::Whole { least: 0, most: u32::MAX as u64 },
-                doc: "a reference is not counted if the next to its block comes within so many references",
+                doc: "the correlated period: a reference does not count if its block is referenced again within this many references",
             },
         ],
         offline: false,

@@ -141,14 +141,13 @@ impl Configured for Lru2 {
                 key: "correlated",
                 default: "0",
                 values: Values::Whole { least: 0, most: u32::MAX as u64 },
-                doc: "the Correlated Reference Period: references to a block within so many of the last one count as \
-                      the same",
+                doc: "the Correlated Reference Period: references to a block within this many references count as one",
             },
             Param {
                 key: "ghosts",
                 default: "1",
                 values: HISTORY,
-                doc: "how many evicted blocks are remembered, in caches",
+                doc: "most evicted blocks that are remembered, as a multiple of the cache size",
             },
         ],
         offline: false,

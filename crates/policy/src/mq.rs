@@ -108,7 +108,7 @@ impl Mq {
 impl Configured for Mq {
     const INFO: Info = Info {
         name: "mq",
-        summary: "keeps an LRU queue per order of magnitude of references, demotes unused blocks, remembers evicted counts",
+        summary: "keeps an LRU queue per power of two of references, demotes unused blocks, remembers counts after eviction",
         paper: "Zhou, Philbin, Li, The Multi-Queue Replacement Algorithm for Second Level Buffer Caches, USENIX 2001",
         params: &[
             Param {
@@ -126,7 +126,7 @@ impl Configured for Mq {
                     count_least: 1,
                     count_most: "4294967295",
                 },
-                doc: "references, as a share of the cache or a count, until an unused block is demoted",
+                doc: "references after which an unused block is demoted, as a share of the cache or a count",
             },
             Param {
                 key: "out",

@@ -84,7 +84,7 @@ impl Opt {
 impl Configured for Opt {
     const INFO: Info = Info {
         name: "opt",
-        summary: "evicts the block referenced farthest in the future: the most hits that any policy can have",
+        summary: "evicts the block referenced farthest in the future: no policy can have more hits",
         paper: "Belady, A Study of Replacement Algorithms for a Virtual-Storage Computer, IBM Systems Journal 1966; \
                 Mattson et al., Evaluation Techniques for Storage Hierarchies, IBM Systems Journal 1970",
         params: &[],

@@ -123,20 +123,20 @@ impl S3Fifo {
 impl Configured for S3Fifo {
     const INFO: Info = Info {
         name: "s3-fifo",
-        summary: "evicts new blocks early from a small FIFO queue unless they are hit twice, others from a main one",
+        summary: "evicts new blocks early from a small FIFO queue unless they are hit twice, others from a main queue",
         paper: "Yang, Zhang, Qiu, Yue, Rashmi, FIFO Queues are All You Need for Cache Eviction, SOSP 2023",
         params: &[
             Param {
                 key: "small",
                 default: "10%",
                 values: part(1, "the size of the cache"),
-                doc: "the length of S from which it gives the victim: a share of the cache or blocks",
+                doc: "the length of S at which victims come from it: a share of the cache or a count",
             },
             Param {
                 key: "ghosts",
                 default: "0.9",
                 values: HISTORY,
-                doc: "how many blocks G remembers, in caches; by default what M holds",
+                doc: "most blocks that G remembers, as a multiple of the cache size; the default is the size of M",
             },
         ],
         offline: false,

@@ -48,7 +48,7 @@ impl Sieve {
 impl Configured for Sieve {
     const INFO: Info = Info {
         name: "sieve",
-        summary: "evicts the oldest block not hit since a hand, moving from old to new, last passed it",
+        summary: "moves a hand from old blocks to new ones and evicts the first one not hit since the hand last passed",
         paper: "Zhang, Yang, Yue, Vigfusson, Rashmi, SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction \
                 Algorithm for Web Caches, NSDI 2024",
         params: &[],

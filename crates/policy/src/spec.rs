@@ -1,4 +1,4 @@
-//! How a policy is described, asked for and configured: `name:key=value:key=value`.
+//! The description, specification and configuration of policies: `name:key=value:key=value`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use crate::Policy;
 use crate::values::{self, Values};
 use crate::visit::Visit;
 
-/// What `nigh policies` says about a policy.
+/// The description of a policy in `nigh policies`.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// The name it is asked for by: lower case, words joined by hyphens.
+    /// Its name: lower case, words joined by hyphens.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Its rule, in one line.
     pub summary: &'static str,
     /// The work that specifies it: authors, title, venue and year.
     pub paper: &'static str,
-    /// What can be set, with the paper's defaults.
+    /// Its parameters, with the paper's defaults.
     pub params: &'static [Param],
-    /// Whether it needs to know the future, and so runs in replay only.
+    /// Whether it needs the future, and so runs in replay only.
     pub offline: bool,
-    /// Whether it looks at which blocks are neighbours, of which a sample of blocks has hardly any.
+    /// Whether it depends on which blocks are neighbours; a sample of blocks contains hardly any.
     pub spatial: bool,
 }
 
@@ -31,15 +31,15 @@ pub struct Info {
 pub struct Param {
     /// The name before the `=`.
     pub key: &'static str,
-    /// The value where none is given, as a user would write it.
+    /// The default, as a user would write it.
     pub default: &'static str,
-    /// What it can be.
+    /// The valid values.
     pub values: Values,
     /// Meaning and unit, in one line.
     pub doc: &'static str,
 }
 
-/// What the host tells a policy when it makes one.
+/// What the host provides when it creates a policy.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// How many blocks can be resident; at least 1.
@@ -48,28 +48,28 @@ pub struct Setup {
     pub slots: u32,
     /// Bytes in a block.
     pub block_bytes: u32,
-    /// How many ghosts the host can hold. A policy that would like to remember more forgets the oldest.
+    /// How many ghosts the host can hold. A policy that would remember more forgets the oldest.
     pub ghosts: u32,
     /// For each tick, the tick at which the same block is referenced next, `u32::MAX` for never.
     /// Only a replay knows it.
     pub future: Option<Arc<[u32]>>,
 }
 
-/// A policy that can be made from its parameters. Each registered policy implements it.
+/// A policy that can be created from its parameters. Each registered policy implements it.
 pub trait Configured: Policy + Sized {
-    /// What it is.
+    /// Its description.
     const INFO: Info;
 
-    /// The most ghosts that one with these parameters remembers with a cache of `capacity` blocks, `u32::MAX` if their
+    /// The most ghosts that it remembers with these parameters and a cache of `capacity` blocks; `u32::MAX` if their
     /// number is not limited.
     fn ghosts(_params: &Params, _capacity: u32) -> Result<u32, SpecError> {
         Ok(0)
     }
 
-    /// Makes one. `params` holds only keys of `INFO.params`.
+    /// Creates the policy. `params` contains only keys of `INFO.params`.
     fn new(setup: &Setup, params: &Params) -> Result<Self, SpecError>;
 
-    /// Makes the one of its variants that `params` ask for and gives it to `visitor`.
+    /// Creates the variant that `params` select and passes it to `visitor`.
     fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError>
     where
         Self: Send + 'static,
@@ -78,7 +78,7 @@ pub trait Configured: Policy + Sized {
     }
 }
 
-/// A policy as asked for: a name and parameters.
+/// The specification of a policy: a name and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     text: String,
@@ -87,7 +87,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A spec of this form, whether or not there is such a policy.
+    /// A spec of this form, whether or not the policy exists.
     pub(crate) fn parse(text: &str) -> Result<Spec, SpecError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -105,7 +105,7 @@ impl Spec {
         Ok(Spec { text: text.trim().to_owned(), name, given })
     }
 
-    /// The same policy by its own name, where it was asked for by another.
+    /// The same policy under its own name, if the spec uses another one.
     pub(crate) fn renamed(mut self, name: &'static str) -> Spec {
         let rest = self.text.find(':').map_or("", |at| &self.text[at..]);
         self.text = format!("{name}{rest}");
@@ -118,7 +118,7 @@ impl Spec {
         &self.name
     }
 
-    /// The parameters for the policy described by `info`, every key and value checked against those it knows.
+    /// The parameters for the policy described by `info`, after a check of every key and value.
     pub(crate) fn params(&self, info: &'static Info) -> Result<Params, SpecError> {
         let params = Params { info, given: self.given.clone() };
         for (key, value) in &self.given {
@@ -139,14 +139,14 @@ impl fmt::Display for Spec {
     }
 }
 
-/// The parameters given for one policy; what is not given has its default.
+/// The parameters of one policy; those that are not given have their defaults.
 pub struct Params {
     info: &'static Info,
     given: Vec<(String, String)>,
 }
 
 impl Params {
-    /// No parameters for the policy described by `info`.
+    /// The default parameters of the policy described by `info`.
     pub(crate) fn defaults(info: &'static Info) -> Params {
         Params { info, given: Vec::new() }
     }
@@ -168,7 +168,7 @@ impl Params {
         self.given.iter().any(|(given, _)| given == key)
     }
 
-    /// The error that says what `key` should be.
+    /// The error for a bad value of `key`, with the values expected.
     pub(crate) fn bad(&self, key: &str, expected: impl Into<String>) -> SpecError {
         SpecError::BadValue {
             policy: self.info.name,
@@ -178,13 +178,13 @@ impl Params {
         }
     }
 
-    /// The error for a value that is none of those in the registry.
+    /// The error for a value that is not among those in the registry.
     fn impossible(&self, key: &str) -> SpecError {
         self.bad(key, self.param(key).values.to_string())
     }
 
-    /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`.
-    /// It must lie in `least..=most`; a share is raised or lowered to fit.
+    /// A number of blocks: a share of `whole` such as `1%`, rounded to the nearest, or a count such as `32`. It must be
+    /// in `least..=most`; a share is raised or lowered to fit.
     pub fn blocks(&self, key: &str, whole: u32, least: u32, most: u32) -> Result<u32, SpecError> {
         Ok(self.portion(key, least, most)?.of(whole, least, most))
     }
@@ -200,8 +200,8 @@ impl Params {
         count.map(Portion::Count).ok_or_else(expected)
     }
 
-    /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as `32`,
-    /// above 0 each; nothing for the word `auto`.
+    /// A number of blocks: a share of the cache such as `10%`, not rounded, bytes such as `8M`, or a count such as
+    /// `32`, each above 0; `None` for the word `auto`.
     pub fn size(&self, key: &str, setup: &Setup) -> Result<Option<Size>, SpecError> {
         let text = self.text(key);
         if text == "auto" {
@@ -249,7 +249,7 @@ impl Params {
         found.copied().ok_or_else(|| self.impossible(key))
     }
 
-    /// A factor, such as `1.5` or the same as a share, `150%`; nothing for the word `none`.
+    /// A factor, such as `1.5` or the equivalent share `150%`; `None` for the word `none`.
     pub fn factor(&self, key: &str) -> Result<Option<f64>, SpecError> {
         if self.is(key, "none") {
             return Ok(None);
@@ -257,8 +257,8 @@ impl Params {
         values::factor(self.text(key)).map(Some).ok_or_else(|| self.impossible(key))
     }
 
-    /// The history of the parameter `ghosts`: a multiple of the cache size such as `1.5` or the same as a share, `150%`,
-    /// or the word `unlimited`.
+    /// The history of the parameter `ghosts`: a multiple of the cache size such as `1.5` or the equivalent share
+    /// `150%`, or the word `unlimited`.
     pub fn history(&self) -> Result<Portion, SpecError> {
         if self.is("ghosts", "unlimited") {
             return Ok(Portion::Share(f64::INFINITY));
@@ -268,13 +268,13 @@ impl Params {
         share.map(Portion::Share).ok_or_else(|| self.impossible("ghosts"))
     }
 
-    /// Whether the value is `word`, for parameters that take a word instead of a number.
+    /// Whether the value is `word`, for parameters that allow a word instead of a number.
     pub fn is(&self, key: &str, word: &str) -> bool {
         self.text(key) == word
     }
 }
 
-/// A number of blocks as a parameter gives it, for caches whose size changes.
+/// A number of blocks in the form of a parameter, for caches whose size changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
     /// A share in percent.
@@ -284,12 +284,13 @@ pub enum Portion {
 }
 
 impl Portion {
-    /// Blocks of `whole`, a share rounded to the nearest, raised or lowered to lie in `least..=most`.
+    /// Blocks of `whole`: a share is rounded to the nearest, then limited to `least..=most`.
     pub fn of(self, whole: u32, least: u32, most: u32) -> u32 {
         self.rounded(whole, f64::round).clamp(least, most)
     }
 
-    /// As [`of`](Portion::of), but a share is rounded down: a length is above the share exactly if it is above this.
+    /// As [`of`](Portion::of), but a share is rounded down: a whole length exceeds the result exactly if it exceeds the
+    /// share.
     pub fn within(self, whole: u32, least: u32, most: u32) -> u32 {
         self.rounded(whole, f64::floor).clamp(least, most)
     }
@@ -340,47 +341,47 @@ impl Bytes {
     }
 }
 
-/// Why a policy could not be made.
+/// Why a policy could not be created.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SpecError {
     /// No policy has that name.
     UnknownPolicy {
-        /// The name that was asked for.
+        /// The name given.
         name: String,
-        /// The name of a policy that is most like it.
+        /// The most similar name of a policy.
         near: Option<&'static str>,
     },
     /// The policy has no such parameter.
     UnknownParam {
         /// The policy.
         info: &'static Info,
-        /// The key that was given.
+        /// The key given.
         key: String,
     },
     /// Not of the form `name:key=value:key=value`.
     Syntax {
-        /// What was given.
+        /// The text given.
         text: String,
     },
-    /// A parameter has a value it cannot have.
+    /// A parameter has an invalid value.
     BadValue {
         /// The policy's name.
         policy: &'static str,
         /// The parameter.
         key: String,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What can be given.
+        /// The values expected.
         expected: String,
     },
     /// The host has more slots than the policy can number.
     TooLarge {
         /// The policy's name.
         policy: &'static str,
-        /// How many slots there are.
+        /// The number of slots.
         slots: u32,
-        /// How many there can be.
+        /// The most slots that the policy can number.
         most: u32,
     },
     /// The policy needs the future and the host does not know it.
@@ -414,7 +415,7 @@ impl fmt::Display for SpecError {
             SpecError::TooLarge { policy, slots, most } => {
                 write!(
                     f,
-                    "policy '{policy}' knows at most {most} blocks, ghosts included, and this cache could hold {slots}: \
+                    "policy '{policy}' is limited to {most} blocks, including ghosts, and this cache could hold {slots}: \
                      use a smaller cache, fewer ghosts, larger blocks or another policy"
                 )
             }

@@ -44,7 +44,7 @@ pub struct TwoQ {
 impl Configured for TwoQ {
     const INFO: Info = Info {
         name: "2q",
-        summary: "keeps blocks referenced again after they left a short queue of new ones, in order of last use",
+        summary: "evicts new blocks from a short FIFO queue; blocks referenced again after that enter an LRU list",
         paper: "Johnson, Shasha, 2Q: A Low Overhead High Performance Buffer Management Replacement \
                 Algorithm, VLDB 1994",
         params: &[
@@ -52,7 +52,7 @@ impl Configured for TwoQ {
                 key: "in",
                 default: "25%",
                 values: part(0, "one less than the cache"),
-                doc: "Kin, the length of A1in above which it gives the victim: a share of the cache or blocks",
+                doc: "Kin, the length of A1in above which victims come from it: a share of the cache or a count",
             },
             Param {
                 key: "out",
@@ -63,7 +63,7 @@ impl Configured for TwoQ {
                     count_least: 0,
                     count_most: "4294967295",
                 },
-                doc: "Kout, how many blocks A1out remembers: a share of the cache or blocks",
+                doc: "Kout, the most blocks that A1out remembers: a share of the cache or a count",
             },
         ],
         offline: false,

@@ -1,4 +1,4 @@
-//! The values that a parameter takes: checked when a policy is asked for, shown by `nigh policies`.
+//! The valid values of a parameter: checked when a policy is specified, and shown by `nigh policies`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -58,13 +58,13 @@ pub enum Values {
 /// The greatest share of the cache for a history, or for a time in references, in percent: a thousand caches.
 pub(crate) const SHARE_MOST: f64 = 100_000.0;
 
-/// How many evicted blocks a policy remembers, as a multiple of the cache size.
+/// The most evicted blocks that a policy remembers, as a multiple of the cache size.
 pub(crate) const HISTORY: Values = Values::Or("unlimited", &Values::Factor { least: 0.0, most: 1000.0 });
 
-/// Whether a policy does something.
+/// A switch: 0 for no, 1 for yes.
 pub(crate) const FLAG: Values = Values::Whole { least: 0, most: 1 };
 
-/// A part of the cache: at least so many blocks, at most so many.
+/// A part of the cache, with limits in blocks.
 pub(crate) const fn part(count_least: u32, count_most: &'static str) -> Values {
     Values::Portion { share_least: 0.0, share_most: 100.0, count_least, count_most }
 }
@@ -94,7 +94,7 @@ pub(crate) fn blocks(text: &str) -> Option<u32> {
 }
 
 impl Values {
-    /// Whether `text` is one of them, as far as that does not depend on the size of the cache.
+    /// Whether `text` is valid, as far as that does not depend on the size of the cache.
     pub(crate) fn accept(&self, text: &str) -> bool {
         let is_share = |range: RangeInclusive<f64>| percent(text).is_some_and(|share| range.contains(&share));
         match *self {

@@ -215,7 +215,7 @@ impl WTinyLfu {
 impl Configured for WTinyLfu {
     const INFO: Info = Info {
         name: "w-tinylfu",
-        summary: "lets a block into a segmented LRU only if it was referenced more often of late than what would leave",
+        summary: "admits a block to a segmented LRU only if it was recently referenced more often than the victim",
         paper: "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM Transactions on \
                 Storage 2017",
         params: &[
@@ -228,14 +228,14 @@ impl Configured for WTinyLfu {
             Param {
                 key: "protected",
                 default: "80%",
-                values: part(0, "one less than what the window leaves"),
+                values: part(0, "one less than the cache without the window"),
                 doc: "blocks in the protected segment, as a share of the cache without its window or a count",
             },
             Param {
                 key: "sample",
                 default: "10",
                 values: Values::Whole { least: 1, most: 1000 },
-                doc: "references until all counters are halved, in caches",
+                doc: "references after which all counters are halved, as a multiple of the cache size",
             },
         ],
         offline: false,

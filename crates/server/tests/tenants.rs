@@ -216,7 +216,7 @@ fn an_export_that_goes_takes_what_was_said_along() {
 #[test]
 fn without_tenants_nobody_is_heard_and_with_them_the_cache_stays_as_it_is() {
     let server = start(None, &["disk"]);
-    assert!(server.hint("disk", &mru()).unwrap_err().to_string().contains("without an allocation"));
+    assert!(server.hint("disk", &mru()).unwrap_err().to_string().contains("need an allocation"));
     assert!(set(&server, "disk", "ceiling=100K").unwrap_err().contains("needs an allocation"));
     assert!(server.statistics().tenants.is_empty());
     let mut client = connect(&server, "disk");

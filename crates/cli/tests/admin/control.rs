@@ -94,7 +94,7 @@ fn memory_and_policy_are_set_and_status_tells() {
     assert!(text.contains("disk") && text.contains("memory:64M") && text.contains("32 MiB"), "{text}");
     assert!(text.contains("ahead    extent:64K") && text.contains("1 since the start, 0 refused"), "{text}");
 
-    assert!(nigh.refuses(&["set", "memory", "65M"]).contains("at most 64 MiB"));
+    assert!(nigh.refuses(&["set", "memory", "65M"]).contains("a limit of 64 MiB"));
     assert!(nigh.refuses(&["set", "memory", "12"]).contains("amount of memory"));
     assert!(nigh.refuses(&["set", "policy", "lrv"]).contains("lrv"));
     assert!(nigh.refuses(&["set", "readahead", "windows"]).contains("no read-ahead 'windows'"));

@@ -84,7 +84,7 @@ fn what_cannot_be_said_is_one_line() {
     nigh.does(&["set", "memory", "8M"]);
     nigh.server.end();
     let without = Controlled::start(tempfile::tempdir().unwrap(), &["disk=memory:1M"]);
-    assert!(without.refuses(&["hint", "disk"]).contains("without an allocation"));
+    assert!(without.refuses(&["hint", "disk"]).contains("need an allocation"));
     assert!(without.refuses(&["set", "export", "disk", "floor=100K"]).contains("needs an allocation"));
     without.server.end();
 }
