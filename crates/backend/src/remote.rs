@@ -266,7 +266,11 @@ impl Remote {
 
     /// Fails what waits, and what comes until the server is back.
     fn give_up(&mut self) {
-        let reason = if self.links.is_empty() { self.reason.as_str() } else { "it does not answer" };
+        let reason = match self.links.is_empty() {
+            true => self.reason.as_str(),
+            false if self.exchange.is_refused() => "it refuses to repeat writes that it may have lost",
+            false => "it does not answer",
+        };
         if self.given_up.as_deref() == Some(reason) {
             return;
         }
@@ -294,6 +298,7 @@ impl Remote {
                 queries.into_iter().filter(|_| self.given_up.is_none()).for_each(|query| self.exchange.ask(query));
             } else if let Some(link) = self.links.get_mut(number as usize)
                 && link.receive(number as usize, &mut self.exchange, now).map_err(|lost| lost.to_string())?
+                && !self.exchange.is_refused()
             {
                 self.progress = now;
             }

@@ -529,3 +529,43 @@ fn exports_are_added_and_removed() {
     ctl(&["export", "remove", "d"]);
     server.end();
 }
+
+/// How much longer a miss takes through an NBD server than from the file itself.
+#[test]
+fn a_miss_beside_one_from_a_file() {
+    const SIZE: u64 = 128 << 20;
+    const READS: u32 = 4000;
+    if !installed("a_miss_beside_one_from_a_file", "nbdkit") {
+        return;
+    }
+    let folders = [Folder::new(), Folder::new()];
+    let image = folders[0].image("image", &half_empty(SIZE as usize));
+    let rear = Rear::nbdkit(&folders[0], &["file", &image, "fadvise=random"]);
+    let copy = folders[1].image("image", &half_empty(SIZE as usize));
+    let targets = [rear.target(), copy];
+    for depth in [1, 16] {
+        let mut took = [Duration::ZERO; 2];
+        for ((took, target), folder) in took.iter_mut().zip(&targets).zip(&folders) {
+            let server = front(folder, target, &["--memory", "4M"]);
+            let mut client = client(&server.socket, "d");
+            // The same blocks for both, where there is data.
+            let mut random = fastrand::Rng::with_seed(7);
+            let begin = Instant::now();
+            for at in 0..READS + depth {
+                if at >= depth {
+                    client.receive().unwrap().result.unwrap();
+                }
+                if at < READS {
+                    client.submit_read(random.u64(0..SIZE / 4 / BLOCK) * BLOCK, vec![0; BLOCK as usize]).unwrap();
+                }
+            }
+            *took = begin.elapsed() / READS;
+            server.end();
+        }
+        let ratio = took[0].as_secs_f64() / took[1].as_secs_f64();
+        println!(
+            "depth {depth}: a miss takes {:?} through nbdkit, {:?} from the file: {ratio:.2} times as long",
+            took[0], took[1]
+        );
+    }
+}

@@ -137,12 +137,12 @@ fn decode(text: &str) -> Result<String, UriError> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// `text` in which everything has its percent sign but what may stand in a path and in a query.
-fn encode(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+/// `text`, percent-encoded except for letters, digits, `-._~` and the characters `plain`.
+fn encode(f: &mut fmt::Formatter<'_>, text: &str, plain: &[u8]) -> fmt::Result {
     for byte in text.bytes() {
         match byte {
-            b'-' | b'.' | b'_' | b'~' | b'/' | b':' => write!(f, "{}", char::from(byte))?,
-            byte if byte.is_ascii_alphanumeric() => write!(f, "{}", char::from(byte))?,
+            b'-' | b'.' | b'_' | b'~' => write!(f, "{}", char::from(byte))?,
+            byte if byte.is_ascii_alphanumeric() || plain.contains(&byte) => write!(f, "{}", char::from(byte))?,
             byte => write!(f, "%{byte:02X}")?,
         }
     }
@@ -155,7 +155,9 @@ impl fmt::Display for Uri {
         match &self.address {
             Address::Tcp { host, port } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "nbd://{open}{host}{close}")?;
+                write!(f, "nbd://{open}")?;
+                encode(f, host, b":")?;
+                f.write_str(close)?;
                 if *port != PORT {
                     write!(f, ":{port}")?;
                 }
@@ -163,16 +165,16 @@ impl fmt::Display for Uri {
             }
             Address::Unix(_) => f.write_str("nbd+unix:///")?,
         }
-        encode(f, &self.export)?;
+        encode(f, &self.export, b"/:")?;
         let mut separator = "?";
         if let Address::Unix(path) = &self.address {
             f.write_str("?socket=")?;
-            encode(f, &path.to_string_lossy())?;
+            encode(f, &path.to_string_lossy(), b"/:")?;
             separator = "&";
         }
         for (name, value) in &self.extensions {
             write!(f, "{separator}{name}=")?;
-            encode(f, value)?;
+            encode(f, value, b"/:")?;
             separator = "&";
         }
         Ok(())

@@ -10,6 +10,8 @@ fn uris_are_shown_as_they_are_parsed() {
         ("nbd://example.com/", tcp("example.com", 10809), ""),
         ("nbd://example.com:1234//disk", tcp("example.com", 1234), "/disk"),
         ("nbd://[::1]:1234/hello%20world", tcp("::1", 1234), "hello world"),
+        ("nbd://[fe80::1%25eth0]/", tcp("fe80::1%eth0", 10809), ""),
+        ("nbd://a%40b%2Fc/d", tcp("a@b/c", 10809), "d"),
         ("nbd+unix:///?socket=/run/a.sock", Address::Unix("/run/a.sock".into()), ""),
         ("nbd+unix:///%C3%A9%25?socket=a%26b%2Cc", Address::Unix("a&b,c".into()), "é%"),
     ] {

@@ -135,6 +135,10 @@ pub(super) struct Exchange {
     replaying: usize,
     /// When the next one may be sent, after a failure.
     replay_at: Option<Instant>,
+    /// The last one failed.
+    refuses: bool,
+    /// When the next flush that makes room may be sent, after a failure.
+    flush_at: Option<Instant>,
     /// A flush that makes room is under way.
     flushing: bool,
     orphans: usize,
@@ -161,6 +165,8 @@ impl Exchange {
             replay: VecDeque::new(),
             replaying: 0,
             replay_at: None,
+            refuses: false,
+            flush_at: None,
             flushing: false,
             orphans: 0,
             leaving: false,
@@ -196,7 +202,16 @@ impl Exchange {
 
     /// When [`Exchange::next`] has something to send that it has not now.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.replay_at.filter(|_| self.phase == Phase::Replaying)
+        match self.phase {
+            Phase::Replaying => self.replay_at,
+            Phase::Live if !self.held.is_empty() => self.flush_at,
+            _ => None,
+        }
+    }
+
+    /// Whether the server does not do again what it may have lost.
+    pub(super) fn is_refused(&self) -> bool {
+        self.phase == Phase::Replaying && self.refuses
     }
 
     /// Takes a job on.
@@ -260,7 +275,7 @@ impl Exchange {
     fn begin_replay(&mut self) {
         self.replay = self.journal.starts().collect();
         self.replaying = self.replay.len();
-        self.replay_at = None;
+        (self.replay_at, self.refuses) = (None, false);
         // Of what is half sent, the first half may be overwritten by what is done again.
         for at in &self.waiting {
             let work = self.works.get_mut(*at).expect("it waits");
@@ -311,7 +326,9 @@ impl Exchange {
 
     /// Reports that all jobs failed. Those of which something was sent may still be done by the server.
     pub(super) fn give_up(&mut self, fault: Fault) {
-        self.waiting.clear();
+        let works = &self.works;
+        let stays = |at: &usize| matches!(works.get(*at).map(|work| &work.task), Some(Task::Replay(_) | Task::Flush));
+        self.waiting.retain(stays);
         self.held.clear();
         for at in self.works.keys() {
             let work = self.works.get_mut(at).expect("it is in use");
@@ -346,7 +363,7 @@ impl Exchange {
             Phase::Down | Phase::Draining => return None,
             Phase::Replaying => self.queue_replay(now),
             Phase::Live if self.orphans > 0 => return None,
-            Phase::Live => self.hold_changes(),
+            Phase::Live => self.hold_changes(now),
         }
         let at = self.front()?;
         Some(self.launch(at, choose))
@@ -380,7 +397,7 @@ impl Exchange {
     }
 
     /// Takes changes that the journal has no room for out of the way, and has the server make room.
-    fn hold_changes(&mut self) {
+    fn hold_changes(&mut self, now: Instant) {
         if !self.server.keeps_unflushed() {
             return;
         }
@@ -395,7 +412,9 @@ impl Exchange {
             self.held.push_back(at);
         }
         let is_full = !self.held.is_empty() || self.journal.bytes() > self.journal_max / 2;
-        if is_full && !self.flushing && !self.journal.is_empty() {
+        let may_flush = !self.flushing && self.flush_at.is_none_or(|at| at <= now);
+        if is_full && may_flush && !self.journal.is_empty() {
+            self.flush_at = None;
             self.flushing = true;
             let work = self.new_work(Task::Flush, Kind::Flush, 0..0);
             self.waiting.push_front(work);
@@ -620,15 +639,18 @@ impl Exchange {
                 self.flushing = false;
                 self.flushed(work.mark, result);
                 if let Err(fault) = result {
+                    self.flush_at = Some(now + REPLAY_PAUSE);
                     self.fail_held(fault);
                 }
             }
             Task::Replay(start) if result.is_err() => {
                 self.replay.push_back(start);
+                self.refuses = true;
                 self.replay_at = Some(now + REPLAY_PAUSE);
             }
             Task::Replay(_) => {
                 self.replaying -= 1;
+                self.refuses = false;
                 if self.replaying == 0 && self.phase == Phase::Replaying {
                     self.phase = Phase::Live;
                 }
