@@ -3,6 +3,7 @@
 mod circles;
 mod fuzz;
 mod guest;
+mod package;
 mod run;
 mod suite;
 mod tidy;
@@ -72,6 +73,12 @@ enum Command {
         #[arg(value_enum, default_value = "cases")]
         part: guest::Part,
     },
+    /// The Debian package: programs, units, manual pages and completions
+    Package {
+        /// Only check it, with the programs of the tests
+        #[arg(long)]
+        check: bool,
+    },
     /// Write the generated documents again (docs/cli.md)
     Docs,
 }
@@ -89,6 +96,8 @@ fn main() -> ExitCode {
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::GuardGuest { part } => guest::guard_guest(part),
+        Command::Package { check: true } => package::check_package(),
+        Command::Package { check: false } => package::package(),
         Command::Docs => suite::docs(),
     };
     match done {

@@ -12,6 +12,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(&own).parent().expect("xtask lies in the root").to_owned()
 }
 
+/// The folder of builds.
+pub(crate) fn builds() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from)
+}
+
 /// `cargo` with `args`, in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

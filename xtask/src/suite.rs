@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::run::{cargo, check, root};
+use crate::package::{self, CARGO_DEB};
+use crate::run::{builds, cargo, check, root};
 use crate::tidy;
 
 /// Debian packages that black box tests and checks of pages use.
@@ -50,7 +50,28 @@ pub(crate) fn ci() -> anyhow::Result<()> {
         check(docs.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("tests", || test(false))?;
-    step("install", installed)
+    step("install", installed)?;
+    step("package", package::check_package)?;
+    step("oldest Rust", oldest_rust)
+}
+
+/// The workspace compiles with the `rust-version` that it states.
+fn oldest_rust() -> anyhow::Result<()> {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version = version.context("Cargo.toml has no rust-version")?.trim_matches('"');
+    let toolchain = format!("{version}.0");
+    let mut known = Command::new("rustup");
+    known.args(["run", &toolchain, "rustc", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if !known.status().is_ok_and(|status| status.success()) {
+        println!("skipped: oldest Rust: rustup toolchain install {toolchain} --profile minimal installs it");
+        return Ok(());
+    }
+    let mut oldest = Command::new("rustup");
+    oldest.args(["run", &toolchain, "cargo", "check", "--workspace", "--locked", "--quiet"]).current_dir(root());
+    // Cargo runs itself by this variable, and would be the wrong one.
+    oldest.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    check(oldest.arg("--target-dir").arg(builds().join("oldest-rust")))
 }
 
 /// The first command of every tutorial.
@@ -61,11 +82,6 @@ fn installed() -> anyhow::Result<()> {
     ["nigh", "nigh-guard"].iter().try_for_each(|program| {
         check(Command::new(folder.join("bin").join(program)).arg("--version").stdout(Stdio::null()))
     })
-}
-
-/// The folder of builds.
-fn builds() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from)
 }
 
 fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
@@ -82,7 +98,9 @@ pub(crate) fn install() -> anyhow::Result<()> {
     let mut install = Command::new("apt-get");
     check(install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(PACKAGES).stdout(Stdio::null()))?;
     let tools = builds().join("tools");
-    check(cargo(&["install", FSX, "--locked", "--debug", "--quiet", "--root"]).arg(tools))
+    [FSX, CARGO_DEB]
+        .iter()
+        .try_for_each(|tool| check(cargo(&["install", tool, "--locked", "--debug", "--quiet", "--root"]).arg(&tools)))
 }
 
 /// Runs all tests and lists at the end which were skipped: a test that cannot run prints `skipped: NAME: REASON`.

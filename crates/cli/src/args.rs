@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use nigh_sim::Ops;
 
+use crate::completion;
 use crate::guard::{self, GuardArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
@@ -59,6 +60,9 @@ pub(crate) enum Command {
     Man {
         /// The command, such as 'sim' or 'trace convert'; nigh itself if omitted
         command: Vec<String>,
+        /// Write the pages of all commands into this folder instead
+        #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+        all: Option<PathBuf>,
     },
 }
 
@@ -130,7 +134,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "file:PATH:SIZE")]
     pub(crate) level: Vec<String>,
     /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
-    #[arg(short, long, value_name = "POLICY")]
+    #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,
     /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (who says nothing gets what LRU would give
     /// it), global (LRU) or static (equal parts). What tenants say comes by 'nigh ctl hint' and NBD's CACHE
@@ -241,6 +245,7 @@ pub(crate) enum CtlCommand {
     /// Say on behalf of an export's clients what they will read and need (a server with --allocate), or tell what was said
     Hint {
         /// The export
+        #[arg(add = completion::exports())]
         export: String,
         /// A sidecar of directives (docs/control.md), '-' for standard input
         #[arg(value_name = "FILE")]
@@ -253,6 +258,7 @@ pub(crate) enum CtlCommand {
     /// Write back what is dirty, of one export or of all, and flush the devices
     Flush {
         /// The export
+        #[arg(add = completion::exports())]
         name: Option<String>,
     },
     /// Read the server's --config and certificates again, as SIGHUP
@@ -264,13 +270,17 @@ pub(crate) enum SetCommand {
     /// Memory for blocks, such as 512M
     Memory { size: String },
     /// Which block leaves ('nigh policies' lists the policies)
-    Policy { policy: String },
+    Policy {
+        #[arg(add = completion::live_policies())]
+        policy: String,
+    },
     /// What is fetched ahead of sequential reads, also of clients that are connected: none, one-block, linux:max=128K or
     /// extent:64K
     Readahead { readahead: String },
     /// Options of an export ('nigh serve --help' lists them)
     Export {
         /// The export
+        #[arg(add = completion::exports())]
         name: String,
         /// Options such as read-only, read-only=no, iops=500 or iops=none
         #[arg(required = true)]
@@ -297,6 +307,7 @@ pub(crate) enum ExportCommand {
     /// Let the clients of an export go, write back what is dirty, and serve it no more
     Remove {
         /// The export
+        #[arg(add = completion::exports())]
         name: String,
         /// Drop what is dirty instead of writing it, such as when its device fails for good
         #[arg(long)]
@@ -341,7 +352,7 @@ pub(crate) enum SortArg {
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArgs {
     /// Say more of these policies: their parameters and defaults
-    #[arg(value_name = "POLICY")]
+    #[arg(value_name = "POLICY", add = completion::policies())]
     pub(crate) names: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -354,7 +365,7 @@ pub(crate) struct DevicesArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DevicesCommand>,
     /// Print this device's profile, with the sources of its figures
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::devices())]
     pub(crate) name: Option<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -431,7 +442,7 @@ pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Policies to replay, such as lru,lirs:hir=1%,clock-pro; 'all' is every one ('nigh policies' lists them)
-    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES)]
+    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES, add = completion::policies())]
     pub(crate) policy: Vec<String>,
     /// Cache sizes: shares of the distinct blocks (1%,5%), bytes (64M), blocks (100b), or ranges of these
     /// (64M..4G doubles, 100b..1000b/100b steps). Without sizes, LRU's curve is exact for every size
@@ -473,7 +484,7 @@ pub(crate) struct TimedArgs {
     /// Each volume of a trace has a device of its own. Devices can be chosen by the volume's number:
     /// 0=hdd-7200,1=ssd-sata; a profile without a number is for all other volumes. If a trace reaches beyond the end of a
     /// device, a larger one of the same kind is modelled, and reported.
-    #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"])]
+    #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"], add = completion::devices())]
     pub(crate) device: Option<String>,
     /// A level that holds clean blocks which left memory, on another modelled device and so large: ssd-nvme:64M. A second one
     /// is below the first
@@ -525,7 +536,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "AMOUNT/UNIT")]
     pub(crate) cost: Option<String>,
     /// The present policy, then those to compare with it ('nigh policies' lists them)
-    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES)]
+    #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES, add = completion::policies())]
     pub(crate) policy: Vec<String>,
     #[command(flatten)]
     pub(crate) input: InputArgs,
@@ -536,7 +547,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "RATE", conflicts_with = "device")]
     pub(crate) sample: Option<String>,
     /// Simulate time, too, with the cache on this modelled device, such as hdd-7200 ('nigh devices' lists them)
-    #[arg(long, value_name = "PROFILE")]
+    #[arg(long, value_name = "PROFILE", add = completion::devices())]
     pub(crate) device: Option<String>,
     /// With --device, what is fetched ahead, as in 'nigh sim' [default: none]
     #[arg(long, value_name = "READAHEAD", requires = "device")]

@@ -2,6 +2,7 @@
 
 mod args;
 mod asked;
+mod completion;
 mod ctl;
 mod demo;
 mod devices;
@@ -26,14 +27,18 @@ mod trace;
 mod written;
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::CommandFactory;
+use clap_complete::CompleteEnv;
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Prints completions and ends the program, where a shell asks for that.
+    CompleteEnv::with_factory(Cli::command).var(completion::VARIABLE).complete();
     front::main(run)
 }
 
@@ -52,12 +57,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "nigh", &mut script);
-            output::print(&script)
-        }
-        Command::Man { command } => man(&command),
+        Command::Completions { shell } => output::print(&completion::script(shell)?),
+        Command::Man { command, all } => man(&command, all.as_deref()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -72,9 +73,13 @@ fn run_guard(args: &guard::GuardArgs) -> anyhow::Result<ExitCode> {
     guard::run(args)
 }
 
-fn man(path: &[String]) -> anyhow::Result<()> {
+/// Prints the page of a command, or writes those of all commands into a folder.
+fn man(path: &[String], all: Option<&Path>) -> anyhow::Result<()> {
     let mut command = Cli::command();
     command.build();
+    if let Some(folder) = all {
+        return write_pages(&command, &mut vec!["nigh"], folder);
+    }
     let mut at = &command;
     for name in path {
         at = at.find_subcommand(name).ok_or_else(|| {
@@ -82,9 +87,25 @@ fn man(path: &[String]) -> anyhow::Result<()> {
             anyhow::anyhow!("there is no command '{}'{}", path.join(" "), nigh_text::did_you_mean(near))
         })?;
     }
+    let names: Vec<&str> = ["nigh"].into_iter().chain(path.iter().map(String::as_str)).collect();
+    output::print(&page(at, &names)?)
+}
+
+fn page(command: &clap::Command, names: &[&str]) -> anyhow::Result<Vec<u8>> {
     let mut page = Vec::new();
-    let title = ["nigh"].into_iter().chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join("-");
+    let title = names.join("-").to_uppercase();
     let source = concat!("nigh ", env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(at.clone()).title(title.to_uppercase()).source(source).render(&mut page)?;
-    output::print(&page)
+    clap_mangen::Man::new(command.clone()).title(title).source(source).render(&mut page)?;
+    Ok(page)
+}
+
+fn write_pages<'a>(command: &'a clap::Command, names: &mut Vec<&'a str>, folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join(names.join("-") + ".1");
+    std::fs::write(&path, page(command, names)?).with_context(|| path.display().to_string())?;
+    for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+        names.push(part.get_name());
+        write_pages(part, names, folder)?;
+        names.pop();
+    }
+    Ok(())
 }

@@ -237,3 +237,30 @@ fn a_key_that_cannot_be_used_is_blamed_on_its_file() {
     let said = start(&key);
     assert!(said.contains(&format!("{certificate} and {key}: ")), "{said}");
 }
+
+/// What fish is offered for the last of these words.
+fn completions(words: &[&str], environment: &[(&str, &str)]) -> Vec<String> {
+    let mut asked = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    asked.env_remove("NIGH_CONTROL").env("NIGH_COMPLETE", "fish").envs(environment.iter().copied());
+    let output = asked.args(["--", "nigh"]).args(words).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn shells_complete_policies_devices_and_exports() {
+    let folder = Folder::new();
+    let control = folder.text("control");
+    let _server = folder.serve(&["first=memory:1M", "second=memory:1M", "--control", &control]);
+    assert_eq!(completions(&["serve", "--policy", "lir"], &[]), ["lirs"]);
+    assert_eq!(completions(&["sim", "--policy", "lru,clock-"], &[]), ["lru,clock-pro"]);
+    assert_eq!(completions(&["sim", "--policy", "op"], &[]), ["opt"]);
+    assert!(completions(&["serve", "--policy", "op"], &[]).is_empty(), "the future is known in replays only");
+    assert!(completions(&["sim", "x.csv", "--device", "hdd-"], &[]).contains(&"hdd-7200".to_owned()));
+    assert_eq!(completions(&["ctl", "--control", &control, "export", "remove", "s"], &[]), ["second"]);
+    let environment = [("NIGH_CONTROL", control.as_str())];
+    assert_eq!(completions(&["ctl", "set", "export", "f"], &environment), ["first"]);
+    assert_eq!(completions(&["ctl", "flush", "f"], &[("NIGH_CONTROL", "/nowhere")]), Vec::<String>::new());
+    assert!(completions(&["ctl", "export", "l"], &[]).contains(&"list".to_owned()));
+}
