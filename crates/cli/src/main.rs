@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod front;
 mod generators;
+mod grid;
 mod guard;
 mod layout;
 mod output;

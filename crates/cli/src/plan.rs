@@ -15,7 +15,7 @@ use nigh_sim::{Loader, Options};
 use crate::args::PlanArgs;
 use crate::results::json;
 use crate::size::Sizes;
-use crate::{asked, output, page, sim, source};
+use crate::{asked, grid, output, page, sim, source};
 use search::Search;
 use verdict::{Price, Verdict};
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let told = words::tell(&verdict, args, source.block_bytes);
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
-        false => format!("{told}\n{}", found.results.table()).into_bytes(),
+        false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),
     };
     let page = args.html.as_deref().map(|path| {
         (path, |out: &mut dyn std::io::Write| {

@@ -6,7 +6,11 @@ use std::fmt::Write;
 use nigh_policy::Spec;
 use serde::Serialize;
 
+use crate::grid::{Grid, wrapped};
 use crate::size::human_bytes;
+
+/// The policy that knows the future: it is compared with others, and none with it.
+const OPT: &str = "opt";
 
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
@@ -84,6 +88,13 @@ pub(crate) struct Row {
     pub(crate) misses: u64,
     pub(crate) hit_ratio: f64,
     pub(crate) miss_ratio: f64,
+    /// References that write, and those of them that hit; with a sample, of the sample.
+    pub(crate) writes: u64,
+    pub(crate) write_hits: u64,
+    /// Nothing where none reads.
+    pub(crate) read_hit_ratio: Option<f64>,
+    /// Nothing where none writes.
+    pub(crate) write_hit_ratio: Option<f64>,
     pub(crate) bytes_missed: u64,
     pub(crate) evictions: Option<u64>,
     pub(crate) cpu_s: Option<f64>,
@@ -92,6 +103,21 @@ pub(crate) struct Row {
     pub(crate) error: Option<f64>,
     /// The most ghosts that the policy remembers at this size; nothing where their number is not limited.
     pub(crate) ghosts: Option<u32>,
+}
+
+impl Row {
+    /// With the references that write, and those of them that hit, beside all.
+    pub(crate) fn with_writes(self, writes: u64, write_hits: u64) -> Row {
+        let ratio = |hits: u64, of: u64| (hits as f64 / of as f64 * 1e8).round() / 1e8;
+        let (reads, read_hits) = (self.references - writes, self.hits - write_hits);
+        Row {
+            writes,
+            write_hits,
+            read_hit_ratio: (reads > 0).then(|| ratio(read_hits, reads)),
+            write_hit_ratio: (writes > 0).then(|| ratio(write_hits, writes)),
+            ..self
+        }
+    }
 }
 
 /// The hits of one policy at every size: only the sizes are listed at which there are more than one block below.
@@ -115,24 +141,13 @@ impl Results {
         distinct(self.results.iter().map(|row| row.policy.as_str()))
     }
 
-    /// Hit ratios, a row for each size and a column for each policy, the best of a row marked.
-    pub(crate) fn table(&self) -> String {
-        let mut text = self.heading();
+    /// Hit ratios, a row for each size and a column for each policy, the best of a row marked; those of reads by themselves
+    /// where the trace has writes, too. In `width` columns.
+    pub(crate) fn table(&self, width: usize) -> String {
+        let mut text = String::new();
+        wrapped(&mut text, &self.heading(), width);
         let policies = self.policies();
-        let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
-        let grid = Grid::new(&policies, 6);
-        grid.head(&mut text);
-        for (&blocks, &bytes) in &sizes {
-            let of_size: Vec<Option<&Row>> = policies.iter().map(|name| self.row(name, blocks)).collect();
-            let online = of_size.iter().flatten().filter(|row| row.policy != "opt");
-            let best = online.map(|row| percent(row.hit_ratio)).max_by(f64::total_cmp);
-            let cell = |row: &Row| {
-                let shown = percent(row.hit_ratio);
-                let mark = if Some(shown) == best && row.policy != "opt" { "*" } else { "" };
-                format!("{mark}{shown:.2}")
-            };
-            grid.size(&mut text, blocks, bytes, of_size.iter().map(|row| row.map_or(String::new(), cell)));
-        }
+        let mut hits = self.grid(&policies, |row| Some(row.hit_ratio));
         let rate = |name: &&str| {
             let rows = self.results.iter().filter(|row| row.policy == *name);
             let (references, cpu_s) = rows.fold((0, 0.0), |(references, cpu_s), row| match row.cpu_s {
@@ -141,11 +156,42 @@ impl Results {
             });
             if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() }
         };
-        grid.row(&mut text, "M references/s", policies.iter().map(rate));
+        hits.row("M references/s", policies.iter().map(rate));
+        hits.show(&mut text, width);
+        if let Some(row) = self.results.iter().find(|row| row.writes > 0 && row.read_hit_ratio.is_some()) {
+            let share = 100.0 * row.writes as f64 / row.references.max(1) as f64;
+            let _ = writeln!(text, "\nreads alone ({:.1} % of the references)", 100.0 - share);
+            self.grid(&policies, |row| row.read_hit_ratio).show(&mut text, width);
+        }
         for note in &self.notes {
-            let _ = writeln!(text, "note: {note}");
+            wrapped(&mut text, &format!("note: {note}"), width);
         }
         text
+    }
+
+    /// What `ratio` says of each policy at each size, in percent.
+    fn grid(&self, policies: &[&str], ratio: impl Fn(&Row) -> Option<f64>) -> Grid {
+        let sizes: BTreeMap<u64, u64> = self.results.iter().map(|row| (row.size_blocks, row.size_bytes)).collect();
+        let mut grid = Grid::new(policies);
+        for (&blocks, &bytes) in &sizes {
+            let shown = |name: &&str| self.row(name, blocks).and_then(|row| Some((row, percent(ratio(row)?))));
+            let cells: Vec<Option<(&Row, f64)>> = policies.iter().map(shown).collect();
+            let best = self.best(cells.iter().flatten().map(|&(row, shown)| (row.policy.as_str(), shown)));
+            let cell = |cell: &Option<(&Row, f64)>| match cell {
+                Some((row, shown)) if Some(*shown) == best && row.policy != OPT => format!("*{shown:.2}"),
+                Some((_, shown)) => format!("{shown:.2}"),
+                None => String::new(),
+            };
+            grid.size(blocks, bytes, cells.iter().map(cell));
+        }
+        grid
+    }
+
+    /// The greatest figure of policies that do not know the future, where there are several and not all have the same.
+    fn best<'a>(&self, figures: impl Iterator<Item = (&'a str, f64)>) -> Option<f64> {
+        let online: Vec<f64> = figures.filter(|(policy, _)| *policy != OPT).map(|(_, figure)| figure).collect();
+        let best = online.iter().copied().max_by(f64::total_cmp)?;
+        online.iter().any(|&figure| figure < best).then_some(best)
     }
 
     fn row(&self, policy: &str, size_blocks: u64) -> Option<&Row> {
@@ -167,11 +213,12 @@ impl Results {
         if self.shards > 1 {
             let _ = write!(text, "\neach cache in {} parts", self.shards);
         }
-        text.push_str("\nhit ratio in %; * is the best at its size");
-        if self.results.iter().any(|row| row.policy == "opt") {
-            text.push_str(" but for opt, which knows the future");
+        text.push_str("\nhit ratio in %");
+        let policies = self.policies();
+        if policies.iter().filter(|policy| **policy != OPT).count() > 1 {
+            text.push_str("; * is the best at its size");
+            text.push_str(if policies.contains(&OPT) { " but for opt, which knows the future" } else { "" });
         }
-        text.push('\n');
         text
     }
 }
@@ -199,37 +246,6 @@ pub(crate) fn csv(rows: impl Iterator<Item = impl Serialize>) -> anyhow::Result<
         writer.serialize(row)?;
     }
     Ok(writer.into_inner()?)
-}
-
-/// A table with a row for each size and a column for each policy.
-pub(crate) struct Grid<'a> {
-    policies: &'a [&'a str],
-    widths: Vec<usize>,
-}
-
-impl<'a> Grid<'a> {
-    /// Columns are at least `width` wide.
-    pub(crate) fn new(policies: &'a [&'a str], width: usize) -> Grid<'a> {
-        let widths = policies.iter().map(|name| name.chars().count().max(width)).collect();
-        Grid { policies, widths }
-    }
-
-    pub(crate) fn head(&self, text: &mut String) {
-        let names = self.policies.iter().map(|name| (*name).to_owned());
-        self.row(text, &format!("{:>12} {:>10}", "blocks", "memory"), names);
-    }
-
-    pub(crate) fn size(&self, text: &mut String, blocks: u64, bytes: u64, cells: impl Iterator<Item = String>) {
-        self.row(text, &format!("{blocks:>12} {:>10}", human_bytes(bytes)), cells);
-    }
-
-    pub(crate) fn row(&self, text: &mut String, name: &str, cells: impl Iterator<Item = String>) {
-        let _ = write!(text, "{name:>23}");
-        for (cell, width) in cells.zip(&self.widths) {
-            let _ = write!(text, "  {cell:>width$}");
-        }
-        text.push('\n');
-    }
 }
 
 /// The most memory that this process has had resident.

@@ -15,7 +15,7 @@ use nigh_trace::Requests;
 use crate::args::{OutputArgs, SimArgs};
 use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
 use crate::size::Sizes;
-use crate::{asked, output, page, progress, source};
+use crate::{asked, grid, output, page, progress, source};
 
 /// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
 const LRU_SIZES_IN_ONE_PASS: usize = 8;
@@ -245,12 +245,14 @@ fn row(references: &References, spec: &Spec, size: u64, runs: &[Run]) -> Row {
         references_per_s: (run.cpu_s > 0.0).then(|| references.ids.len() as f64 / run.cpu_s),
         ..ratios(references, spec, size, run.counts.references, &misses, run.counts.misses_squared as f64)
     }
+    .with_writes(run.counts.writes, run.counts.write_hits)
 }
 
 fn row_of_curve(references: &References, spec: &Spec, curve: &stack::Curve, size: u64) -> Row {
     let sizes = replayed_sizes(references, size);
     let misses: Vec<u64> = sizes.iter().map(|&size| curve.references - curve.hits(size)).collect();
     ratios(references, spec, size, curve.references, &misses, curve.misses_squared(sizes[0]))
+        .with_writes(curve.writes, curve.write_hits(sizes[0]))
 }
 
 /// What `misses` at the [`replayed_sizes`] of `size` say, of `counted` references.
@@ -275,6 +277,10 @@ fn ratios(references: &References, spec: &Spec, size: u64, counted: u64, misses:
         misses,
         hit_ratio: rounded(1.0 - miss_ratio),
         miss_ratio: rounded(miss_ratio),
+        writes: 0,
+        write_hits: 0,
+        read_hit_ratio: None,
+        write_hit_ratio: None,
         bytes_missed: missed.saturating_mul(u64::from(references.block_bytes)),
         evictions: None,
         cpu_s: None,
@@ -331,7 +337,7 @@ pub(crate) fn write(args: &OutputArgs, found: &Found, page: impl FnOnce() -> Rep
     } else if args.csv {
         csv(found.results.results.iter())?
     } else {
-        found.results.table().into_bytes()
+        found.results.table(grid::terminal_width()).into_bytes()
     };
     if args.json || args.csv {
         for note in &found.results.notes {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::args::{AllocateArg, OutputArgs, SimArgs};
 use crate::results::{TraceSummary, csv, ghosts, json};
 use crate::source::{self, Opened, Source};
-use crate::{asked, output, progress};
+use crate::{asked, grid, output, progress};
 use disks::{Asked, VolumeDevice, profile};
 use results::{LevelSummary, Results, Row, Subject};
 
@@ -273,7 +273,7 @@ fn write(args: &OutputArgs, results: &Results, references: &References) -> anyho
     } else if args.csv {
         csv(results.results.iter().map(|row| &row.figures))?
     } else {
-        results.table().into_bytes()
+        results.table(grid::terminal_width()).into_bytes()
     };
     let page =
         args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(results, references).write_html(out)));

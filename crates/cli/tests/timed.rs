@@ -63,7 +63,12 @@ fn tables_csv_and_page() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let table = printed(&workload(&["--policy", "clock", "--size", "10%", "--html", page.to_str().unwrap()]));
-    for part in ["execution time in s", "Seagate", "read-ahead linux:max=128K, scheduler deadline, think 0.1ms"] {
+    for part in [
+        "execution time in s",
+        "Seagate",
+        "read-ahead linux:max=128K, scheduler deadline",
+        "after a think time of 0.1ms",
+    ] {
         assert!(table.contains(part), "no {part:?} in\n{table}");
     }
     let html = std::fs::read_to_string(page).unwrap();

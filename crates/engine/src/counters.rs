@@ -43,6 +43,10 @@ Counters: u64 {
     adopted,
     /// Referenced blocks that were resident but still being loaded; neither hits nor misses.
     joined,
+    /// Of the referenced blocks: those that were written.
+    write_references,
+    /// Of these, blocks that were resident.
+    write_hits,
     /// Blocks that left to make room.
     evictions,
     /// Blocks for which a prefetch was issued.

@@ -127,6 +127,9 @@ impl Engine {
             let (slot, current, resident) =
                 self.reference(Key::new(volume, block), Kind::Write, request.tenant, request.stream);
             self.count(volume, current, resident);
+            let counters = &mut self.volume(volume).counters;
+            counters.write_references += 1;
+            counters.write_hits += u64::from(resident);
             if self.is_whole(volume, block, &part) {
                 if current.is_none() {
                     self.place(slot, frame);

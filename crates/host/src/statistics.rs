@@ -173,6 +173,8 @@ impl Common {
             misses,
             adopted: _,
             joined,
+            write_references: _,
+            write_hits: _,
             evictions,
             prefetch_issued,
             prefetch_used,

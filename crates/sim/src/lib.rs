@@ -15,6 +15,7 @@ pub mod shards;
 pub mod stack;
 pub mod sweep;
 pub mod timed;
+pub mod writes;
 
 pub use references::{Loader, Ops, Options, References};
 pub use replay::{Run, replay};

@@ -7,6 +7,7 @@ use nigh_trace::{Op, Request};
 
 use crate::number::{Numbering, TooMany};
 use crate::sample::Sample;
+use crate::writes::Writes;
 
 /// Which requests count as references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +140,8 @@ pub struct References {
     pub ids: Vec<u32>,
     /// Their streams.
     pub streams: Streams,
+    /// Which of them write.
+    pub writes: Writes,
     /// The block of each number.
     pub blocks: Vec<Block>,
     /// Bytes in a block.
@@ -219,6 +222,7 @@ pub struct Loader {
     block_shift: u32,
     ids: Vec<u32>,
     streams: StreamNumbers,
+    writes: Writes,
     numbering: Numbering,
     /// Referenced blocks that have no number yet.
     waiting: Vec<Block>,
@@ -239,6 +243,7 @@ impl Loader {
             block_shift: options.block_bytes.trailing_zeros(),
             ids: Vec::new(),
             streams: StreamNumbers::default(),
+            writes: Writes::default(),
             numbering: Numbering::default(),
             waiting: Vec::new(),
             totals: Totals::default(),
@@ -277,6 +282,7 @@ impl Loader {
         if !self.options.collapse && self.options.sample.is_none() {
             self.totals.references += last - first + 1;
             self.waiting.extend((first..=last).map(|index| Block { volume, index }));
+            self.writes.add(request.op == Op::Write, (last - first + 1) as usize);
             return self.streams.add(request.issuer(), (last - first + 1) as usize);
         }
         let before = self.waiting.len();
@@ -290,6 +296,7 @@ impl Loader {
                 self.waiting.push(block);
             }
         }
+        self.writes.add(request.op == Op::Write, self.waiting.len() - before);
         self.streams.add(request.issuer(), self.waiting.len() - before);
     }
 
@@ -304,6 +311,7 @@ impl Loader {
         References {
             ids: self.ids,
             streams: self.streams.streams,
+            writes: self.writes,
             blocks: self.numbering.into_blocks(),
             block_bytes: self.options.block_bytes,
             totals: self.totals,

@@ -6,6 +6,7 @@ use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, SpecError, Ten
 
 use crate::References;
 use crate::references::Streams;
+use crate::writes::Writes;
 
 /// References between two reports of progress and two looks at the gauges, at the least.
 const STRETCH: usize = 1 << 16;
@@ -32,6 +33,10 @@ pub struct Counts {
     pub references: u64,
     /// References to resident blocks.
     pub hits: u64,
+    /// References that write.
+    pub writes: u64,
+    /// Of these, references to resident blocks.
+    pub write_hits: u64,
     /// Blocks that left to make room.
     pub evictions: u64,
     /// Where the references are a sample: the sum over its blocks of the squares of their misses, and else 0.
@@ -119,6 +124,7 @@ impl Visit for Host<'_> {
             }
         }
         cache.counts.references = (ids.len() - warmup) as u64;
+        cache.counts.writes = references.writes.count(warmup);
         let squares = cache.misses_of.iter().map(|&misses| u64::from(misses) * u64::from(misses));
         cache.counts.misses_squared = squares.sum();
         (cache.counts, series)
@@ -149,6 +155,7 @@ impl Series {
 pub(crate) struct Cache<'a> {
     blocks: &'a [Block],
     streams: &'a Streams,
+    writes: &'a Writes,
     /// A bit for each block: whether it is resident.
     resident: Vec<u64>,
     free: u32,
@@ -163,6 +170,7 @@ impl<'a> Cache<'a> {
         Cache {
             blocks: &references.blocks,
             streams: &references.streams,
+            writes: &references.writes,
             resident: vec![0; distinct.div_ceil(64)],
             free: capacity,
             counts: Counts::default(),
@@ -191,6 +199,7 @@ impl<'a> Cache<'a> {
         let hit = self.resident[slot.index() / 64] >> (slot.0 % 64) & 1 != 0;
         if hit {
             self.counts.hits += 1;
+            self.counts.write_hits += u64::from(self.writes.of(at));
             policy.hit(slot, &self.access(slot, at));
         } else {
             self.miss(policy, slot, &self.access(slot, at));

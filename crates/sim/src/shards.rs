@@ -5,6 +5,7 @@ use nigh_policy::{Block, SpecError};
 
 use crate::references::Streams;
 use crate::replay::{Counts, Watch};
+use crate::writes::Writes;
 use crate::{Job, References, Run, sweep};
 
 /// The references in `shards` parts, those of each block in the one that `shard_of` names.
@@ -15,6 +16,7 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
     let empty = || References {
         ids: Vec::new(),
         streams: Streams::default(),
+        writes: Writes::default(),
         blocks: Vec::new(),
         block_bytes: references.block_bytes,
         totals: references.totals,
@@ -36,6 +38,7 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
     for (shard, part) in (0..).zip(&mut parts) {
         let own = |&(_, id): &(u32, &u32)| places[*id as usize].0 == shard;
         part.streams = references.streams.select((0..).zip(&references.ids).filter(own).map(|(at, _)| at));
+        part.writes = references.writes.select((0..).zip(&references.ids).filter(own).map(|(at, _)| at));
     }
     parts
 }
@@ -60,9 +63,11 @@ pub fn sweep_parts(parts: &[References], jobs: &[Job], threads: usize, watch: Wa
             continue;
         }
         for (sum, run) in sums.iter_mut().zip(runs) {
-            let Counts { references, hits, evictions, misses_squared } = run.counts;
+            let Counts { references, hits, writes, write_hits, evictions, misses_squared } = run.counts;
             sum.counts.references += references;
             sum.counts.hits += hits;
+            sum.counts.writes += writes;
+            sum.counts.write_hits += write_hits;
             sum.counts.evictions += evictions;
             sum.counts.misses_squared += misses_squared;
             sum.cpu_s += run.cpu_s;

@@ -18,6 +18,10 @@ pub struct Curve {
     pub references: u64,
     /// `hits[c]` references hit a cache of `c` blocks; the last entry holds for all larger sizes too.
     pub hits: Vec<u64>,
+    /// References that write.
+    pub writes: u64,
+    /// The hits of these, as `hits`; empty where there are none.
+    write_hits: Vec<u64>,
     /// The same for each of [`GROUPS`] groups of blocks, from which the error of a sample is estimated; else empty.
     groups: Vec<Group>,
     /// Processor time, in seconds.
@@ -51,6 +55,11 @@ impl Curve {
         self.hits[(size as usize).min(self.hits.len() - 1)]
     }
 
+    /// References that write and hit a cache of `size` blocks.
+    pub fn write_hits(&self, size: u32) -> u64 {
+        self.write_hits.get((size as usize).min(self.hits.len() - 1)).copied().unwrap_or(0)
+    }
+
     /// The sizes at which a block more brings hits more, with the hits there: the corners of the curve's stairs.
     pub fn corners(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let steps = self.hits.windows(2).enumerate();
@@ -64,6 +73,8 @@ pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64
     let mut marks = Marks::new(references.blocks.len());
     let blocks = references.blocks.len();
     let mut at_distance = vec![0u64; blocks + 1];
+    let writes = references.writes.count(warmup);
+    let mut writes_at_distance = vec![0u64; if writes > 0 { blocks + 1 } else { 0 }];
     let mut groups = vec![Group::default(); if references.sample.is_some() { GROUPS } else { 0 }];
     groups.iter_mut().for_each(|group| group.hits = vec![0; blocks + 1]);
     for (stretch, ids) in references.ids.chunks(1 << 16).enumerate() {
@@ -74,6 +85,9 @@ pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64
             }
             if let Some(distance) = distance {
                 at_distance[distance as usize] += 1;
+                if references.writes.of((stretch << 16) + step) {
+                    writes_at_distance[distance as usize] += 1;
+                }
             }
             if !groups.is_empty() {
                 let group = &mut groups[id as usize % GROUPS];
@@ -86,9 +100,17 @@ pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64
         }
     }
     accumulate(&mut at_distance);
+    accumulate(&mut writes_at_distance);
     groups.iter_mut().for_each(|group| accumulate(&mut group.hits));
     let counted = references.ids.len().saturating_sub(warmup) as u64;
-    Curve { references: counted, hits: at_distance, groups, cpu_s: cpu_s() - start }
+    Curve {
+        references: counted,
+        hits: at_distance,
+        writes,
+        write_hits: writes_at_distance,
+        groups,
+        cpu_s: cpu_s() - start,
+    }
 }
 
 /// Makes counts of references at each distance into counts of hits at each size.

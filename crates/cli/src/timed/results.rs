@@ -8,11 +8,51 @@ use nigh_device::Profile;
 use nigh_sim::timed::{LevelOutcome, Outcome};
 use serde::Serialize;
 
-use crate::results::{Grid, TraceSummary, distinct};
+use crate::grid::{Column, Details, Grid, Line, wrapped};
+use crate::results::{TraceSummary, distinct};
 use crate::size::human_bytes;
 
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
+
+/// The columns of the details, and in which order they are left out.
+const COLUMNS: [Column; 15] = {
+    const fn column(name: &'static str, rank: u8) -> Column {
+        Column { name, rank }
+    }
+    [
+        column("policy", 0),
+        column("memory", 0),
+        column("time s", 0),
+        column("p50", 3),
+        column("p99", 1),
+        column("idle %", 4),
+        column("device s", 6),
+        column("hits %", 2),
+        column("reads %", 5),
+        column("requests", 7),
+        column("KiB each", 8),
+        column("ahead %", 9),
+        column("used %", 10),
+        column("seq. mean", 11),
+        column("seq. 50%", 12),
+    ]
+};
+
+const LEGEND: &str = "p50, p99: of the time from a request to its reply; idle: share of the programs' time that they do not wait; hits: \
+     blocks found in the cache or on the way, reads: of those that are read; ahead: share of the blocks read before any program \
+     waited for them, and of these used; seq. mean: blocks read one behind the other on the disk; seq. 50%: half of the blocks read \
+     are in sequences of at most so many";
+
+/// A time in the unit that suits it; a dash for none.
+fn human_time(us: Option<f64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us < 1000.0 => format!("{us:.0} µs"),
+        Some(us) if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        Some(us) => format!("{:.1} s", us / 1e6),
+    }
+}
 
 /// Everything one `nigh sim --device` found. Nothing in it depends on how long that took.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +67,9 @@ pub(super) struct Results {
     pub(super) readahead: String,
     pub(super) scheduler: String,
     pub(super) think: String,
+    /// How requests follow each other: `closed`, one after the reply to the other.
+    #[serde(rename = "loop")]
+    loops: &'static str,
     seed: u64,
     pub(super) results: Vec<Row>,
     pub(super) notes: Vec<String>,
@@ -82,6 +125,8 @@ pub(super) struct Figures {
     pub(super) size_blocks: u64,
     pub(super) size_bytes: u64,
     pub(super) execution_s: f64,
+    /// The share of the programs' time in which they do not wait.
+    pub(super) idle_share: f64,
     pub(super) device_busy_s: f64,
     pub(super) device_requests: u64,
     pub(super) device_seeks: u64,
@@ -101,6 +146,11 @@ pub(super) struct Figures {
     /// Of reads and writes, as the program sees them.
     pub(super) latency_p50_us: Option<f64>,
     pub(super) latency_p99_us: Option<f64>,
+    /// References that write; those of them that hit, or found their block on the way.
+    writes: u64,
+    write_hits: u64,
+    pub(super) read_hit_ratio: Option<f64>,
+    write_hit_ratio: Option<f64>,
     pub(super) evictions: u64,
     pub(super) prefetch_issued: u64,
     prefetch_used: u64,
@@ -239,11 +289,15 @@ impl Row {
         let transfers = cache.device_reads + cache.device_writes;
         let transferred = cache.device_read_bytes + cache.device_written_bytes;
         let size_blocks = u64::from(size_blocks);
+        let (waited_ns, total_ns) = (outcome.waited_ns.iter().sum::<u64>(), outcome.ends_ns.iter().sum::<u64>());
+        let references = cache.hits + cache.joined + cache.misses;
+        let (writes, write_hits) = (cache.write_references, cache.write_hits);
         let figures = Figures {
             policy,
             size_blocks,
             size_bytes: size_blocks * u64::from(block_bytes),
             execution_s: seconds(outcome.execution_ns()),
+            idle_share: rounded(1.0 - waited_ns as f64 / total_ns.max(1) as f64),
             device_busy_s: seconds(device.busy_ns),
             device_requests: device.requests,
             device_seeks: device.seeks,
@@ -253,13 +307,20 @@ impl Row {
             device_written_bytes: cache.device_written_bytes,
             mean_request_bytes: ratio(transferred, transfers).unwrap_or(0.0),
             mean_sequence_blocks: outcome.sequences.mean().map(rounded),
-            references: cache.hits + cache.joined + cache.misses,
+            references,
             hits: cache.hits,
             joined: cache.joined,
             misses: cache.misses,
             hit_ratio: rounded(outcome.hit_ratio()),
             latency_p50_us: microseconds(outcome, 0.50),
             latency_p99_us: microseconds(outcome, 0.99),
+            writes,
+            write_hits,
+            read_hit_ratio: ratio(
+                (cache.hits + cache.joined).saturating_sub(write_hits),
+                references.saturating_sub(writes),
+            ),
+            write_hit_ratio: ratio(write_hits, writes),
             evictions: cache.evictions,
             prefetch_issued: cache.prefetch_issued,
             prefetch_used: cache.prefetch_used,
@@ -307,7 +368,20 @@ impl Results {
         results: Vec<Row>,
     ) -> Results {
         let notes = DeviceSummary::notes(&devices).into_iter().collect();
-        Results { schema: SCHEMA, trace, device, devices, levels, readahead, scheduler, think, seed, results, notes }
+        Results {
+            schema: SCHEMA,
+            trace,
+            device,
+            devices,
+            levels,
+            readahead,
+            scheduler,
+            think,
+            loops: "closed",
+            seed,
+            results,
+            notes,
+        }
     }
 
     /// The policies in the order in which they were asked for.
@@ -319,116 +393,101 @@ impl Results {
         self.results.iter().filter(move |row| row.figures.policy == policy)
     }
 
-    /// Execution times, a row for each size and a column for each policy; then what led to them.
-    pub(super) fn table(&self) -> String {
-        let mut text = self.heading();
+    /// Execution times, a row for each size and a column for each policy; then what led to them. In `width` columns.
+    pub(super) fn table(&self, width: usize) -> String {
+        let mut text = String::new();
+        wrapped(&mut text, &self.heading(), width);
         let policies = self.policies();
         let sizes: BTreeMap<u64, u64> =
             self.results.iter().map(|row| (row.figures.size_blocks, row.figures.size_bytes)).collect();
-        let _ = writeln!(text, "\nexecution time in s; * is the shortest at its size");
-        let grid = Grid::new(&policies, 9);
-        grid.head(&mut text);
+        let star = if policies.len() > 1 { "; * is the shortest at its size" } else { "" };
+        let _ = writeln!(text, "\nexecution time in s{star}");
+        let mut grid = Grid::new(&policies);
         for (&blocks, &bytes) in &sizes {
             let at = |policy| self.of(policy).find(|row| row.figures.size_blocks == blocks);
             let times: Vec<Option<f64>> =
                 policies.iter().map(|policy| at(policy).map(|row| row.figures.execution_s)).collect();
             let best = times.iter().flatten().copied().min_by(f64::total_cmp);
-            let cell = |time: f64| format!("{}{time:.3}", if Some(time) == best { "*" } else { "" });
-            grid.size(&mut text, blocks, bytes, times.iter().map(|time| time.map_or(String::new(), cell)));
+            let differ = times.iter().flatten().any(|time| Some(*time) > best);
+            let cell = |time: f64| format!("{}{time:.3}", if differ && Some(time) == best { "*" } else { "" });
+            grid.size(blocks, bytes, times.iter().map(|time| time.map_or(String::new(), cell)));
         }
-        self.details(&mut text);
+        grid.show(&mut text, width);
+        text.push('\n');
+        Details { columns: COLUMNS.to_vec(), lines: self.lines() }.show(&mut text, width);
+        wrapped(&mut text, LEGEND, width.min(120));
         for note in &self.notes {
-            let _ = writeln!(text, "note: {note}");
+            wrapped(&mut text, &format!("note: {note}"), width);
         }
         text
     }
 
-    fn details(&self, text: &mut String) {
-        let width = self.policies().iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
-        let _ = writeln!(
-            text,
-            "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>9} {:>7} {:>8} {:>8} {:>9} {:>8}",
-            "policy",
-            "memory",
-            "time s",
-            "device s",
-            "requests",
-            "KiB each",
-            "hits %",
-            "ahead %",
-            "used %",
-            "seq. mean",
-            "seq. 50%"
-        );
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = Vec::new();
         for row in &self.results {
             let figures = &row.figures;
             let ahead = figures.prefetch_issued as f64 / (figures.prefetch_issued + figures.misses).max(1) as f64;
             let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
-            let used = percent(figures.prefetch_accuracy);
-            let mean = figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
             let median = row.sequences.share.iter().position(|&share| share >= 0.5);
-            let median = median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string());
-            let _ = writeln!(
-                text,
-                "{:width$} {:>10} {:>10.3} {:>10.3} {:>10} {:>9.1} {:>7.2} {:>8.1} {used:>8} {mean:>9} {median:>8}",
-                figures.policy,
+            lines.push(Line::Cells(vec![
+                figures.policy.clone(),
                 human_bytes(figures.size_bytes),
-                figures.execution_s,
-                figures.device_busy_s,
-                figures.device_requests,
-                figures.mean_request_bytes / 1024.0,
-                100.0 * figures.hit_ratio,
-                100.0 * ahead,
-            );
+                format!("{:.3}", figures.execution_s),
+                human_time(figures.latency_p50_us),
+                human_time(figures.latency_p99_us),
+                percent(Some(figures.idle_share)),
+                format!("{:.3}", figures.device_busy_s),
+                format!("{:.2}", 100.0 * figures.hit_ratio),
+                figures.read_hit_ratio.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share)),
+                figures.device_requests.to_string(),
+                format!("{:.1}", figures.mean_request_bytes / 1024.0),
+                percent(Some(ahead)),
+                percent(figures.prefetch_accuracy),
+                figures.mean_sequence_blocks.map_or("-".to_owned(), |mean| format!("{mean:.1}")),
+                median.map_or("-".to_owned(), |at| row.sequences.size_blocks[at].to_string()),
+            ]));
             for (device, disk) in self.devices.iter().zip(&row.disks).filter(|_| self.devices.len() > 1) {
-                let volume = device.volume.unwrap_or_default();
-                let _ = writeln!(
-                    text,
-                    "{:width$} {:>10} {:>10} {:>10.3} {:>10} volume {volume} on {}",
-                    "", "", "", disk.device_busy_s, disk.device_requests, device.name
-                );
+                let (volume, name) = (device.volume.unwrap_or_default(), &device.name);
+                lines.push(Line::Remark(format!(
+                    "volume {volume} on {name}: busy for {:.3} s with {} requests",
+                    disk.device_busy_s, disk.device_requests
+                )));
             }
             for (level, LevelRow { hits, stores, evictions, device_busy_s, .. }) in self.levels.iter().zip(&row.levels)
             {
                 let misses = percent(ratio(*hits, figures.misses + figures.prefetch_issued));
-                let _ = writeln!(
-                    text,
-                    "{:width$} {:>10} {:>10} {device_busy_s:>10.3} {}: {hits} blocks read from it ({misses} % of the loads), \
+                lines.push(Line::Remark(format!(
+                    "level of {} on {}: busy for {device_busy_s:.3} s; {hits} blocks read from it ({misses} % of the loads), \
                      {stores} stored, {evictions} gave way; {} device reads remain",
-                    "",
                     human_bytes(level.size_bytes),
-                    "",
                     level.name,
                     figures.device_reads
-                );
+                )));
             }
             let fetched = |program: &ProgramRow| program.ahead.as_ref().is_some_and(|ahead| ahead.prefetch_issued > 0);
             if row.programs.len() > 1 || row.programs.iter().any(fetched) {
                 for program in &row.programs {
                     let ProgramRow { name, execution_s, waited_s, .. } = program;
-                    let _ = write!(text, "{:width$} {execution_s:>21.3} {name}, waiting {waited_s:.3}", "");
+                    let mut remark = format!("{name}: {execution_s:.3} s, waiting {waited_s:.3}");
                     if let Some(ahead) = program.ahead.as_ref().filter(|_| fetched(program)) {
                         let shares = [ahead.prefetch_accuracy, ahead.prefetch_lateness, ahead.prefetch_waste];
                         let [used, late, wasted] = shares.map(percent);
                         let blocks = ahead.prefetch_issued;
-                        let _ = write!(text, "; {blocks} ahead: used {used} %, late {late} %, wasted {wasted} %");
+                        let _ = write!(remark, "; {blocks} ahead: used {used} %, late {late} %, wasted {wasted} %");
                     }
-                    text.push('\n');
+                    lines.push(Line::Remark(remark));
                 }
             }
         }
-        text.push_str(
-            "hits: found in the cache or on the way; ahead: share of the blocks read that nobody waited for yet, and of \
-             these used or wasted;\nlate: of those used, still on the way then; seq. mean: blocks read one behind the other \
-             on the disk;\nseq. 50%: half of the blocks read are in sequences of at most so many\n",
-        );
+        lines
     }
 
     fn heading(&self) -> String {
         let device = &self.device;
         let levels = self.levels.iter().map(|level| format!("; level of {}", level.label()));
         format!(
-            "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, think {}, seed {}\n",
+            "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, seed {}\nclosed loop: each program issues a request when it has the \
+             reply to the one before, after a think time of {}",
             self.trace.heading(),
             device.name,
             device.title,
@@ -436,8 +495,8 @@ impl Results {
             levels.collect::<String>(),
             self.readahead,
             self.scheduler,
-            self.think,
-            self.seed
+            self.seed,
+            if self.think.ends_with('%') { format!("{} of that in the trace", self.think) } else { self.think.clone() }
         )
     }
 }
