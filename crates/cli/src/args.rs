@@ -430,10 +430,13 @@ pub(crate) struct InputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. With --device, several are
-    /// programs that run at the same time
+    /// The trace: a file, or '-' for standard input; .gz, .zst and .xz are decompressed. Several are replayed one by one and
+    /// compared; with --device, they are programs that run at the same time
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
     pub(crate) trace: Vec<PathBuf>,
+    /// Replay several traces as one, one after the other
+    #[arg(long, conflicts_with = "generate")]
+    pub(crate) join: bool,
     /// Replay a generated workload instead of a file, such as 'zipf:blocks=1M' ('nigh trace generate --help')
     #[arg(long, value_name = "SPEC", conflicts_with = "trace")]
     pub(crate) generate: Option<String>,

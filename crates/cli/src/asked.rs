@@ -13,6 +13,9 @@ pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve
 /// The sizes unless any are given, in shares of the distinct blocks.
 const SIZES: &[&str] = &["1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%"];
 
+/// The sizes unless any are given, where several traces are compared.
+const FEW_SIZES: &[&str] = &["1%", "10%", "40%"];
+
 /// The threads that replay: one a processor unless a number is given.
 pub(crate) fn threads(given: Option<NonZeroUsize>) -> usize {
     given.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
@@ -21,6 +24,11 @@ pub(crate) fn threads(given: Option<NonZeroUsize>) -> usize {
 /// The sizes unless any are given.
 pub(crate) fn default_sizes() -> Vec<Sizes> {
     SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
+}
+
+/// The sizes unless any are given, where several traces are compared.
+pub(crate) fn few_sizes() -> Vec<Sizes> {
+    FEW_SIZES.iter().map(|size| size.parse().expect("the default sizes are sizes")).collect()
 }
 
 /// The policies named on a command line.

@@ -22,7 +22,7 @@ pub(crate) struct Grid {
 enum Head {
     Columns,
     Size { blocks: u64, bytes: u64 },
-    Name(&'static str),
+    Name(String),
 }
 
 impl Head {
@@ -32,7 +32,7 @@ impl Head {
             Head::Columns => "memory".to_owned(),
             Head::Size { blocks, bytes } if with_blocks => format!("{blocks:>12} {:>10}", human_bytes(*bytes)),
             Head::Size { bytes, .. } => human_bytes(*bytes),
-            Head::Name(name) => (*name).to_owned(),
+            Head::Name(name) => name.clone(),
         }
     }
 }
@@ -46,7 +46,7 @@ impl Grid {
         self.rows.push((Head::Size { blocks, bytes }, cells.collect()));
     }
 
-    pub(crate) fn row(&mut self, name: &'static str, cells: impl Iterator<Item = String>) {
+    pub(crate) fn row(&mut self, name: String, cells: impl Iterator<Item = String>) {
         self.rows.push((Head::Name(name), cells.collect()));
     }
 
@@ -173,7 +173,7 @@ mod tests {
         for size in [64u64, 1_234_567, 4_000_000_000] {
             grid.size(size, size * 4096, (0..6).map(|at| format!("*{}.{:02}", size % 89, 10 + at)));
         }
-        grid.row("M references/s", (0..6).map(|at| format!("{at}7.5")));
+        grid.row("M references/s".to_owned(), (0..6).map(|at| format!("{at}7.5")));
         grid
     }
 

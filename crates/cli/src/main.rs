@@ -2,6 +2,7 @@
 
 mod args;
 mod asked;
+mod compare;
 mod completion;
 mod ctl;
 mod demo;

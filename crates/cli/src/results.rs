@@ -10,7 +10,7 @@ use crate::grid::{Grid, wrapped};
 use crate::size::human_bytes;
 
 /// The policy that knows the future: it is compared with others, and none with it.
-const OPT: &str = "opt";
+pub(crate) const OPT: &str = "opt";
 
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
@@ -156,7 +156,7 @@ impl Results {
             });
             if cpu_s > 0.0 { format!("{:.1}", references as f64 / cpu_s / 1e6) } else { "-".to_owned() }
         };
-        hits.row("M references/s", policies.iter().map(rate));
+        hits.row("M references/s".to_owned(), policies.iter().map(rate));
         hits.show(&mut text, width);
         if let Some(row) = self.results.iter().find(|row| row.writes > 0 && row.read_hit_ratio.is_some()) {
             let share = 100.0 * row.writes as f64 / row.references.max(1) as f64;
@@ -176,7 +176,7 @@ impl Results {
         for (&blocks, &bytes) in &sizes {
             let shown = |name: &&str| self.row(name, blocks).and_then(|row| Some((row, percent(ratio(row)?))));
             let cells: Vec<Option<(&Row, f64)>> = policies.iter().map(shown).collect();
-            let best = self.best(cells.iter().flatten().map(|&(row, shown)| (row.policy.as_str(), shown)));
+            let best = Results::best(cells.iter().flatten().map(|&(row, shown)| (row.policy.as_str(), shown)));
             let cell = |cell: &Option<(&Row, f64)>| match cell {
                 Some((row, shown)) if Some(*shown) == best && row.policy != OPT => format!("*{shown:.2}"),
                 Some((_, shown)) => format!("{shown:.2}"),
@@ -188,7 +188,7 @@ impl Results {
     }
 
     /// The greatest figure of policies that do not know the future, where there are several and not all have the same.
-    fn best<'a>(&self, figures: impl Iterator<Item = (&'a str, f64)>) -> Option<f64> {
+    pub(crate) fn best<'a>(figures: impl Iterator<Item = (&'a str, f64)>) -> Option<f64> {
         let online: Vec<f64> = figures.filter(|(policy, _)| *policy != OPT).map(|(_, figure)| figure).collect();
         let best = online.iter().copied().max_by(f64::total_cmp)?;
         online.iter().any(|&figure| figure < best).then_some(best)
@@ -262,7 +262,7 @@ pub(crate) fn ghosts(spec: &Spec, size: u64) -> Option<u32> {
 }
 
 /// A ratio in percent, as precise as it is shown.
-fn percent(ratio: f64) -> f64 {
+pub(crate) fn percent(ratio: f64) -> f64 {
     (ratio * 10_000.0).round() / 100.0
 }
 

@@ -13,8 +13,10 @@ use nigh_sim::{Job, Loader, Options, References, Run, Sample, stack, sweep};
 use nigh_trace::Requests;
 
 use crate::args::{OutputArgs, SimArgs};
+use crate::compare::Comparison;
 use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
 use crate::size::Sizes;
+use crate::source::Opened;
 use crate::{asked, grid, output, page, progress, source};
 
 /// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
@@ -34,36 +36,79 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
-    let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
-    let loader = Loader::new(Options {
-        block_bytes: source.block_bytes,
-        ops: args.ops.into(),
-        collapse: args.collapse,
-        sample,
-        requests_most: limit.unwrap_or(u64::MAX),
-    });
-    let references = load(loader, requests.as_mut())?;
-    ensure!(
-        !references.ids.is_empty(),
-        "{}: nothing to replay: none of its {} requests {}",
-        source.name,
-        references.totals.requests,
-        if sample.is_some() { "refers to a block of the sample" } else { "reads or writes what --ops asks for" }
-    );
-    let shards = args.shards;
-    let plan = Plan {
-        specs,
-        sizes: given.unwrap_or_else(asked::default_sizes),
-        exact_lru: args.size.is_empty() && shards == 1,
-        internals: internals.filter(|_| args.output.html.is_some()),
-        record_internals: args.output.html.is_some() && shards == 1,
-        shards,
-        warmup: warmup.references(references.ids.len())?,
-        threads: asked::threads(args.threads),
-    };
-    let mut found = execute(&plan, &references, source::summary(&source, &references))?;
-    found.results.notes.extend(left_out);
+    let asked = Asked { specs, sizes: given, internals, warmup, sample, limit: limit.unwrap_or(u64::MAX), left_out };
+    let mut sources = source::sources(args)?;
+    if sources.len() > 1 {
+        ensure!(args.output.html.is_none(), "--html: the page shows one trace; --join makes one of several");
+        let found = sources.into_iter().map(|opened| asked.replay(args, opened).map(|(found, _)| found.results));
+        let comparison = Comparison::new(found.collect::<anyhow::Result<_>>()?);
+        return write_comparison(&args.output, &comparison);
+    }
+    let (found, references) = asked.replay(args, sources.pop().context("no trace was given")?)?;
     write(&args.output, &found, || page::page(&found, &references))
+}
+
+/// What the command line asks for, read.
+struct Asked {
+    specs: Vec<Spec>,
+    sizes: Option<Vec<Sizes>>,
+    internals: Option<Sizes>,
+    warmup: Warmup,
+    sample: Option<Sample>,
+    limit: u64,
+    /// A note on policies that were left out.
+    left_out: Option<String>,
+}
+
+impl Asked {
+    /// Replays one trace.
+    fn replay(&self, args: &SimArgs, (source, mut requests): Opened) -> anyhow::Result<(Found, References)> {
+        let loader = Loader::new(Options {
+            block_bytes: source.block_bytes,
+            ops: args.ops.into(),
+            collapse: args.collapse,
+            sample: self.sample,
+            requests_most: self.limit,
+        });
+        let references = load(loader, requests.as_mut())?;
+        ensure!(
+            !references.ids.is_empty(),
+            "{}: nothing to replay: none of its {} requests {}",
+            source.name,
+            references.totals.requests,
+            if self.sample.is_some() {
+                "refers to a block of the sample"
+            } else {
+                "reads or writes what --ops asks for"
+            }
+        );
+        let (shards, is_one) = (args.shards, args.trace.len() <= 1 || args.join);
+        let default_sizes = if is_one { asked::default_sizes() } else { asked::few_sizes() };
+        let plan = Plan {
+            specs: self.specs.clone(),
+            sizes: self.sizes.clone().unwrap_or(default_sizes),
+            exact_lru: args.size.is_empty() && shards == 1 && is_one,
+            internals: self.internals.filter(|_| args.output.html.is_some()),
+            record_internals: args.output.html.is_some() && shards == 1,
+            shards,
+            warmup: self.warmup.references(references.ids.len())?,
+            threads: asked::threads(args.threads),
+        };
+        let mut found = execute(&plan, &references, source::summary(&source, &references))?;
+        found.results.notes.extend(self.left_out.clone());
+        Ok((found, references))
+    }
+}
+
+fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Result<()> {
+    if args.json || args.csv {
+        comparison.notes().for_each(|note| eprintln!("nigh: note: {note}"));
+    }
+    match (args.json, args.csv) {
+        (true, _) => output::print(&json(comparison)?),
+        (_, true) => output::print(&comparison.csv()?),
+        _ => output::print(comparison.table(grid::terminal_width()).as_bytes()),
+    }
 }
 
 /// What is to be replayed.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use nigh_sim::References;
 use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Format, Note, ReadOptions, Request, Requests};
@@ -34,9 +34,52 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     let seed = seed.is_some() && args.timed.device.is_none();
     let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
     ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
-    let several = args.trace.len() > 1 && args.timed.device.is_none();
-    ensure!(!several, "several traces are programs that run at the same time: add --device");
-    args.trace.iter().map(|path| open(path, &args.input)).collect()
+    let opened: Vec<Opened> = args.trace.iter().map(|path| open(path, &args.input)).collect::<anyhow::Result<_>>()?;
+    if args.join { Ok(vec![joined(opened)?]) } else { Ok(opened) }
+}
+
+/// The traces one after the other, as one.
+fn joined(opened: Vec<Opened>) -> anyhow::Result<Opened> {
+    let block_bytes = opened.first().map_or(4096, |(source, _)| source.block_bytes);
+    if let Some((other, _)) = opened.iter().find(|(source, _)| source.block_bytes != block_bytes) {
+        bail!(
+            "--join: blocks of {} have {} bytes, and those of {} {block_bytes}: set --block-size",
+            other.name,
+            other.block_bytes,
+            opened[0].0.name
+        );
+    }
+    let (sources, parts): (Vec<Source>, Vec<_>) = opened.into_iter().unzip();
+    let mut formats: Vec<&str> = sources.iter().map(|source| source.format.as_str()).collect();
+    formats.dedup();
+    let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
+    Ok((source, Box::new(Joined { parts, at: 0 })))
+}
+
+/// Traces one after the other.
+struct Joined {
+    parts: Vec<Box<dyn Requests + Send>>,
+    at: usize,
+}
+
+impl Requests for Joined {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> nigh_trace::Result<()> {
+        batch.clear();
+        while let Some(part) = self.parts.get_mut(self.at) {
+            part.next_batch(batch)?;
+            if !batch.is_empty() {
+                break;
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let part = self.parts.get(self.at).map_or(Some(0.0), |part| part.progress())?;
+        Some((self.at as f64 + part) / self.parts.len() as f64)
+    }
 }
 
 pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {

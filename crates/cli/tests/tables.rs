@@ -63,3 +63,43 @@ fn timed_tables_have_latency_and_idle_time() {
     }
     assert!(table.contains("* is the shortest"), "{table}");
 }
+
+#[test]
+fn several_traces_are_compared_or_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, blocks: &mut dyn Iterator<Item = u64>| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, blocks.map(|block| format!("{block}\n")).collect::<String>()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // A loop a little larger than the cache, on which LRU never hits; and blocks that are read again at once.
+    let looped = write("loop.lirs", &mut (0..4000).map(|at| at % 100));
+    let twice = write("twice.lirs", &mut (0..4000).map(|at| at / 2 % 400));
+    let flags = ["--format", "lirs", "--policy", "lru,lirs,opt", "--size", "50b,90b"];
+    let compare = |more: &[&str]| printed(&[&["sim", &looped, &twice], &flags[..], more].concat());
+    let value: Value = serde_json::from_str(&compare(&["--json"])).unwrap();
+    let alone = json(&[&["sim", &looped], &flags[..]].concat());
+    assert_eq!(value["traces"][0]["results"][2]["hits"], alone["results"][2]["hits"]);
+    let standing = |at: usize, name: &str| value["standings"][at][name].clone();
+    assert_eq!((standing(0, "policy"), standing(0, "wins"), standing(0, "losses")), ("lru".into(), 0.into(), 0.into()));
+    assert_eq!(
+        (standing(1, "policy"), standing(1, "cells"), standing(1, "losses")),
+        ("lirs".into(), 4.into(), 0.into())
+    );
+    assert!(standing(1, "wins").as_u64() >= Some(2) && standing(2, "wins") == 0, "{value}");
+    let table = compare(&[]);
+    for part in ["loop.lirs", "twice.lirs", "wins", "losses to lru", "lirs is the best, alone or with others, in"] {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    let csv = compare(&["--csv"]);
+    assert_eq!(csv.lines().count(), 1 + 2 * 2 * 3);
+    assert!(csv.starts_with("trace,policy,") && csv.contains("\ntwice.lirs,opt,"), "{csv}");
+    let joined: Value = serde_json::from_str(&compare(&["--join", "--json"])).unwrap();
+    assert_eq!((&joined["trace"]["references"], &joined["trace"]["distinct_blocks"]), (&8000.into(), &400.into()));
+    assert_eq!(joined["trace"]["name"], "loop.lirs + twice.lirs");
+    let page = folder.path().join("page.html");
+    let output = nigh(&[&["sim", &looped, &twice], &flags[..], &["--html", page.to_str().unwrap()]].concat());
+    assert!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--join makes one of several")
+    );
+}

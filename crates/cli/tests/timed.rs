@@ -159,7 +159,6 @@ fn slips_are_one_line() {
     assert!(devices("hdd-10k,ssd-sata").contains("two profiles for all volumes"));
     assert!(devices("0=hdd-10k,0=ssd-sata").contains("two profiles for volume 0"));
     assert!(devices("x=hdd-10k").contains("'x' is no number of a volume"));
-    assert!(simulate(&[&near, &near]).contains("--device"));
     assert!(simulate(&[&near, "--device", "hdd-11k"]).contains("hdd-10k"));
     assert!(simulate(&[&near, "--device", &profile]).contains("disk.toml: 'rpm' is 0"));
     assert!(simulate(&[&near, "--device", "none.toml"]).contains("none.toml"));

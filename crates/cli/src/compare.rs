@@ -1,0 +1,156 @@
+//! `nigh sim` of several traces: each is replayed by itself, and policies are compared over all of them.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::grid::{Grid, wrapped};
+use crate::results::{OPT, Results, Row, csv, distinct, percent};
+use crate::size::human_bytes;
+
+/// The version of the JSON that [`Comparison`] becomes.
+const SCHEMA: u32 = 1;
+
+/// Longer names of traces are shown by their ends.
+const NAME_MOST: usize = 24;
+
+/// What several traces led to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    schema: u32,
+    traces: Vec<Results>,
+    standings: Vec<Standing>,
+}
+
+/// How often a policy is better or worse than others, over all traces and sizes.
+#[derive(Debug, Serialize)]
+struct Standing {
+    policy: String,
+    /// Traces times sizes.
+    cells: usize,
+    /// Those in which no other policy hits more, and one hits less. OPT does not take part.
+    wins: usize,
+    /// Those in which it hits less than the first policy.
+    losses: usize,
+}
+
+impl Comparison {
+    pub(crate) fn new(traces: Vec<Results>) -> Comparison {
+        let policies = distinct(traces.iter().flat_map(Results::policies));
+        let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
+        let standing = |policy: &&str| {
+            let mut standing = Standing { policy: (*policy).to_owned(), cells: 0, wins: 0, losses: 0 };
+            for cells in traces.iter().flat_map(Results::cells) {
+                let figure = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| percent(row.hit_ratio));
+                let Some(own) = figure(policy) else { continue };
+                let others: Vec<f64> =
+                    cells.iter().filter(|row| row.policy != OPT).map(|row| percent(row.hit_ratio)).collect();
+                standing.cells += 1;
+                let is_best = others.iter().all(|other| *other <= own) && others.iter().any(|other| *other < own);
+                standing.wins += usize::from(is_best && *policy != OPT);
+                standing.losses += usize::from(figure(first).is_some_and(|first| own < first));
+            }
+            standing
+        };
+        let standings = policies.iter().map(standing).collect();
+        Comparison { schema: SCHEMA, traces, standings }
+    }
+
+    /// A row for each trace and size, a column for each policy, and how often each wins and loses.
+    pub(crate) fn table(&self, width: usize) -> String {
+        let mut text = String::new();
+        for trace in &self.traces {
+            wrapped(&mut text, &trace.trace.heading(), width);
+        }
+        let policies: Vec<&str> = self.standings.iter().map(|standing| standing.policy.as_str()).collect();
+        let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
+        let several = policies.iter().filter(|policy| **policy != OPT).count() > 1;
+        let _ = writeln!(text, "hit ratio in %{}", if several { "; * is the best of its row but for opt" } else { "" });
+        let mut grid = Grid::new(&policies);
+        let names = self.traces.iter().map(|trace| shortened(&trace.trace.name));
+        let longest = names.clone().map(|name| name.chars().count()).max().unwrap_or(0);
+        for (trace, name) in self.traces.iter().zip(names) {
+            for cells in trace.cells() {
+                let best = Results::best(cells.iter().map(|row| (row.policy.as_str(), percent(row.hit_ratio))));
+                let cell = |policy: &&str| {
+                    let Some(row) = cells.iter().find(|row| row.policy == *policy) else { return String::new() };
+                    let shown = percent(row.hit_ratio);
+                    format!("{}{shown:.2}", if Some(shown) == best && row.policy != OPT { "*" } else { "" })
+                };
+                let size = human_bytes(cells.first().map_or(0, |row| row.size_bytes));
+                grid.row(format!("{name:<longest$} {size:>9}"), policies.iter().map(cell));
+            }
+        }
+        if several {
+            let count = |of: fn(&Standing) -> usize| {
+                self.standings.iter().map(move |standing| match standing.policy.as_str() {
+                    OPT => "-".to_owned(),
+                    _ => of(standing).to_string(),
+                })
+            };
+            grid.row("wins".to_owned(), count(|standing| standing.wins));
+            grid.row(format!("losses to {first}"), count(|standing| standing.losses));
+        }
+        grid.show(&mut text, width);
+        if several && let Some(best) = self.standings.iter().max_by_key(|standing| standing.wins) {
+            let Standing { policy, cells, wins, losses } = best;
+            let lost =
+                if policy == first { String::new() } else { format!(", and hits less than {first} in {losses}") };
+            wrapped(
+                &mut text,
+                &format!("{policy} is the best, alone or with others, in {wins} of {cells} rows{lost}"),
+                width,
+            );
+        }
+        for trace in &self.traces {
+            for note in &trace.notes {
+                wrapped(&mut text, &format!("note: {}: {note}", trace.trace.name), width);
+            }
+        }
+        text
+    }
+
+    /// The rows of all traces, each with its trace in front.
+    pub(crate) fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        let mut text = String::new();
+        for (at, trace) in self.traces.iter().enumerate() {
+            let rows = String::from_utf8(csv(trace.results.iter())?)?;
+            let name = csv_field(&trace.trace.name);
+            for (line, row) in rows.lines().enumerate() {
+                match (line, at) {
+                    (0, 0) => text.extend(["trace,", row, "\n"]),
+                    (0, _) => {}
+                    _ => text.extend([&name, ",", row, "\n"]),
+                }
+            }
+        }
+        Ok(text.into_bytes())
+    }
+
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        self.traces.iter().flat_map(|trace| trace.notes.iter().map(|note| format!("{}: {note}", trace.trace.name)))
+    }
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The end of a long name, behind an ellipsis.
+fn shortened(name: &str) -> String {
+    let length = name.chars().count();
+    if length <= NAME_MOST {
+        return name.to_owned();
+    }
+    std::iter::once('…').chain(name.chars().skip(length - NAME_MOST + 1)).collect()
+}
+
+impl Results {
+    /// Its rows by size.
+    fn cells(&self) -> Vec<Vec<&Row>> {
+        let mut sizes: Vec<u64> = self.results.iter().map(|row| row.size_blocks).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.iter().map(|size| self.results.iter().filter(|row| row.size_blocks == *size).collect()).collect()
+    }
+}
