@@ -125,8 +125,6 @@ pub(super) struct Figures {
     pub(super) size_blocks: u64,
     pub(super) size_bytes: u64,
     pub(super) execution_s: f64,
-    /// The share of the programs' time in which they do not wait.
-    pub(super) idle_share: f64,
     pub(super) device_busy_s: f64,
     pub(super) device_requests: u64,
     pub(super) device_seeks: u64,
@@ -146,6 +144,8 @@ pub(super) struct Figures {
     /// Of reads and writes, as the program sees them.
     pub(super) latency_p50_us: Option<f64>,
     pub(super) latency_p99_us: Option<f64>,
+    /// The share of the programs' time in which they do not wait.
+    pub(super) idle_share: f64,
     /// References that write; those of them that hit, or found their block on the way.
     writes: u64,
     write_hits: u64,
