@@ -17,6 +17,7 @@ mod memory;
 mod metadata;
 mod nbd;
 mod peers;
+mod record;
 mod replay;
 mod rival;
 mod shards;
@@ -128,6 +129,15 @@ enum Bench {
         #[arg(long, default_value_t = 0.5)]
         seconds: f64,
     },
+    /// What recording costs a hit of `nigh serve`
+    Record {
+        /// Rounds; in each the server does not record, then does
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
     /// One shard against several: what a lock for all clients costs here, and would cost on more processors
     Shards {
         /// Rounds; in each all servers take their turns
@@ -156,6 +166,7 @@ fn main() -> anyhow::Result<()> {
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
+        Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }

@@ -67,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-policy",
             "nigh-prefetch",
             "nigh-text",
+            "nigh-trace",
         ],
     ),
     (

@@ -4,32 +4,18 @@ use std::time::Duration;
 
 use crate::error::TargetError;
 
-/// The number at the beginning of `text`, and its unit.
-fn split(text: &str) -> Option<(f64, &str)> {
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(at);
-    Some((digits.parse().ok()?, unit))
-}
-
 /// A size in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, TargetError> {
     let bytes = nigh_text::bytes(text).filter(|bytes| (1..1 << 63).contains(bytes));
     bytes.ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a size, such as `1G` or `512M`" })
 }
 
-/// A time: a number with us, ms or s; at most an hour.
+/// A time of at most an hour.
 pub(crate) fn time(text: &str) -> Result<Duration, TargetError> {
-    let read = || {
-        let (value, unit) = split(text)?;
-        let seconds = match unit {
-            "us" | "µs" => value / 1e6,
-            "ms" => value / 1e3,
-            "s" => value,
-            _ => return None,
-        };
-        (seconds <= 3600.0).then(|| Duration::from_secs_f64(seconds))
-    };
-    read().ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a time, such as `5ms` or `80us`" })
+    let seconds = nigh_text::seconds(text).filter(|&seconds| seconds <= 3600.0);
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a time, such as `5ms` or `80us`" })
 }
 
 /// Bytes per second: a size and `/s`.

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Ask and change a running 'nigh serve' by its --control socket
     Ctl(CtlArgs),
+    /// Record what clients ask a running 'nigh serve' as a trace, until Ctrl-C or for a time
+    Record(Box<RecordArgs>),
     /// Watch a running 'nigh serve' by its --control socket
     Top(TopArgs),
     /// Protect programs against thrashing, one working set at a time
@@ -123,6 +125,12 @@ pub(crate) struct ServeArgs {
     /// Serve one client on standard input and output, and end with it
     #[arg(long)]
     pub(crate) stdio: bool,
+    /// Record what clients ask as a trace, from the start to the end ('nigh record' does it for a time)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Record only this share of the blocks, chosen by hash as in 'nigh sim --sample', such as 1%
+    #[arg(long, value_name = "RATE", requires = "record")]
+    pub(crate) record_sample: Option<String>,
     /// Memory for blocks, such as 512M [default: 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
@@ -261,6 +269,17 @@ pub(crate) enum CtlCommand {
         #[arg(add = completion::exports())]
         name: Option<String>,
     },
+    /// Record what clients ask as a trace, in the background, or stop that ('nigh record' waits for the end)
+    Record {
+        /// The trace to write, as for 'nigh record'
+        #[arg(required_unless_present = "stop")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        recording: RecordingArgs,
+        /// Stop the recording
+        #[arg(long, conflicts_with_all = ["file", "export", "sample", "time", "limit", "force"])]
+        stop: bool,
+    },
     /// Read the server's --config and certificates again, as SIGHUP
     Reload,
 }
@@ -313,6 +332,37 @@ pub(crate) enum ExportCommand {
         #[arg(long)]
         discard: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// The trace to write; its name tells the format: .parquet, or .csv with .zst, .gz or .xz behind it. The server writes it
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
+}
+
+// What is recorded; no doc comment, as above.
+#[derive(Debug, Args)]
+pub(crate) struct RecordingArgs {
+    /// Record this export only; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) export: Vec<String>,
+    /// Record only this share of the blocks, chosen by hash as in 'nigh sim --sample', such as 1%
+    #[arg(long, value_name = "RATE")]
+    pub(crate) sample: Option<String>,
+    /// Stop after this time, such as 90s, 10m or 2h
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) time: Option<String>,
+    /// Stop after this many requests, such as 10M
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<String>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,10 +12,10 @@ use nigh_server::{
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
-use crate::output;
 use crate::serve::{bytes, export};
 use crate::size::human_bytes;
 use crate::table::Table;
+use crate::{output, record};
 
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let command = command(&args.command)?;
@@ -32,6 +32,11 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         CtlCommand::Hint { directives: None, extents: None, .. } => {
             let answer = client.ask(&command).context(path)?;
             output::print(answer.hints.context("the answer has no hints")?.as_bytes())
+        }
+        CtlCommand::Record { stop: true, .. } => {
+            let answer = client.ask(&command).context(path)?;
+            let status = answer.recording.context("the answer has no recording")?;
+            output::print(record::summary(&status)?.as_bytes())
         }
         _ => client.ask(&command).map(|_| ()).context(path),
     }
@@ -84,6 +89,10 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
             }
         }
         CtlCommand::Flush { name } => Command::Flush { name: name.clone() },
+        CtlCommand::Record { file: Some(file), recording, .. } => {
+            Command::Record { recording: record::recording(file, recording)? }
+        }
+        CtlCommand::Record { file: None, .. } => Command::StopRecording {},
         CtlCommand::Reload => Command::Reload {},
     })
 }

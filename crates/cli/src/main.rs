@@ -17,6 +17,7 @@ mod page;
 mod plan;
 mod policies;
 mod progress;
+mod record;
 mod results;
 mod serve;
 mod sim;
@@ -56,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Trace { command } => trace::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),

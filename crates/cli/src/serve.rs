@@ -13,16 +13,16 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
     Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode,
+    LevelSettings, Listen, Recording, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{AllocateArg, ServeArgs, WriteModeArg};
+use crate::args::{AllocateArg, RecordingArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
-use crate::output;
 use crate::size::human_bytes;
+use crate::{output, record};
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
@@ -91,6 +91,7 @@ struct Plan {
     listen: Vec<Listen>,
     insecure_tcp: bool,
     control: Option<PathBuf>,
+    record: Option<Recording>,
 }
 
 /// What the main thread waits for.
@@ -121,6 +122,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     watch_signals(sender.clone())?;
     nigh_backend::map_large_allocations();
     let mut server = Server::start(plan.settings.clone())?;
+    if let Some(recording) = &plan.record {
+        server.record(recording.clone())?;
+    }
     if let Some(path) = &plan.control {
         let sender = sender.clone();
         server.control(path, move || {
@@ -285,7 +289,11 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
     let control = args.control.clone().or(file.control);
-    Ok(Plan { settings, listen, insecure_tcp, control })
+    let record = args.record.as_deref().map(|file| {
+        let sample = args.record_sample.clone();
+        record::recording(file, &RecordingArgs { sample, export: vec![], time: None, limit: None, force: false })
+    });
+    Ok(Plan { settings, listen, insecure_tcp, control, record: record.transpose()? })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
@@ -404,7 +412,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, control } = plan;
+    let Plan { settings, listen, insecure_tcp, control, record } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -450,6 +458,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     );
     if let Some(path) = control {
         let _ = writeln!(text, "control  {}", path.display());
+    }
+    if let Some(recording) = record {
+        let _ = writeln!(text, "record   {}", recording.file.display());
     }
     if let Some(address) = settings.metrics {
         let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json");

@@ -188,9 +188,8 @@ fn think(text: &str) -> anyhow::Result<Think> {
         let scale = number(percent).map(|percent| percent / 100.0).filter(|scale| *scale <= STRETCH_MOST);
         return scale.map(Think::Recorded).with_context(expected);
     }
-    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let found = units.iter().find_map(|(unit, ns)| Some(number(text.strip_suffix(unit)?)? * ns));
-    let ns = found.filter(|ns| *ns <= THINK_NS_MOST).with_context(expected)?;
+    let ns = nigh_text::seconds(text).map(|seconds| seconds * 1e9);
+    let ns = ns.filter(|ns| *ns <= THINK_NS_MOST).with_context(expected)?;
     Ok(Think::Fixed(ns.round() as u64))
 }
 

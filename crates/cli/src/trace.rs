@@ -54,8 +54,8 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
         if batch.is_empty() {
             break;
         }
-        for Request { time_ns, op, volume, offset, length, tenant, stream } in batch.iter().take(left) {
-            let _ = writeln!(text, "{time_ns},{},{volume},{offset},{length},{tenant},{stream}", op.name());
+        for Request { time_ns, op, volume, offset, length, tenant, stream, latency_ns } in batch.iter().take(left) {
+            let _ = writeln!(text, "{time_ns},{},{volume},{offset},{length},{tenant},{stream},{latency_ns}", op.name());
         }
         output::print(text.as_bytes())?;
         text.clear();

@@ -108,6 +108,11 @@ impl Disk {
         self.volume
     }
 
+    /// Who is charged for its blocks.
+    pub fn tenant(&self) -> Tenant {
+        self.tenant
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -27,6 +27,7 @@ mod prefetch;
 pub mod recency;
 mod registry;
 pub mod s3_fifo;
+mod sample;
 pub mod sieve;
 pub mod spec;
 mod succession;
@@ -37,6 +38,7 @@ pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
 pub use registry::{build, ghosts, registry, visit};
+pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;
 pub use values::Values;

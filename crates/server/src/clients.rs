@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::listen::Listen;
+use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::settings::TlsSettings;
 use crate::stream::Stream;
@@ -36,6 +37,7 @@ pub(crate) struct Common {
     accepted: AtomicU64,
     /// Connections beyond `Settings::connections_max`.
     refusals: Refusals,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
     /// Where clients connect.
     addresses: Mutex<Vec<Listen>>,
@@ -81,6 +83,7 @@ impl Common {
             left: Condvar::new(),
             accepted: AtomicU64::new(0),
             refusals: Refusals::default(),
+            recorder: Arc::default(),
             controllers: Mutex::default(),
             addresses: Mutex::default(),
             administration: Mutex::new(()),
@@ -107,6 +110,16 @@ impl Common {
         let exports = lock(&self.exports);
         let found = exports.iter().find(|export| export.name() == name);
         found.cloned().ok_or_else(|| ChangeError::NoExport(name.to_owned()))
+    }
+
+    /// Records what is asked of the exports that `recording` names.
+    pub(crate) fn record(&self, recording: Recording) -> Result<(), RecordError> {
+        let numbers = recording.exports.iter().map(|name| {
+            let export = self.find(name).map_err(|_| RecordError::NoExport(name.clone()))?;
+            Ok(export.disk.volume().0)
+        });
+        let volumes = numbers.collect::<Result<_, RecordError>>()?;
+        self.recorder.start(recording, volumes)
     }
 
     pub(crate) fn add_export(&self, export: Export) {

@@ -6,6 +6,7 @@ use nigh_host::FileExtent;
 use serde::{Deserialize, Serialize};
 
 use crate::options::{ExportOptions, amount};
+use crate::recording::Recording;
 
 /// What a control client asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +73,13 @@ pub enum Command {
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
+    /// Record the requests of clients from now on.
+    Record {
+        /// What, and where.
+        recording: Recording,
+    },
+    /// End the recording.
+    StopRecording {},
     /// Do what SIGHUP does.
     Reload {},
 }
@@ -101,6 +109,8 @@ impl fmt::Display for Command {
             Command::Hints { name } => write!(f, "report the hints of export {name}"),
             Command::Flush { name: Some(name) } => write!(f, "flush export {name}"),
             Command::Flush { name: None } => f.write_str("flush all exports"),
+            Command::Record { recording } => write!(f, "record {}", recording.file.display()),
+            Command::StopRecording {} => f.write_str("stop recording"),
             Command::Reload {} => f.write_str("reload"),
         }
     }

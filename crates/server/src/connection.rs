@@ -12,6 +12,7 @@ use nigh_host::SubmitError;
 use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_policy::Stream as Source;
+use nigh_trace::Op as Recorded;
 
 use crate::error::Ended;
 use crate::input::Input;
@@ -19,6 +20,7 @@ use crate::job::{Job, Kind};
 use crate::link::{self, Data, Link, Reply};
 use crate::negotiate::{Guest, negotiate};
 use crate::patience::PATIENCE;
+use crate::recording::Asked;
 use crate::status;
 use crate::stream::Stream;
 
@@ -67,7 +69,8 @@ impl Connection {
         stream.set_patience(PATIENCE, link::GLANCE)?;
         let mut input = Input::new(stream.clone());
         let Some((transmission, export)) = negotiate(&mut input, guest)? else { return Ok(None) };
-        let link = Link::new(stream, transmission.framing(), export, cache.clone());
+        let recorder = (guest.id, guest.common.recorder.clone());
+        let link = Link::new(stream, transmission.framing(), export, cache.clone(), recorder);
         Ok(Some(Connection {
             input,
             transmission,
@@ -245,8 +248,18 @@ impl Connection {
         }
     }
 
+    fn asked(&self, request: &Request) -> Asked {
+        let op = match request.command {
+            Command::Write { .. } | Command::WriteZeroes { .. } => Recorded::Write,
+            Command::Trim { .. } => Recorded::Trim,
+            Command::Flush => Recorded::Flush,
+            Command::Read { .. } | Command::Cache | Command::BlockStatus { .. } => Recorded::Read,
+        };
+        Asked { op, offset: request.offset, length: request.length, since: self.since }
+    }
+
     fn job(&self, request: &Request, kind: Kind, measure: Measure, pieces: usize) -> Arc<Job> {
-        Arc::new(Job::new(&self.link, kind, request.tag(), measure, self.since, pieces))
+        Arc::new(Job::new(&self.link, kind, request.tag(), measure, self.asked(request), pieces))
     }
 
     /// The piece is submitted as part of `job`, and its reply delivered if it comes at once.
@@ -268,8 +281,8 @@ impl Connection {
         let bytes = request.length as usize;
         // A hit needs no place among the requests in progress, but whether it is one shows only later.
         self.admit(1, bytes);
-        let (link, tag, since) = (self.link.clone(), request.tag(), self.since);
-        let waiter = || Arc::new(Job::new(&link, Kind::Whole, tag, Measure::Miss, since, 1));
+        let (link, tag, asked) = (self.link.clone(), request.tag(), self.asked(request));
+        let waiter = || Arc::new(Job::new(&link, Kind::Whole, tag, Measure::Miss, asked, 1));
         let submitted = self.submit(Op::Read, &range, false, waiter);
         let (head, data) = match submitted {
             Ok(Submitted { outcome: None, .. }) => return,
@@ -280,7 +293,7 @@ impl Connection {
             Err(errno) => (self.link.framing.error(tag, errno), Data::None),
         };
         self.link.release(1, bytes);
-        self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, since)) });
+        self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, asked)) });
     }
 
     fn read_in_chunks(&mut self, request: &Request, range: Range<u64>) {
@@ -308,7 +321,7 @@ impl Connection {
             std::thread::sleep(HEAP_GLANCE);
         }
         let pieces = pieces(range, PIECE);
-        let job = Job::collected(&self.link, request.tag(), self.since, pieces.len(), length);
+        let job = Job::collected(&self.link, request.tag(), self.asked(request), pieces.len(), length);
         let job = Arc::new(job);
         for piece in pieces {
             self.submit_piece(&job, Op::Read, piece, false);

@@ -18,6 +18,7 @@ use crate::clients::Common;
 use crate::command::Command;
 use crate::error::ChangeError;
 use crate::metrics::{Statistics, statistics};
+use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
 
 /// Version of the form of the answers.
@@ -41,6 +42,9 @@ pub struct Answer {
     /// In reply to `hints`: a sidecar of directives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<String>,
+    /// In reply to `stop-recording`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordingStatus>,
 }
 
 /// Why a command was not done.
@@ -110,6 +114,8 @@ enum Refusal {
     Target(#[from] TargetError),
     #[error(transparent)]
     Change(#[from] ChangeError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error("{0}")]
     Reload(String),
 }
@@ -172,7 +178,7 @@ fn refused(error: String) -> Answer {
 }
 
 fn done() -> Answer {
-    Answer { schema: SCHEMA, error: None, status: None, hints: None }
+    Answer { schema: SCHEMA, error: None, status: None, hints: None, recording: None }
 }
 
 fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
@@ -223,6 +229,8 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Hint { name, files, directives } => common.hint_all(&name, &files, &directives)?,
         Command::Hints { name } => return Ok(Answer { hints: Some(common.hints(&name)?), ..done() }),
         Command::Flush { name } => common.write_back(name.as_deref())?,
+        Command::Record { recording } => common.record(recording)?,
+        Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..done() }),
         Command::Reload {} => reload().map_err(Refusal::Reload)?,
     }
     Ok(done())

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
 
 use nigh_engine::{Fault, Fill, Outcome, Shared};
 use nigh_host::front::{Measure, Waiter, Work, lock};
 use nigh_nbd::{Errno, Tag};
 
 use crate::link::{Data, Link, Reply};
+use crate::recording::Asked;
 
 /// How the answer to a request is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Job {
     kind: Kind,
     tag: Tag,
     measure: Measure,
-    since: Instant,
+    asked: Asked,
     /// Whether the request had to wait for anything.
     waited: AtomicBool,
     state: Mutex<State>,
@@ -85,14 +85,14 @@ impl Waiter for Job {
 
 impl Job {
     /// A request of `pieces` pieces.
-    pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, since: Instant, pieces: usize) -> Job {
+    pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, asked: Asked, pieces: usize) -> Job {
         let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None, failed: Vec::new() };
         Job {
             link: link.clone(),
             kind,
             tag,
             measure,
-            since,
+            asked,
             waited: AtomicBool::new(false),
             state: Mutex::new(state),
             filled: Condvar::new(),
@@ -100,8 +100,8 @@ impl Job {
     }
 
     /// A read of `length` bytes that are collected, in memory that was taken from `Cache::heap`.
-    pub(crate) fn collected(link: &Arc<Link>, tag: Tag, since: Instant, pieces: usize, length: usize) -> Job {
-        let job = Job::new(link, Kind::Collected, tag, Measure::Hit, since, pieces);
+    pub(crate) fn collected(link: &Arc<Link>, tag: Tag, asked: Asked, pieces: usize, length: usize) -> Job {
+        let job = Job::new(link, Kind::Collected, tag, Measure::Hit, asked, pieces);
         lock(&job.state).buffer = vec![0; length];
         job
     }
@@ -121,7 +121,7 @@ impl Job {
         state.errno = state.errno.or(failure);
         let last = state.left == 0;
         let framing = self.link.framing;
-        let mut reply = Reply { measure: last.then(|| (self.measured(), self.since)), ends: last, ..Reply::default() };
+        let mut reply = Reply { measure: last.then(|| (self.measured(), self.asked)), ends: last, ..Reply::default() };
         if matches!(self.kind, Kind::Whole | Kind::Chunks) {
             reply.bytes = (range.end - range.start) as usize;
         }

@@ -16,6 +16,7 @@ use nigh_nbd::{Framing, Header};
 
 use crate::export::Export;
 use crate::patience::PATIENCE;
+use crate::recording::{Asked, Recorder};
 use crate::stream::{SLICES_MAX, Stream};
 
 /// Most bytes of read replies on their way, unless it is one reply: no further reads are begun beyond.
@@ -47,8 +48,8 @@ pub(crate) struct Reply {
     pub(crate) bytes: usize,
     /// Whether a request in progress is over when this is written.
     pub(crate) ends: bool,
-    /// Where its latency is counted, and since when it was in progress.
-    pub(crate) measure: Option<(Measure, Instant)>,
+    /// Where the latency of its request is counted, and what that asked for.
+    pub(crate) measure: Option<(Measure, Asked)>,
 }
 
 impl Reply {
@@ -110,6 +111,9 @@ pub(crate) struct Link {
     pub(crate) framing: Framing,
     export: Arc<Export>,
     cache: Arc<Cache>,
+    /// The number of the connection.
+    client: u64,
+    recorder: Arc<Recorder>,
     state: Mutex<State>,
     /// For the connection's own thread: there is room for requests, or all were replied to.
     room: Condvar,
@@ -125,12 +129,22 @@ impl Outlet for Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Arc<Stream>, framing: Framing, export: Arc<Export>, cache: Arc<Cache>) -> Arc<Link> {
+    /// `recorder` is where its requests are recorded, and under which number its client is known there.
+    pub(crate) fn new(
+        stream: Arc<Stream>,
+        framing: Framing,
+        export: Arc<Export>,
+        cache: Arc<Cache>,
+        recorder: (u64, Arc<Recorder>),
+    ) -> Arc<Link> {
+        let (client, recorder) = recorder;
         Arc::new(Link {
             stream,
             framing,
             export,
             cache,
+            client,
+            recorder,
             state: Mutex::default(),
             room: Condvar::new(),
             handed: Condvar::new(),
@@ -352,9 +366,11 @@ impl Link {
         {
             written -= first.len();
             let reply = batch.pop_front().expect("not empty");
-            if let Some((measure, since)) = reply.measure {
+            if let Some((measure, asked)) = reply.measure {
                 let now = *now.get_or_insert_with(Instant::now);
-                self.disk().measure(measure, now.saturating_duration_since(since));
+                let latency = now.saturating_duration_since(asked.since);
+                self.disk().measure(measure, latency);
+                self.recorder.record(self.disk(), self.client, &asked, latency);
             }
             done(reply);
         }
@@ -480,7 +496,7 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let stream = Arc::new(Stream::socket(theirs.into()));
             stream.set_patience(GLANCE, GLANCE).unwrap();
-            (ours, Link::new(stream, Framing::Simple, export.clone(), cache.clone()))
+            (ours, Link::new(stream, Framing::Simple, export.clone(), cache.clone(), (0, Arc::default())))
         };
         let (_other, gate) = link();
         let (mut ours, link) = link();

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::clients::{Common, Counts};
 use crate::export::Export;
 use crate::options::ExportOptions;
+use crate::recording::RecordingStatus;
 
 /// A server at one moment. Counts are since its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Statistics {
     pub accepted: u64,
     /// Connections that were closed at once, since there were as many as allowed.
     pub refused: u64,
+    /// The recording there is, or the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordingStatus>,
     /// Each export.
     pub exports: Vec<ExportStatistics>,
     /// Each tenant of a cache that has tenants.
@@ -67,7 +71,8 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     };
     let exports = exports.iter().zip(of_each).map(statistics).collect();
     let (host, tenants) = (common.host.host_statistics(), common.host.tenant_statistics());
-    Statistics { schema: 1, host, connections, accepted, refused, exports, tenants }
+    let recording = common.recorder.status();
+    Statistics { schema: 1, host, connections, accepted, refused, recording, exports, tenants }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]

@@ -25,6 +25,7 @@ use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
 use crate::options::ExportOptions;
+use crate::recording::{RecordError, Recording};
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 use crate::tls;
@@ -80,6 +81,11 @@ impl Server {
     /// Where statistics are served over HTTP, with the port that the system chose for port 0.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
+    }
+
+    /// Records what clients ask from now on.
+    pub fn record(&self, recording: Recording) -> Result<(), RecordError> {
+        self.common.record(recording)
     }
 
     /// Listens for clients, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need not
@@ -260,7 +266,7 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<(), Vec<Unwritten>> {
-        let Common { host, stopping, administration, controllers, .. } = &*self.common;
+        let Common { host, stopping, administration, controllers, recorder, .. } = &*self.common;
         // Whoever changes the server now finishes that.
         let changing = lock(administration);
         stopping.store(true, Ordering::Release);
@@ -273,6 +279,8 @@ impl Server {
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
         self.common.disconnect(|_| true, FAREWELL);
         let result = host.shut_down();
+        // Its thread reports how it went; without a recording there is nothing to stop.
+        let _ = recorder.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a listening thread panicked");

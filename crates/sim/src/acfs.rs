@@ -123,9 +123,8 @@ impl Maker {
             offset,
             length: left.min(BLOCK_BYTES.into()) as u32,
             volume: file,
-            tenant: 0,
             op,
-            stream: 0,
+            ..Request::default()
         });
         self.time_ns += self.compute_ns;
     }

@@ -5,14 +5,11 @@
 //! sample with R × C blocks. The sample rarely holds exactly R × N of the N references; section 3.4 of the paper
 //! credits the difference to the smallest sizes, where the very hot blocks that make it would have hit.
 
-use nigh_policy::Block;
+use nigh_policy::{Block, Share};
 
 /// Which blocks are in the sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    rate: f64,
-    threshold: u64,
-}
+pub struct Sample(Share);
 
 /// With fewer sampled blocks than this, the error is larger than the paper measured at any rate.
 pub const BLOCKS_LEAST: usize = 10_000;
@@ -20,40 +17,39 @@ pub const BLOCKS_LEAST: usize = 10_000;
 impl Sample {
     /// A sample of about `rate` of the blocks, `0 < rate <= 1`; `None` for another rate.
     pub fn new(rate: f64) -> Option<Sample> {
-        // 2^64, to which the largest u64 rounds.
-        (rate > 0.0 && rate <= 1.0).then_some(Sample { rate, threshold: (rate * u64::MAX as f64) as u64 })
+        Share::new(rate).map(Sample)
     }
 
     /// The share of the blocks that the sample aims at.
     pub fn rate(self) -> f64 {
-        self.rate
+        self.0.rate()
     }
 
     /// Whether `block` is in the sample.
     #[inline]
     pub fn takes(self, block: Block) -> bool {
-        hash(block) <= self.threshold
+        self.0.takes(block)
     }
 
     /// The size at which a cache of `size` blocks is replayed over the sample; at least 1.
     pub fn scaled(self, size: u32) -> u32 {
-        ((f64::from(size) * self.rate).round() as u32).max(1)
+        ((f64::from(size) * self.rate()).round() as u32).max(1)
     }
 
     /// Of the blocks that a cache of `size` holds, R × size are in the sample, give or take one standard deviation:
     /// the scaled sizes at both ends of that, from which the error of a replay at [`Sample::scaled`] is estimated.
     pub fn around(self, size: u32) -> [u32; 2] {
-        let deviation = (f64::from(size) * self.rate * (1.0 - self.rate)).sqrt();
-        let scaled = f64::from(size) * self.rate;
+        let deviation = (f64::from(size) * self.rate() * (1.0 - self.rate())).sqrt();
+        let scaled = f64::from(size) * self.rate();
         [(scaled - deviation).round().max(1.0) as u32, ((scaled + deviation).round() as u32).max(1)]
     }
 
     /// The miss ratio of a trace of `references`, of which the blocks of this sample missed as `misses` says.
     pub fn estimate(self, references: f64, misses: &Misses) -> Estimate {
-        let expected = references * self.rate;
+        let expected = references * self.rate();
         // Each block is in the sample with probability R, independently of the others: misses / R is the
         // Horvitz-Thompson estimate of the misses of the whole trace, with a variance of (1 - R) / R² Σ misses².
-        let of_blocks = (1.0 - self.rate) * misses.squared;
+        let of_blocks = (1.0 - self.rate()) * misses.squared;
         let of_size = (misses.around[0].abs_diff(misses.around[1]) as f64 / 2.0).powi(2);
         let error = 1.96 * (of_blocks + of_size).sqrt() / expected;
         Estimate { miss_ratio: (misses.counted as f64 / expected).min(1.0), error }
@@ -79,16 +75,6 @@ pub struct Estimate {
     /// Half the width of its 95 % confidence interval: which blocks are in the sample makes their misses vary, and how
     /// many of those that a cache holds.
     pub error: f64,
-}
-
-/// The finalizer of SplitMix64 over both halves of the identity.
-#[inline]
-fn hash(block: Block) -> u64 {
-    let mut z = block.index ^ u64::from(block.volume).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Text that users write: sizes, counts, shares, and names with slips.
+//! Text that users write: sizes, counts, times, shares, and names with slips.
 
 #![doc = include_str!("../README.md")]
 
@@ -6,4 +6,4 @@ mod nearest;
 mod quantity;
 
 pub use nearest::{did_you_mean, nearest};
-pub use quantity::{bytes, count, share};
+pub use quantity::{bytes, count, seconds, share};

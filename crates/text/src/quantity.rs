@@ -1,4 +1,4 @@
-//! Numbers as a user writes them: sizes in bytes, counts, shares.
+//! Numbers as a user writes them: sizes in bytes, counts, shares, times.
 
 /// What a letter before `B` or `iB` multiplies by: this power of 1000 or 1024.
 const LETTERS: [&str; 4] = ["k", "m", "g", "t"];
@@ -67,6 +67,21 @@ fn whole(digits: &str, scale: u64) -> Option<u64> {
     }
     let product = digits.parse::<f64>().ok()? * scale as f64;
     (product.fract() == 0.0 && product < 2f64.powi(63)).then_some(product as u64)
+}
+
+/// Seconds: a number with its unit, ns, us (or µs), ms, s, m (minutes) or h. At least 0.
+pub fn seconds(text: &str) -> Option<f64> {
+    let (digits, unit) = split(text)?;
+    let value = digits.parse::<f64>().ok()?;
+    Some(match unit {
+        "ns" => value / 1e9,
+        "us" | "µs" => value / 1e6,
+        "ms" => value / 1e3,
+        "s" => value,
+        "m" => value * 60.0,
+        "h" => value * 3600.0,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -61,8 +61,9 @@ pub(crate) struct Place {
 }
 
 /// The meaning of a column, as an index into arrays of `ROLES`.
-pub(crate) const ROLES: usize = 7;
-pub(crate) const ROLE_NAMES: [&str; ROLES] = ["time", "offset", "length", "op", "tenant", "stream", "volume"];
+pub(crate) const ROLES: usize = 8;
+pub(crate) const ROLE_NAMES: [&str; ROLES] =
+    ["time", "offset", "length", "op", "tenant", "stream", "volume", "latency"];
 pub(crate) const TIME: usize = 0;
 pub(crate) const OFFSET: usize = 1;
 pub(crate) const LENGTH: usize = 2;
@@ -71,7 +72,7 @@ pub(crate) const OP: usize = 3;
 /// The longest record and the longest header.
 const RECORD_BYTES_MOST: usize = 1 << 16;
 
-const SETTINGS: [&str; 17] = [
+const SETTINGS: [&str; 18] = [
     "time",
     "offset",
     "length",
@@ -79,6 +80,7 @@ const SETTINGS: [&str; 17] = [
     "tenant",
     "stream",
     "volume",
+    "latency",
     "time-unit",
     "offset-unit",
     "length-unit",

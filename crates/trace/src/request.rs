@@ -33,6 +33,8 @@ pub struct Request {
     pub op: Op,
     /// The identity of the issuing code or file; 0 if the format has none.
     pub stream: u64,
+    /// From the request to its reply, in nanoseconds; 0 where the format does not say.
+    pub latency_ns: u64,
 }
 
 impl Request {
@@ -76,12 +78,22 @@ pub enum Field {
     Tenant,
     /// [`Request::stream`].
     Stream,
+    /// [`Request::latency_ns`].
+    Latency,
 }
 
 impl Field {
     /// Every field.
-    pub const ALL: [Field; 7] =
-        [Field::Time, Field::Op, Field::Volume, Field::Offset, Field::Length, Field::Tenant, Field::Stream];
+    pub const ALL: [Field; 8] = [
+        Field::Time,
+        Field::Op,
+        Field::Volume,
+        Field::Offset,
+        Field::Length,
+        Field::Tenant,
+        Field::Stream,
+        Field::Latency,
+    ];
 
     /// The name of its column in nigh's own formats.
     pub const fn name(self) -> &'static str {
@@ -93,6 +105,7 @@ impl Field {
             Field::Length => "length",
             Field::Tenant => "tenant",
             Field::Stream => "stream",
+            Field::Latency => "latency_ns",
         }
     }
 }

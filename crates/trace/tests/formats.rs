@@ -318,7 +318,8 @@ fn blkparse() {
             volume: 8 << 20 | 16,
             tenant: 697,
             op: Op::Write,
-            stream: 0
+            stream: 0,
+            latency_ns: 0,
         }
     );
     for (action, time_ns) in [(Action::Issue, 800_000_000), (Action::Complete, 1_000_000_001)] {
@@ -366,6 +367,7 @@ fn csv() {
         tenant: 9,
         op: Op::Write,
         stream: 255,
+        latency_ns: 0,
     };
     let by_name = "time=when,offset=LBA,length=len,op=rw,tenant=user,stream=code,volume=disk,offset-unit=sectors";
     let content = b"When,disk,lba,len,rw,user,code\n1.5,3,2,4096,W,9,0xff\n";

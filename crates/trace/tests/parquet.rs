@@ -28,6 +28,7 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
                 tenant: random.random_range(0..100),
                 op: Op::ALL[random.random_range(0..4)],
                 stream: random.random(),
+                latency_ns: random.random_range(0..5_000_000),
             }
         })
         .collect();
@@ -39,6 +40,7 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
         tenant: u32::MAX,
         op: Op::Flush,
         stream: u64::MAX,
+        latency_ns: u64::MAX,
     };
     requests.extend([most, Request::default(), Request { offset: 1 << 63, ..most }]);
     requests

@@ -96,6 +96,7 @@ fn perf_script() {
         tenant: 22616,
         op: Op::Read,
         stream: 0,
+        latency_ns: 0,
     };
     assert_eq!(requests[0], first);
     for (action, count, time_ns) in [(Action::Issue, 7, 1_739_011_149_000), (Action::Complete, 5, 1_739_011_419_000)] {
@@ -133,6 +134,7 @@ fn biosnoop() {
         tenant: 1950,
         op: Op::Write,
         stream: 0,
+        latency_ns: 0,
     };
     assert_eq!(requests[0], first);
     let volumes: Vec<_> = requests.iter().map(|request| request.volume).collect();
@@ -162,6 +164,7 @@ fn bpftrace() {
         tenant: 25101,
         op: Op::Read,
         stream: 0,
+        latency_ns: 0,
     };
     assert_eq!(requests[0], first);
     let json = recognized(Format::Bpftrace, &sample("bpftrace-json"));

@@ -48,6 +48,7 @@ fn random_requests(count: usize) -> Vec<Request> {
             tenant: random.random(),
             op,
             stream: random.random(),
+            latency_ns: random.random_range(0..9_000_000),
         }
     };
     (0..count).map(request).collect()
@@ -74,7 +75,7 @@ fn references(requests: &[Request]) -> impl Iterator<Item = Request> {
 
 #[test]
 fn requests_survive_in_what_a_format_can_hold() {
-    use Field::{Length, Offset, Stream, Tenant, Time, Volume};
+    use Field::{Latency, Length, Offset, Stream, Tenant, Time, Volume};
     let folder = tempfile::tempdir().unwrap();
     let requests = random_requests(6_000);
     let skipped = requests.iter().filter(|request| !touches_blocks(request)).count() as u64;
@@ -93,11 +94,11 @@ fn requests_survive_in_what_a_format_can_hold() {
                         let offset = (u64::from(request.volume) << 52) + request.offset;
                         Request { time_ns: 0, volume: 0, offset, ..request }
                     };
-                    let lost = &[Time, Field::Op, Volume, Offset, Length, Tenant, Stream];
+                    let lost = &[Time, Field::Op, Volume, Offset, Length, Tenant, Stream, Latency];
                     (references(requests).map(place).collect(), lost)
                 }
                 Format::OracleGeneral => {
-                    (references(requests).collect(), &[Time, Field::Op, Offset, Length, Tenant, Stream])
+                    (references(requests).collect(), &[Time, Field::Op, Offset, Length, Tenant, Stream, Latency])
                 }
                 Format::Vscsi => {
                     let micros = |&Request { time_ns, offset, length, op, .. }: &Request| Request {
@@ -107,7 +108,7 @@ fn requests_survive_in_what_a_format_can_hold() {
                         op,
                         ..Request::default()
                     };
-                    (requests.iter().map(micros).collect(), &[Time, Volume, Tenant, Stream])
+                    (requests.iter().map(micros).collect(), &[Time, Volume, Tenant, Stream, Latency])
                 }
                 _ => (requests.clone(), &[]),
             };

@@ -13,7 +13,7 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
     Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
 }
 
-fn file(Plan { settings, listen, insecure_tcp, control }: &Plan) -> File {
+fn file(Plan { settings, listen, insecure_tcp, control, record: _ }: &Plan) -> File {
     let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls } = settings;
     let alone = host.allocate.is_none();
     File {

@@ -1,5 +1,5 @@
 //! CSV with columns described by [`Columns`]. Without a description, the header must name the fields of a [`Request`]:
-//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, in any order; `offset` and `length` are required.
+//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency_ns`, in any order; `offset` and `length` are required.
 //! The time can also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a unit is accepted if it is a
 //! date, or if its values show the unit (`units.rs`); otherwise it is an error, and so are columns with other names.
 //!
@@ -25,7 +25,7 @@ use crate::time::iso_ns;
 use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
 use crate::{Note, Op, Request, Requests, Result};
 
-const REQUEST_FIELDS: [&str; ROLES] = ["time_ns", "offset", "length", "op", "tenant", "stream", "volume"];
+const REQUEST_FIELDS: [&str; ROLES] = ["time_ns", "offset", "length", "op", "tenant", "stream", "volume", "latency_ns"];
 const REQUIRED_FIELDS: [&str; 2] = ["offset", "length"];
 /// The names of a column of times, by unit in nanoseconds.
 const TIME_FIELDS: [(&str, u64); 4] =
@@ -202,7 +202,7 @@ impl Lines for Parser {
                 layout
             }
         };
-        let [time, offset, length, word, tenant, stream, volume] = layout.values(line)?;
+        let [time, offset, length, word, tenant, stream, volume, latency] = layout.values(line)?;
         let op = match word {
             None => Op::Read,
             Some(word) => self.op(word).ok_or_else(|| Bad::field(word, "an operation, such as read or write"))?,
@@ -229,6 +229,10 @@ impl Lines for Parser {
             tenant: narrow(self.tenants.number(tenant)?)?,
             volume: narrow(self.volumes.number(volume)?)?,
             stream: self.streams.number(stream)?,
+            latency_ns: match latency {
+                None => 0,
+                Some(field) => integer(field).ok_or_else(|| Bad::field(field, "a latency in whole nanoseconds"))?,
+            },
         }))
     }
 

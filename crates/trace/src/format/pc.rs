@@ -103,7 +103,16 @@ impl Lines for Parser {
             return Ok(None);
         }
         let op = op(call).ok_or_else(|| Bad::field(call, "a kind of read, write, sync or mmap"))?;
-        Ok(Some(Request { time_ns, offset, length, volume, tenant: number32(pid, "a process id")?, op, stream }))
+        Ok(Some(Request {
+            time_ns,
+            offset,
+            length,
+            volume,
+            tenant: number32(pid, "a process id")?,
+            op,
+            stream,
+            latency_ns: 0,
+        }))
     }
 }
 

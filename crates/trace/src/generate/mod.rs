@@ -296,6 +296,7 @@ impl Generator {
                 tenant: component.tenant,
                 op: if writes { Op::Write } else { Op::Read },
                 stream: component.stream,
+                latency_ns: 0,
             });
         }
     }

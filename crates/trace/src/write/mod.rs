@@ -183,6 +183,7 @@ fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> b
         Field::Length => counts_in_blocks(format) && request.length != block_bytes,
         Field::Tenant => request.tenant != 0,
         Field::Stream => request.stream != 0,
+        Field::Latency => request.latency_ns != 0,
     }
 }
 

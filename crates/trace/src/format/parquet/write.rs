@@ -26,6 +26,7 @@ const MESSAGE: &str = "message request {
     required int32 length (INTEGER(32, false));
     required int32 tenant (INTEGER(32, false));
     required int64 stream (INTEGER(64, false));
+    required int64 latency_ns (INTEGER(64, false));
 }";
 
 const GROUP_ROWS: usize = 1 << 20;
@@ -35,7 +36,7 @@ const CHUNK_ROWS: usize = 4096;
 
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes requests into a Parquet file. It buffers up to a row group of them, 40 MiB.
+/// Writes requests into a Parquet file. It buffers up to a row group of them, 48 MiB.
 pub struct ParquetWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     rows: Vec<Request>,
@@ -95,6 +96,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                 Field::Length => write_column::<Int32Type, W>(&mut group, rows, |row| row.length as i32),
                 Field::Tenant => write_column::<Int32Type, W>(&mut group, rows, |row| row.tenant as i32),
                 Field::Stream => write_column::<Int64Type, W>(&mut group, rows, |row| row.stream as i64),
+                Field::Latency => write_column::<Int64Type, W>(&mut group, rows, |row| row.latency_ns as i64),
             }?;
         }
         group.close()?;

@@ -1,0 +1,99 @@
+//! `nigh record`: what clients ask a running server, as a trace.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use nigh_server::{Command, ControlClient, Recording, RecordingStatus};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::{RecordArgs, RecordingArgs};
+use crate::results::grouped;
+use crate::{ctl, output};
+
+/// How often the server is asked how far it is.
+const GLANCE: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    let recording = recording(&args.file, &args.recording)?;
+    let (mut client, path) = ctl::connect(&args.server)?;
+    // Ctrl-C ends the recording, not this program.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
+    }
+    client.ask(&Command::Record { recording }).context(path)?;
+    let status = follow(&mut client, &stop)?;
+    let text = summary(&status)?;
+    output::print(text.as_bytes())
+}
+
+/// Waits until the recording ends, or ends it when `stop` is set.
+fn follow(client: &mut ControlClient, stop: &AtomicBool) -> anyhow::Result<RecordingStatus> {
+    let shows = std::io::stderr().is_terminal();
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            let answer = client.ask(&Command::StopRecording {})?;
+            return answer.recording.context("the answer has no recording");
+        }
+        let status = client.status()?.recording.context("the server does not record")?;
+        if shows {
+            let requests = grouped(status.requests);
+            eprint!("\r{requests} requests in {:.0} s; Ctrl-C ends the recording ", status.seconds);
+            if !status.running {
+                eprintln!();
+            }
+            let _ = std::io::stderr().flush();
+        }
+        if !status.running {
+            return Ok(status);
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// What was recorded, and the next command to type.
+pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
+    let RecordingStatus { file, running, requests, lost, seconds, error } = status;
+    if let Some(error) = error {
+        bail!("the recording ended after {} requests: {error}", grouped(*requests));
+    }
+    ensure!(!running, "{} is still being written; 'nigh ctl status' reports when it is complete", file.display());
+    let lost = match lost {
+        0 => String::new(),
+        lost => format!("; {} more were lost, because the file was written too slowly", grouped(*lost)),
+    };
+    Ok(format!(
+        "recorded {} requests in {seconds:.1} s{lost}\nnext:\n  nigh plan {}\n",
+        grouped(*requests),
+        file.display()
+    ))
+}
+
+/// What to record into `file`, which the server writes.
+pub(crate) fn recording(file: &Path, args: &RecordingArgs) -> anyhow::Result<Recording> {
+    let RecordingArgs { export, sample, time, limit, force } = args;
+    let share = |text: &String| {
+        let rate = nigh_text::share(text).filter(|&rate| rate > 0.0);
+        rate.with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.01 or 1%"))
+    };
+    let seconds = |text: &String| {
+        let seconds = nigh_text::seconds(text).filter(|&seconds| seconds > 0.0);
+        seconds.with_context(|| format!("--for {text}: expected a time with its unit, such as 90s, 10m or 2h"))
+    };
+    let count = |text: &String| {
+        let count = nigh_text::count(text).filter(|&count| count > 0);
+        count.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
+    };
+    Ok(Recording {
+        file: std::path::absolute(file).with_context(|| file.display().to_string())?,
+        force: *force,
+        exports: export.clone(),
+        sample: sample.as_ref().map(share).transpose()?,
+        seconds: time.as_ref().map(seconds).transpose()?,
+        limit: limit.as_ref().map(count).transpose()?,
+    })
+}

@@ -1,0 +1,225 @@
+//! Recordings of what clients ask `nigh serve`, with the real binary.
+
+mod serving;
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nigh_nbd::client::Client;
+use nigh_trace::{Op, ReadOptions, Request};
+use serde_json::Value;
+
+use serving::{Folder, Server};
+
+const BLOCK: u64 = 4096;
+
+fn connect(server: &Server, export: &str) -> Client<UnixStream> {
+    Client::connect(UnixStream::connect(&server.socket).unwrap(), export, &[]).unwrap()
+}
+
+fn nigh(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line that a refused command prints.
+fn refused(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    text
+}
+
+fn requests(path: &Path) -> Vec<Request> {
+    let mut opened = nigh_trace::open(path, &ReadOptions::default()).unwrap();
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        opened.requests.next_batch(&mut batch).unwrap();
+        if batch.is_empty() {
+            return all;
+        }
+        all.append(&mut batch);
+    }
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&done(&nigh(arguments))).unwrap()
+}
+
+/// Blocks in an order in which some repeat: a skewed one.
+fn skewed(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).map(|number| number % (number % 61 + 1) * 8)
+}
+
+#[test]
+fn a_recording_has_every_request_in_its_order() {
+    let folder = Folder::new();
+    let trace = folder.path("all.csv.zst");
+    let server = folder.serve(&["one=memory:8M", "two=memory:8M", "--record", trace.to_str().unwrap()]);
+    let mut one = connect(&server, "one");
+    let mut two = connect(&server, "two");
+    one.read(3 * BLOCK, 5000).unwrap();
+    two.write(BLOCK, &[7; 8192]).unwrap();
+    one.read(3 * BLOCK, 4096).unwrap();
+    two.flush().unwrap();
+    two.trim(0, 65536).unwrap();
+    drop((one, two));
+    server.end();
+    let found = requests(&trace);
+    let parts: Vec<_> =
+        found.iter().map(|request| (request.op, request.volume, request.offset, request.length)).collect();
+    let expected = [
+        (Op::Read, 0, 3 * BLOCK, 5000),
+        (Op::Write, 1, BLOCK, 8192),
+        (Op::Read, 0, 3 * BLOCK, 4096),
+        (Op::Flush, 1, 0, 0),
+        (Op::Trim, 1, 0, 65536),
+    ];
+    assert_eq!(parts, expected);
+    assert!(found.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
+    assert!(found.iter().all(|request| (1..10_000_000_000).contains(&request.latency_ns)));
+    let streams: Vec<u64> = found.iter().map(|request| request.stream).collect();
+    assert!(streams[0] == streams[2] && streams[1] == streams[3] && streams[0] != streams[1], "clients are told apart");
+    assert!(found.iter().all(|request| request.tenant == found[(request.volume) as usize].tenant));
+}
+
+/// Measure and choose: what the server hit is what a replay of its recording hits.
+#[test]
+fn a_replay_of_a_recording_hits_what_the_server_hit() {
+    let folder = Folder::new();
+    let (trace, control) = (folder.text("served.parquet"), folder.text("control"));
+    let arguments = ["disk=memory:64M", "--memory", "1M", "--shards", "1", "--policy", "lirs", "--control", &control];
+    let server = folder.serve(&[&arguments[..], &["--record", &trace]].concat());
+    let mut client = connect(&server, "disk");
+    for block in skewed(20_000) {
+        client.read(block * BLOCK, BLOCK as usize).unwrap();
+    }
+    let status = json(&["ctl", "--control", &control, "status", "--json"]);
+    assert_eq!(status["recording"]["running"], true);
+    let summary = done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+    assert!(summary.starts_with("recorded 20,000 requests in ") && summary.contains("nigh plan "), "{summary}");
+    let replayed = json(&["sim", &trace, "--policy", "lirs", "--size", "256b", "--json"]);
+    assert_eq!(replayed["results"][0]["hits"], status["exports"][0]["hits"], "{replayed}");
+    assert!(replayed["results"][0]["hits"].as_u64().unwrap() > 1000);
+    server.end();
+}
+
+#[test]
+fn a_sampled_recording_is_the_sample_of_the_whole() {
+    let folder = Folder::new();
+    let control = folder.text("control");
+    let server = folder.serve(&["disk=memory:64M", "other=memory:64M", "--control", &control]);
+    let record = |name: &str, more: &[&str]| {
+        let file = folder.text(name);
+        done(&nigh(&[&["ctl", "--control", &control, "record", &file, "--export", "other"], more].concat()));
+        let (mut client, mut not_recorded) = (connect(&server, "other"), connect(&server, "disk"));
+        for block in skewed(3000) {
+            client.read(block * BLOCK + 100, 3 * BLOCK as usize).unwrap();
+            not_recorded.read(block * BLOCK, BLOCK as usize).unwrap();
+        }
+        done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+        file
+    };
+    let (whole, part) = (record("whole.parquet", &[]), record("part.parquet", &["--sample", "20%"]));
+    let whole = json(&["sim", &whole, "--policy", "lru", "--size", "50b", "--sample", "20%", "--json"]);
+    let part = json(&["sim", &part, "--policy", "lru", "--size", "10b", "--json"]);
+    assert_eq!(whole["trace"]["requests"], 3000);
+    let sample = &whole["trace"]["sample"];
+    assert_eq!(sample["references"], part["trace"]["references"]);
+    assert_eq!(sample["distinct_blocks"], part["trace"]["distinct_blocks"]);
+    assert_eq!(whole["results"][0]["hits"], part["results"][0]["hits"], "scaled sizes hit as often");
+    server.end();
+}
+
+#[test]
+fn recordings_end_by_time_number_and_signal() {
+    let folder = Folder::new();
+    let control = folder.text("control");
+    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    let mut client = connect(&server, "disk");
+    let start = |name: &str, more: &[&str]| {
+        let file = folder.text(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["record", "--control", &control, "-o", &file]).args(more);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = || {
+            let status = json(&["ctl", "--control", &control, "status", "--json"]);
+            status["recording"]["running"] == true && status["recording"]["file"] == file.as_str()
+        };
+        while !running() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        process
+    };
+    let limited = start("limit.csv", &["--limit", "7"]);
+    for at in 0..100 {
+        client.read(at * BLOCK, 512).unwrap();
+    }
+    let printed = done(&limited.wait_with_output().unwrap());
+    assert!(printed.starts_with("recorded 7 requests"), "{printed}");
+    assert_eq!(requests(&folder.path("limit.csv")).len(), 7);
+
+    let timed = start("time.csv", &["--for", "300ms"]);
+    client.read(0, 512).unwrap();
+    assert!(done(&timed.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
+
+    let interrupted = start("signal.parquet", &[]);
+    client.read(0, 512).unwrap();
+    nigh_testkit::tools::run("kill", &["-INT", &interrupted.id().to_string()]);
+    assert!(done(&interrupted.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
+    assert_eq!(requests(&folder.path("signal.parquet")).len(), 1);
+    server.end();
+}
+
+#[test]
+fn what_cannot_be_recorded_is_one_line() {
+    let folder = Folder::new();
+    let (control, file) = (folder.text("control"), folder.text("trace.parquet"));
+    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    let record = |more: &[&str]| refused(&nigh(&[&["ctl", "--control", &control, "record"], more].concat()));
+    assert!(record(&["--stop"]).contains("nothing is being recorded"));
+    assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: No such file"));
+    assert!(record(&[&folder.text("trace.doc")]).contains("trace.doc"));
+    assert!(record(&[&file, "--export", "disc"]).contains("no export disc"));
+    assert!(record(&[&file, "--sample", "0"]).contains("1%"));
+    assert!(record(&[&file, "--for", "5"]).contains("10m"));
+    done(&nigh(&["ctl", "--control", &control, "record", &file]));
+    assert!(record(&[&folder.text("second.csv")]).contains("is being recorded"));
+    done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+    assert!(record(&[&file]).contains("--force"));
+    done(&nigh(&["ctl", "--control", &control, "record", &file, "--force"]));
+    server.end();
+    assert!(Path::new(&file).exists(), "it is complete when the server has ended");
+}
+
+/// The disk of the recording fills: clients go on, and the recording ends with the reason.
+#[test]
+fn a_full_disk_ends_the_recording_only() {
+    let folder = Folder::new();
+    let (control, small) = (folder.text("control"), folder.text("small"));
+    std::fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs", &small]).output();
+    if !mounted.is_ok_and(|mount| mount.status.success()) {
+        println!("skipped: a_full_disk_ends_the_recording_only: a file system cannot be mounted");
+        return;
+    }
+    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    done(&nigh(&["ctl", "--control", &control, "record", &format!("{small}/trace.csv")]));
+    let mut client = connect(&server, "disk");
+    let recording = || json(&["ctl", "--control", &control, "status", "--json"])["recording"].clone();
+    let mut rounds = 0;
+    while recording()["running"] == true {
+        (0..500).for_each(|at| drop(client.read(at % 2000 * BLOCK, BLOCK as usize).unwrap()));
+        rounds += 1;
+        assert!(rounds < 500, "it goes on: {}", recording());
+    }
+    assert!(recording()["error"].as_str().unwrap().contains("No space left"), "{}", recording());
+    client.read(0, 4096).unwrap();
+    server.end();
+    nigh_testkit::tools::run("umount", &[&small]);
+}

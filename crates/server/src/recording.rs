@@ -1,0 +1,351 @@
+//! Recording what clients ask: connections fill a buffer, and a thread writes it to a trace.
+//!
+//! A request is recorded when its reply has been written. No client waits for the file: when the buffer is full, requests
+//! are lost and counted.
+
+use std::collections::HashSet;
+use std::mem;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use nigh_host::BLOCK;
+use nigh_host::front::{Disk, lock};
+use nigh_policy::{Block, Share};
+use nigh_trace::write::{WriteOptions, Writer};
+use nigh_trace::{Op, Request};
+use serde::{Deserialize, Serialize};
+
+/// Requests in the buffer at most: 28 MiB with those that are being written.
+const BUFFER: usize = 1 << 18;
+/// How often the buffer is written.
+const TICK: Duration = Duration::from_millis(100);
+/// Requests are recorded when they end and written in the order in which they came, as far as they took no longer than this.
+const HOLD: Duration = Duration::from_secs(1);
+/// How long the end of a recording is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is to be recorded, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    /// The trace to write; its name tells the format, such as `.parquet` or `.csv.zst`.
+    pub file: PathBuf,
+    /// Replace the file if it exists.
+    #[serde(default)]
+    pub force: bool,
+    /// The exports to record; all of them if empty.
+    #[serde(default)]
+    pub exports: Vec<String>,
+    /// Only this share of the blocks, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<f64>,
+    /// Stop after so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Stop after so many requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// A recording, running or over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordingStatus {
+    /// The trace.
+    pub file: PathBuf,
+    /// Whether requests are still recorded. The file has its name when this is false.
+    pub running: bool,
+    /// Requests in the trace so far; of a sample, runs of sampled blocks.
+    pub requests: u64,
+    /// Requests that found the buffer full and are not in the trace.
+    pub lost: u64,
+    /// Since the start, until the end.
+    pub seconds: f64,
+    /// Why there is no file, or no more of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Why a recording cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// There is one already.
+    #[error("{} is being recorded; stop that first (nigh ctl record --stop)", .0.display())]
+    Busy(PathBuf),
+    /// A file would be replaced.
+    #[error("{}: the file exists; add --force to replace it", .0.display())]
+    Exists(PathBuf),
+    /// The server cannot find the place where the client meant the file to be.
+    #[error("{}: expected an absolute path", .0.display())]
+    Relative(PathBuf),
+    /// There is no export of this name.
+    #[error("there is no export {0}")]
+    NoExport(String),
+    /// The share is none.
+    #[error("a sample of {0}: expected a rate above 0 and up to 1, such as 0.01 or 1%")]
+    Sample(f64),
+    /// The trace cannot be written.
+    #[error("{0}")]
+    Trace(String),
+    /// The system gives no thread.
+    #[error("no thread to record: {0}")]
+    Thread(#[from] std::io::Error),
+    /// Nothing is recorded.
+    #[error("nothing is being recorded")]
+    Idle,
+}
+
+/// A request, for its latency and for the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) op: Op,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    /// When it was received.
+    pub(crate) since: Instant,
+}
+
+/// What connections record into.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    /// Whether there is anything to do for a request.
+    on: AtomicBool,
+    state: Mutex<State>,
+    /// The buffer fills, the recording is to stop, or it has.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    run: Option<Run>,
+    /// The recording that ended last.
+    last: Option<RecordingStatus>,
+}
+
+struct Run {
+    recording: Recording,
+    share: Option<Share>,
+    /// Numbers of the disks; all of them if empty.
+    volumes: HashSet<u32>,
+    begun: Instant,
+    buffer: Vec<Request>,
+    written: u64,
+    lost: u64,
+    stop: bool,
+}
+
+impl Run {
+    fn status(&self) -> RecordingStatus {
+        RecordingStatus {
+            file: self.recording.file.clone(),
+            running: true,
+            requests: self.written + self.buffer.len() as u64,
+            lost: self.lost,
+            seconds: self.begun.elapsed().as_secs_f64(),
+            error: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let late = self.recording.seconds.is_some_and(|seconds| self.begun.elapsed().as_secs_f64() >= seconds);
+        self.stop || late || self.recording.limit.is_some_and(|limit| self.written >= limit)
+    }
+}
+
+impl Recorder {
+    /// Begins to record the requests to the disks numbered `volumes`, or to all if that is empty.
+    pub(crate) fn start(self: &Arc<Self>, recording: Recording, volumes: HashSet<u32>) -> Result<(), RecordError> {
+        let mut state = lock(&self.state);
+        if let Some(run) = &state.run {
+            return Err(RecordError::Busy(run.recording.file.clone()));
+        }
+        let share = recording.sample.map(|rate| Share::new(rate).ok_or(RecordError::Sample(rate))).transpose()?;
+        let file = &recording.file;
+        if !file.is_absolute() {
+            return Err(RecordError::Relative(file.clone()));
+        }
+        if file.exists() && !recording.force {
+            return Err(RecordError::Exists(file.clone()));
+        }
+        let writer = Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32 });
+        let writer = writer.map_err(|error| RecordError::Trace(in_full(&error)))?;
+        let ours = self.clone();
+        Builder::new().name("recorder".into()).spawn(move || ours.write(writer))?;
+        tracing::info!(file = %file.display(), "recording");
+        let (begun, buffer) = (Instant::now(), Vec::new());
+        state.run = Some(Run { recording, share, volumes, begun, buffer, written: 0, lost: 0, stop: false });
+        self.on.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends the recording and returns what became of it, when the file is complete.
+    pub(crate) fn stop(&self) -> Result<RecordingStatus, RecordError> {
+        let mut state = lock(&self.state);
+        state.run.as_mut().ok_or(RecordError::Idle)?.stop = true;
+        self.changed.notify_all();
+        let begun = Instant::now();
+        while let Some(run) = &state.run {
+            let Some(left) = PATIENCE.checked_sub(begun.elapsed()) else { return Ok(run.status()) };
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.last.clone().ok_or(RecordError::Idle)
+    }
+
+    /// The recording there is, or the last one.
+    pub(crate) fn status(&self) -> Option<RecordingStatus> {
+        let state = lock(&self.state);
+        state.run.as_ref().map(Run::status).or_else(|| state.last.clone())
+    }
+
+    /// A reply was written.
+    #[inline]
+    pub(crate) fn record(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
+        if self.on.load(Ordering::Relaxed) {
+            self.push(disk, client, asked, latency);
+        }
+    }
+
+    fn push(&self, disk: &Disk, client: u64, asked: &Asked, latency: Duration) {
+        let Asked { op, offset, length, since } = *asked;
+        let mut state = lock(&self.state);
+        let Some(run) = &mut state.run else { return };
+        let volume = disk.volume().0;
+        if !run.volumes.is_empty() && !run.volumes.contains(&volume) {
+            return;
+        }
+        let request = Request {
+            time_ns: since.saturating_duration_since(run.begun).as_nanos() as u64,
+            offset,
+            // Only a trim or zeroes are longer.
+            length: length.try_into().unwrap_or(u32::MAX - (BLOCK as u32 - 1)),
+            volume,
+            tenant: disk.tenant().0,
+            op,
+            stream: client,
+            latency_ns: latency.as_nanos() as u64,
+        };
+        let mut add = |request| match run.buffer.len() < BUFFER {
+            true => run.buffer.push(request),
+            false => run.lost += 1,
+        };
+        match run.share {
+            Some(share) if matches!(op, Op::Read | Op::Write) => sampled(request, share).for_each(add),
+            _ => add(request),
+        }
+        if run.buffer.len() == BUFFER / 2 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Writes until the recording ends.
+    fn write(&self, mut writer: Writer) {
+        let mut pending: Vec<Request> = Vec::new();
+        let error = loop {
+            let (over, now_ns) = self.collect(&mut pending);
+            pending.sort_by_key(|request| request.time_ns);
+            let ripe_ns = now_ns.saturating_sub(HOLD.as_nanos() as u64);
+            let held = pending.len().saturating_sub(BUFFER);
+            let ripe = if over {
+                pending.len()
+            } else {
+                pending.partition_point(|request| request.time_ns < ripe_ns).max(held)
+            };
+            if let Err(error) = writer.push(&pending[..ripe]) {
+                break Some(error);
+            }
+            pending.drain(..ripe);
+            if over {
+                break writer.finish().err();
+            }
+        };
+        let mut state = lock(&self.state);
+        self.on.store(false, Ordering::Release);
+        let run = state.run.take().expect("only its thread ends it");
+        let status = RecordingStatus {
+            running: false,
+            requests: run.written,
+            error: error.map(|error| in_full(&error)),
+            ..run.status()
+        };
+        let RecordingStatus { file, requests, lost, error, .. } = &status;
+        match error {
+            Some(error) => tracing::error!("the recording ended: {error}"),
+            None => tracing::info!(file = %file.display(), requests, lost, "recorded"),
+        }
+        state.last = Some(status);
+        self.changed.notify_all();
+    }
+
+    /// Waits for requests and takes them; whether they are the last, and the time of the recording in nanoseconds.
+    fn collect(&self, pending: &mut Vec<Request>) -> (bool, u64) {
+        let mut state = lock(&self.state);
+        let begun = Instant::now();
+        loop {
+            let run = state.run.as_mut().expect("only its thread ends it");
+            let left = TICK.checked_sub(begun.elapsed());
+            if run.is_over() || run.buffer.len() >= BUFFER / 2 || left.is_none() {
+                let mut taken = mem::take(&mut run.buffer);
+                if let Some(limit) = run.recording.limit {
+                    taken.truncate(usize::try_from(limit - run.written).unwrap_or(usize::MAX));
+                }
+                run.written += taken.len() as u64;
+                pending.append(&mut taken);
+                let over = run.is_over();
+                if over {
+                    self.on.store(false, Ordering::Release);
+                }
+                return (over, run.begun.elapsed().as_nanos() as u64);
+            }
+            let left = left.unwrap_or_default();
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// An error and what caused it.
+fn in_full(error: &nigh_trace::Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The parts of `request` that are in the sample: runs of blocks.
+fn sampled(request: Request, share: Share) -> impl Iterator<Item = Request> {
+    let end = request.offset + u64::from(request.length);
+    let mut next = request.offset / BLOCK;
+    std::iter::from_fn(move || {
+        let takes = |index: u64| share.takes(Block { volume: request.volume, index });
+        let last = end.div_ceil(BLOCK);
+        let first = (next..last).find(|&index| takes(index))?;
+        let behind = (first..last).find(|&index| !takes(index)).unwrap_or(last);
+        next = behind;
+        let (offset, end) = ((first * BLOCK).max(request.offset), (behind * BLOCK).min(end));
+        Some(Request { offset, length: (end - offset) as u32, ..request })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_has_all_of_a_block_or_none() {
+        let share = Share::new(0.3).unwrap();
+        let (mut inside, mut outside) = (0, 0);
+        for at in 0..400 {
+            let request = Request { offset: at * 3000, length: 50_000, volume: 2, ..Request::default() };
+            let parts: Vec<Request> = sampled(request, share).collect();
+            let end = request.offset + 50_000;
+            for index in request.offset / BLOCK..end.div_ceil(BLOCK) {
+                let (from, to) = ((index * BLOCK).max(request.offset), ((index + 1) * BLOCK).min(end));
+                let within = |part: &&Request| part.offset <= from && to <= part.offset + u64::from(part.length);
+                let count = parts.iter().filter(within).count();
+                let taken = share.takes(Block { volume: 2, index });
+                assert_eq!(count, usize::from(taken), "block {index} of request {at}");
+                if taken { inside += 1 } else { outside += 1 }
+            }
+            assert!(parts.windows(2).all(|pair| pair[0].offset + u64::from(pair[0].length) < pair[1].offset));
+        }
+        assert!(inside > 1000 && outside > 2500, "{inside} and {outside}");
+    }
+}
