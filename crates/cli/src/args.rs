@@ -39,7 +39,7 @@ pub(crate) enum Command {
     },
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Ask and change a running 'nigh serve' by its --control socket
     Ctl(CtlArgs),
     /// Record what clients ask a running 'nigh serve' as a trace, until Ctrl-C or for a time
