@@ -6,12 +6,11 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{
-    BLOCK, Command, ControlClient, ExportOptions, ExportStatistics, FileExtent, HostStatistics, Statistics,
-};
+use nigh_server::{BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, Statistics};
 use nigh_trace::layout::{self, Extent};
 
-use crate::args::{ControlArgs, CtlArgs, CtlCommand, ExportCommand, SetCommand};
+use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
+use crate::controlled::connect;
 use crate::serve::{bytes, export};
 use crate::size::human_bytes;
 use crate::table::Table;
@@ -40,14 +39,6 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         }
         _ => client.ask(&command).map(|_| ()).context(path),
     }
-}
-
-/// A connection to the server, and what it is called in errors.
-pub(crate) fn connect(server: &ControlArgs) -> anyhow::Result<(ControlClient, String)> {
-    let path =
-        server.control.as_ref().context("which server? say --control PATH, as to 'nigh serve', or NIGH_CONTROL")?;
-    let shown = path.display().to_string();
-    Ok((ControlClient::connect(path).with_context(|| shown.clone())?, shown))
 }
 
 fn command(command: &CtlCommand) -> anyhow::Result<Command> {

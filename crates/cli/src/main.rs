@@ -4,6 +4,7 @@ mod args;
 mod asked;
 mod compare;
 mod completion;
+mod controlled;
 mod ctl;
 mod demo;
 mod devices;

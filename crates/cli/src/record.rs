@@ -12,14 +12,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{RecordArgs, RecordingArgs};
 use crate::results::grouped;
-use crate::{ctl, output};
+use crate::{controlled, output};
 
 /// How often the server is asked how far it is.
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let recording = recording(&args.file, &args.recording)?;
-    let (mut client, path) = ctl::connect(&args.server)?;
+    let (mut client, path) = controlled::connect(&args.server)?;
     // Ctrl-C ends the recording, not this program.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

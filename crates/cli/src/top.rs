@@ -12,7 +12,7 @@ use anyhow::ensure;
 use nigh_server::{ControlClient, ControlError};
 
 use crate::args::TopArgs;
-use crate::ctl::connect;
+use crate::controlled::connect;
 use crate::output;
 use crate::size::human_bytes;
 use crate::table::Table;
