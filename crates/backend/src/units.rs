@@ -12,7 +12,8 @@ pub(crate) fn size(text: &str) -> Result<u64, TargetError> {
 
 /// A time of at most an hour.
 pub(crate) fn time(text: &str) -> Result<Duration, TargetError> {
-    let seconds = nigh_text::seconds(text).filter(|&seconds| seconds <= 3600.0);
+    // Minutes are rejected: a delay of `5m` is `5ms` with a letter missing.
+    let seconds = nigh_text::seconds(text).filter(|&seconds| seconds <= 3600.0 && text.ends_with('s'));
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| TargetError::Value { text: text.to_owned(), what: "a time, such as `5ms` or `80us`" })

@@ -26,13 +26,13 @@ Sizes are bytes: 64K, 512M or 16GiB (powers of 1024), 16GB (powers of 1000), 409
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {
-    /// Show what nigh does, start to finish: serve slow disks through several policies, and replay what they were asked
+    /// Show what nigh does, start to finish: serve slow disks through several policies, and replay the same requests
     Demo(DemoArgs),
     /// Replay a trace against replacement policies and cache sizes
     Sim(Box<SimArgs>),
     /// Judge from a trace whether more memory or another policy is worth it
     Plan(Box<PlanArgs>),
-    /// Look at, convert and generate traces
+    /// Inspect, convert and generate traces
     Trace {
         #[command(subcommand)]
         command: TraceCommand,
@@ -40,11 +40,11 @@ pub(crate) enum Command {
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
-    /// Ask and change a running 'nigh serve' by its --control socket
+    /// Query and change a running 'nigh serve' through its --control socket
     Ctl(CtlArgs),
-    /// Record what clients ask a running 'nigh serve' as a trace, until Ctrl-C or for a time
+    /// Record the requests to a running 'nigh serve' as a trace, until Ctrl-C or for a given time
     Record(Box<RecordArgs>),
-    /// Watch a running 'nigh serve' by its --control socket
+    /// Watch a running 'nigh serve' through its --control socket
     Top(TopArgs),
     /// Protect programs against thrashing, one working set at a time
     #[command(after_long_help = guard::HELP)]
@@ -76,7 +76,7 @@ pub(crate) struct DemoArgs {
     /// Requests that each policy serves, such as 30k
     #[arg(long, value_name = "COUNT", default_value = "30k")]
     pub(crate) requests: String,
-    /// Threads that replay [default: one a processor]
+    /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
 }
@@ -84,36 +84,36 @@ pub(crate) struct DemoArgs {
 const SERVE_HELP: &str = "\
 Targets:
   PATH                     a regular file or block device; images of other formats (qcow2, VMDK, ...) are refused
-  raw:PATH                 the same, its bytes served as they are whatever they look like
-  memory:SIZE              memory, zeros at first; lost at the end
+  raw:PATH                 the same, without a check for other formats
+  memory:SIZE              memory, zeros at first; lost when the server ends
   nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH
                            an export of another NBD server, such as qemu-nbd with a qcow2 image
-  delay:TIME:TARGET        another target, so much slower (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
+  delay:TIME:TARGET        another target, slower by TIME (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
-  fault:read=3:TARGET      another target of which chosen operations fail
+  fault:read=3:TARGET      another target, whose chosen operations fail
 
 Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
-  next=TARGET              where the disk goes on (once for each, in order; kept while it is open)
+  next=TARGET              a target on which the disk continues (repeat for more, in order; fixed while the disk is served)
   read-only                refuse writes; read-only=no allows them
   write-mode=back|through  when writes reach the device
-  client=NAME              only for clients whose certificate has this name (once for each; client=any for everybody)
-  connections=N            clients at a time (none for no limit, here and below)
-  requests=N               requests in progress of each client
-  iops=N, bandwidth=SIZE   requests, and bytes read and written, of all clients per second
-  tenant=NAME              disks with the same name here share the cache as one (with --allocate) [default: the disk's name]
-  floor=SIZE, ceiling=SIZE what its tenant keeps of the cache, and has at most of it when it is full (with --allocate)
+  client=NAME              only for clients whose certificate has this name (repeat for more; client=any allows all clients)
+  connections=N            most clients at a time (none for no limit, here and below)
+  requests=N               most requests in progress of each client
+  iops=N, bandwidth=SIZE   most requests, and most bytes read and written, per second by all clients
+  tenant=NAME              disks with the same NAME are one tenant (with --allocate) [default: the disk's name]
+  floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
 
-TLS: with --tls-certificate, clients over TCP have to start TLS (FORCEDTLS); Unix sockets stay as they are. With --tls-client-ca, clients need a certificate of that authority.
+TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
 
-SIGTERM and SIGINT write everything back and end the server. SIGHUP, as 'nigh ctl reload', reads --config and the certificates
-again and makes memory, policy, read-ahead and exports what flags and file say.";
+SIGTERM and SIGINT write everything back and end the server. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
+again and sets memory, policy, read-ahead and exports as flags and file specify.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// The disks: a name for clients, what is served under it, and options
     #[arg(value_name = "NAME=TARGET[,OPTION...]")]
     pub(crate) exports: Vec<String>,
-    /// Listen here: unix:PATH or tcp:HOST:PORT; sockets of LISTEN_FDS are used, too
+    /// Listen here: unix:PATH or tcp:HOST:PORT; sockets passed in LISTEN_FDS are used, too
     #[arg(short, long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
     /// Permissions of the Unix sockets of --listen, in octal [default: 0600, or 0660 with --socket-group]
@@ -122,10 +122,10 @@ pub(crate) struct ServeArgs {
     /// Group of the Unix sockets of --listen, by name or number: its members can connect
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
-    /// Serve one client on standard input and output, and end with it
+    /// Serve one client on standard input and output, and end when it disconnects
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// Record what clients ask as a trace, from the start to the end ('nigh record' does it for a time)
+    /// Record all requests as a trace, from start to shutdown ('nigh record' records for a given time)
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Record only this share of the blocks, chosen by hash as in 'nigh sim --sample', such as 1%
@@ -134,21 +134,21 @@ pub(crate) struct ServeArgs {
     /// Memory for blocks, such as 512M [default: 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// How much memory a change while running can ask for [default: twice --memory]
+    /// Upper limit for changes of --memory at run time [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
-    /// A file on a faster disk where blocks that leave memory are found again, such as file:/fast/nigh.level:32G; it is made
-    /// where there is none, and warm after a restart. Twice for two levels, the faster one first
+    /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
+    /// if absent, and is warm after a restart. Give the flag twice for two levels, the faster one first
     #[arg(long, value_name = "file:PATH:SIZE")]
     pub(crate) level: Vec<String>,
-    /// Which block leaves ('nigh policies' lists the policies) [default: lirs]
+    /// Policy that chooses the block to evict ('nigh policies' lists them) [default: lirs]
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,
-    /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (who says nothing gets what LRU would give
-    /// it), global (LRU) or static (equal parts). What tenants say comes by 'nigh ctl hint' and NBD's CACHE
+    /// How tenants, each with one or several disks, share the cache, instead of --policy: lru-sp (tenants without hints get plain
+    /// LRU), global (LRU) or static (equal parts). Hints come from 'nigh ctl hint' and NBD's CACHE
     #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "shards"])]
     pub(crate) allocate: Option<AllocateArg>,
-    /// The most blocks of predicted accesses that are fetched at a time [default: 16]
+    /// Most blocks of predicted accesses that are prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
     /// When writes reach the devices [default: back]
@@ -160,49 +160,49 @@ pub(crate) struct ServeArgs {
     /// In which order requests go to a device: first-come, batch:16, elevator, look or deadline [default: batch:16]
     #[arg(long, value_name = "SCHEDULER")]
     pub(crate) scheduler: Option<String>,
-    /// Requests of each shard at a device at a time; the scheduler chooses among those that wait [default: 32]
+    /// Most requests that each shard has at a device at a time; the scheduler orders those that wait [default: 32]
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<u32>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
     #[arg(long, value_name = "NAME:OPTION,...")]
     pub(crate) set: Vec<String>,
-    /// Refuse writes to the disks
+    /// Reject writes to all disks
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Parts of the cache, each with its lock [default: one for four processors]
+    /// Parts of the cache, each with its own lock [default: one per four processors, within limits set by the memory]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<usize>,
-    /// Clients at a time [default: 1024]
+    /// Most clients at a time [default: 1024]
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<usize>,
     /// Serve statistics over HTTP here: /metrics for Prometheus, /json
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
-    /// The server's certificate (PEM), with those that lead to its authority's
+    /// The server's certificate (PEM), followed by any intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The private key of --tls-certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Let in only clients with a certificate of this authority (PEM)
+    /// Over TCP, accept only clients with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// Let others than this machine connect over TCP, without encryption
+    /// Let other machines connect over TCP without encryption
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
-    /// Take commands of 'nigh ctl' and 'nigh top' on this Unix socket, which is its owner's alone
+    /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    /// Read settings from this file (TOML); flags go before it
+    /// Read settings from this file (TOML); flags override it
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Explain what would be served, and end
+    /// Print what would be served, and end
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print what flags and --config amount to as a file for --config, and end
+    /// Print the combined settings of flags and --config as a file for --config, and end
     #[arg(long, conflicts_with = "check")]
     pub(crate) print_config: bool,
-    /// What is told on standard error: error, warn, info, debug or trace
+    /// Least severe messages on standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
 }
@@ -210,9 +210,9 @@ pub(crate) struct ServeArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum WriteModeArg {
-    /// Acknowledged in memory; on the device at a flush, or within seconds
+    /// Writes are acknowledged in memory, and reach the device at a flush or within seconds
     Back,
-    /// Acknowledged when the device has it
+    /// Writes are acknowledged when they are on the device
     Through,
 }
 
@@ -234,7 +234,7 @@ pub(crate) struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CtlCommand {
-    /// Tell what the server did and holds
+    /// Report the server's statistics and its present state
     Status {
         /// Print one JSON object (its schema is in docs/json.md)
         #[arg(long)]
@@ -250,26 +250,26 @@ pub(crate) enum CtlCommand {
         #[command(subcommand)]
         what: ExportCommand,
     },
-    /// Say on behalf of an export's clients what they will read and need (a server with --allocate), or tell what was said
+    /// Give hints about the future accesses of an export's clients (with 'nigh serve --allocate'), or print the hints in effect
     Hint {
         /// The export
         #[arg(add = completion::exports())]
         export: String,
-        /// A sidecar of directives (docs/control.md), '-' for standard input
+        /// A file of hints (docs/control.md), or '-' for standard input; with neither this nor --extents, print the hints
         #[arg(value_name = "FILE")]
         directives: Option<PathBuf>,
-        /// Where files lie on the disk ('nigh trace layout --extents' writes it): the directives' files. Without it the
-        /// disk is file 0, unless it was said before. What was said of other files is forgotten
+        /// Where files lie on the disk ('nigh trace layout --extents' writes it): the files that hints name. Without it, the
+        /// disk is file 0, unless files were named before. Naming files drops the hints for those named before
         #[arg(long, value_name = "FILE")]
         extents: Option<PathBuf>,
     },
-    /// Write back what is dirty, of one export or of all, and flush the devices
+    /// Write back the dirty blocks of one export or of all, and flush the devices
     Flush {
         /// The export
         #[arg(add = completion::exports())]
         name: Option<String>,
     },
-    /// Record what clients ask as a trace, in the background, or stop that ('nigh record' waits for the end)
+    /// Record requests as a trace in the background, or stop the recording ('nigh record' waits for its end)
     Record {
         /// The trace to write, as for 'nigh record'
         #[arg(required_unless_present = "stop")]
@@ -280,7 +280,7 @@ pub(crate) enum CtlCommand {
         #[arg(long, conflicts_with_all = ["file", "export", "sample", "time", "limit", "force"])]
         stop: bool,
     },
-    /// Read the server's --config and certificates again, as SIGHUP
+    /// Read the server's --config and certificates again, like SIGHUP
     Reload,
 }
 
@@ -288,12 +288,12 @@ pub(crate) enum CtlCommand {
 pub(crate) enum SetCommand {
     /// Memory for blocks, such as 512M
     Memory { size: String },
-    /// Which block leaves ('nigh policies' lists the policies)
+    /// Policy that chooses the block to evict ('nigh policies' lists them)
     Policy {
         #[arg(add = completion::live_policies())]
         policy: String,
     },
-    /// What is fetched ahead of sequential reads, also of clients that are connected: none, one-block, linux:max=128K or
+    /// What is fetched ahead of sequential reads, including those of connected clients: none, one-block, linux:max=128K or
     /// extent:64K
     Readahead { readahead: String },
     /// Options of an export ('nigh serve --help' lists them)
@@ -323,12 +323,12 @@ pub(crate) enum ExportCommand {
         /// Options such as read-only or iops=500 ('nigh serve --help' lists them)
         options: Vec<String>,
     },
-    /// Let the clients of an export go, write back what is dirty, and serve it no more
+    /// Disconnect an export's clients, write back its dirty blocks, and stop serving it
     Remove {
         /// The export
         #[arg(add = completion::exports())]
         name: String,
-        /// Drop what is dirty instead of writing it, such as when its device fails for good
+        /// Drop dirty blocks instead of writing them, for example if the device has failed permanently
         #[arg(long)]
         discard: bool,
     },
@@ -336,7 +336,7 @@ pub(crate) enum ExportCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// The trace to write; its name tells the format: .parquet, or .csv with .zst, .gz or .xz behind it. The server writes it
+    /// The trace to write; its name determines the format: .parquet, or .csv, also with .zst, .gz or .xz appended. The server writes the file
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -369,13 +369,13 @@ pub(crate) struct RecordingArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) server: ControlArgs,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(short, long, value_name = "SECONDS", default_value = "1")]
     pub(crate) interval: f64,
-    /// By what the exports are sorted
+    /// Sort the exports by this column
     #[arg(short, long, value_enum, default_value = "requests")]
     pub(crate) sort: SortArg,
-    /// Print one table, of one interval, and end; so it is where the output is no terminal
+    /// Print one table, of one interval, and end; the default if the output is not a terminal
     #[arg(long)]
     pub(crate) once: bool,
     /// Print one JSON object, of one interval, and end (its schema is in docs/json.md)
@@ -393,15 +393,15 @@ pub(crate) enum SortArg {
     Bytes,
     /// Hit ratio, the lowest first
     Hits,
-    /// Time that all but one request in a hundred take
+    /// 99th percentile of the latency
     Latency,
-    /// Bytes that the device does not have yet
+    /// Bytes not yet written to the device
     Dirty,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArgs {
-    /// Say more of these policies: their parameters and defaults
+    /// Print more about these policies: their parameters and defaults
     #[arg(value_name = "POLICY", add = completion::policies())]
     pub(crate) names: Vec<String>,
     /// Print one JSON object
@@ -424,7 +424,7 @@ pub(crate) struct DevicesArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DevicesCommand {
-    /// Measure a device, by reads past the page cache and never a write, and fit a profile to it
+    /// Measure a device by reads that bypass the page cache, never by writes, and fit a profile to it
     Fit(FitArgs),
 }
 
@@ -436,7 +436,7 @@ pub(crate) struct FitArgs {
     /// Write the profile here (TOML) [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How long to read, about: 1 to 3600
+    /// Approximate duration of the reads, 1 to 3600
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
 }
@@ -444,20 +444,20 @@ pub(crate) struct FitArgs {
 // How a trace is read; no doc comment, as above.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InputArgs {
-    /// The trace's format, where its content does not tell ('nigh trace formats' lists them)
+    /// The trace's format, if it cannot be detected ('nigh trace formats' lists the formats)
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
     /// The columns of a CSV file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
     ///
-    /// Columns: offset (needed), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns|100ns,
-    /// offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are found from the header or the values
-    /// and reported, or asked for; times may be ISO 8601 dates. Words for operations besides the usual ones and blktrace's
-    /// (RA, WS): read=get|scan,write=put, and trim and flush. The separator, where the first line does not show it:
+    /// Columns: offset (required), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns|100ns,
+    /// offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are detected from the header or the values
+    /// and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. More names of operations than the usual ones and blktrace's
+    /// (RA, WS): read=get|scan,write=put, and likewise trim and flush. The separator, if the first line does not show it:
     /// separator=comma|tab|space|semicolon|bar.
     ///
-    /// For binary records, record is their length in bytes, and columns are the byte where they begin and their type:
-    /// record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1. Types: u8, u16, u32, u64, with be behind for
-    /// big-endian; f32 and f64 for times. header=BYTES skips what is before the first record.
+    /// For binary records, record is their length in bytes, and each column is the byte at which it begins and its type:
+    /// record=24,time=0:u64,offset=8:u64,length=16:u32,op=20:u8,read=0,write=1. Types: u8, u16, u32, u64, with be appended for
+    /// big-endian; f32 and f64 for times. header=BYTES skips the bytes before the first record.
     #[arg(long, value_name = "NAME=COLUMN,...")]
     pub(crate) columns: Option<String>,
     /// Which program counter column of a 'pc' trace is its stream: pc5, pc8, pc16, ra0 or file
@@ -467,10 +467,10 @@ pub(crate) struct InputArgs {
     /// the first of these that the listing has]
     #[arg(long, value_name = "EVENT")]
     pub(crate) action: Option<String>,
-    /// In the formats that record objects, take the recorded sizes as lengths instead of one block an object
+    /// In formats that record objects, use the recorded sizes as lengths, instead of one block per object
     #[arg(long)]
     pub(crate) recorded_sizes: bool,
-    /// Bytes in a block, a power of two, such as 4096 or 64K [default: what the format says, else 4096]
+    /// Bytes in a block, a power of two, such as 4096 or 64K [default: as the format defines, else 4096]
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<String>,
     /// Read at most this many requests, such as 100k; what follows them is not read
@@ -494,33 +494,42 @@ pub(crate) struct SimArgs {
     pub(crate) generation: GenerateArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Policies to replay, such as lru,lirs:hir=1%,clock-pro; 'all' is every one ('nigh policies' lists them)
+    /// Policies to replay, such as lru,lirs:hir=1%,clock-pro; 'all' for all policies ('nigh policies' lists them)
     #[arg(short, long, value_name = "POLICY,...", value_delimiter = ',', default_value = crate::asked::POLICIES, add = completion::policies())]
     pub(crate) policy: Vec<String>,
     /// Cache sizes: shares of the distinct blocks (1%,5%), bytes (64M), blocks (100b), or ranges of these
     /// (64M..4G doubles, 100b..1000b/100b steps). Without sizes, LRU's curve is exact for every size
     #[arg(short, long, value_name = "SIZE,...", value_delimiter = ',')]
     pub(crate) size: Vec<String>,
+    /// Sizes of several cache levels, the nearest first, such as 64M,256M,1G. --policy then names schemes: ulc, unilru, indlru,
+    /// or the policies of levels that are independent of each other (ind:lru/mq)
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',',
+          conflicts_with_all = ["size", "shards", "sample", "internals", "device", "html", "csv"])]
+    pub(crate) levels: Vec<String>,
+    /// The time of a hit at each level and of a miss, such as 0,1ms,1.2ms,11.2ms: the mean access time is reported. A demotion
+    /// takes the difference between its two levels
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', requires = "levels")]
+    pub(crate) costs: Vec<String>,
     /// Which requests count
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) ops: OpsArg,
-    /// Drop references that repeat the one before them of the same tenant
+    /// Drop references to the same block as the previous reference of the same tenant
     #[arg(long)]
     pub(crate) collapse: bool,
     /// Replay only this share of the blocks, chosen by hash, such as 0.1 or 10% (SHARDS)
     #[arg(long, value_name = "RATE")]
     pub(crate) sample: Option<String>,
-    /// Replay a cache in so many parts, as 'nigh serve --shards' has it: each has its share of the room, and decides for itself
+    /// Split the cache into this many parts, as 'nigh serve --shards' does; each has an equal share of the size and evicts on its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024),
           conflicts_with_all = ["sample", "warmup", "internals", "device"])]
     pub(crate) shards: u32,
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
-    /// Threads that replay [default: one a processor]
+    /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// The size whose replays record the policies' internals for the page [default: the middle one]
+    /// Cache size at which the policies' internals are recorded for the page [default: the middle size]
     #[arg(long, value_name = "SIZE", requires = "html")]
     pub(crate) internals: Option<String>,
     #[command(flatten)]
@@ -536,10 +545,10 @@ pub(crate) struct TimedArgs {
     ///
     /// Each volume of a trace has a device of its own. Devices can be chosen by the volume's number:
     /// 0=hdd-7200,1=ssd-sata; a profile without a number is for all other volumes. If a trace reaches beyond the end of a
-    /// device, a larger one of the same kind is modelled, and reported.
+    /// device, a larger one of the same kind is modelled, and a note reports it.
     #[arg(long, value_name = "[VOLUME=]PROFILE,...", conflicts_with_all = ["collapse", "sample", "warmup", "internals"], add = completion::devices())]
     pub(crate) device: Option<String>,
-    /// A level that holds clean blocks which left memory, on another modelled device and so large: ssd-nvme:64M. A second one
+    /// A level of this size, on another modelled device, for clean blocks that were evicted from memory: ssd-nvme:64M. A second level
     /// is below the first
     #[arg(long, value_name = "PROFILE:SIZE", requires = "device")]
     pub(crate) level: Vec<String>,
@@ -550,22 +559,22 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "SCHEDULER", default_value = "deadline", requires = "device")]
     pub(crate) scheduler: String,
     /// How long a program computes before each request: a time such as 0.1ms, or a share of the time that passed in the
-    /// trace since the request before it, such as 50%
+    /// trace since the previous request, such as 50%
     #[arg(long, value_name = "TIME", default_value = "100%", requires = "device")]
     pub(crate) think: String,
-    /// Where files lie on the disk ('nigh trace layout --extents' writes it): then files are read ahead, not the disk. For
+    /// Where files lie on the disk ('nigh trace layout --extents' writes it); read-ahead then follows files instead of the disk. For
     /// several traces, a list for each, in their order
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', requires = "device")]
     pub(crate) extents: Vec<PathBuf>,
-    /// How the programs share the cache, each trace a tenant, instead of --policy: lru-sp (who says nothing gets what LRU
-    /// would give it), global (LRU) or static (equal parts)
+    /// How the programs share the cache, each trace a tenant, instead of --policy: lru-sp (tenants without hints get plain
+    /// LRU), global (LRU) or static (equal parts)
     #[arg(long, value_name = "ALLOCATION", requires = "device", conflicts_with = "policy")]
     pub(crate) allocate: Option<AllocateArg>,
-    /// What the programs say about their accesses: a sidecar of directives (docs/control.md), tenants being the traces
+    /// The programs' hints about their accesses: a file of directives (docs/control.md); tenants are the traces, counted
     /// from 0
     #[arg(long, value_name = "FILE", requires = "allocate")]
     pub(crate) control: Option<PathBuf>,
-    /// The most blocks of a batch of predicted accesses; 1 for one at a time
+    /// Most blocks of predicted accesses that are prefetched at a time
     #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
@@ -582,7 +591,7 @@ pub(crate) struct PlanArgs {
     /// The memory that could be added [default: a quarter of --have]
     #[arg(long, value_name = "SIZE")]
     pub(crate) add: Option<String>,
-    /// The hit ratio to reach, such as 80% [default: 90% of what all of the trace in memory would hit]
+    /// The hit ratio to reach, such as 80% [default: 90% of the hit ratio with all of the trace in memory]
     #[arg(long, value_name = "RATIO")]
     pub(crate) target: Option<String>,
     /// The price of memory, such as 3/GiB, in any currency
@@ -611,7 +620,7 @@ pub(crate) struct PlanArgs {
     /// With --device, how long the program computes before each request, as in 'nigh sim' [default: 100%]
     #[arg(long, value_name = "TIME", requires = "device")]
     pub(crate) think: Option<String>,
-    /// Threads that replay [default: one a processor]
+    /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Print one JSON object (its schema is in docs/json.md)
@@ -625,11 +634,11 @@ pub(crate) struct PlanArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AllocateArg {
-    /// Least recently used, but a tenant may give up another of its blocks
+    /// LRU chooses the tenant; the tenant's hints choose which of its blocks to evict
     LruSp,
-    /// Least recently used, whatever tenants say about replacement
+    /// LRU over all tenants; their hints about replacement are ignored
     Global,
-    /// Equal parts
+    /// Each tenant gets an equal part
     Static,
 }
 
@@ -695,13 +704,13 @@ pub(crate) struct GenerateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LayoutArgs {
-    /// The trace, whose volumes are files: a file, or '-' for standard input
+    /// The trace, each of whose volumes is a file: a path, or '-' for standard input
     pub(crate) from: PathBuf,
-    /// The trace to write, or '-' for standard output; its name tells format and compression
+    /// The trace to write, or '-' for standard output; its name determines format and compression
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// The files' sizes and paths (CSV: file_id,size,path); else a file is as long as the trace reaches
+    /// The files' sizes and paths (CSV: file_id,size,path); without it, a file ends where its last request ends
     #[arg(long, value_name = "FILE")]
     pub(crate) files: Option<PathBuf>,
     /// Take the places from this list instead (CSV: file,offset,disk,length)
@@ -710,23 +719,23 @@ pub(crate) struct LayoutArgs {
     /// In which order files lie on the disk
     #[arg(long, value_enum, default_value = "first-use")]
     pub(crate) order: OrderArg,
-    /// The share of the borders of blocks inside of files at which a file is cut, such as 5%; the pieces behind cuts lie
+    /// The share of block boundaries inside files at which the file is cut, such as 5%; the pieces after cuts lie
     /// all over the disk
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     pub(crate) fragmentation: String,
-    /// Decides the cuts and where the pieces lie
+    /// Seed of the random cuts and of the places of the pieces
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the first file begins, such as 2G: several programs' files on one disk
+    /// Where the first file begins, such as 2G; use it to place several programs' files on one disk
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) at: String,
-    /// Take the places that these files have on the disk of this machine (FIEMAP), by their paths in --files
+    /// Use the places of the files on this machine's disk (FIEMAP), found by their paths in --files
     #[arg(long, requires = "files", conflicts_with_all = ["order", "fragmentation", "at"])]
     pub(crate) fiemap: bool,
     /// Write the places here (CSV: file,offset,disk,length), for 'nigh sim --extents'
     #[arg(long, value_name = "FILE")]
     pub(crate) extents: Option<PathBuf>,
-    /// The format to write, where the file's name does not tell
+    /// The format to write, if the file's name does not determine it
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to_format: Option<String>,
     /// Replace the file if it exists
@@ -736,7 +745,7 @@ pub(crate) struct LayoutArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OrderArg {
-    /// As they were first used
+    /// In the order of first use
     FirstUse,
     /// By path: the files of a folder lie together
     Name,
@@ -749,7 +758,7 @@ fn parse_count(text: &str) -> Result<u64, &'static str> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Summarize a trace: what was asked for, how much, how often again
+    /// Summarize a trace: its requests, their sizes, and how often blocks are used again
     Info {
         /// The trace: a file, or '-' for standard input
         trace: PathBuf,
@@ -773,11 +782,11 @@ pub(crate) enum TraceCommand {
     Convert {
         /// The trace: a file, or '-' for standard input
         from: PathBuf,
-        /// The file to write, or '-' for standard output; its name tells format and compression
+        /// The file to write, or '-' for standard output; its name determines format and compression
         to: PathBuf,
         #[command(flatten)]
         input: InputArgs,
-        /// The format to write, where the file's name does not tell
+        /// The format to write, if the file's name does not determine it
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
         /// Replace the file if it exists
@@ -789,21 +798,21 @@ pub(crate) enum TraceCommand {
     Generate {
         /// What to generate, such as 'zipf:blocks=1M:alpha=0.9' (see below)
         spec: String,
-        /// The file to write, or '-' for standard output; its name tells format and compression
+        /// The file to write, or '-' for standard output; its name determines format and compression
         to: PathBuf,
         #[command(flatten)]
         generation: GenerateArgs,
         /// Bytes in a block, a power of two, such as 4096 or 64K
         #[arg(long, value_name = "BYTES", default_value = "4096")]
         block_size: String,
-        /// The format to write, where the file's name does not tell
+        /// The format to write, if the file's name does not determine it
         #[arg(long, value_name = "FORMAT")]
         to_format: Option<String>,
         /// Replace the file if it exists
         #[arg(long)]
         force: bool,
     },
-    /// Give the files of a trace their places on a disk, and write the trace of that disk
+    /// Place the files of a trace on a disk, and write the trace of that disk
     Layout(Box<LayoutArgs>),
     /// List the trace formats
     Formats,

@@ -9,7 +9,7 @@ pub(crate) fn generators_help() -> String {
     let mut text = String::from(
         "A workload is one generator with parameters, NAME:KEY=VALUE:KEY=VALUE; several joined by '+', which take turns \
          by their weights, each with its own region of the disk and as its own tenant; or several of these joined by \
-         ',', one after the other, each for as many requests as stand behind its '@':\n\n    \
+         ',', one after the other, each for the number of requests after its '@', and then again from the first:\n\n    \
          zipf:blocks=1M:alpha=0.9\n    loop:blocks=2k:weight=3+uniform:blocks=50k@200k,scan:blocks=100k@100k\n\n\
          Generators:\n",
     );

@@ -35,7 +35,7 @@ pub(crate) struct GuardArgs {
     /// Change nothing; report every five seconds what the guard measures and would do; needs no root
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Conditions for protection: default, or dissertation (as published in the dissertation)
+    /// Conditions for protection: default, or dissertation (literally those of the dissertation, see docs/guard.md)
     #[arg(long, value_name = "PROFILE", default_value = "default")]
     pub(crate) profile: String,
     /// How to protect [default: the first that works]
@@ -103,7 +103,7 @@ pub(crate) struct GuardRunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MechanismArg {
-    /// memory.low of the group and those above it (cgroup v2)
+    /// memory.low of the group and the groups above it (cgroup v2)
     Low,
     /// memory.swappiness 0 of the group (cgroup v1)
     Swappiness,

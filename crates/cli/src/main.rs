@@ -25,6 +25,7 @@ mod sim;
 mod size;
 mod source;
 mod table;
+mod tiers;
 mod timed;
 mod top;
 mod trace;
@@ -52,6 +53,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => match &args.timed.device {
             Some(device) => timed::run(&args, device),
+            None if !args.levels.is_empty() => tiers::run(&args),
             None => sim::run(&args),
         },
         Command::Plan(args) => plan::run(&args),

@@ -146,7 +146,7 @@ pub(crate) fn parse_rate(text: &str) -> anyhow::Result<Sample> {
 }
 
 /// How many references warm the cache.
-enum Warmup {
+pub(crate) enum Warmup {
     References(usize),
     Share(f64),
 }
@@ -167,7 +167,7 @@ impl std::str::FromStr for Warmup {
 }
 
 impl Warmup {
-    fn references(&self, length: usize) -> anyhow::Result<usize> {
+    pub(crate) fn references(&self, length: usize) -> anyhow::Result<usize> {
         let references = match *self {
             Warmup::References(references) => references,
             Warmup::Share(share) => (length as f64 * share) as usize,

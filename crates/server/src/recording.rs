@@ -18,7 +18,7 @@ use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Op, Request};
 use serde::{Deserialize, Serialize};
 
-/// Requests in the buffer at most: 28 MiB with those that are being written.
+/// Requests in the buffer at most: 12 MiB. As many can be taken from it and wait to be written, twice.
 const BUFFER: usize = 1 << 18;
 /// How often the buffer is written.
 const TICK: Duration = Duration::from_millis(100);

@@ -1,0 +1,70 @@
+//! `nigh sim --levels` with the real binary.
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nigh")).arg("sim").args(arguments).output().unwrap()
+}
+
+const RANDOM: [&str; 8] =
+    ["--generate", "uniform:blocks=65536", "--requests", "1M", "--block-size", "8K", "--warmup", "10%"];
+
+/// Figure 5.9 of the dissertation, *random*: three levels of 12,800 blocks of 8 KB.
+#[test]
+fn schemes_have_the_published_shares_and_times() {
+    let levels = ["--levels", "100M,12800b,100M", "--costs", "0,1ms,1.2ms,11.2ms", "--json"];
+    let output = sim(&[&RANDOM[..], &levels].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["levels"][0]["size_blocks"], 12_800);
+    let row = |scheme: &str| {
+        let row = found["results"].as_array().unwrap().iter().find(|row| row["scheme"] == scheme).unwrap();
+        let references = row["references"].as_f64().unwrap();
+        let share = |list: &str, at: usize| 100.0 * row[list][at].as_f64().unwrap() / references;
+        let hits = [0, 1, 2].map(|at| share("hits", at));
+        (hits, [0, 1].map(|at| share("demotions", at)), row["mean_ms"].as_f64().unwrap())
+    };
+    let near = |found: &[f64], published: &[f64]| {
+        assert!(found.iter().zip(published).all(|(found, published)| (found - published).abs() < 0.25), "{found:?}");
+    };
+    let (hits, _, _) = row("ind:lru");
+    near(&hits, &[19.5, 1.7, 0.3]);
+    let (hits, demotions, unified_ms) = row("unilru");
+    near(&hits, &[19.5, 19.6, 19.5]);
+    near(&demotions, &[80.5, 60.9]);
+    let (hits, demotions, ms) = row("ulc");
+    near(&hits, &[19.53, 19.54, 19.54]);
+    assert!(demotions.iter().all(|&share| share <= 25.0) && ms <= 5.4 && ms < unified_ms, "{demotions:?} {ms}");
+}
+
+#[test]
+fn the_table_marks_the_shortest_time() {
+    let output =
+        sim(&["--generate", "loop:blocks=900", "--requests", "20k", "--levels", "500b,500b", "--costs", "0,1ms,10ms"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = |scheme: &str| text.lines().find(|line| line.starts_with(scheme)).unwrap_or_else(|| panic!("{text}"));
+    assert!(text.contains("levels of 2.0 MiB, 2.0 MiB") && row("ulc ").contains('*'), "{text}");
+    assert!(
+        !row("unilru").contains('*') && row("scheme").contains("demoted 1-2") && text.contains("ind:lru/mq"),
+        "{text}"
+    );
+}
+
+#[test]
+fn slips_are_one_line() {
+    for (arguments, says) in [
+        (&["--levels", "1M,2M", "--costs", "0,1ms"][..], "expected 3 times"),
+        (&["--levels", "1M,2M", "--costs", "0,2ms,1ms"], "ascending"),
+        (&["--levels", "1M,2M", "--costs", "0,1,2"], "--costs 1: expected a time with its unit"),
+        (&["--levels", "1M..4M"], "not a range"),
+        (&["--levels", "1M,x"], "x"),
+        (&["--levels", "1M,2M", "--policy", "ind:lru/mqq"], "mqq"),
+        (&["--levels", "1M,2M", "--policy", "ind:lru/opt"], "future"),
+        (&["--levels", "1M,1M,1M,1M,1M,1M,1M,1M,1M"], "at most 8"),
+    ] {
+        let output = sim(&[&RANDOM[..4], arguments].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?}: {text}");
+    }
+}
