@@ -290,13 +290,9 @@ impl Remote {
         let ready = epoll::wait(&self.watch, &mut events, Some(&at_once)).unwrap_or_default();
         for event in &events[..ready] {
             let number = event.data.u64();
-            if number == OWN {
-                self.signal.clear();
-                let queries = std::mem::take(&mut *self.shared.queries());
-                self.note_work(now);
-                // Without an answer, those who ask know that.
-                queries.into_iter().filter(|_| self.given_up.is_none()).for_each(|query| self.exchange.ask(query));
-            } else if let Some(link) = self.links.get_mut(number as usize)
+            // What else there is to do, `poll` has seen.
+            if number != OWN
+                && let Some(link) = self.links.get_mut(number as usize)
                 && link.receive(number as usize, &mut self.exchange, now).map_err(|lost| lost.to_string())?
                 && !self.exchange.is_refused()
             {
@@ -362,6 +358,14 @@ impl Device for Remote {
     }
 
     fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) {
+        // Before the work that it announces, so that none is missed.
+        self.signal.clear();
+        let queries = std::mem::take(&mut *self.shared.queries());
+        if !queries.is_empty() {
+            self.note_work(now);
+            // Without an answer, those who ask know that.
+            queries.into_iter().filter(|_| self.given_up.is_none()).for_each(|query| self.exchange.ask(query));
+        }
         self.reconnect();
         if let Err(reason) = self.communicate(now) {
             self.lose(reason);

@@ -41,6 +41,11 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
+    /// All values, in the order of their numbers.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
     /// The numbers that are in use, in order.
     pub(crate) fn keys(&self) -> Vec<usize> {
         let used = |(at, place): (usize, &Option<T>)| place.as_ref().map(|_| at);

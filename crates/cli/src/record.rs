@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use nigh_server::{Command, ControlClient, Recording, RecordingStatus};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{RecordArgs, RecordingArgs};
 use crate::results::grouped;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     let (mut client, path) = controlled::connect(&args.server)?;
     // Ctrl-C ends the recording, not this program.
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
     }
     client.ask(&Command::Record { recording }).context(path)?;

@@ -185,6 +185,7 @@ fn what_cannot_be_recorded_is_one_line() {
     assert!(record(&["--stop"]).contains("nothing is being recorded"));
     assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: No such file"));
     assert!(record(&[&folder.text("trace.doc")]).contains("trace.doc"));
+    assert!(record(&[&folder.text("trace.lirs")]).contains(".csv"));
     assert!(record(&[&file, "--export", "disc"]).contains("no export disc"));
     assert!(record(&[&file, "--sample", "0"]).contains("1%"));
     assert!(record(&[&file, "--for", "5"]).contains("10m"));

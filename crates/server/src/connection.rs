@@ -250,8 +250,9 @@ impl Connection {
 
     fn asked(&self, request: &Request) -> Asked {
         let op = match request.command {
-            Command::Write { .. } | Command::WriteZeroes { .. } => Recorded::Write,
-            Command::Trim { .. } => Recorded::Trim,
+            Command::Write { .. } => Recorded::Write,
+            // Neither brings a block into the cache.
+            Command::Trim { .. } | Command::WriteZeroes { .. } => Recorded::Trim,
             Command::Flush => Recorded::Flush,
             Command::Read { .. } | Command::Cache | Command::BlockStatus { .. } => Recorded::Read,
         };

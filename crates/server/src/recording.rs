@@ -15,7 +15,7 @@ use nigh_host::BLOCK;
 use nigh_host::front::{Disk, lock};
 use nigh_policy::{Block, Share};
 use nigh_trace::write::{WriteOptions, Writer};
-use nigh_trace::{Op, Request};
+use nigh_trace::{Format, Op, Request};
 use serde::{Deserialize, Serialize};
 
 /// Requests in the buffer at most: 12 MiB. As many can be taken from it and wait to be written, twice.
@@ -88,6 +88,12 @@ pub enum RecordError {
     /// The trace cannot be written.
     #[error("{0}")]
     Trace(String),
+    /// The format knows too little of a request, or needs a second pass over all of them.
+    #[error("{}: a recording is .parquet, or .csv with or without .zst, .gz or .xz", .0.display())]
+    Format(PathBuf),
+    /// The server ends.
+    #[error("the server is shutting down")]
+    Closed,
     /// The system gives no thread.
     #[error("no thread to record: {0}")]
     Thread(#[from] std::io::Error),
@@ -121,6 +127,8 @@ struct State {
     run: Option<Run>,
     /// The recording that ended last.
     last: Option<RecordingStatus>,
+    /// The server ends: there will be no other.
+    closed: bool,
 }
 
 struct Run {
@@ -156,10 +164,12 @@ impl Run {
 impl Recorder {
     /// Begins to record the requests to the disks numbered `volumes`, or to all if that is empty.
     pub(crate) fn start(self: &Arc<Self>, recording: Recording, volumes: HashSet<u32>) -> Result<(), RecordError> {
-        let mut state = lock(&self.state);
-        if let Some(run) = &state.run {
-            return Err(RecordError::Busy(run.recording.file.clone()));
-        }
+        let busy = |state: &State| match &state.run {
+            Some(run) => Err(RecordError::Busy(run.recording.file.clone())),
+            None if state.closed => Err(RecordError::Closed),
+            None => Ok(()),
+        };
+        busy(&lock(&self.state))?;
         let share = recording.sample.map(|rate| Share::new(rate).ok_or(RecordError::Sample(rate))).transpose()?;
         let file = &recording.file;
         if !file.is_absolute() {
@@ -170,6 +180,12 @@ impl Recorder {
         }
         let writer = Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32 });
         let writer = writer.map_err(|error| RecordError::Trace(in_full(&error)))?;
+        if !matches!(writer.format(), Format::Parquet | Format::Csv) {
+            return Err(RecordError::Format(file.clone()));
+        }
+        // The file may be slow to open; nobody waits for that.
+        let mut state = lock(&self.state);
+        busy(&state)?;
         let ours = self.clone();
         Builder::new().name("recorder".into()).spawn(move || ours.write(writer))?;
         tracing::info!(file = %file.display(), "recording");
@@ -190,6 +206,13 @@ impl Recorder {
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         state.last.clone().ok_or(RecordError::Idle)
+    }
+
+    /// Ends the recording, if there is one, for good.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        // Its thread reports how it went; without a recording there is nothing to stop.
+        let _ = self.stop();
     }
 
     /// The recording there is, or the last one.
@@ -217,7 +240,7 @@ impl Recorder {
         let request = Request {
             time_ns: since.saturating_duration_since(run.begun).as_nanos() as u64,
             offset,
-            // Only a trim or zeroes are longer.
+            // Only a trim is longer.
             length: length.try_into().unwrap_or(u32::MAX - (BLOCK as u32 - 1)),
             volume,
             tenant: disk.tenant().0,

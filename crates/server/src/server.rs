@@ -279,8 +279,7 @@ impl Server {
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
         self.common.disconnect(|_| true, FAREWELL);
         let result = host.shut_down();
-        // Its thread reports how it went; without a recording there is nothing to stop.
-        let _ = recorder.stop();
+        recorder.close();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a listening thread panicked");

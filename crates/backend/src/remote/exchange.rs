@@ -373,9 +373,14 @@ impl Exchange {
     fn front(&self) -> Option<usize> {
         let is_ready = |at: &&usize| match self.phase {
             Phase::Replaying => matches!(self.works.get(**at).map(|work| &work.task), Some(Task::Replay(_))),
-            _ => true,
+            // One at a time: of two, the second could succeed because the server has forgotten what the first one failed to write.
+            _ => !self.is_flush(**at) || !self.flights.values().any(|flight| self.is_flush(flight.work)),
         };
         self.waiting.front().filter(is_ready).copied()
+    }
+
+    fn is_flush(&self, work: usize) -> bool {
+        self.works.get(work).is_some_and(|work| work.kind == Kind::Flush)
     }
 
     /// Has the next change that is to be done again sent before everything else.

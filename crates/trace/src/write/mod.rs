@@ -119,6 +119,11 @@ impl Writer {
         Ok(Writer { path, format, block_bytes, sink, seen: 0, records: 0, skipped: 0, lost })
     }
 
+    /// The format that is written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Appends `requests`.
     pub fn push(&mut self, requests: &[Request]) -> crate::Result<()> {
         for request in requests {
