@@ -278,7 +278,7 @@ fn command(machine: &Machine, seconds: u32) -> Command {
 }
 
 #[test]
-fn a_command_is_protected_where_no_guard_runs_and_its_last_line_says_so() {
+fn guard_5_protects_a_command_where_no_guard_runs_and_its_last_line_says_so() {
     let mut machine = Machine::thrashing(Version::V2);
     let mut command = command(&machine, 7);
     // The kernel would do without these.
@@ -389,7 +389,7 @@ fn a_normal_user_runs_a_command_below_the_delegated_group() {
 }
 
 #[test]
-fn a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root() {
+fn guard_5_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root() {
     let test = "a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root";
     let mut machine = Machine::thrashing(Version::V2);
     // A run as root has left its files behind, and others may not write there.

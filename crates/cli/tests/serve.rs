@@ -407,8 +407,8 @@ fn what_cannot_be_served_is_one_line() {
 
 /// Served as raw, the header of an image would be its guest's first sector.
 #[test]
-fn an_image_of_another_format_is_not_served_as_raw() {
-    let test = "an_image_of_another_format_is_not_served_as_raw";
+fn images_2_of_another_format_are_not_served_as_raw() {
+    let test = "images_2_of_another_format_are_not_served_as_raw";
     if !installed(test, "qemu-img") {
         return;
     }

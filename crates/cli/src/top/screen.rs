@@ -193,7 +193,7 @@ mod tests {
 
     /// A narrow terminal shows fewer columns, and each number that it shows is whole.
     #[test]
-    fn narrow_terminals_drop_columns_and_never_digits() {
+    fn top_7_drops_columns_on_narrow_terminals_and_never_digits() {
         let begin = Instant::now();
         let first = look(begin, &[("database", 0, 0), ("files", 0, 0)]);
         let second = look(begin + Duration::from_secs(1), &[("database", 123_456_789, 0), ("files", 10, 5)]);
