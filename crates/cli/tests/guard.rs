@@ -390,7 +390,7 @@ fn a_normal_user_runs_a_command_below_the_delegated_group() {
 
 #[test]
 fn guard_5_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root() {
-    let test = "a_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root";
+    let test = "guard_5_dry_run_needs_no_root_and_reports_every_few_seconds_also_after_a_run_as_root";
     let mut machine = Machine::thrashing(Version::V2);
     // A run as root has left its files behind, and others may not write there.
     drop(protecting(&mut machine, &[]));
