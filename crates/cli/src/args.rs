@@ -90,7 +90,7 @@ Targets:
                            an export of another NBD server, such as qemu-nbd with a qcow2 image
   delay:TIME:TARGET        another target, slower by TIME (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
   delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
-  fault:read=3:TARGET      another target, whose chosen operations fail
+  fault:read=3:TARGET      another target, with failures of chosen operations
 
 Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
   next=TARGET              a target on which the disk continues (repeat for more, in order; fixed while the disk is served)
@@ -148,7 +148,7 @@ pub(crate) struct ServeArgs {
     /// LRU), global (LRU) or static (equal parts). Hints come from 'nigh ctl hint' and NBD's CACHE
     #[arg(long, value_name = "ALLOCATION", conflicts_with_all = ["policy", "shards"])]
     pub(crate) allocate: Option<AllocateArg>,
-    /// Most blocks of predicted accesses that are prefetched at a time [default: 16]
+    /// Maximum number of predicted blocks prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
     /// When writes reach the devices [default: back]
@@ -451,7 +451,7 @@ pub(crate) struct InputArgs {
     ///
     /// Columns: offset (required), length, op, time, tenant, stream, volume. Units: time-unit=s|ms|us|ns|100ns,
     /// offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are detected from the header or the values
-    /// and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. More names of operations than the usual ones and blktrace's
+    /// and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. Names of operations beyond the usual ones and blktrace's
     /// (RA, WS): read=get|scan,write=put, and likewise trim and flush. The separator, if the first line does not show it:
     /// separator=comma|tab|space|semicolon|bar.
     ///
@@ -574,7 +574,7 @@ pub(crate) struct TimedArgs {
     /// from 0
     #[arg(long, value_name = "FILE", requires = "allocate")]
     pub(crate) control: Option<PathBuf>,
-    /// Most blocks of predicted accesses that are prefetched at a time
+    /// Maximum number of predicted blocks prefetched at a time
     #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
@@ -697,7 +697,7 @@ pub(crate) struct GenerateArgs {
     /// Mean time between two generated requests, in microseconds [default: 100]
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) gap: Option<f64>,
-    /// Let generated requests arrive at random (a Poisson process) instead of evenly
+    /// Let generated requests arrive at random times (a Poisson process) instead of evenly
     #[arg(long)]
     pub(crate) poisson: bool,
 }
