@@ -27,9 +27,8 @@ pub(crate) fn rate(text: &str) -> Result<u64, TargetError> {
 
 /// `bytes` with the largest unit that leaves a whole number.
 pub(crate) fn show_size(bytes: u64) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let unit = units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
-    unit.map_or_else(|| format!("{bytes}B"), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+    let (number, unit) = nigh_text::exact(bytes);
+    format!("{number}{}", if unit.is_empty() { "B" } else { unit })
 }
 
 /// `time` in the unit that suits it.

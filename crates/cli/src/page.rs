@@ -3,7 +3,6 @@
 mod gauges;
 pub(crate) mod verdict;
 
-use nigh_policy::registry;
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
 use nigh_sim::References;
 
@@ -95,9 +94,7 @@ fn curve(found: &Found, policy: &str) -> Curve {
         }
         points.sort_unstable_by_key(|point| point.size_blocks);
     }
-    let name = policy.split(':').next().unwrap_or(policy);
-    let clairvoyant = registry().iter().any(|info| info.name == name && info.offline);
-    Curve { policy: policy.to_owned(), clairvoyant, points }
+    Curve { policy: policy.to_owned(), clairvoyant: verdict::is_offline(policy), points }
 }
 
 fn point(row: &Row) -> Point {

@@ -9,7 +9,6 @@ mod words;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use nigh_policy::{Spec, registry};
 use nigh_sim::{Loader, Options};
 
 use crate::args::PlanArgs;
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let sample = args.sample.as_deref().map(sim::parse_rate).transpose()?;
     let left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
     let present = specs.first().context("--policy: expected the present policy, and others to compare with it")?;
-    ensure!(!is_offline(present), "--policy: the first is the present policy, but {present} must know the future");
+    ensure!(!present.info().offline, "--policy: the first is the present policy, but {present} must know the future");
     let sizes = [("--have", &args.have), ("--add", &args.add)];
     let [have, add] = sizes.map(|(flag, text)| text.as_deref().map(|text| one_size(flag, text)).transpose());
     let (have, add) = (have?, add?);
@@ -95,10 +94,6 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         })
     });
     output::print_and_write(&text, page, !args.json)
-}
-
-fn is_offline(spec: &Spec) -> bool {
-    registry().iter().any(|info| info.name == spec.name() && info.offline)
 }
 
 fn one_size(flag: &str, text: &str) -> anyhow::Result<Sizes> {

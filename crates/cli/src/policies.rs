@@ -12,10 +12,7 @@ pub(crate) fn run(args: &PoliciesArgs) -> anyhow::Result<()> {
     let chosen: Vec<&Info> = if args.names.is_empty() || args.names == ["all"] {
         registry().iter().collect()
     } else {
-        let find = |name: &String| -> anyhow::Result<&Info> {
-            let spec: Spec = name.parse()?;
-            Ok(registry().iter().find(|info| info.name == spec.name()).expect("a parsed policy is registered"))
-        };
+        let find = |name: &String| -> anyhow::Result<&Info> { Ok(name.parse::<Spec>()?.info()) };
         args.names.iter().map(find).collect::<anyhow::Result<_>>()?
     };
     let text = if args.json {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
-use nigh_policy::{Spec, registry};
+use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
 use nigh_sim::sample::Misses;
@@ -129,11 +129,10 @@ pub(crate) struct Plan {
 
 /// Takes policies out that a sample misleads; those named themselves are an error. Returns what to say about it.
 pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyhow::Result<Option<String>> {
-    let is_spatial = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.spatial);
-    if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| is_spatial(&spec))) {
+    if let Some(name) = named.iter().find(|name| name.parse::<Spec>().is_ok_and(|spec| spec.info().spatial)) {
         bail!("--sample: policy '{name}' looks at which blocks are neighbours on disk, and a sample has hardly any");
     }
-    let names: Vec<String> = specs.extract_if(.., |spec| is_spatial(spec)).map(|spec| spec.to_string()).collect();
+    let names: Vec<String> = specs.extract_if(.., |spec| spec.info().spatial).map(|spec| spec.to_string()).collect();
     let note =
         || format!("left out, as a sample has hardly any blocks that are neighbours on disk: {}", names.join(", "));
     Ok((!names.is_empty()).then(note))

@@ -1,12 +1,11 @@
 //! `nigh sim --levels`: schemes for several cache levels, side by side.
 
 use std::fmt::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
-use nigh_policy::registry;
 use nigh_sim::levels::{Run, Scheme, replay};
+use nigh_sim::threads::in_threads;
 use nigh_sim::{Loader, Options, References};
 use nigh_tier::LEVELS_MAX;
 use serde::Serialize;
@@ -72,8 +71,7 @@ fn schemes(names: &[String]) -> anyhow::Result<Vec<Scheme>> {
     for name in names {
         let scheme = name.parse::<Scheme>().with_context(|| format!("--policy {name}, with --levels"))?;
         if let Scheme::Independent(specs) = &scheme
-            && let Some(spec) =
-                specs.iter().find(|spec| registry().iter().any(|info| info.name == spec.name() && info.offline))
+            && let Some(spec) = specs.iter().find(|spec| spec.info().offline)
         {
             bail!("{spec} needs to know the future, which a lower level's references depend on");
         }
@@ -100,25 +98,9 @@ fn replay_all(
 ) -> anyhow::Result<Vec<Run>> {
     let done = AtomicU64::new(0);
     let bar = progress::references(schemes.len() as u64 * references.ids.len() as u64);
-    let next = AtomicUsize::new(0);
-    let runs: Vec<Mutex<Option<_>>> = schemes.iter().map(|_| Mutex::new(None)).collect();
-    progress::follow(bar, &done, || {
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(schemes.len()) {
-                scope.spawn(|| {
-                    while let Some((scheme, cell)) = {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        schemes.get(at).zip(runs.get(at))
-                    } {
-                        let run = replay(references, scheme, levels, warmup, Some(&done));
-                        *cell.lock().expect("no thread panics while it holds one") = Some(run);
-                    }
-                });
-            }
-        });
-    });
-    let runs = runs.into_iter().map(|cell| cell.into_inner().expect("no thread panicked").expect("every scheme ran"));
-    Ok(runs.collect::<Result<Vec<Run>, _>>()?)
+    let replay = |scheme: &Scheme| replay(references, scheme, levels, warmup, Some(&done));
+    let runs = progress::follow(bar, &done, || in_threads(schemes, threads, replay));
+    Ok(runs.into_iter().collect::<Result<_, _>>()?)
 }
 
 #[derive(Serialize)]

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
-use nigh_policy::{Spec, Tenant, registry};
+use nigh_policy::{Spec, Tenant};
 use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
@@ -149,12 +149,11 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
 
 /// The policies named on a command line; of the usual ones those that need no future.
 fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
-    let offline = |spec: &Spec| registry().iter().any(|info| info.name == spec.name() && info.offline);
     let mut specs = asked::parse_policies(names)?;
     if names.iter().map(String::as_str).eq(asked::POLICIES.split(',')) || names == ["all"] {
-        specs.retain(|spec| !offline(spec));
+        specs.retain(|spec| !spec.info().offline);
     }
-    match specs.iter().find(|spec| offline(spec)) {
+    match specs.iter().find(|spec| spec.info().offline) {
         Some(spec) => bail!("{spec} needs to know the future, which depends on time: it runs without --device only"),
         None => Ok(specs),
     }

@@ -1,9 +1,13 @@
 //! The binary as people and scripts use it: what it prints, where, and what it says to bad input.
 
+mod command;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use command::{nigh, refusal, stdout};
 
 struct Folder(tempfile::TempDir);
 
@@ -29,27 +33,8 @@ impl Folder {
     }
 }
 
-fn nigh<const N: usize>(args: [&str; N]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).stdin(Stdio::null()).output().unwrap()
-}
-
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line that a refused command says.
-fn refused(output: &Output) -> String {
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("nigh: ") && said.ends_with('\n'), "{said}");
-    said
 }
 
 /// The blocks 1 2 3 4 1 2 5 1 2 3 4 5, on which LRU with 3 and 4 frames faults 9 and 8 times (and FIFO 9 and 10: Belady's
@@ -61,7 +46,7 @@ fn json_is_one_object() {
     let folder = Folder::new();
     let trace = folder.file("belady.trace", BELADY);
     let output =
-        nigh(["sim", text(&trace), "--format", "lirs", "--policy", "fifo,lru,opt", "--size", "3b,4b", "--json"]);
+        nigh(&["sim", text(&trace), "--format", "lirs", "--policy", "fifo,lru,opt", "--size", "3b,4b", "--json"]);
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(found["schema"], 1);
     assert_eq!(found["trace"]["references"], 12);
@@ -88,7 +73,7 @@ fn lru_without_sizes_is_exact_at_every_size() {
     let folder = Folder::new();
     let trace = folder.file("belady.trace", BELADY);
     let found: Value =
-        serde_json::from_str(&stdout(&nigh(["sim", text(&trace), "--format", "lirs", "--policy", "lru", "--json"])))
+        serde_json::from_str(&stdout(&nigh(&["sim", text(&trace), "--format", "lirs", "--policy", "lru", "--json"])))
             .unwrap();
     let curve = &found["curves"][0];
     assert_eq!(curve["size_blocks"], serde_json::json!([3, 4, 5]));
@@ -108,7 +93,7 @@ fn standard_input_csv_and_table() {
     assert_eq!(csv.lines().count(), 3);
     assert!(csv.starts_with("policy,size_blocks,size_bytes,references,hits,misses,hit_ratio,"), "{csv}");
     assert!(csv.contains("\nlru,3,12288,12,2,10,"), "{csv}");
-    let table = stdout(&nigh(["sim", text(&trace), "--format", "lirs", "--policy", "lru,fifo", "--size", "3b"]));
+    let table = stdout(&nigh(&["sim", text(&trace), "--format", "lirs", "--policy", "lru,fifo", "--size", "3b"]));
     assert!(table.contains("12 references to 5 distinct blocks"), "{table}");
     // 3 of 12 hit under FIFO, 2 under LRU.
     assert!(table.contains("*25.00") && table.contains("16.67"), "{table}");
@@ -155,7 +140,7 @@ fn bad_input_gets_one_line() {
     ];
     for (args, parts) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(*args).stdin(Stdio::null()).output().unwrap();
-        let said = refused(&output);
+        let said = refusal(&output);
         for part in *parts {
             assert!(said.contains(part), "{args:?} said {said}");
         }
@@ -181,7 +166,7 @@ fn bad_traces_get_one_line_with_the_place() {
             _ => &["sim", text(&path), "--format", format],
         };
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).output().unwrap();
-        let said = refused(&output);
+        let said = refusal(&output);
         for part in *parts {
             assert!(said.contains(part), "{name} said {said}");
         }
@@ -192,7 +177,7 @@ fn bad_traces_get_one_line_with_the_place() {
 fn a_size_beyond_all_blocks_is_a_note() {
     let folder = Folder::new();
     let trace = folder.file("t.lirs", BELADY);
-    let output = nigh(["sim", text(&trace), "--policy", "lru,lirs", "--size", "100b,1T", "--json"]);
+    let output = nigh(&["sim", text(&trace), "--policy", "lru,lirs", "--size", "100b,1T", "--json"]);
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(found["notes"][0].as_str().unwrap().contains("beyond the trace's 5 distinct blocks"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("nigh: note: "));
@@ -204,20 +189,20 @@ fn outputs_are_whole_or_not_there() {
     let folder = Folder::new();
     let trace = folder.file("t.lirs", BELADY);
     let page = folder.path("page.html");
-    stdout(&nigh(["sim", text(&trace), "--html", text(&page), "--policy", "lru,lirs", "--size", "2b"]));
+    stdout(&nigh(&["sim", text(&trace), "--html", text(&page), "--policy", "lru,lirs", "--size", "2b"]));
     let written = std::fs::read_to_string(&page).unwrap();
     assert!(written.trim_end().ends_with("</html>"));
     // A link is followed, a device is written to.
     let link = folder.path("link.html");
     std::os::unix::fs::symlink(&page, &link).unwrap();
     let before = std::fs::read(&page).unwrap();
-    stdout(&nigh(["sim", text(&trace), "--html", text(&link), "--policy", "fifo", "--size", "2b"]));
+    stdout(&nigh(&["sim", text(&trace), "--html", text(&link), "--policy", "fifo", "--size", "2b"]));
     assert!(link.is_symlink() && std::fs::read(&page).unwrap() != before);
-    stdout(&nigh(["sim", text(&trace), "--html", "/dev/null", "--policy", "fifo", "--size", "2b"]));
+    stdout(&nigh(&["sim", text(&trace), "--html", "/dev/null", "--policy", "fifo", "--size", "2b"]));
     assert!(!Path::new("/dev/null").is_file());
     let bad = folder.file("bad.lirs", b"1\nx\n");
     let output = folder.path("out.parquet");
-    refused(&nigh(["trace", "convert", text(&bad), text(&output), "--format", "lirs"]));
+    refusal(&nigh(&["trace", "convert", text(&bad), text(&output), "--format", "lirs"]));
     assert_eq!(folder.others(&["t.lirs", "page.html", "link.html", "bad.lirs"]), Vec::<String>::new());
 }
 
@@ -227,22 +212,22 @@ fn conversions_keep_what_a_request_is() {
     let folder = Folder::new();
     let original = folder.path("a.csv");
     let spec = "zipf:blocks=1k:tenant=7:writes=0.3+loop:blocks=100:tenant=4000000000";
-    stdout(&nigh(["trace", "generate", spec, text(&original), "--requests", "20k", "--seed", "3", "--poisson"]));
+    stdout(&nigh(&["trace", "generate", spec, text(&original), "--requests", "20k", "--seed", "3", "--poisson"]));
     let parquet = folder.path("b.parquet");
-    stdout(&nigh(["trace", "convert", text(&original), text(&parquet)]));
+    stdout(&nigh(&["trace", "convert", text(&original), text(&parquet)]));
     let back = folder.path("c.csv");
-    stdout(&nigh(["trace", "convert", text(&parquet), text(&back)]));
+    stdout(&nigh(&["trace", "convert", text(&parquet), text(&back)]));
     assert_eq!(std::fs::read(&original).unwrap(), std::fs::read(&back).unwrap());
 
-    let info: Value = serde_json::from_str(&stdout(&nigh(["trace", "info", "--json", text(&parquet)]))).unwrap();
+    let info: Value = serde_json::from_str(&stdout(&nigh(&["trace", "info", "--json", text(&parquet)]))).unwrap();
     assert_eq!(info["requests"], 20_000);
     assert_eq!(info["tenants"], 2);
-    let head = stdout(&nigh(["trace", "head", "-n", "3", text(&parquet)]));
+    let head = stdout(&nigh(&["trace", "head", "-n", "3", text(&parquet)]));
     assert_eq!(
         head,
         std::fs::read_to_string(&original).unwrap().lines().take(4).fold(String::new(), |a, l| a + l + "\n")
     );
-    let convert = nigh(["trace", "convert", text(&parquet), text(&folder.path("d.lirs"))]);
+    let convert = nigh(&["trace", "convert", text(&parquet), text(&folder.path("d.lirs"))]);
     let said = String::from_utf8(convert.stderr).unwrap();
     assert!(said.contains("does not hold every time_ns, op, tenant, stream"), "{said}");
 }
@@ -258,7 +243,7 @@ fn files_8_are_replaced_by_force_only() {
         [&["trace", "convert", text(&trace), text(&out)][..], &generate, &["trace", "layout", text(&trace), text(&out)]]
     {
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).output().unwrap();
-        let said = refused(&output);
+        let said = refusal(&output);
         assert!(said.contains("out.csv: the file exists; add --force to replace it"), "{said}");
         assert_eq!(std::fs::read(&out).unwrap(), b"precious");
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).arg("--force").output().unwrap();
@@ -268,7 +253,7 @@ fn files_8_are_replaced_by_force_only() {
     }
     // Its own source is spared in any case, by whichever name.
     for own in [&trace, &link] {
-        let said = refused(&nigh(["trace", "convert", text(&trace), text(own), "--force", "--to-format", "lirs"]));
+        let said = refusal(&nigh(&["trace", "convert", text(&trace), text(own), "--force", "--to-format", "lirs"]));
         assert!(said.contains("this is the trace that is read"), "{said}");
         let input = std::fs::File::open(&trace).unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_nigh"))
@@ -276,17 +261,17 @@ fn files_8_are_replaced_by_force_only() {
             .stdin(input)
             .output()
             .unwrap();
-        assert!(refused(&output).contains("this is the trace that is read"));
+        assert!(refusal(&output).contains("this is the trace that is read"));
         assert_eq!(std::fs::read(&trace).unwrap(), BELADY);
     }
-    stdout(&nigh(["trace", "convert", text(&trace), "/dev/null", "--to-format", "csv"]));
+    stdout(&nigh(&["trace", "convert", text(&trace), "/dev/null", "--to-format", "csv"]));
 }
 
 #[test]
 fn units_6_are_reported_or_asked_for() {
     let folder = Folder::new();
     let dates = folder.file("dates.csv", b"1577808144360767,4096\n1577808144360768,8192\n");
-    let output = nigh(["trace", "head", text(&dates), "--columns", "time=0,offset=1"]);
+    let output = nigh(&["trace", "head", text(&dates), "--columns", "time=0,offset=1"]);
     assert!(stdout(&output).contains("1577808144360767000,read"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -294,23 +279,23 @@ fn units_6_are_reported_or_asked_for() {
         "{said}"
     );
     let open = folder.file("open.csv", b"100,4096\n200,8192\n");
-    let said = refused(&nigh(["sim", text(&open), "--columns", "time=0,offset=1", "--size", "1b"]));
+    let said = refusal(&nigh(&["sim", text(&open), "--columns", "time=0,offset=1", "--size", "1b"]));
     assert!(
         said.contains("the unit of the times, such as 100, cannot be detected: add time-unit=s, ms, us or ns"),
         "{said}"
     );
     // A cut last line is reported, and --limit does not reach a bad one.
     let cut = folder.file("cut.spc", b"0,8,512,R,0.5\n0,16,512,R,0.6\n0,24,51");
-    let output = nigh(["trace", "info", text(&cut)]);
+    let output = nigh(&["trace", "info", text(&cut)]);
     stdout(&output);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("note: cut.spc: line 3, the last one, is incomplete and was left out"), "{said}");
     let bad = folder.file("bad.lirs", b"1\n2\nx\n3\n");
     assert!(
-        stdout(&nigh(["trace", "info", text(&bad), "--limit", "2", "--format", "lirs", "--json"]))
+        stdout(&nigh(&["trace", "info", text(&bad), "--limit", "2", "--format", "lirs", "--json"]))
             .contains("\"requests\":2")
     );
-    refused(&nigh(["trace", "info", text(&bad), "--limit", "3", "--format", "lirs"]));
+    refusal(&nigh(&["trace", "info", text(&bad), "--limit", "3", "--format", "lirs"]));
 }
 
 #[test]
@@ -331,14 +316,14 @@ fn a_generated_workload_is_the_same_again() {
         let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
         found["results"].as_array().unwrap().iter().map(|row| row["hits"].as_u64().unwrap()).collect()
     };
-    assert_eq!(hits(nigh(args)), hits(nigh(args)));
+    assert_eq!(hits(nigh(&args)), hits(nigh(&args)));
 }
 
 #[test]
 fn samples_warn_when_they_are_small() {
     let args =
         ["sim", "--generate", "zipf:blocks=50k", "--requests", "200k", "--policy", "lru,lirs", "--sample", "10%"];
-    let output = nigh(args);
+    let output = nigh(&args);
     let said = stdout(&output);
     assert!(said.contains("sampled at 0.1") && said.contains("note: the sample has only"), "{said}");
 }
@@ -347,7 +332,7 @@ fn samples_warn_when_they_are_small() {
 #[test]
 fn samples_leave_out_policies_that_look_at_neighbours() {
     let args = ["sim", "--generate", "zipf:blocks=5k", "--requests", "10k", "--policy", "all", "--size", "10%"];
-    let said = stdout(&nigh(args));
+    let said = stdout(&nigh(&args));
     assert!(said.contains(" dulo ") && !said.contains("left out"), "{said}");
     let sampled = Command::new(env!("CARGO_BIN_EXE_nigh")).args(args).args(["--sample", "50%"]).output().unwrap();
     let said = stdout(&sampled);
@@ -363,9 +348,9 @@ fn help_comes_at_once() {
     }
     assert!(start.elapsed().as_secs_f64() < 4.0);
     for shell in ["bash", "zsh", "fish"] {
-        assert!(stdout(&nigh(["completions", shell])).contains("NIGH_COMPLETE"), "{shell}");
+        assert!(stdout(&nigh(&["completions", shell])).contains("NIGH_COMPLETE"), "{shell}");
     }
-    assert!(stdout(&nigh(["man", "sim"])).starts_with(".ie"));
+    assert!(stdout(&nigh(&["man", "sim"])).starts_with(".ie"));
 }
 
 #[test]
@@ -382,7 +367,7 @@ fn a_reader_that_goes_away_is_no_error() {
 
     let folder = Folder::new();
     let trace = folder.path("long.csv");
-    stdout(&nigh(["trace", "generate", "zipf:blocks=1k", text(&trace), "--requests", "100k"]));
+    stdout(&nigh(&["trace", "generate", "zipf:blocks=1k", text(&trace), "--requests", "100k"]));
     let mut head = Command::new(env!("CARGO_BIN_EXE_nigh"))
         .args(["trace", "head", "-n", "100000", text(&trace)])
         .stdout(Stdio::piped())

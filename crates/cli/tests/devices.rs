@@ -1,8 +1,12 @@
 //! `nigh devices`: what is listed, what is printed, and what is fitted to a file.
 
+mod command;
+
 use std::process::{Command, Output};
 
 use nigh_device::Profile;
+
+use command::refused;
 
 fn devices(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nigh")).arg("devices").args(args).output().unwrap()
@@ -12,14 +16,6 @@ fn said(args: &[&str]) -> String {
     let output = devices(args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(args: &[&str]) -> String {
-    let output = devices(args);
-    assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error.lines().count(), 1, "{error}");
-    error.trim_end().to_owned()
 }
 
 #[test]
@@ -42,7 +38,7 @@ fn every_device_is_listed_and_printed() {
         let spec = costs(name).rsplit(' ').next().unwrap().to_owned();
         assert!(spec.parse::<nigh_policy::Spec>().is_ok() && spec.contains(":position="), "{name}: {spec}");
     }
-    assert_eq!(refused(&["hdd-10"]), "nigh: there is no profile 'hdd-10'. Did you mean 'hdd-10k'?");
+    assert_eq!(refused(&["devices", "hdd-10"]), "nigh: there is no profile 'hdd-10'. Did you mean 'hdd-10k'?\n");
 }
 
 #[test]
@@ -71,12 +67,14 @@ fn a_profile_is_fitted_to_a_file_that_is_not_changed() {
     assert_eq!(std::fs::metadata(&image).unwrap().modified().unwrap(), modified);
 
     std::fs::write(path("small"), [0; 4096]).unwrap();
-    let error = refused(&["fit", &path("small")]);
+    let error = refused(&["devices", "fit", &path("small")]);
     assert!(
-        error.ends_with("small: a target of 4096 bytes is too small to measure: expected at least 16777216 bytes"),
+        error.ends_with("small: a target of 4096 bytes is too small to measure: expected at least 16777216 bytes\n"),
         "{error}"
     );
-    assert!(refused(&["fit", &path("missing")]).contains("missing: No such file"));
-    assert!(refused(&["fit", "/dev/null"]).ends_with("/dev/null: neither a regular file nor a block device"));
-    assert!(refused(&["fit", &image, "--seconds", "0"]).contains("1..=3600"));
+    assert!(refused(&["devices", "fit", &path("missing")]).contains("missing: No such file"));
+    assert!(
+        refused(&["devices", "fit", "/dev/null"]).ends_with("/dev/null: neither a regular file nor a block device\n")
+    );
+    assert!(refused(&["devices", "fit", &image, "--seconds", "0"]).contains("1..=3600"));
 }

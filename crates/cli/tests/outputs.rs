@@ -1,25 +1,14 @@
 //! Files that commands write besides what they print: they are checked first, and failing to write one costs no result.
 
+mod command;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
+use command::{nigh, refused};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// The one line that a refused command prints.
-fn refused(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    let printed = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {printed}");
-    assert!(output.stdout.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(printed.lines().count(), 1, "{arguments:?}: {printed}");
-    printed
 }
 
 #[test]

@@ -1,31 +1,12 @@
 //! `nigh plan`: what it answers is what `nigh sim` prints.
 
+mod command;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-fn printed(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&printed(&[arguments, &["--json"]].concat())).unwrap()
-}
-
-fn refused(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-    assert!(output.stdout.is_empty() && said.lines().count() == 1, "{arguments:?}: {said}");
-    said
-}
+use command::{json, printed, refused};
 
 /// A loop of 6 MiB on which LRU does badly, and a skewed table: 10,000 blocks at most.
 fn workload(folder: &Path) -> PathBuf {

@@ -1,38 +1,24 @@
 //! Recordings of what clients ask `nigh serve`, with the real binary.
 
+mod command;
 mod serving;
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nigh_nbd::client::Client;
 use nigh_trace::{Op, ReadOptions, Request};
-use serde_json::Value;
 
 use serving::{Folder, Server};
+
+use command::{json, nigh, refusal, stdout};
 
 const BLOCK: u64 = 4096;
 
 fn connect(server: &Server, export: &str) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), export, &[]).unwrap()
-}
-
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-fn done(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line that a refused command prints.
-fn refused(output: &Output) -> String {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
-    text
 }
 
 fn requests(path: &Path) -> Vec<Request> {
@@ -45,10 +31,6 @@ fn requests(path: &Path) -> Vec<Request> {
         }
         all.append(&mut batch);
     }
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&done(&nigh(arguments))).unwrap()
 }
 
 /// Blocks in an order in which some repeat: a skewed one.
@@ -99,11 +81,11 @@ fn a_replay_of_a_recording_hits_what_the_server_hit() {
     for block in skewed(20_000) {
         client.read(block * BLOCK, BLOCK as usize).unwrap();
     }
-    let status = json(&["ctl", "--control", &control, "status", "--json"]);
+    let status = json(&["ctl", "--control", &control, "status"]);
     assert_eq!(status["recording"]["running"], true);
-    let summary = done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+    let summary = stdout(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
     assert!(summary.starts_with("recorded 20,000 requests in ") && summary.contains("nigh plan "), "{summary}");
-    let replayed = json(&["sim", &trace, "--policy", "lirs", "--size", "256b", "--json"]);
+    let replayed = json(&["sim", &trace, "--policy", "lirs", "--size", "256b"]);
     assert_eq!(replayed["results"][0]["hits"], status["exports"][0]["hits"], "{replayed}");
     assert!(replayed["results"][0]["hits"].as_u64().unwrap() > 1000);
     server.end();
@@ -116,18 +98,18 @@ fn a_sampled_recording_is_the_sample_of_the_whole() {
     let server = folder.serve(&["disk=memory:64M", "other=memory:64M", "--control", &control]);
     let record = |name: &str, more: &[&str]| {
         let file = folder.text(name);
-        done(&nigh(&[&["ctl", "--control", &control, "record", &file, "--export", "other"], more].concat()));
+        stdout(&nigh(&[&["ctl", "--control", &control, "record", &file, "--export", "other"], more].concat()));
         let (mut client, mut not_recorded) = (connect(&server, "other"), connect(&server, "disk"));
         for block in skewed(3000) {
             client.read(block * BLOCK + 100, 3 * BLOCK as usize).unwrap();
             not_recorded.read(block * BLOCK, BLOCK as usize).unwrap();
         }
-        done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+        stdout(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
         file
     };
     let (whole, part) = (record("whole.parquet", &[]), record("part.parquet", &["--sample", "20%"]));
-    let whole = json(&["sim", &whole, "--policy", "lru", "--size", "50b", "--sample", "20%", "--json"]);
-    let part = json(&["sim", &part, "--policy", "lru", "--size", "10b", "--json"]);
+    let whole = json(&["sim", &whole, "--policy", "lru", "--size", "50b", "--sample", "20%"]);
+    let part = json(&["sim", &part, "--policy", "lru", "--size", "10b"]);
     assert_eq!(whole["trace"]["requests"], 3000);
     let sample = &whole["trace"]["sample"];
     assert_eq!(sample["references"], part["trace"]["references"]);
@@ -148,7 +130,7 @@ fn recordings_end_by_time_number_and_signal() {
         command.args(["record", "--control", &control, "-o", &file]).args(more);
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let running = || {
-            let status = json(&["ctl", "--control", &control, "status", "--json"]);
+            let status = json(&["ctl", "--control", &control, "status"]);
             status["recording"]["running"] == true && status["recording"]["file"] == file.as_str()
         };
         while !running() {
@@ -160,18 +142,18 @@ fn recordings_end_by_time_number_and_signal() {
     for at in 0..100 {
         client.read(at * BLOCK, 512).unwrap();
     }
-    let printed = done(&limited.wait_with_output().unwrap());
+    let printed = stdout(&limited.wait_with_output().unwrap());
     assert!(printed.starts_with("recorded 7 requests"), "{printed}");
     assert_eq!(requests(&folder.path("limit.csv")).len(), 7);
 
     let timed = start("time.csv", &["--for", "300ms"]);
     client.read(0, 512).unwrap();
-    assert!(done(&timed.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
+    assert!(stdout(&timed.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
 
     let interrupted = start("signal.parquet", &[]);
     client.read(0, 512).unwrap();
     nigh_testkit::tools::run("kill", &["-INT", &interrupted.id().to_string()]);
-    assert!(done(&interrupted.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
+    assert!(stdout(&interrupted.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
     assert_eq!(requests(&folder.path("signal.parquet")).len(), 1);
     server.end();
 }
@@ -181,7 +163,7 @@ fn what_cannot_be_recorded_is_one_line() {
     let folder = Folder::new();
     let (control, file) = (folder.text("control"), folder.text("trace.parquet"));
     let server = folder.serve(&["disk=memory:8M", "--control", &control]);
-    let record = |more: &[&str]| refused(&nigh(&[&["ctl", "--control", &control, "record"], more].concat()));
+    let record = |more: &[&str]| refusal(&nigh(&[&["ctl", "--control", &control, "record"], more].concat()));
     assert!(record(&["--stop"]).contains("nothing is being recorded"));
     assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: No such file"));
     assert!(record(&[&folder.text("trace.doc")]).contains("trace.doc"));
@@ -189,11 +171,11 @@ fn what_cannot_be_recorded_is_one_line() {
     assert!(record(&[&file, "--export", "disc"]).contains("no export disc"));
     assert!(record(&[&file, "--sample", "0"]).contains("1%"));
     assert!(record(&[&file, "--for", "5"]).contains("10m"));
-    done(&nigh(&["ctl", "--control", &control, "record", &file]));
+    stdout(&nigh(&["ctl", "--control", &control, "record", &file]));
     assert!(record(&[&folder.text("second.csv")]).contains("is being recorded"));
-    done(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
+    stdout(&nigh(&["ctl", "--control", &control, "record", "--stop"]));
     assert!(record(&[&file]).contains("--force"));
-    done(&nigh(&["ctl", "--control", &control, "record", &file, "--force"]));
+    stdout(&nigh(&["ctl", "--control", &control, "record", &file, "--force"]));
     server.end();
     assert!(Path::new(&file).exists(), "it is complete when the server has ended");
 }
@@ -210,9 +192,9 @@ fn a_full_disk_ends_the_recording_only() {
         return;
     }
     let server = folder.serve(&["disk=memory:8M", "--control", &control]);
-    done(&nigh(&["ctl", "--control", &control, "record", &format!("{small}/trace.csv")]));
+    stdout(&nigh(&["ctl", "--control", &control, "record", &format!("{small}/trace.csv")]));
     let mut client = connect(&server, "disk");
-    let recording = || json(&["ctl", "--control", &control, "status", "--json"])["recording"].clone();
+    let recording = || json(&["ctl", "--control", &control, "status"])["recording"].clone();
     let mut rounds = 0;
     while recording()["running"] == true {
         (0..500).for_each(|at| drop(client.read(at % 2000 * BLOCK, BLOCK as usize).unwrap()));

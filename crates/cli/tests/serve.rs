@@ -1,28 +1,22 @@
 //! `nigh serve` as its users meet it: the real binary, against clients that others wrote.
 
+mod command;
 mod serving;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
 use nigh_testkit::tools::{fio_speaks_nbd, half_empty, installed, python_with_libnbd, qemu_io, run};
 use serving::{Folder, nigh};
 
-const MIB: u64 = 1 << 20;
+use command::refusal;
 
-/// The one line that a refused command says.
-fn refused(output: &Output) -> String {
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("nigh: "), "{said}");
-    said
-}
+const MIB: u64 = 1 << 20;
 
 fn script(python: &str, script: &str, arguments: &[&str]) {
     let mut all = vec!["-c", script];
@@ -367,7 +361,7 @@ fn what_cannot_be_served_is_one_line() {
     let disk = format!("disk={image}");
     let socket = format!("unix:{}", folder.text("other"));
     let fails = |arguments: &[&str]| {
-        refused(&Command::new(env!("CARGO_BIN_EXE_nigh")).arg("serve").args(arguments).output().unwrap())
+        refusal(&Command::new(env!("CARGO_BIN_EXE_nigh")).arg("serve").args(arguments).output().unwrap())
     };
     let missing = format!("disk={}", folder.text("missing"));
     assert!(fails(&[&missing, "--listen", &socket]).contains("missing"));
@@ -424,7 +418,7 @@ fn images_2_of_another_format_are_not_served_as_raw() {
         run("qemu-img", &create);
         let disk = format!("disk={image}");
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["serve", &disk, "--listen", &socket]).output();
-        let said = refused(&output.unwrap());
+        let said = refusal(&output.unwrap());
         assert!(said.contains("not a raw disk") && said.contains("raw:PATH"), "{format}: {said}");
         folder.serve(&[&format!("disk=raw:{image}")]).end();
     }

@@ -1,22 +1,10 @@
 //! Tables of `nigh sim`: reads apart from writes, latency and idle time, and several traces side by side.
 
-use std::process::{Command, Output};
+mod command;
 
 use serde_json::Value;
 
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).env("NO_COLOR", "1").output().unwrap()
-}
-
-fn printed(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&printed(&[arguments, &["--json"]].concat())).unwrap()
-}
+use command::{json, nigh, printed};
 
 const MIXED: [&str; 7] = ["sim", "--generate", "zipf:blocks=2k", "--requests", "20k", "--writes", "40%"];
 

@@ -1,21 +1,17 @@
 //! `nigh sim --levels` with the real binary.
 
-use std::process::{Command, Output};
+mod command;
 
-fn sim(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).arg("sim").args(arguments).output().unwrap()
-}
+use command::{json, printed, refused};
 
-const RANDOM: [&str; 8] =
-    ["--generate", "uniform:blocks=65536", "--requests", "1M", "--block-size", "8K", "--warmup", "10%"];
+const RANDOM: [&str; 9] =
+    ["sim", "--generate", "uniform:blocks=65536", "--requests", "1M", "--block-size", "8K", "--warmup", "10%"];
 
 /// Figure 5.9 of the dissertation, *random*: three levels of 12,800 blocks of 8 KB.
 #[test]
 fn schemes_have_the_published_shares_and_times() {
-    let levels = ["--levels", "100M,12800b,100M", "--costs", "0,1ms,1.2ms,11.2ms", "--json"];
-    let output = sim(&[&RANDOM[..], &levels].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let levels = ["--levels", "100M,12800b,100M", "--costs", "0,1ms,1.2ms,11.2ms"];
+    let found = json(&[&RANDOM[..], &levels].concat());
     assert_eq!(found["levels"][0]["size_blocks"], 12_800);
     let row = |scheme: &str| {
         let row = found["results"].as_array().unwrap().iter().find(|row| row["scheme"] == scheme).unwrap();
@@ -39,9 +35,8 @@ fn schemes_have_the_published_shares_and_times() {
 
 #[test]
 fn the_table_marks_the_shortest_time() {
-    let output =
-        sim(&["--generate", "loop:blocks=900", "--requests", "20k", "--levels", "500b,500b", "--costs", "0,1ms,10ms"]);
-    let text = String::from_utf8(output.stdout).unwrap();
+    let levels = ["--levels", "500b,500b", "--costs", "0,1ms,10ms"];
+    let text = printed(&[&["sim", "--generate", "loop:blocks=900", "--requests", "20k"][..], &levels].concat());
     let row = |scheme: &str| text.lines().find(|line| line.starts_with(scheme)).unwrap_or_else(|| panic!("{text}"));
     assert!(text.contains("levels of 2.0 MiB, 2.0 MiB") && row("ulc ").contains('*'), "{text}");
     assert!(
@@ -62,9 +57,7 @@ fn slips_are_one_line() {
         (&["--levels", "1M,2M", "--policy", "ind:lru/opt"], "future"),
         (&["--levels", "1M,1M,1M,1M,1M,1M,1M,1M,1M"], "at most 8"),
     ] {
-        let output = sim(&[&RANDOM[..4], arguments].concat());
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
+        let text = refused(&[&RANDOM[..5], arguments].concat());
         assert!(text.contains(says), "{arguments:?}: {text}");
     }
 }

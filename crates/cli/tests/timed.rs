@@ -1,26 +1,12 @@
 //! `nigh sim --device` and `nigh trace layout`, as their users meet them.
 
+mod command;
+
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).output().unwrap()
-}
-
-fn printed(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(arguments: &[&str]) -> String {
-    let output = nigh(arguments);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
-    text
-}
+use command::{nigh, printed, refused};
 
 const WORKLOAD: [&str; 5] = ["sim", "--generate", "scan:blocks=3k:weight=4+zipf:blocks=5k", "--requests", "20k"];
 

@@ -1,10 +1,8 @@
 //! How names, sizes and parameters are read, and what is printed about wrong ones.
 
-use std::process::{Command, Output};
+mod command;
 
-fn nigh(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nigh")).args(arguments).output().unwrap()
-}
+use command::nigh;
 
 #[test]
 fn typos_get_the_nearest_name_in_a_sentence_of_its_own() {

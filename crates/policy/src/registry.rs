@@ -70,6 +70,13 @@ pub fn registry() -> &'static [Info] {
     REGISTRY
 }
 
+impl Spec {
+    /// The description of its policy.
+    pub fn info(&self) -> &'static Info {
+        find(self.name()).expect("a parsed policy is registered")
+    }
+}
+
 /// The description of the policy called `name`.
 fn find(name: &str) -> Result<&'static Info, SpecError> {
     REGISTRY.iter().find(|info| info.name == name).ok_or_else(|| SpecError::UnknownPolicy {

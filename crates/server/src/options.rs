@@ -304,14 +304,8 @@ impl fmt::Display for ExportOptions {
 
 /// Bytes as a user writes them: exact, with the largest unit that is; `none` for 0.
 pub fn amount(bytes: u64) -> String {
-    match bytes.trailing_zeros() {
-        _ if bytes == 0 => "none".to_owned(),
-        40.. => format!("{}T", bytes >> 40),
-        30.. => format!("{}G", bytes >> 30),
-        20.. => format!("{}M", bytes >> 20),
-        10.. => format!("{}K", bytes >> 10),
-        _ => bytes.to_string(),
-    }
+    let (number, unit) = nigh_text::exact(bytes);
+    if bytes == 0 { "none".to_owned() } else { format!("{number}{unit}") }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Format, Op, Request};
 use serde::{Deserialize, Serialize};
 
-/// Requests in the buffer at most: 12 MiB. As many can be taken from it and wait to be written, twice.
+/// Requests in the buffer at most: 12 MiB. Twice as many can have been taken from it and not be written yet.
 const BUFFER: usize = 1 << 18;
 /// How often the buffer is written.
 const TICK: Duration = Duration::from_millis(100);

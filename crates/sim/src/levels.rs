@@ -90,22 +90,23 @@ pub fn replay(
 }
 
 fn unified(references: &References, mut tier: impl Tier, warmup: usize, progress: Option<&AtomicU64>) -> Counts {
-    let mut moves = Vec::new();
-    let mut run = |tier: &mut dyn Tier, ids: &[u32]| {
-        for ids in ids.chunks(STRETCH) {
-            for &id in ids {
-                tier.reference(Slot(id), &mut moves);
-                // A slot belongs to its block for ever here, and there are no bytes to move.
-                moves.clear();
-            }
-            report(progress, ids.len());
-        }
-    };
     let (before, counted) = references.ids.split_at(warmup);
-    run(&mut tier, before);
+    run(&mut tier, before, progress);
     tier.restart();
-    run(&mut tier, counted);
+    run(&mut tier, counted, progress);
     tier.counts().clone()
+}
+
+fn run(tier: &mut impl Tier, ids: &[u32], progress: Option<&AtomicU64>) {
+    let mut moves = Vec::new();
+    for ids in ids.chunks(STRETCH) {
+        for &id in ids {
+            tier.reference(Slot(id), &mut moves);
+            // A slot belongs to its block for ever here, and there are no bytes to move.
+            moves.clear();
+        }
+        report(progress, ids.len());
+    }
 }
 
 fn report(progress: Option<&AtomicU64>, references: usize) {
@@ -131,11 +132,10 @@ fn independent(
         let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
         let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future: None };
         let counted = |at: &[u32]| at.len() - at.partition_point(|&at| (at as usize) < warmup);
-        let before = counted(&at);
-        let hits_before = at.len();
+        let (all, of_these) = (at.len(), counted(&at));
         at = nigh_policy::visit(spec, &setup, Filter { references, capacity, at })?;
-        counts.hits[level] = (before - counted(&at)) as u64;
-        report(progress, hits_before - at.len());
+        counts.hits[level] = (of_these - counted(&at)) as u64;
+        report(progress, all - at.len());
     }
     report(progress, at.len());
     Ok(counts)

@@ -14,6 +14,7 @@ pub mod sample;
 pub mod shards;
 pub mod stack;
 pub mod sweep;
+pub mod threads;
 pub mod timed;
 pub mod writes;
 

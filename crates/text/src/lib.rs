@@ -6,4 +6,4 @@ mod nearest;
 mod quantity;
 
 pub use nearest::{did_you_mean, nearest};
-pub use quantity::{bytes, count, seconds, share};
+pub use quantity::{bytes, count, exact, seconds, share};

@@ -19,6 +19,13 @@ pub fn bytes(text: &str) -> Option<u64> {
     whole(digits, power(letter, kilo)?)
 }
 
+/// The number and unit that [`bytes`] reads as `bytes`: with the largest unit that leaves a whole number, and no unit for none.
+pub fn exact(bytes: u64) -> (u64, &'static str) {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let unit = units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or((bytes, ""), |(shift, unit)| (bytes >> shift, unit))
+}
+
 /// A count such as `20M`, `1.5k`, `1e6` or `3Mi`. K, M, G and T are powers of 1000; followed by `i`, they are powers of 1024.
 pub fn count(text: &str) -> Option<u64> {
     let (digits, unit) = split(text)?;

@@ -1,6 +1,6 @@
 //! The box with which the page of a simulation opens: what follows from the sizes that were replayed.
 
-use nigh_policy::registry;
+use nigh_policy::Spec;
 use nigh_report::Verdict;
 
 use crate::results::{Results, TraceSummary, distinct};
@@ -73,9 +73,9 @@ impl<'a> Comparison<'a> {
     }
 }
 
-fn is_offline(policy: &str) -> bool {
-    let name = policy.split(':').next().unwrap_or(policy);
-    registry().iter().any(|info| info.name == name && info.offline)
+/// Whether a policy, as results name it, needs to know the future.
+pub(super) fn is_offline(policy: &str) -> bool {
+    policy.parse::<Spec>().is_ok_and(|spec| spec.info().offline)
 }
 
 /// The verdict of a replay.

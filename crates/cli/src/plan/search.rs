@@ -7,7 +7,7 @@ use nigh_policy::Spec;
 use nigh_sim::References;
 use nigh_sim::plan::{Cell, Evidence, Measured, smallest};
 
-use super::{Question, TARGET_SHARE, is_offline};
+use super::{Question, TARGET_SHARE};
 use crate::results::{Found, Results, Row, TraceSummary};
 use crate::sim::{self, Plan};
 use crate::size::Sizes;
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
         self.replay(specs, &[have, grown])?;
         self.replay(std::slice::from_ref(&present), &[distinct])?;
         let ratio = |search: &Search, spec: &Spec, size| search.cell(spec, size).hit_ratio;
-        let others = specs.iter().skip(1).filter(|spec| !is_offline(spec));
+        let others = specs.iter().skip(1).filter(|spec| !spec.info().offline);
         let best = others
             .fold(None, |best: Option<&Spec>, spec| match best {
                 Some(best) if ratio(self, best, have) >= ratio(self, spec, have) => Some(best),
@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
             Some(best) => self.smallest(best, ratio(self, &present, have), &[have])?,
             None => None,
         };
-        let bound = specs.iter().find(|spec| is_offline(spec)).map(|spec| ratio(self, spec, have));
+        let bound = specs.iter().find(|spec| spec.info().offline).map(|spec| ratio(self, spec, have));
         Ok(Answers {
             question,
             present,

@@ -11,7 +11,7 @@ use nigh_nbd::client::Client;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{MIB, Server, empty_image, nigh, refused, text};
+use super::{MIB, Server, empty_image, nigh, refusal, text};
 
 /// A server with a control socket.
 pub(super) struct Controlled {
@@ -58,7 +58,7 @@ impl Controlled {
 
     /// A command that fails, and what it says.
     pub(super) fn refuses(&self, arguments: &[&str]) -> String {
-        refused(&self.ctl(arguments))
+        refusal(&self.ctl(arguments))
     }
 
     pub(super) fn status(&self) -> Value {
@@ -104,9 +104,9 @@ fn memory_and_policy_are_set_and_status_tells() {
     client.disconnect().unwrap();
     nigh.server.end();
     let nowhere = super::nigh(&["ctl", "--control", "/nowhere/control", "status"]).output().unwrap();
-    assert!(refused(&nowhere).contains("/nowhere/control"));
+    assert!(refusal(&nowhere).contains("/nowhere/control"));
     let none = super::nigh(&["ctl", "status"]).env_remove("NIGH_CONTROL").output().unwrap();
-    assert!(refused(&none).contains("--control"));
+    assert!(refusal(&none).contains("--control"));
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn the_socket_answers_every_line() {
 #[test]
 fn a_policy_that_remembers_without_limit_is_for_replay_only() {
     let serve = nigh(&["serve", "disk=memory:1M", "--policy", "lirs:ghosts=unlimited", "--stdio"]).output().unwrap();
-    let said = refused(&serve);
+    let said = refusal(&serve);
     assert!(
         said.contains(
             "policy 'lirs:ghosts=unlimited' remembers an unlimited number of blocks, which only a replay allows"

@@ -1,6 +1,9 @@
 //! The administration of `nigh serve` as its users meet it: the real binary, encrypted, limited and changed while clients
 //! work.
 
+#[path = "../command/mod.rs"]
+mod command;
+
 #[path = "../serving/mod.rs"]
 mod serving;
 
@@ -12,9 +15,11 @@ mod top;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nigh_testkit::tools::run;
+
+use command::refusal;
 
 const MIB: u64 = 1 << 20;
 
@@ -69,13 +74,4 @@ fn empty_image(folder: &Path, name: &str, length: u64) -> PathBuf {
     let path = folder.join(name);
     std::fs::File::create(&path).unwrap().set_len(length).unwrap();
     path
-}
-
-/// The one line that a refused command says.
-fn refused(output: &Output) -> String {
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("nigh: "), "{said}");
-    said
 }

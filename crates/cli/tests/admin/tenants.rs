@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::control::Controlled;
-use super::{MIB, nigh, refused, text};
+use super::{MIB, nigh, refusal, text};
 
 const BLOCK: u64 = 4096;
 
@@ -158,7 +158,7 @@ fn an_allocation_leaves_no_choice_of_policy_size_and_shards() {
     assert!(explained.contains("allocate global, predicted blocks in batches of 16"), "{explained}");
     assert!(explained.contains("keeps 1 MiB of the cache, has at most 5 MiB of the cache"), "{explained}");
     let floor = nigh(&["serve", "disk=memory:1M", "--set", "disk:floor=1M", "--stdio"]).output().unwrap();
-    assert!(refused(&floor).contains("disk disk: a tenant, a floor or a ceiling needs an allocation"));
+    assert!(refusal(&floor).contains("disk disk: a tenant, a floor or a ceiling needs an allocation"));
 }
 
 #[test]

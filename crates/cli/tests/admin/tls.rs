@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{MIB, Server, empty_image, nigh, refused, text};
+use super::{MIB, Server, empty_image, nigh, refusal, text};
 
 /// Authorities and certificates in a folder: for each client a folder that libnbd and QEMU understand.
 struct Pki {
@@ -316,7 +316,7 @@ fn a_reload_does_not_forget_by_whom_clients_are_known() {
     let port = server.port();
     let reload = || nigh(&["ctl", "--control", control, "reload"]).output().unwrap();
     write("lirs", "");
-    assert!(refused(&reload()).contains("authority for client certificates"));
+    assert!(refusal(&reload()).contains("authority for client certificates"));
     let status = nigh(&["ctl", "--control", control, "status", "--json"]).output().unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["policy"], "lru", "a part of it was done");
@@ -394,7 +394,7 @@ fn what_cannot_be_encrypted_is_one_line() {
     let [ca, certificate, key, _] = paths.each_ref().map(|path| text(path));
     let serve = |more: &[&str]| {
         let listen = ["serve", "disk=memory:1M", "--listen", "tcp:127.0.0.1:0"];
-        refused(&nigh(&listen).args(more).output().unwrap())
+        refusal(&nigh(&listen).args(more).output().unwrap())
     };
     assert!(serve(&["--tls-certificate", certificate]).contains("--tls-key"));
     assert!(serve(&["--tls-client-ca", ca]).contains("--tls-certificate"));

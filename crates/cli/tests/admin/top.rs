@@ -8,7 +8,7 @@ use nigh_testkit::tools::installed;
 use serde_json::Value;
 
 use super::control::Controlled;
-use super::{nigh, refused, text};
+use super::{nigh, refusal, text};
 
 /// Reads until `over`, three hits for each miss.
 fn busy(nigh: &Controlled, over: &AtomicBool) {
@@ -47,7 +47,7 @@ fn a_pipe_gets_one_table_or_one_object() {
         assert_eq!((&json["schema"], &json["exports"][0]["name"]), (&1.into(), &"busy".into()));
         assert!(json["total"]["requests_per_s"].as_f64().unwrap() > 0.0 && json["total"]["p99_us"].is_u64(), "{json}");
     });
-    let fails = |arguments: &[&str]| refused(&nigh(arguments).env_remove("NIGH_CONTROL").output().unwrap());
+    let fails = |arguments: &[&str]| refusal(&nigh(arguments).env_remove("NIGH_CONTROL").output().unwrap());
     assert!(fails(&["top"]).contains("--control"));
     assert!(fails(&["top", "--control", "/nowhere/control"]).contains("/nowhere/control"));
     assert!(fails(&["top", "--control", text(&control), "--interval", "0"]).contains("--interval"));

@@ -9,14 +9,15 @@ mod program;
 mod sequences;
 mod world;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use nigh_control::{Refusal, Statistics};
 use nigh_device::{BeyondEnd, Profile};
 use nigh_engine::{Config, ConfigError, Counters, Files, LevelCounters, Piece, Scheduler, Tenants, Volume};
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
+
+use crate::threads::in_threads;
 
 pub use latency::Latencies;
 pub use program::{DISKS_MOST, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
@@ -205,22 +206,7 @@ pub fn run(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Outcome, Timed
 
 /// Runs each policy at its size in blocks, in `threads` threads; the outcomes are in the order of the jobs.
 pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<Outcome>, TimedError> {
-    let next = AtomicUsize::new(0);
-    let outcomes: Vec<Mutex<Option<Result<Outcome, TimedError>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(|| {
-                while let Some((at, (policy, capacity))) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    jobs.get(at).map(|job| (at, job))
-                } {
-                    let outcome = run(setup, policy, *capacity);
-                    *outcomes[at].lock().expect("no thread panics while it holds one") = Some(outcome);
-                }
-            });
-        }
-    });
-    outcomes.into_iter().map(|cell| cell.into_inner().expect("no thread panicked").expect("every job ran")).collect()
+    in_threads(jobs, threads, |(policy, capacity)| run(setup, policy, *capacity)).into_iter().collect()
 }
 
 /// The engine's usual set-up.
