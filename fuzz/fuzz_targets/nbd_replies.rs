@@ -38,7 +38,7 @@ fn follow(framing: Framing, piece: usize, input: &[u8]) {
                     Some(Part::Data { offset, bytes, .. }) => (offset, bytes.len() as u64),
                     Some(Part::Zeroes { offset, length, .. }) => (offset, length),
                     Some(Part::Done { cookie: 0 }) => {
-                        arrived.clear();
+                        arrived = Coverage::default();
                         continue;
                     }
                     _ => continue,

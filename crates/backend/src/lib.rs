@@ -21,7 +21,6 @@ mod perform;
 mod pool;
 mod remote;
 mod signal;
-mod slab;
 mod target;
 mod timing;
 mod units;

@@ -24,7 +24,7 @@ use crate::error::{OpenError, OpenErrorKind, TargetError};
 use crate::open::Options;
 use crate::signal::Signal;
 use crate::units::time;
-use connect::{Connection, Connector, PAUSE_MAX, Tried};
+use connect::{Connection, Connector, PAUSE_MAX, Tried, no_answer};
 use exchange::{Exchange, Query};
 use link::Link;
 use server::Server;
@@ -55,11 +55,11 @@ impl NbdExport {
             let wrong = |what| TargetError::Value { text: value.clone(), what };
             match name.as_str() {
                 "x-reconnect" => {
-                    let within = Duration::from_secs(1)..=Duration::from_secs(86_400);
+                    let within = Duration::from_secs(1)..=Duration::from_secs(3600);
                     let given = time(value)?;
                     patience = Some(given)
                         .filter(|given| within.contains(given))
-                        .ok_or(wrong("a time from 1s to 86400s, such as `x-reconnect=60s`"))?;
+                        .ok_or(wrong("a time from 1s to 3600s, such as `x-reconnect=60s`"))?;
                 }
                 "x-connections" => {
                     let given = value.parse().ok().filter(|given| (1..=CONNECTIONS_MAX).contains(given));
@@ -79,15 +79,14 @@ impl NbdExport {
         let system = |source| fail(OpenErrorKind::System, "watch", source);
         let signal = Arc::new(Signal::new().map_err(system)?);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| system(error.into()))?;
+        epoll::add(&watch, &signal, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)
+            .map_err(|error| system(error.into()))?;
         let connector = Connector::start(&self.uri, self.connections, Duration::ZERO, &signal).map_err(system)?;
         let unsuitable = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         let connections = match connector.tried.recv_timeout(OPENING) {
             Ok(Ok(connections)) => connections,
             Ok(Err(reason)) => return Err(fail(OpenErrorKind::System, "connect to", io::Error::other(reason))),
-            Err(_) => {
-                let source = io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
-                return Err(fail(OpenErrorKind::System, "connect to", source));
-            }
+            Err(_) => return Err(fail(OpenErrorKind::System, "connect to", no_answer())),
         };
         let server = describe(&connections, options.block_bytes)
             .map_err(|reason| fail(OpenErrorKind::Unsuitable, "use", unsuitable(reason)))?;
@@ -95,7 +94,7 @@ impl NbdExport {
             let source = unsuitable("the server offers it for reading only: add `read-only`".to_owned());
             return Err(fail(OpenErrorKind::Denied, "write to", source));
         }
-        let shared = Shared { size: server.size, queries: Mutex::default(), signal: signal.clone() };
+        let shared = Shared { size: server.size, queries: Mutex::default(), signal };
         let now = Instant::now();
         let mut remote = Remote {
             export: self.clone(),
@@ -103,7 +102,6 @@ impl NbdExport {
             block_bytes: options.block_bytes,
             shared: Arc::new(shared),
             watch,
-            signal,
             exchange: Exchange::new(server.clone()),
             links: Vec::new(),
             connector: None,
@@ -112,8 +110,6 @@ impl NbdExport {
             adopted: now,
             given_up: None,
         };
-        epoll::add(&remote.watch, &remote.signal, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)
-            .map_err(|error| system(error.into()))?;
         remote.adopt(connections, server).map_err(|error| system(error.into()))?;
         Ok(remote)
     }
@@ -186,7 +182,6 @@ pub(crate) struct Remote {
     shared: Arc<Shared>,
     /// Readable when a link or the signal is.
     watch: OwnedFd,
-    signal: Arc<Signal>,
     exchange: Exchange,
     links: Vec<Link>,
     /// While there is no connection.
@@ -226,7 +221,7 @@ impl Remote {
 
     fn connect(&mut self, pause: Duration) {
         let NbdExport { uri, connections, .. } = &self.export;
-        match Connector::start(uri, *connections, pause, &self.signal) {
+        match Connector::start(uri, *connections, pause, &self.shared.signal) {
             Ok(connector) => self.connector = Some(connector),
             Err(error) => {
                 tracing::error!(disk = self.disk, target = %self.export, %error, "no thread to connect to the NBD server: it stays lost");
@@ -282,15 +277,23 @@ impl Remote {
         self.exchange.give_up(Fault(libc::EIO));
     }
 
-    fn communicate(&mut self, now: Instant) -> Result<(), String> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-            CONNECTIONS_MAX + 1];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What an interrupted call did not see is still there at the next one.
-        let ready = epoll::wait(&self.watch, &mut events, Some(&at_once)).unwrap_or_default();
-        for event in &events[..ready] {
+    /// Takes the questions of other threads, and a connection if there is one again.
+    fn attend(&mut self, now: Instant) {
+        // Before the work that it announces, so that none is missed.
+        self.shared.signal.clear();
+        let queries = std::mem::take(&mut *self.shared.queries());
+        if !queries.is_empty() {
+            self.note_work(now);
+            // Without an answer, those who ask know that.
+            queries.into_iter().filter(|_| self.given_up.is_none()).for_each(|query| self.exchange.ask(query));
+        }
+        self.reconnect();
+    }
+
+    /// Receives on the links that are `ready`, and sends what there is to send.
+    fn communicate(&mut self, ready: &[epoll::Event], now: Instant) -> Result<(), String> {
+        for event in ready {
             let number = event.data.u64();
-            // What else there is to do, `poll` has seen.
             if number != OWN
                 && let Some(link) = self.links.get_mut(number as usize)
                 && link.receive(number as usize, &mut self.exchange, now).map_err(|lost| lost.to_string())?
@@ -358,16 +361,16 @@ impl Device for Remote {
     }
 
     fn poll(&mut self, now: Instant, done: &mut Vec<Completion>) {
-        // Before the work that it announces, so that none is missed.
-        self.signal.clear();
-        let queries = std::mem::take(&mut *self.shared.queries());
-        if !queries.is_empty() {
-            self.note_work(now);
-            // Without an answer, those who ask know that.
-            queries.into_iter().filter(|_| self.given_up.is_none()).for_each(|query| self.exchange.ask(query));
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+            CONNECTIONS_MAX + 1];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // What an interrupted call did not see is still there at the next one.
+        let ready = epoll::wait(&self.watch, &mut events, Some(&at_once)).unwrap_or_default();
+        let ready = &events[..ready];
+        if ready.iter().any(|event| event.data.u64() == OWN) {
+            self.attend(now);
         }
-        self.reconnect();
-        if let Err(reason) = self.communicate(now) {
+        if let Err(reason) = self.communicate(ready, now) {
             self.lose(reason);
         }
         if self.expires().is_some_and(|expires| expires <= now) {

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(wrong("rbd:x"), "`rbd` is no kind of target; a file of that name is written `./rbd:…`");
         assert!(wrong("nbd:localhost:10809").contains("is written `nbd://HOST[:PORT]/EXPORT`"));
         assert!(wrong("nbds://localhost/").contains("TLS to an NBD server is not supported"));
-        assert!(wrong("nbd://a/?x-reconnect=0s").starts_with("`0s` is not a time from 1s to 86400s"));
+        assert!(wrong("nbd://a/?x-reconnect=0s").starts_with("`0s` is not a time from 1s to 3600s"));
         assert!(wrong("nbd://a/?x-connections=17").starts_with("`17` is not a number of connections"));
         assert!(wrong("nbd://a/?x-retry=1").starts_with("`nbd:` has no option `x-retry`"));
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");

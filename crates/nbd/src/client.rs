@@ -11,11 +11,10 @@ use std::io::{BufReader, IoSlice, Read, Write};
 
 pub use handshake::{ExportInfo, Handshake, Negotiated};
 pub use replies::{Asked, Coverage, Part, Replies, ReplyError};
-use replies::{parse_extents, parse_failure};
+use replies::{State, chunk_of, parse_payload};
 
-use crate::bytes::Reader;
 use crate::handshake::Malformed;
-use crate::wire::{EXTENTS_MAX, STRING_MAX, chunk, chunk_flag, command};
+use crate::wire::{chunk_flag, command};
 use crate::{Command, Decoded, Errno, Extent, Framing, ReplyHeader, RequestHeader, Violation};
 
 /// Why a client's call failed.
@@ -225,7 +224,7 @@ impl<S: Read + Write> Client<S> {
                     Some(cookie)
                 }
                 ReplyHeader::Chunk { flags, kind, cookie, length } => {
-                    self.chunk(cookie, kind, length)?;
+                    self.chunk(cookie, flags, kind, length)?;
                     (flags & chunk_flag::DONE != 0).then_some(cookie)
                 }
             };
@@ -270,45 +269,45 @@ impl<S: Read + Write> Client<S> {
         Ok(())
     }
 
-    fn chunk(&mut self, cookie: u64, kind: u16, length: u64) -> Result<()> {
+    fn chunk(&mut self, cookie: u64, flags: u16, kind: u16, length: u64) -> Result<()> {
         let unexpected = || Error::Unexpected(Unexpected::Chunk);
-        let command = self.pending(cookie)?.command;
-        match (kind, command) {
-            (chunk::NONE, _) if length == 0 => {}
-            (chunk::OFFSET_DATA, command::READ) if length > 8 => {
+        let asked = self.pending(cookie)?.asked();
+        match chunk_of(asked, flags, kind, cookie, length).map_err(Error::Unexpected)? {
+            State::Offset { length, .. } => {
                 let Self { pending, stream, .. } = self;
                 let pending = pending.get_mut(&cookie).ok_or_else(unexpected)?;
                 let mut offset = [0; 8];
                 stream.read_exact(&mut offset)?;
-                let room = pending.room(u64::from_be_bytes(offset), length - 8).ok_or_else(unexpected)?;
+                let room = pending.room(u64::from_be_bytes(offset), length).ok_or_else(unexpected)?;
                 stream.read_exact(room)?;
             }
-            (chunk::OFFSET_HOLE, command::READ) if length == 12 => {
-                let payload = self.payload(12)?;
-                let mut payload = Reader(&payload);
-                let (Some(offset), Some(hole)) = (payload.u64(), payload.u32()) else { return Err(unexpected()) };
-                self.pending(cookie)?.room(offset, hole.into()).ok_or_else(unexpected)?.fill(0);
-            }
-            (chunk::BLOCK_STATUS | chunk::BLOCK_STATUS_EXT, command::BLOCK_STATUS)
-                if length <= 8 + 16 * EXTENTS_MAX as u64 =>
-            {
-                let payload = self.payload(length)?;
-                let (id, extents) = parse_extents(&payload, kind == chunk::BLOCK_STATUS_EXT).ok_or_else(unexpected)?;
-                let (_, context) = self.contexts.iter().find(|&&(known, _)| known == id).ok_or_else(unexpected)?;
-                let status = Status { context: context.clone(), extents };
-                let known = &mut self.pending(cookie)?.status;
-                if known.iter().any(|known| known.context == status.context) {
-                    return Err(unexpected());
+            State::Payload { length, .. } => {
+                let payload = self.payload(length as u64)?;
+                match parse_payload(asked, kind, cookie, &payload).map_err(Error::Unexpected)? {
+                    Part::Zeroes { offset, length, .. } => {
+                        self.pending(cookie)?.room(offset, length).ok_or_else(unexpected)?.fill(0);
+                    }
+                    Part::Extents { context, extents, .. } => self.extents(cookie, context, extents)?,
+                    Part::Failed { failure, .. } => {
+                        self.pending(cookie)?.failure.get_or_insert(failure);
+                    }
+                    Part::Data { .. } | Part::Done { .. } => return Err(unexpected()),
                 }
-                known.push(status);
             }
-            _ if kind & chunk::ERROR_BIT != 0 && length <= 14 + STRING_MAX as u64 => {
-                let payload = self.payload(length)?;
-                let failure = parse_failure(&payload).ok_or_else(unexpected)?;
-                self.pending(cookie)?.failure.get_or_insert(failure);
-            }
-            _ => return Err(unexpected()),
+            State::Header | State::Data { .. } | State::End { .. } => {}
         }
+        Ok(())
+    }
+
+    fn extents(&mut self, cookie: u64, context: u32, extents: Vec<Extent>) -> Result<()> {
+        let unexpected = || Error::Unexpected(Unexpected::Chunk);
+        let (_, context) = self.contexts.iter().find(|&&(known, _)| known == context).ok_or_else(unexpected)?;
+        let status = Status { context: context.clone(), extents };
+        let known = &mut self.pending(cookie)?.status;
+        if known.iter().any(|known| known.context == status.context) {
+            return Err(unexpected());
+        }
+        known.push(status);
         Ok(())
     }
 
@@ -401,6 +400,11 @@ impl<S: Read + Write> Client<S> {
 }
 
 impl Pending {
+    /// What replies depend on. Only reads have a length here: it limits their chunks.
+    fn asked(&self) -> Asked {
+        Asked { command: self.command, offset: self.offset, length: self.buffer.len() as u64 }
+    }
+
     /// The part of the buffer that a chunk fills; `None` unless it is not empty and within the request.
     fn room(&mut self, offset: u64, length: u64) -> Option<&mut [u8]> {
         let begin = usize::try_from(offset.checked_sub(self.offset)?).ok()?;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::wire::{PORT, STRING_MAX};
+use crate::handshake;
+use crate::wire::PORT;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,9 +83,7 @@ impl FromStr for Uri {
             return Err(UriError::Superfluous(authority.to_owned()));
         }
         let export = decode(path)?;
-        if export.len() > STRING_MAX || export.contains('\0') {
-            return Err(UriError::Name);
-        }
+        handshake::text(export.as_bytes()).map_err(|_| UriError::Name)?;
         let (mut socket, mut extensions) = (None, Vec::new());
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -137,16 +136,17 @@ fn decode(text: &str) -> Result<String, UriError> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// `text`, percent-encoded except for letters, digits, `-._~` and the characters `plain`.
-fn encode(f: &mut fmt::Formatter<'_>, text: &str, plain: &[u8]) -> fmt::Result {
-    for byte in text.bytes() {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => write!(f, "{}", char::from(byte))?,
-            byte if byte.is_ascii_alphanumeric() || plain.contains(&byte) => write!(f, "{}", char::from(byte))?,
-            byte => write!(f, "%{byte:02X}")?,
+/// `bytes`, percent-encoded except for letters, digits, `-._~` and the characters `plain`.
+pub fn encode(bytes: &[u8], plain: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || plain.contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
         }
     }
-    Ok(())
+    text
 }
 
 /// As it is parsed.
@@ -155,9 +155,7 @@ impl fmt::Display for Uri {
         match &self.address {
             Address::Tcp { host, port } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "nbd://{open}")?;
-                encode(f, host, b":")?;
-                f.write_str(close)?;
+                write!(f, "nbd://{open}{}{close}", encode(host.as_bytes(), b":"))?;
                 if *port != PORT {
                     write!(f, ":{port}")?;
                 }
@@ -165,16 +163,15 @@ impl fmt::Display for Uri {
             }
             Address::Unix(_) => f.write_str("nbd+unix:///")?,
         }
-        encode(f, &self.export, b"/:")?;
+        let encoded = |text: &str| encode(text.as_bytes(), b"/:");
+        f.write_str(&encoded(&self.export))?;
         let mut separator = "?";
         if let Address::Unix(path) = &self.address {
-            f.write_str("?socket=")?;
-            encode(f, &path.to_string_lossy(), b"/:")?;
+            write!(f, "?socket={}", encoded(&path.to_string_lossy()))?;
             separator = "&";
         }
         for (name, value) in &self.extensions {
-            write!(f, "{separator}{name}=")?;
-            encode(f, value, b"/:")?;
+            write!(f, "{separator}{name}={}", encoded(value))?;
             separator = "&";
         }
         Ok(())

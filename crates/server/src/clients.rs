@@ -39,7 +39,7 @@ pub(crate) struct Common {
     refusals: Refusals,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
-    /// Where clients connect.
+    /// Where clients connect; paths are absolute.
     addresses: Mutex<Vec<Listen>>,
     /// Held by the one who changes the server.
     pub(crate) administration: Mutex<()>,
@@ -91,8 +91,8 @@ impl Common {
     }
 
     /// Clients can connect to `address`.
-    pub(crate) fn add_address(&self, address: Listen) {
-        lock(&self.addresses).push(address);
+    pub(crate) fn add_address(&self, address: &Listen) {
+        lock(&self.addresses).push(address.absolute());
     }
 
     /// What clients call `export`, at each address.

@@ -158,7 +158,7 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
         }
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
         let answer =
-            if whole { answer(common, &line, reload) } else { refused("the line is longer than 1 MiB".into()) };
+            if whole { answer(common, &line, reload) } else { refused("the line is longer than 1 MiB".to_owned()) };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
         (&*stream).write_all(&text)?;
@@ -174,7 +174,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn refused(error: String) -> Answer {
-    Answer { error: Some(one_line(&error)), ..done() }
+    Answer { error: Some(error), ..done() }
 }
 
 fn done() -> Answer {
@@ -185,27 +185,27 @@ fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
     let command: Command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => {
-            let answer = refused(format!("no command: {error}"));
-            tracing::warn!("control: refused: {}", answer.error.as_deref().unwrap_or_default());
-            return answer;
+            let error = one_line(&format!("no command: {error}"));
+            tracing::warn!("control: refused: {error}");
+            return refused(error);
         }
     };
-    let words = one_line(&command.to_string());
     // Whoever reloads logs that, and what was wrong.
-    let logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
+    let is_logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
+    let words = is_logged.then(|| one_line(&command.to_string()));
     match obey(common, command, reload) {
         Ok(answer) => {
-            if logged {
+            if let Some(words) = words {
                 tracing::info!("control: {words}");
             }
             answer
         }
         Err(refusal) => {
-            let answer = refused(refusal.to_string());
-            if logged {
-                tracing::warn!("control: refused to {words}: {}", answer.error.as_deref().unwrap_or_default());
+            let error = one_line(&refusal.to_string());
+            if let Some(words) = words {
+                tracing::warn!("control: refused to {words}: {error}");
             }
-            answer
+            refused(error)
         }
     }
 }

@@ -71,6 +71,16 @@ pub enum ListenError {
     Passed(usize),
 }
 
+impl Listen {
+    /// The same address for a process in any directory.
+    pub(crate) fn absolute(&self) -> Listen {
+        match self {
+            Listen::Unix(path) => Listen::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            Listen::Tcp(_) => self.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

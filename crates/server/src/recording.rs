@@ -4,7 +4,6 @@
 //! are lost and counted.
 
 use std::collections::HashSet;
-use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -308,12 +307,11 @@ impl Recorder {
             let run = state.run.as_mut().expect("only its thread ends it");
             let left = TICK.checked_sub(begun.elapsed());
             if run.is_over() || run.buffer.len() >= BUFFER / 2 || left.is_none() {
-                let mut taken = mem::take(&mut run.buffer);
                 if let Some(limit) = run.recording.limit {
-                    taken.truncate(usize::try_from(limit - run.written).unwrap_or(usize::MAX));
+                    run.buffer.truncate(usize::try_from(limit - run.written).unwrap_or(usize::MAX));
                 }
-                run.written += taken.len() as u64;
-                pending.append(&mut taken);
+                run.written += run.buffer.len() as u64;
+                pending.append(&mut run.buffer);
                 let over = run.is_over();
                 if over {
                     self.on.store(false, Ordering::Release);

@@ -92,9 +92,8 @@ impl Server {
     /// be this machine's own.
     pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
-        let at = listener.address().unwrap_or_else(|| address.clone());
-        self.let_in(listener)?;
-        Ok(at)
+        let at = self.let_in(listener)?;
+        Ok(at.unwrap_or_else(|| address.clone()))
     }
 
     /// Listens on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
@@ -124,14 +123,16 @@ impl Server {
         lock(&self.common.tls).1.is_some()
     }
 
-    /// Clients over TCP have to start TLS, if there is any.
-    fn let_in(&mut self, listener: Listener) -> Result<(), StartError> {
+    /// Lets clients connect, and returns where, if that has a name. Clients over TCP have to start TLS, if there is any.
+    fn let_in(&mut self, listener: Listener) -> Result<Option<Listen>, StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
-        listener.address().into_iter().for_each(|address| self.common.add_address(address));
+        let address = listener.address();
+        address.iter().for_each(|address| self.common.add_address(address));
         self.accept(listener, "listener", move |common, socket| {
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
             connect(common, Stream::socket(socket), tls, || ());
-        })
+        })?;
+        Ok(address)
     }
 
     fn accept(

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +13,14 @@ use std::time::{Duration, Instant};
 use nigh_nbd::client::{ExportInfo, Handshake, Negotiated};
 use nigh_nbd::uri::{Address, Uri};
 use nigh_nbd::{Context, Framing};
-use rustix::net::sockopt;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send};
 
 use crate::signal::Signal;
 
-/// How long one address is tried, and how long each message of the handshake is waited for; the whole handshake takes twice
-/// that at most.
+/// How long one address is tried, and how long each read and write of the handshake waits. No read of the handshake begins later
+/// than twice that after its start.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time before the second try; twice that before the third, and so on.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -110,22 +110,21 @@ fn connect(uri: &Uri, connections: usize) -> Tried {
 
 fn connect_one(uri: &Uri) -> Result<Connection, String> {
     let socket = match &uri.address {
-        Address::Tcp { host, port } => connect_tcp(host, *port).map(Socket::Tcp),
-        Address::Unix(path) => connect_unix(path).map(Socket::Unix),
+        Address::Tcp { host, port } => connect_tcp(host, *port),
+        Address::Unix(path) => connect_unix(path),
     };
-    let stream = Stream::new(socket.map_err(|error| error.to_string())?);
+    let stream = socket.and_then(Stream::new).map_err(|error| error.to_string())?;
     let wrong = |error: nigh_nbd::client::Error| error.to_string();
     let mut handshake = Handshake::begin(stream).map_err(wrong)?;
     if handshake.structured_replies().map_err(wrong)? {
         handshake.set_contexts(&uri.export, &[Context::Allocation.name()]).map_err(wrong)?;
     }
     let Negotiated { stream, export, framing, contexts } = handshake.negotiate(&uri.export).map_err(wrong)?;
-    let fd = stream.into_nonblocking().map_err(|error| error.to_string())?;
     let allocation = contexts.into_iter().find(|(_, name)| name == Context::Allocation.name()).map(|(id, _)| id);
-    Ok(Connection { fd, framing, export, allocation })
+    Ok(Connection { fd: stream.into_fd(), framing, export, allocation })
 }
 
-fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+fn connect_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -136,9 +135,7 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
                 sockopt::set_tcp_keepidle(&stream, Duration::from_secs(15))?;
                 sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
                 sockopt::set_tcp_keepcnt(&stream, 3)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                return Ok(stream);
+                return Ok(stream.into());
             }
             Err(error) => failure = error,
         }
@@ -147,49 +144,40 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 /// Never waits: where the server takes no more connections for now, that is a failure.
-fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+    ioctl_fionbio(&socket, false)?;
+    Ok(socket)
 }
 
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-/// A socket during the handshake, which is over by a certain time however slowly the server answers.
+/// A socket during the handshake. Its reads and writes wait for `PATIENCE`, and no read begins after `until`.
 struct Stream {
-    socket: Socket,
+    socket: OwnedFd,
     until: Instant,
 }
 
 impl Stream {
-    fn new(socket: Socket) -> Stream {
-        Stream { socket, until: Instant::now() + 2 * PATIENCE }
+    fn new(socket: OwnedFd) -> io::Result<Stream> {
+        for direction in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))?;
+        }
+        Ok(Stream { socket, until: Instant::now() + 2 * PATIENCE })
     }
 
-    fn into_nonblocking(self) -> io::Result<OwnedFd> {
-        Ok(match self.socket {
-            Socket::Tcp(stream) => {
-                stream.set_nonblocking(true)?;
-                stream.into()
-            }
-            Socket::Unix(stream) => {
-                stream.set_nonblocking(true)?;
-                stream.into()
-            }
-        })
+    fn into_fd(self) -> OwnedFd {
+        self.socket
     }
 }
 
-fn no_answer() -> io::Error {
+pub(super) fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the server does not answer")
+}
+
+/// What a failed call reports: a timeout is a server that does not answer.
+fn failure(error: Errno) -> io::Error {
+    if error == Errno::AGAIN { no_answer() } else { error.into() }
 }
 
 impl Read for Stream {
@@ -197,21 +185,14 @@ impl Read for Stream {
         if Instant::now() > self.until {
             return Err(no_answer());
         }
-        let read = match &mut self.socket {
-            Socket::Tcp(stream) => stream.read(into),
-            Socket::Unix(stream) => stream.read(into),
-        };
-        read.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error })
+        let (bytes, _) = recv(&self.socket, into, RecvFlags::empty()).map_err(failure)?;
+        Ok(bytes)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.socket {
-            Socket::Tcp(stream) => stream.write(from),
-            Socket::Unix(stream) => stream.write(from),
-        };
-        written.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { no_answer() } else { error })
+        send(&self.socket, from, SendFlags::NOSIGNAL).map_err(failure)
     }
 
     fn flush(&mut self) -> io::Result<()> {

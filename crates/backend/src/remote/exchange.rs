@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use nigh_engine::{Action, Fault};
 use nigh_nbd::client::{Asked, Coverage, Failure, Part, Unexpected};
 use nigh_nbd::{Command, Errno, Framing, Header, RequestHeader, state, wire};
+use slab::Slab;
 
 use super::journal::{Change, Journal};
 use super::server::Server;
 use crate::device::{Completion, Extent, Job};
 use crate::perform::ZEROS;
-use crate::slab::Slab;
 
 /// Flights at a time.
 const FLIGHTS_MAX: usize = 256;
@@ -126,7 +126,6 @@ pub(super) struct Exchange {
     /// Changes that wait for room in the journal.
     held: VecDeque<usize>,
     journal: Journal,
-    journal_max: usize,
     /// What the journal may grow by, for changes that are in flight.
     counted: usize,
     /// Changes that are to be done again.
@@ -160,7 +159,6 @@ impl Exchange {
             waiting: VecDeque::new(),
             held: VecDeque::new(),
             journal: Journal::default(),
-            journal_max: JOURNAL_MAX,
             counted: 0,
             replay: VecDeque::new(),
             replaying: 0,
@@ -192,7 +190,7 @@ impl Exchange {
 
     /// Whether the server has nothing more to reply to and wants nothing more, since it is shutting down.
     pub(super) fn is_left(&self) -> bool {
-        self.leaving && self.flights.len() == 0
+        self.leaving && self.flights.is_empty()
     }
 
     /// How many changes would be done again on the next connection.
@@ -293,18 +291,16 @@ impl Exchange {
         (self.flushing, self.leaving) = (false, false);
         self.held.clear();
         let mut again = Vec::new();
-        for at in self.works.keys() {
-            let work = self.works.get_mut(at).expect("it is in use");
-            match work.task {
-                Task::Job(_) | Task::Query(_) => {
-                    (work.next, work.out, work.counted) = (work.range.start, 0, 0);
-                    (work.fault, work.again) = (None, false);
-                    work.extents.clear();
-                    again.push((work.order, at));
-                }
-                Task::Replay(_) | Task::Flush | Task::Orphan => drop(self.works.remove(at)),
+        self.works.retain(|at, work| {
+            let stays = matches!(work.task, Task::Job(_) | Task::Query(_));
+            if stays {
+                (work.next, work.out, work.counted) = (work.range.start, 0, 0);
+                (work.fault, work.again) = (None, false);
+                work.extents.clear();
+                again.push((work.order, at));
             }
-        }
+            stays
+        });
         again.sort_unstable();
         self.waiting = again.into_iter().map(|(_, at)| at).collect();
     }
@@ -317,7 +313,7 @@ impl Exchange {
 
     /// A flight whose first byte was not sent is not sent at all.
     pub(super) fn retract(&mut self, flight: usize) {
-        if let Some(flight) = self.flights.remove(flight)
+        if let Some(flight) = self.flights.try_remove(flight)
             && let Some(work) = self.works.get_mut(flight.work)
         {
             work.out -= 1;
@@ -330,25 +326,22 @@ impl Exchange {
         let stays = |at: &usize| matches!(works.get(*at).map(|work| &work.task), Some(Task::Replay(_) | Task::Flush));
         self.waiting.retain(stays);
         self.held.clear();
-        for at in self.works.keys() {
-            let work = self.works.get_mut(at).expect("it is in use");
+        self.works.retain(|_, work| {
             if matches!(work.task, Task::Replay(_) | Task::Flush | Task::Orphan) {
-                continue;
+                return true;
             }
             let task = std::mem::replace(&mut work.task, Task::Orphan);
             work.next = work.range.end;
             self.counted -= std::mem::take(&mut work.counted);
-            if work.out > 0 {
-                self.orphans += 1;
-            } else {
-                self.works.remove(at);
-            }
             self.pending -= 1;
             // Without an answer, those who asked know that.
             if let Task::Job(job) = task {
                 self.done.push(job.finish(Err(fault)));
             }
-        }
+            let is_sent = work.out > 0;
+            self.orphans += usize::from(is_sent);
+            is_sent
+        });
     }
 
     /// The next flight, for the link that `choose` returns for its number.
@@ -356,7 +349,7 @@ impl Exchange {
         if self.flights.len() >= FLIGHTS_MAX || self.leaving {
             return None;
         }
-        if self.phase == Phase::Draining && self.flights.len() == 0 {
+        if self.phase == Phase::Draining && self.flights.is_empty() {
             self.begin_replay();
         }
         match self.phase {
@@ -374,7 +367,7 @@ impl Exchange {
         let is_ready = |at: &&usize| match self.phase {
             Phase::Replaying => matches!(self.works.get(**at).map(|work| &work.task), Some(Task::Replay(_))),
             // One at a time: of two, the second could succeed because the server has forgotten what the first one failed to write.
-            _ => !self.is_flush(**at) || !self.flights.values().any(|flight| self.is_flush(flight.work)),
+            _ => !self.is_flush(**at) || !self.flights.iter().any(|(_, flight)| self.is_flush(flight.work)),
         };
         self.waiting.front().filter(is_ready).copied()
     }
@@ -410,13 +403,13 @@ impl Exchange {
             let work = self.works.get(at).expect("it waits");
             let taken = self.journal.bytes() + self.counted;
             let is_new = work.kind.changes() && work.counted == 0;
-            if !is_new || taken == 0 || taken + cost(work) <= self.journal_max {
+            if !is_new || taken == 0 || taken + cost(work) <= JOURNAL_MAX {
                 break;
             }
             self.waiting.pop_front();
             self.held.push_back(at);
         }
-        let is_full = !self.held.is_empty() || self.journal.bytes() > self.journal_max / 2;
+        let is_full = !self.held.is_empty() || self.journal.bytes() > JOURNAL_MAX / 2;
         let may_flush = !self.flushing && self.flush_at.is_none_or(|at| at <= now);
         if is_full && may_flush && !self.journal.is_empty() {
             self.flush_at = None;
@@ -465,11 +458,12 @@ impl Exchange {
             self.waiting.pop_front();
         }
         let (command, flags) = command.to_wire(Framing::Structured);
-        let (cookie, arrived, failure) = (0, Coverage::default(), None);
-        let flight = self.flights.insert(Flight { cookie, work: at, command, flags, range, link: 0, arrived, failure });
         self.made += 1;
-        let made = self.flights.get_mut(flight).expect("it was just made");
-        (made.cookie, made.link) = (self.made << 16 | flight as u64, choose(flight));
+        let place = self.flights.vacant_entry();
+        let flight = place.key();
+        let (cookie, link) = (self.made << 16 | flight as u64, choose(flight));
+        let (arrived, failure) = (Coverage::default(), None);
+        place.insert(Flight { cookie, work: at, command, flags, range, link, arrived, failure });
         flight
     }
 
@@ -586,7 +580,7 @@ impl Exchange {
 
     /// The reply to a flight is complete.
     fn land(&mut self, at: usize, now: Instant) -> Result<(), Unexpected> {
-        let flight = self.flights.remove(at).ok_or(Unexpected::Cookie)?;
+        let flight = self.flights.try_remove(at).ok_or(Unexpected::Cookie)?;
         let work = self.works.get_mut(flight.work).ok_or(Unexpected::Cookie)?;
         work.out -= 1;
         match flight.failure {
@@ -618,7 +612,7 @@ impl Exchange {
 
     /// All parts of a work are replied to.
     fn end(&mut self, at: usize, now: Instant) {
-        let work = self.works.remove(at).expect("it is in use");
+        let work = self.works.remove(at);
         self.counted -= work.counted;
         let result = work.fault.map_or(Ok(()), Err);
         match work.task {
@@ -687,8 +681,7 @@ impl Exchange {
     /// The changes for which the journal has no room fail, since there was to be none.
     fn fail_held(&mut self, fault: Fault) {
         for at in std::mem::take(&mut self.held) {
-            let work = self.works.remove(at).expect("it is held");
-            if let Task::Job(job) = work.task {
+            if let Task::Job(job) = self.works.remove(at).task {
                 self.pending -= 1;
                 self.done.push(job.finish(Err(fault)));
             }

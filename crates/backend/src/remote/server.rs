@@ -59,7 +59,8 @@ impl Server {
         let mut both = important(self).into_iter().zip(important(now));
         let changed = both.find(|((_, before), (_, now))| before != now);
         changed.map(|((name, before), _)| {
-            format!("its flag {name} was {}, and is not any more", if before { "set" } else { "not set" })
+            let (before, now) = if before { ("set", "not set") } else { ("not set", "set") };
+            format!("its flag {name} was {before}, and is now {now}")
         })
     }
 

@@ -75,7 +75,7 @@ pub enum ReplyError {
 
 /// What comes next in the stream.
 #[derive(Clone, Copy, Debug)]
-enum State {
+pub(super) enum State {
     Header,
     /// The offset of a data chunk that has so many bytes of payload.
     Offset {
@@ -199,7 +199,7 @@ impl Replies {
 }
 
 /// What follows the header of a chunk.
-fn chunk_of(asked: Asked, flags: u16, kind: u16, cookie: u64, length: u64) -> Result<State, Unexpected> {
+pub(super) fn chunk_of(asked: Asked, flags: u16, kind: u16, cookie: u64, length: u64) -> Result<State, Unexpected> {
     let last = flags & chunk_flag::DONE != 0;
     let fits = match kind {
         chunk::NONE => length == 0,
@@ -219,7 +219,7 @@ fn chunk_of(asked: Asked, flags: u16, kind: u16, cookie: u64, length: u64) -> Re
     }
 }
 
-fn parse_payload<'a>(asked: Asked, kind: u16, cookie: u64, payload: &[u8]) -> Result<Part<'a>, Unexpected> {
+pub(super) fn parse_payload<'a>(asked: Asked, kind: u16, cookie: u64, payload: &[u8]) -> Result<Part<'a>, Unexpected> {
     match kind {
         chunk::OFFSET_HOLE => {
             let mut payload = Reader(payload);
@@ -247,7 +247,7 @@ fn check_range(asked: Asked, offset: u64, length: u64) -> Result<(), Unexpected>
 }
 
 /// The number of a context and its extents.
-pub(super) fn parse_extents(payload: &[u8], extended: bool) -> Option<(u32, Vec<Extent>)> {
+fn parse_extents(payload: &[u8], extended: bool) -> Option<(u32, Vec<Extent>)> {
     let mut payload = Reader(payload);
     let id = payload.u32()?;
     let count = if extended { payload.u32()? } else { 0 };
@@ -267,7 +267,7 @@ pub(super) fn parse_extents(payload: &[u8], extended: bool) -> Option<(u32, Vec<
     (counted && !extents.is_empty()).then_some((id, extents))
 }
 
-pub(super) fn parse_failure(payload: &[u8]) -> Option<Failure> {
+fn parse_failure(payload: &[u8]) -> Option<Failure> {
     let mut payload = Reader(payload);
     let (errno, length) = (payload.u32()?, payload.u16()?);
     let message = String::from_utf8_lossy(payload.take(length.into())?).into_owned();
@@ -316,10 +316,5 @@ impl Coverage {
     /// Whether all of `range` has arrived.
     pub fn is_whole(&self, range: &Range<u64>) -> bool {
         self.ranges.first().is_some_and(|first| first.start <= range.start && first.end >= range.end)
-    }
-
-    /// Nothing has arrived.
-    pub fn clear(&mut self) {
-        self.ranges.clear();
     }
 }
