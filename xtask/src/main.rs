@@ -22,7 +22,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is pushed: fmt, clippy, tidy, docs, tests
+    /// Everything that must hold before a change is pushed: fmt, tidy, clippy, features, docs, tests, install, package, oldest Rust
     Ci,
     /// All tests, and what they skipped by name
     Test {

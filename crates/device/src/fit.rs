@@ -35,7 +35,8 @@ pub struct Fitted {
 
 /// Runs a batch of reads on a modelled device from `now` on, and advances `now` to its end.
 ///
-/// # Panics If a read is beyond the device.
+/// # Panics
+/// If a read is beyond the device.
 pub fn run_on(device: &mut Device, now: &mut u64, batch: &Batch) -> Timed {
     let begin = *now;
     let most = batch.outstanding.min(device.parallel());

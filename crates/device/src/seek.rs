@@ -31,7 +31,8 @@ impl SeekCurve {
     /// The curve through three published figures of a disk with this many cylinders (at least 3): the seek to the next
     /// cylinder, the average over all pairs of different cylinders, and the seek across all of them.
     ///
-    /// # Errors The least and the greatest average that such a curve can have between the two other figures.
+    /// # Errors
+    /// The least and the greatest average that such a curve can have between the two other figures.
     pub fn through(next_ms: f64, average_ms: f64, full_ms: f64, cylinders: u32) -> Result<SeekCurve, (f64, f64)> {
         let possible = SeekCurve::averages_ms(next_ms, full_ms, cylinders);
         // If all three are equal, rounding must not cause an error.

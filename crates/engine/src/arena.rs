@@ -135,7 +135,8 @@ impl Shared {
 
     /// `bytes` bytes of `frames`, from byte `skip` of the first.
     ///
-    /// # Panics If one of them has an exclusive holder.
+    /// # Panics
+    /// If one of them has an exclusive holder.
     #[inline]
     pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Shared {
         let mut shared = Shared::new(arena);
@@ -229,7 +230,8 @@ pub struct Exclusive {
 impl Exclusive {
     /// `bytes` bytes of `frames`, from byte `skip` of the first.
     ///
-    /// # Panics If one of them has a holder.
+    /// # Panics
+    /// If one of them has a holder.
     pub(crate) fn of(arena: &Arc<Arena>, frames: &[u32], skip: usize, bytes: usize) -> Exclusive {
         assert!(skip < arena.block_bytes && skip + bytes <= frames.len() * arena.block_bytes);
         let mut held = Exclusive { arena: arena.clone(), frames: FrameList::new(), skip, bytes };

@@ -219,7 +219,8 @@ impl Engine {
 
     /// The device has finished `operation`: completely, or with an error, whatever part of it was done.
     ///
-    /// # Panics If the operation came from another engine.
+    /// # Panics
+    /// If the operation came from another engine.
     pub fn complete(&mut self, now: u64, mut operation: Operation, result: Result<(), Fault>) {
         if result.is_ok() {
             operation.seal();

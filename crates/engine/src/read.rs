@@ -6,6 +6,7 @@ use nigh_policy::{Kind, Slot};
 use smallvec::SmallVec;
 
 use crate::arena::Shared;
+use crate::counters::Counters;
 use crate::engine::{Engine, Load, LoadWaiters, Step};
 use crate::frames::{LOADING, PREFETCHED};
 use crate::queue::Class;
@@ -133,8 +134,8 @@ impl Engine {
         true
     }
 
-    /// Counts a reference that found `frame`.
-    pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) {
+    /// Counts a reference that found `frame`, and returns the counters of its volume.
+    pub(crate) fn count(&mut self, volume: Volume, frame: Option<u32>, resident: bool) -> &mut Counters {
         let loading = frame.is_some_and(|frame| self.frames.has(frame, LOADING));
         self.missed |= !resident;
         let counters = &mut self.volume(volume).counters;
@@ -146,6 +147,7 @@ impl Engine {
                 counters.adopted += u64::from(frame.is_some());
             }
         }
+        counters
     }
 
     /// `request` waits for the load of `frame`, too.

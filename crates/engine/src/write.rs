@@ -87,7 +87,8 @@ impl Engine {
 
     /// The frames of a write will not be filled: the request is over, without a reply.
     ///
-    /// # Panics If `fill` came from another engine.
+    /// # Panics
+    /// If `fill` came from another engine.
     pub fn abort(&mut self, now: u64, fill: Fill) {
         let id = self.take_back(fill);
         let active = self.leave(id);
@@ -126,8 +127,7 @@ impl Engine {
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
             let (slot, current, resident) =
                 self.reference(Key::new(volume, block), Kind::Write, request.tenant, request.stream);
-            self.count(volume, current, resident);
-            let counters = &mut self.volume(volume).counters;
+            let counters = self.count(volume, current, resident);
             counters.write_references += 1;
             counters.write_hits += u64::from(resident);
             if self.is_whole(volume, block, &part) {

@@ -57,7 +57,7 @@ pub enum Action {
     Protect(Group),
     /// End its protection.
     Release(Group, Why),
-    /// The groups that fault thrash, and none of them fits: fewer programs must run (section 4.5.2, question 3).
+    /// The groups that fault thrash, and none of them can be protected: fewer programs must run (section 4.5.2, question 3).
     LoadControl,
 }
 

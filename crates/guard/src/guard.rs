@@ -173,7 +173,8 @@ impl Guard {
 
     /// Samples, decides and acts, at `now` of a monotonic clock.
     ///
-    /// # Errors If `/proc` cannot be read or the journal cannot be written; nothing is protected then.
+    /// # Errors
+    /// If `/proc` cannot be read or the journal cannot be written; nothing is protected then.
     pub fn tick(&mut self, now: Duration) -> Result<Next, GuardError> {
         self.now = now;
         let next = self.try_tick(now);
@@ -244,7 +245,8 @@ impl Guard {
 
     /// Restores everything, as at the end of the service.
     ///
-    /// # Errors If the journal cannot be written.
+    /// # Errors
+    /// If the journal cannot be written.
     pub fn release_all(&mut self, why: &str) -> Result<(), GuardError> {
         let mut ended = Vec::new();
         for (scope, watched) in &mut self.watched {
@@ -600,12 +602,12 @@ impl Guard {
             tracing::warn!(
                 scope = shown(&scope.group),
                 groups,
-                "no group fits in the limit, so none can be protected: run fewer programs at a time (load control)"
+                "no group can be protected: run fewer programs at a time (load control)"
             );
             self.counts.load_controls += 1;
         }
         watched.load_control = Some(0);
-        self.refusal = Some("no thrashing group fits in the limit: run fewer programs at a time".to_owned());
+        self.refusal = Some("no thrashing group can be protected: run fewer programs at a time".to_owned());
         if self.settings.freeze.is_zero() || self.journal.is_none() {
             return Ok(());
         }

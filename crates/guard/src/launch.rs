@@ -78,7 +78,8 @@ impl Launch<'_> {
     /// Runs the command to its end, guarded as `beside` describes. SIGTERM and SIGHUP are forwarded to it; SIGINT, SIGQUIT and SIGTSTP
     /// reach it from the terminal. Everything is restored before SIGTSTP stops this process.
     ///
-    /// # Errors If the group cannot be created or the program cannot be started; the group is removed then.
+    /// # Errors
+    /// If the group cannot be created or the program cannot be started; the group is removed then.
     pub fn run(mut self, beside: &Beside) -> Result<(ExitStatus, Summary), LaunchError> {
         let group =
             self.within.map(|within| OwnGroup::make(self.cgroupfs, self.procfs, within, self.name)).transpose()?;

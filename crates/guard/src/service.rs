@@ -98,7 +98,8 @@ impl Service<'_> {
 /// Guards until SIGTERM or SIGINT, then restores everything. SIGTSTP (Ctrl-Z) also restores everything before it stops
 /// the process.
 ///
-/// # Errors If the guard cannot run or listen; everything is then restored too.
+/// # Errors
+/// If the guard cannot run or listen; everything is then restored too.
 pub fn serve(guard: &mut Guard, service: &Service<'_>) -> Result<(), ServiceError> {
     let (wake, mut woken) = UnixStream::pair().map_err(ServiceError::Wait)?;
     let ends = Arc::new(AtomicBool::new(false));
@@ -259,7 +260,8 @@ fn answer(limits: io::Result<()>, mut client: impl Read + Write, status: &Status
 
 /// Requests the status, as JSON, of the guard with the state folder `state`.
 ///
-/// # Errors If no guard is running there, or it does not answer.
+/// # Errors
+/// If no guard is running there, or it does not answer.
 pub fn ask(state: &Path) -> io::Result<String> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

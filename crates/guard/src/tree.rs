@@ -138,7 +138,8 @@ impl Tree {
 
     /// Whether one of `processes` is in `group` or below it, where the memory controller or the freezer could stop it.
     ///
-    /// # Errors If a list of processes cannot be read. A group that no longer exists has none.
+    /// # Errors
+    /// If a list of processes cannot be read. A group that no longer exists has none.
     pub(crate) fn holds(&self, group: &str, processes: &[u32]) -> io::Result<bool> {
         let freezer = self.freezer.as_ref().map(|freezer| freezer.join(group));
         for folder in [Some(self.memory.join(group)), freezer].into_iter().flatten() {

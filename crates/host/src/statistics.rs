@@ -106,7 +106,7 @@ pub struct DiskStatistics {
     pub flush_latency: LatencySummary,
 }
 
-/// Latencies in µs, to a quarter of their size.
+/// Latencies in µs. Quantiles are at most a sixteenth too high.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LatencySummary {

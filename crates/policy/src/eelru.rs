@@ -19,7 +19,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
-use crate::values::{SHARE_MOST, Values};
+use crate::values::{SHARE_MOST, Values, multiple};
 use crate::{Access, Policy, Room, Slot};
 
 /// Candidates for e, and for l, at most.
@@ -361,12 +361,7 @@ impl Configured for Eelru {
             Param {
                 key: "age",
                 default: "100%",
-                values: Values::Portion {
-                    share_least: 0.0,
-                    share_most: SHARE_MOST,
-                    count_least: 1,
-                    count_most: "4294967295",
-                },
+                values: multiple(1),
                 doc: "counted references after which the counts are halved, as a share of the cache or a count",
             },
         ],

@@ -32,7 +32,7 @@ pub mod sieve;
 pub mod spec;
 mod succession;
 pub mod two_q;
-pub mod values;
+mod values;
 mod visit;
 pub mod w_tinylfu;
 

@@ -12,7 +12,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
-use crate::values::{SHARE_MOST, Values};
+use crate::values::{Values, multiple};
 use crate::{Access, Policy, Room, Slot};
 
 const QUEUES_MOST: usize = 16;
@@ -120,23 +120,13 @@ impl Configured for Mq {
             Param {
                 key: "life",
                 default: "400%",
-                values: Values::Portion {
-                    share_least: 0.0,
-                    share_most: SHARE_MOST,
-                    count_least: 1,
-                    count_most: "4294967295",
-                },
+                values: multiple(1),
                 doc: "references after which an unused block is demoted, as a share of the cache or a count",
             },
             Param {
                 key: "out",
                 default: "400%",
-                values: Values::Portion {
-                    share_least: 0.0,
-                    share_most: SHARE_MOST,
-                    count_least: 0,
-                    count_most: "4294967295",
-                },
+                values: multiple(0),
                 doc: "blocks in the history Qout, as a share of the cache or a count",
             },
         ],

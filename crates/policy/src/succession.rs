@@ -140,7 +140,8 @@ impl Succession {
     /// From now on `policy`, which must have no blocks yet, decides in a host with `slots` slots. Takes constant time
     /// whatever the size of the cache; [`step`](Succession::step) does the rest.
     ///
-    /// # Panics If the previous policy has not handed over everything yet.
+    /// # Panics
+    /// If the previous policy has not handed over everything yet.
     pub fn succeed(&mut self, policy: Box<dyn Policy + Send>, slots: u32) {
         assert!(self.before.is_none(), "one after the other");
         let policy = std::mem::replace(&mut self.policy, policy);

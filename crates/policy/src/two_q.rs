@@ -9,7 +9,7 @@
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
-use crate::values::{SHARE_MOST, Values, part};
+use crate::values::{multiple, part};
 use crate::{Access, Policy, Room, Slot};
 
 /// Which queue a slot is in.
@@ -57,12 +57,7 @@ impl Configured for TwoQ {
             Param {
                 key: "out",
                 default: "50%",
-                values: Values::Portion {
-                    share_least: 0.0,
-                    share_most: SHARE_MOST,
-                    count_least: 0,
-                    count_most: "4294967295",
-                },
+                values: multiple(0),
                 doc: "Kout, the most blocks that A1out remembers: a share of the cache or a count",
             },
         ],

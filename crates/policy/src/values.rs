@@ -69,6 +69,11 @@ pub(crate) const fn part(count_least: u32, count_most: &'static str) -> Values {
     Values::Portion { share_least: 0.0, share_most: 100.0, count_least, count_most }
 }
 
+/// A history, or a time in references, relative to the size of the cache; at least `count_least` blocks or references.
+pub(crate) const fn multiple(count_least: u32) -> Values {
+    Values::Portion { share_least: 0.0, share_most: SHARE_MOST, count_least, count_most: "4294967295" }
+}
+
 /// The number of a share in percent, without its sign.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     text.strip_suffix('%')?.trim().parse().ok()

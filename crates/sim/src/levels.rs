@@ -8,10 +8,7 @@ use nigh_policy::{Policy, Setup, Slot, Spec, SpecError, Visit};
 use nigh_tier::{Counts, LEVELS_MAX, Tier, Ulc, UniLru};
 
 use crate::References;
-use crate::replay::{Cache, cpu_s};
-
-/// References between two reports of progress.
-const STRETCH: usize = 1 << 16;
+use crate::replay::{Cache, STRETCH, cpu_s};
 
 /// How levels work together.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,14 +61,16 @@ pub struct Run {
     pub cpu_s: f64,
 }
 
-/// Replays `references` through levels of `capacities` blocks, the first one first. The first `warmup` references are not counted.
+/// Replays `references` through levels of `capacities` blocks, the first one first. The first `warmup` references, at most all,
+/// are not counted.
 /// `progress` grows by the number of references replayed.
 ///
 /// # Errors
 /// If a policy cannot run at a level's size.
 ///
 /// # Panics
-/// Without levels, with too many, or if one holds no block.
+/// Without levels, with more than [`LEVELS_MAX`], if one holds no block, without policies for independent levels, or if `warmup`
+/// exceeds the number of references.
 pub fn replay(
     references: &References,
     scheme: &Scheme,
@@ -79,6 +78,9 @@ pub fn replay(
     warmup: usize,
     progress: Option<&AtomicU64>,
 ) -> Result<Run, SpecError> {
+    let has_policies = !matches!(scheme, Scheme::Independent(specs) if specs.is_empty());
+    let are_levels = (1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0);
+    assert!(has_policies && are_levels && warmup <= references.ids.len(), "levels hold blocks and have policies");
     let start = cpu_s();
     let slots = references.distinct();
     let counts = match scheme {
@@ -122,12 +124,10 @@ fn independent(
     warmup: usize,
     progress: Option<&AtomicU64>,
 ) -> Result<Counts, SpecError> {
-    assert!(capacities.len() <= LEVELS_MAX && !specs.is_empty(), "each level has a policy");
     let distinct = references.distinct();
     let mut counts = Counts { references: (references.ids.len() - warmup) as u64, ..Counts::default() };
     let mut at: Vec<u32> = (0..references.ids.len() as u32).collect();
     for (level, &capacity) in capacities.iter().enumerate() {
-        assert!(capacity > 0, "levels hold blocks");
         let spec = specs.get(level).unwrap_or(&specs[specs.len() - 1]);
         let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
         let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future: None };

@@ -101,13 +101,13 @@ pub struct Evidence {
 pub enum Advice {
     /// Record a longer trace: all blocks of this one fit in the present memory.
     Record,
-    /// Change the policy; an addition of memory instead would gain less.
+    /// Change the policy; an addition of memory instead would not gain more.
     Change,
-    /// Add the memory; another policy gains nothing that matters.
+    /// Add the memory; another policy in addition gains nothing that matters.
     Grow,
-    /// Add the memory and change the policy.
+    /// Add the memory and change the policy: the change matters in addition to the memory, or only both together matter.
     Both,
-    /// Neither gains anything that matters.
+    /// Nothing: neither gains anything that matters, nor do both together.
     Keep,
 }
 
@@ -143,7 +143,7 @@ impl Evidence {
     }
 }
 
-/// Sizes that [`smallest`] asks for at a time.
+/// Sizes that [`smallest`] asks for at a time; one more if its range begins at 0.
 const SIZES_AT_A_TIME: u32 = 8;
 /// [`smallest`] is content with a size that exceeds one below the goal by this share.
 const PRECISION: f64 = 1.0 / 64.0;

@@ -9,7 +9,7 @@ use crate::references::Streams;
 use crate::writes::Writes;
 
 /// References between two reports of progress and two looks at the gauges, at the least.
-const STRETCH: usize = 1 << 16;
+pub(crate) const STRETCH: usize = 1 << 16;
 /// How far ahead a policy is told which slot comes, so that its state is near when it does.
 const AHEAD: usize = 32;
 /// The same for what lies beside that state.

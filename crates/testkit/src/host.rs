@@ -41,7 +41,8 @@ impl Host {
     /// A host for the policy `spec` (such as `lirs:hir=1%`) over `blocks` distinct blocks. The upper half of a block's
     /// number is its volume.
     ///
-    /// # Panics If the policy cannot be created.
+    /// # Panics
+    /// If the policy cannot be created.
     pub fn new(spec: &str, capacity: u32, blocks: u32, slots: Slots, future: Option<Arc<[u32]>>) -> Host {
         Host::with_block_bytes(4096, spec, capacity, blocks, slots, future)
     }

@@ -16,7 +16,8 @@ pub struct Replayed {
 /// Passes `references` to blocks of one volume to `spec`; each is a number below `setup.slots`, which is also its
 /// permanent slot.
 ///
-/// # Panics If the policy cannot be created.
+/// # Panics
+/// If the policy cannot be created.
 pub fn replay(spec: &str, setup: &Setup, references: impl IntoIterator<Item = u32>) -> Replayed {
     let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
     let mut policy = build(&spec, setup).unwrap_or_else(|error| panic!("{error}"));

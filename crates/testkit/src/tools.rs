@@ -14,7 +14,8 @@ pub fn installed(test: &str, tool: &str) -> bool {
 
 /// Runs a tool to its end and returns its output.
 ///
-/// # Panics With the output, if the tool fails.
+/// # Panics
+/// With the output, if the tool fails.
 pub fn run(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool).args(arguments).stdin(Stdio::null()).output().expect("the tool is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -26,7 +27,8 @@ pub fn run(tool: &str, arguments: &[&str]) -> String {
 /// Writes, reads, discards and zeroes a disk of at least 6 MiB with qemu-io, aligned and not, and checks the data it
 /// reads.
 ///
-/// # Panics If data differs from what was written.
+/// # Panics
+/// If data differs from what was written.
 pub fn qemu_io(uri: &str) {
     let mut arguments = vec!["-f", "raw", "-t", "writeback", "-d", "unmap"];
     for command in [

@@ -4,12 +4,12 @@
 //! the unified LRU of T. M. Wong and J. Wilkes ("My cache or yours?", USENIX 2002), also called DEMOTE. Both are pure: they
 //! know slots, not blocks or bytes, and report what has to move.
 
-pub mod counts;
+mod counts;
 mod levels;
 mod ulc;
 mod uni_lru;
 
 pub use counts::Counts;
 pub use levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
-pub use ulc::{TRANSIT, Ulc};
+pub use ulc::Ulc;
 pub use uni_lru::UniLru;

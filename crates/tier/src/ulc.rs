@@ -22,7 +22,7 @@ use crate::counts::Counts;
 use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
 
 /// Blocks in the client's transit buffer (*tempLRU*, "a small LRU stack").
-pub const TRANSIT: u32 = 64;
+const TRANSIT: u32 = 64;
 
 /// L_out: cached at no level.
 const OUT: u8 = u8::MAX;
