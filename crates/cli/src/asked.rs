@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use anyhow::Context;
 use nigh_policy::{Spec, registry};
 
-use crate::size::Sizes;
+use nigh_sim::Sizes;
 
 /// What is replayed unless policies are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use nigh_sim::Row;
 use serde::Serialize;
 
 use crate::grid::{Grid, wrapped};
-use crate::results::{OPT, Results, Row, csv, distinct, percent};
+use crate::results::{OPT, Results, csv, distinct, percent};
 use crate::size::human_bytes;
 
 /// The version of the JSON that [`Comparison`] becomes.

@@ -4,9 +4,9 @@ mod gauges;
 pub(crate) mod verdict;
 
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
-use nigh_sim::References;
+use nigh_sim::{References, Row};
 
-use crate::results::{Found, Row, TraceSummary};
+use crate::results::{Found, TraceSummary};
 
 /// Cells of the time-space map.
 const MAP_COLUMNS: usize = 800;

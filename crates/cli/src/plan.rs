@@ -13,8 +13,8 @@ use nigh_sim::{Loader, Options};
 
 use crate::args::PlanArgs;
 use crate::results::json;
-use crate::size::Sizes;
 use crate::{asked, grid, output, page, sim, source};
+use nigh_sim::Sizes;
 use search::Search;
 use verdict::{Price, Verdict};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use nigh_policy::Spec;
+use nigh_sim::Row;
 use serde::Serialize;
 
 use crate::grid::{Grid, wrapped};
@@ -75,49 +75,6 @@ pub(crate) struct SampleSummary {
     pub(crate) rate: f64,
     pub(crate) references: u64,
     pub(crate) distinct_blocks: u64,
-}
-
-/// One policy at one size.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) policy: String,
-    pub(crate) size_blocks: u64,
-    pub(crate) size_bytes: u64,
-    pub(crate) references: u64,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) hit_ratio: f64,
-    pub(crate) miss_ratio: f64,
-    /// References that write, and those of them that hit; with a sample, of the sample.
-    pub(crate) writes: u64,
-    pub(crate) write_hits: u64,
-    /// Nothing where none reads.
-    pub(crate) read_hit_ratio: Option<f64>,
-    /// Nothing where none writes.
-    pub(crate) write_hit_ratio: Option<f64>,
-    pub(crate) bytes_missed: u64,
-    pub(crate) evictions: Option<u64>,
-    pub(crate) cpu_s: Option<f64>,
-    pub(crate) references_per_s: Option<f64>,
-    /// Half the width of the 95 % confidence interval of the ratios, where they come from a sample.
-    pub(crate) error: Option<f64>,
-    /// The most ghosts that the policy remembers at this size; nothing where their number is not limited.
-    pub(crate) ghosts: Option<u32>,
-}
-
-impl Row {
-    /// With the references that write, and those of them that hit, beside all.
-    pub(crate) fn with_writes(self, writes: u64, write_hits: u64) -> Row {
-        let ratio = |hits: u64, of: u64| (hits as f64 / of as f64 * 1e8).round() / 1e8;
-        let (reads, read_hits) = (self.references - writes, self.hits - write_hits);
-        Row {
-            writes,
-            write_hits,
-            read_hit_ratio: (reads > 0).then(|| ratio(read_hits, reads)),
-            write_hit_ratio: (writes > 0).then(|| ratio(write_hits, writes)),
-            ..self
-        }
-    }
 }
 
 /// The hits of one policy at every size: only the sizes are listed at which there are more than one block below.
@@ -253,12 +210,6 @@ pub(crate) fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-}
-
-/// The most ghosts that the policy remembers with a cache of `size` blocks, if their number is limited.
-pub(crate) fn ghosts(spec: &Spec, size: u64) -> Option<u32> {
-    let capacity = u32::try_from(size).unwrap_or(u32::MAX).max(1);
-    nigh_policy::ghosts(spec, capacity).ok().filter(|&ghosts| ghosts < u32::MAX)
 }
 
 /// A ratio in percent, as precise as it is shown.

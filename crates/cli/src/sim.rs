@@ -3,24 +3,18 @@
 use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
-use nigh_sim::sample::Misses;
-use nigh_sim::shards::{as_served, sweep_parts};
-use nigh_sim::{Job, Loader, Options, References, Run, Sample, stack, sweep};
+use nigh_sim::{Loader, Options, References, Sample, Sizes, Warmup, rows, stack};
 use nigh_trace::Requests;
 
 use crate::args::{OutputArgs, SimArgs};
 use crate::compare::Comparison;
-use crate::results::{Curve, Found, Results, Row, TraceSummary, csv, ghosts, json, peak_memory_bytes};
-use crate::size::Sizes;
+use crate::results::{Curve, Found, Results, TraceSummary, csv, json, peak_memory_bytes};
 use crate::source::Opened;
 use crate::{asked, grid, output, page, progress, source};
-
-/// From this many sizes on, the pass that counts LRU's hits at all sizes takes less time than a replay of each.
-const LRU_SIZES_IN_ONE_PASS: usize = 8;
 
 /// How often a policy's internals are read for the page.
 const INTERNALS_POINTS: usize = 500;
@@ -31,7 +25,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut specs = asked::parse_policies(&args.policy)?;
     let given = asked::parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
-    let warmup: Warmup = args.warmup.parse()?;
+    let warmup = parse_warmup(&args.warmup)?;
     let sample = args.sample.as_deref().map(parse_rate).transpose()?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
@@ -91,7 +85,7 @@ impl Asked {
             internals: self.internals.filter(|_| args.output.html.is_some()),
             record_internals: args.output.html.is_some() && shards == 1,
             shards,
-            warmup: self.warmup.references(references.ids.len())?,
+            warmup: warmup_of(self.warmup, references.ids.len())?,
             threads: asked::threads(args.threads),
         };
         let mut found = execute(&plan, &references, source::summary(&source, &references))?;
@@ -145,35 +139,13 @@ pub(crate) fn parse_rate(text: &str) -> anyhow::Result<Sample> {
 }
 
 /// How many references warm the cache.
-pub(crate) enum Warmup {
-    References(usize),
-    Share(f64),
+pub(crate) fn parse_warmup(text: &str) -> anyhow::Result<Warmup> {
+    text.parse().map_err(|error| anyhow!("--warmup {error}"))
 }
 
-impl std::str::FromStr for Warmup {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Warmup> {
-        let warmup = match text.strip_suffix('%') {
-            Some(percent) => {
-                let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..100.0).contains(percent));
-                percent.map(|percent| Warmup::Share(percent / 100.0))
-            }
-            None => nigh_text::count(text).and_then(|count| usize::try_from(count).ok()).map(Warmup::References),
-        };
-        warmup.with_context(|| format!("--warmup {text}: expected a number of references, or a share below 100%"))
-    }
-}
-
-impl Warmup {
-    pub(crate) fn references(&self, length: usize) -> anyhow::Result<usize> {
-        let references = match *self {
-            Warmup::References(references) => references,
-            Warmup::Share(share) => (length as f64 * share) as usize,
-        };
-        ensure!(references < length, "--warmup {references}: only {length} references are replayed");
-        Ok(references)
-    }
+/// How many of `length` references `warmup` says.
+pub(crate) fn warmup_of(warmup: Warmup, length: usize) -> anyhow::Result<usize> {
+    warmup.references(length).map_err(|error| anyhow!("--warmup {error}"))
 }
 
 /// Reads all requests.
@@ -217,132 +189,26 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
         None => plan.record_internals.then(|| sizes[sizes.len() / 2]),
     };
 
-    let in_one_pass = plan.shards == 1 && (plan.exact_lru || sizes.len() >= LRU_SIZES_IN_ONE_PASS);
-    let is_exact = |spec: &Spec| in_one_pass && spec.name() == "lru";
-    let mut jobs = Vec::new();
-    for spec in plan.specs.iter().filter(|spec| !is_exact(spec)) {
-        for &size in &sizes {
-            for (at, capacity) in replayed_sizes(references, size).into_iter().enumerate() {
-                let gauges = if at == 0 && Some(size) == internals_at { INTERNALS_POINTS } else { 0 };
-                jobs.push(Job { spec: spec.clone(), capacity, gauges });
-            }
-        }
-    }
-    let passes = jobs.len() + plan.specs.iter().filter(|spec| is_exact(spec)).count();
+    let replay = rows::Plan {
+        specs: plan.specs.clone(),
+        sizes,
+        exact_lru: plan.exact_lru,
+        gauges: internals_at.map(|size| (size, INTERNALS_POINTS)),
+        shards: plan.shards,
+        threads: plan.threads,
+    };
     let done = AtomicU64::new(0);
-    let bar = progress::references(passes as u64 * references.ids.len() as u64);
-    let (curve, runs) = progress::follow(bar, &done, || {
-        let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
-        let wants_curve = plan.specs.iter().any(is_exact);
-        let curve = wants_curve.then(|| stack::curve(references, plan.warmup, Some(&done)));
-        let runs = match plan.shards {
-            1 => sweep(references, &jobs, plan.threads, watch),
-            shards => sweep_parts(&as_served(references, shards), &jobs, plan.threads, watch),
-        };
-        runs.map(|runs| (curve, runs))
-    })?;
-
-    let mut internals = Vec::new();
-    let mut runs = runs.into_iter();
-    for spec in &plan.specs {
-        if is_exact(spec) {
-            let curve = curve.as_ref().expect("it was asked for");
-            results.results.extend(sizes.iter().map(|&size| row_of_curve(references, spec, curve, size)));
-            if plan.exact_lru {
-                results.curves.push(all_sizes(references, curve));
-            }
-            continue;
-        }
-        for &size in &sizes {
-            let of_size: Vec<Run> = runs.by_ref().take(replayed_sizes(references, size).len()).collect();
-            let ghosts =
-                ghosts(spec, (size / u64::from(plan.shards)).max(1)).map(|of_part| of_part.saturating_mul(plan.shards));
-            results.results.push(Row { ghosts, ..row(references, spec, size, &of_size) });
-            let series = of_size.into_iter().next().map(|run| run.series).filter(|series| !series.points.is_empty());
-            internals.extend(series.map(|series| (spec.to_string(), size, series)));
-        }
-    }
+    let bar = progress::references(replay.steps(references));
+    let watch = Watch { warmup: plan.warmup, progress: Some(&done), ..Watch::default() };
+    let replayed = progress::follow(bar, &done, || replay.replay(references, watch))?;
+    results.results = replayed.rows;
+    results.curves = replayed.curve.iter().map(|curve| all_sizes(references, curve)).collect();
     results.peak_memory_bytes = peak_memory_bytes();
-    Ok(Found { results, internals })
-}
-
-/// The sizes with which a cache of `size` blocks is replayed: one, and for a sample two more, from which its error is
-/// estimated. More than all blocks there are never makes a difference.
-fn replayed_sizes(references: &References, size: u64) -> Vec<u32> {
-    let size = u32::try_from(size).unwrap_or(u32::MAX);
-    let sizes = match references.sample {
-        Some(sample) => {
-            let [less, more] = sample.around(size);
-            vec![sample.scaled(size), less, more]
-        }
-        None => vec![size],
-    };
-    sizes.into_iter().map(|size| size.clamp(1, references.distinct())).collect()
-}
-
-fn row(references: &References, spec: &Spec, size: u64, runs: &[Run]) -> Row {
-    let run = &runs[0];
-    let misses: Vec<u64> = runs.iter().map(|run| run.counts.references - run.counts.hits).collect();
-    Row {
-        evictions: Some(run.counts.evictions),
-        cpu_s: Some(run.cpu_s),
-        references_per_s: (run.cpu_s > 0.0).then(|| references.ids.len() as f64 / run.cpu_s),
-        ..ratios(references, spec, size, run.counts.references, &misses, run.counts.misses_squared as f64)
-    }
-    .with_writes(run.counts.writes, run.counts.write_hits)
-}
-
-fn row_of_curve(references: &References, spec: &Spec, curve: &stack::Curve, size: u64) -> Row {
-    let sizes = replayed_sizes(references, size);
-    let misses: Vec<u64> = sizes.iter().map(|&size| curve.references - curve.hits(size)).collect();
-    ratios(references, spec, size, curve.references, &misses, curve.misses_squared(sizes[0]))
-        .with_writes(curve.writes, curve.write_hits(sizes[0]))
-}
-
-/// What `misses` at the [`replayed_sizes`] of `size` say, of `counted` references.
-fn ratios(references: &References, spec: &Spec, size: u64, counted: u64, misses: &[u64], misses_squared: f64) -> Row {
-    let counted_of_trace = references.totals.references as f64 * (counted as f64 / references.ids.len() as f64);
-    let estimate = references.sample.map(|sample| {
-        let around = [misses[1], misses[2]];
-        sample.estimate(counted_of_trace, &Misses { counted: misses[0], squared: misses_squared, around })
-    });
-    let misses = misses[0];
-    let miss_ratio = estimate.map_or(misses as f64 / counted as f64, |estimate| estimate.miss_ratio);
-    let missed = match references.sample {
-        Some(_) => (miss_ratio * counted_of_trace).round() as u64,
-        None => misses,
-    };
-    Row {
-        policy: spec.to_string(),
-        size_blocks: size,
-        size_bytes: size.saturating_mul(u64::from(references.block_bytes)),
-        references: counted,
-        hits: counted - misses,
-        misses,
-        hit_ratio: rounded(1.0 - miss_ratio),
-        miss_ratio: rounded(miss_ratio),
-        writes: 0,
-        write_hits: 0,
-        read_hit_ratio: None,
-        write_hit_ratio: None,
-        bytes_missed: missed.saturating_mul(u64::from(references.block_bytes)),
-        evictions: None,
-        cpu_s: None,
-        references_per_s: None,
-        error: estimate.map(|estimate| rounded(estimate.error)),
-        ghosts: ghosts(spec, size),
-    }
-}
-
-/// Ratios are given to eight digits behind the point: enough for every reference of a long trace.
-fn rounded(ratio: f64) -> f64 {
-    (ratio * 1e8).round() / 1e8
+    Ok(Found { results, internals: replayed.internals })
 }
 
 fn all_sizes(references: &References, curve: &stack::Curve) -> Curve {
-    let scale = references.sample.map_or(1.0, |sample| 1.0 / sample.rate());
-    let (size_blocks, hits) =
-        curve.corners().map(|(size, hits)| ((f64::from(size) * scale).round() as u64, hits)).unzip();
+    let (size_blocks, hits) = rows::corners(references, curve);
     Curve { policy: "lru".to_owned(), references: curve.references, size_blocks, hits, cpu_s: curve.cpu_s }
 }
 

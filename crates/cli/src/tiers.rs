@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::args::SimArgs;
 use crate::results::{TraceSummary, json};
-use crate::size::{Sizes, human_bytes};
+use crate::size::human_bytes;
 use crate::{asked, output, progress, sim, source};
 
 /// The version of the JSON.
@@ -23,7 +23,7 @@ const SCHEMES: &[&str] = &["ulc", "unilru", "indlru", "ind:lru/mq", "ind:lirs"];
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
     let schemes = schemes(&args.policy)?;
-    let sizes = args.levels.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
+    let sizes = args.levels.iter().map(|text| text.parse::<nigh_sim::Sizes>()).collect::<Result<Vec<_>, _>>()?;
     ensure!(sizes.len() <= LEVELS_MAX, "--levels: {} levels; at most {LEVELS_MAX} are simulated", sizes.len());
     ensure!(sizes.iter().all(|size| size.is_one()), "--levels: expected one size for each level, not a range");
     let costs = args.costs.iter().map(|text| time_ms(text)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         sizes.len() + 1,
         costs.len()
     );
-    let warmup = args.warmup.parse::<sim::Warmup>()?;
+    let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     ensure!(args.trace.len() <= 1 || args.join, "--levels takes one trace; --join makes one of several");
     ensure!(costs.is_sorted(), "--costs: a lower level is faster than the one above it; expected ascending times");
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let references = sim::load(loader, requests.as_mut())?;
     ensure!(!references.ids.is_empty(), "{}: nothing to replay", source.name);
     let trace = source::summary(&source, &references);
-    let warmup = warmup.references(references.ids.len())?;
+    let warmup = sim::warmup_of(warmup, references.ids.len())?;
     let mut levels = Vec::new();
     for size in sizes {
         let blocks = size.blocks(references.distinct_in_trace(), references.block_bytes)?[0];

@@ -12,13 +12,14 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_policy::{Spec, Tenant};
+use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 use serde::Serialize;
 
 use crate::args::{AllocateArg, OutputArgs, SimArgs};
-use crate::results::{TraceSummary, csv, ghosts, json};
+use crate::results::{TraceSummary, csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress};
 use disks::{Asked, VolumeDevice, profile};

@@ -1,6 +1,6 @@
 //! One policy at one size over a whole trace.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Spec, SpecError, Tenant, Visit};
 
@@ -24,6 +24,18 @@ pub struct Watch<'a> {
     pub gauges: usize,
     /// Grows by the number of references replayed.
     pub progress: Option<&'a AtomicU64>,
+    /// Once it is true the replay ends early, and what it counted means nothing.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Watch<'_> {
+    /// `count` references are done; whether to go on.
+    pub(crate) fn did(&self, count: usize) -> bool {
+        if let Some(progress) = self.progress {
+            progress.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        !self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 /// What a replay counted, without the warm-up.
@@ -112,8 +124,8 @@ impl Visit for Host<'_> {
                 end = end.min(warmup);
             }
             cache.run(&mut policy, ids, at..end);
-            if let Some(progress) = watch.progress {
-                progress.fetch_add((end - at) as u64, Ordering::Relaxed);
+            if !watch.did(end - at) {
+                break;
             }
             at = end;
             if at == warmup {

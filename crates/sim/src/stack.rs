@@ -6,10 +6,8 @@
 //! Kruskal, LRU Stack Processing, IBM Journal of Research and Development 1975: a mark stands at the time of the last
 //! reference to each block, and a tree over the times counts the marks behind one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::References;
-use crate::replay::cpu_s;
+use crate::replay::{Watch, cpu_s};
 
 /// LRU's hits at every size.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +65,9 @@ impl Curve {
     }
 }
 
-/// The curve over `references`, whose first `warmup` are not counted. `progress` grows by the references done.
-pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64>) -> Curve {
+/// The curve over `references`. `watch.gauges` is not looked at.
+pub fn curve(references: &References, watch: Watch) -> Curve {
+    let warmup = watch.warmup;
     let start = cpu_s();
     let mut marks = Marks::new(references.blocks.len());
     let blocks = references.blocks.len();
@@ -95,8 +94,8 @@ pub fn curve(references: &References, warmup: usize, progress: Option<&AtomicU64
                 distance.into_iter().for_each(|distance| group.hits[distance as usize] += 1);
             }
         }
-        if let Some(progress) = progress {
-            progress.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        if !watch.did(ids.len()) {
+            break;
         }
     }
     accumulate(&mut at_distance);

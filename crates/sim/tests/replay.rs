@@ -55,7 +55,7 @@ fn the_curve_is_exact() {
     for seed in 0..20 {
         let references = gather(&workload::mixed(seed, 150, 5_000), options());
         for warmup in [0, 777] {
-            let curve = stack::curve(&references, warmup, None);
+            let curve = stack::curve(&references, Watch { warmup, ..Watch::default() });
             for capacity in 1..=160 {
                 let watch = Watch { warmup, ..Watch::default() };
                 let run = replay(&references, &spec("lru"), capacity, None, watch).unwrap();
@@ -80,7 +80,7 @@ fn samples_are_near() {
     let total = part.totals.references as f64;
     let estimated_blocks = part.distinct_in_trace() as f64;
     assert!((estimated_blocks / f64::from(whole.distinct()) - 1.0).abs() < 0.1, "{estimated_blocks}");
-    let (exact, curve) = (stack::curve(&whole, 0, None), stack::curve(&part, 0, None));
+    let (exact, curve) = (stack::curve(&whole, Watch::default()), stack::curve(&part, Watch::default()));
     for capacity in [200, 1_000, 4_000, 10_000, 16_000] {
         let scaled = sample.scaled(capacity);
         let run = replay(&part, &spec("lru"), scaled, None, Watch::default()).unwrap();

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use nigh_policy::Spec;
-use nigh_sim::References;
 use nigh_sim::plan::{Cell, Evidence, Measured, smallest};
+use nigh_sim::{References, Row, Sizes};
 
 use super::{Question, TARGET_SHARE};
-use crate::results::{Found, Results, Row, TraceSummary};
+use crate::results::{Found, Results, TraceSummary};
 use crate::sim::{self, Plan};
-use crate::size::Sizes;
 
 /// What the replays say.
 pub(super) struct Answers {
