@@ -1,0 +1,81 @@
+"""What users write for sizes, policies and warm-ups, as the native half takes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Union
+
+Sizes = Union[str, int, Sequence[Union[str, int]]]
+Policies = Union[str, Sequence[str]]
+
+#: What is replayed unless policies are named: those of ``nigh sim``.
+POLICIES = ("lru", "clock", "2q", "arc", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "opt")
+#: The sizes unless any are given, in shares of the distinct blocks.
+SIZES = ("1%", "2%", "5%", "10%", "20%", "30%", "40%", "60%", "80%")
+
+
+def sizes_of(sizes: Sizes | None) -> list[str]:
+    """Sizes as text; a number is a number of blocks."""
+    if sizes is None:
+        return list(SIZES)
+    if isinstance(sizes, (str, int)):
+        sizes = [sizes]
+    return [_size(size) for size in sizes]
+
+
+def _size(size: str | int) -> str:
+    if isinstance(size, str):
+        return size
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise TypeError(f"sizes: {size!r}: expected text such as '5%' or '64M', or a number of blocks")
+    blocks = size.__index__()
+    if blocks < 1:
+        raise ValueError(f"sizes: {blocks}: a cache holds at least one block")
+    return f"{blocks}b"
+
+
+def names_of(policies: Policies) -> list[str]:
+    """Policies as a list, each once."""
+    if isinstance(policies, str):
+        policies = policies.split(",")
+    names = list(dict.fromkeys(policies))
+    if not names:
+        raise ValueError("policies: there are none")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"policies: {name!r}: expected a name such as 'lirs', see nigh.policies()")
+    return names
+
+
+def warmup_of(warmup: str | int) -> str:
+    """A warm-up as text."""
+    return warmup if isinstance(warmup, str) else str(int(warmup))
+
+
+def threads_of(threads: int | None) -> int:
+    """The threads that replay: one a processor unless a number is given."""
+    if threads is None:
+        return len(os.sched_getaffinity(0))
+    if threads < 1:
+        raise ValueError(f"threads={threads}: expected at least 1")
+    return threads
+
+
+def bytes_of(name: str, value: str | int | None) -> int | None:
+    """A number of bytes; text may have a unit, such as ``64K``."""
+    if value is None or isinstance(value, int):
+        return value
+    units = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+    text = value.strip().lower()
+    for suffix in ("ib", "b"):
+        text = text[: -len(suffix)] if text.endswith(suffix) else text
+    digits = text.rstrip("kmg")
+    if digits.isdigit() and text[len(digits) :] in units:
+        return int(digits) * units[text[len(digits) :]]
+    raise ValueError(f"{name}={value!r}: expected a number of bytes, such as 4096 or '64K'")
+
+
+def once(names: Iterable[str]) -> list[str]:
+    """Each name once, in the order in which they come."""
+    return list(dict.fromkeys(names))

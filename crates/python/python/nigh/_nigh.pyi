@@ -1,0 +1,76 @@
+"""The native half of nigh. Use what the package exports instead."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, BinaryIO, Optional, Tuple
+
+import pyarrow as pa
+
+__version__: str
+
+Progress = Optional[Callable[[int], object]]
+
+class Source:
+    @property
+    def name(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def block_bytes(self) -> int: ...
+    @staticmethod
+    def file(
+        path: str | PathLike[str],
+        *,
+        format: str | None,
+        columns: str | None,
+        block_bytes: int | None,
+        stream: str | None,
+        action: str | None,
+        recorded_sizes: bool,
+    ) -> Source: ...
+    @staticmethod
+    def opener(
+        open: Callable[[], BinaryIO],
+        name: str,
+        *,
+        format: str | None,
+        columns: str | None,
+        block_bytes: int | None,
+        stream: str | None,
+        action: str | None,
+        recorded_sizes: bool,
+    ) -> Source: ...
+    @staticmethod
+    def columns(stream: Any, name: str, block_bytes: int) -> Source: ...
+    @staticmethod
+    def generated(
+        spec: str,
+        *,
+        requests: int,
+        block_bytes: int,
+        seed: int,
+        writes: float,
+        gap_us: float,
+        poisson: bool,
+    ) -> Source: ...
+    def requests(self, limit: int, progress: Progress) -> list[pa.RecordBatch]: ...
+    def load(
+        self, *, ops: str, collapse: bool, sample: float | None, limit: int | None, progress: Progress
+    ) -> References: ...
+
+class References:
+    @property
+    def notes(self) -> list[str]: ...
+    def info(self) -> dict[str, int | float | None]: ...
+    def replay(
+        self,
+        specs: Sequence[str],
+        sizes: Sequence[str],
+        *,
+        warmup: str,
+        threads: int,
+        exact_lru: bool,
+        internals: tuple[str, int] | None,
+        progress: Progress,
+    ) -> Tuple[pa.RecordBatch, pa.RecordBatch | None, pa.RecordBatch, float]: ...
+    def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> int: ...

@@ -1,0 +1,89 @@
+"""What a replay found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import pandas
+    import polars
+
+
+class Result:
+    """An Arrow table of results: one row for each policy and size.
+
+    ``table`` is the table. The object exports the Arrow PyCapsule interface, so ``pyarrow.table(result)``,
+    ``polars.from_arrow(result)`` and DuckDB read it without a copy.
+
+    Columns: ``policy``; ``size_blocks``, ``size_bytes``; ``references``, ``hits``, ``misses`` (counts of the references
+    that were replayed); ``hit_ratio``, ``miss_ratio`` (0 to 1; estimates for the whole trace where it was sampled);
+    ``writes``, ``write_hits``; ``read_hit_ratio``, ``write_hit_ratio`` (null where nothing reads, or writes);
+    ``bytes_missed``; ``evictions`` (null where LRU was counted at all sizes in one pass); ``error`` (half the width of the
+    95 % confidence interval of the ratios; null without a sample); ``ghosts`` (the most that the policy remembers; null
+    where that is not limited).
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        *,
+        info: dict[str, Any] | None = None,
+        curve: pa.Table | None = None,
+        internals: pa.Table | None = None,
+        notes: tuple[str, ...] = (),
+        cpu_s: float | None = None,
+    ) -> None:
+        self.table = table
+        #: What was replayed: requests, references, distinct_blocks, block_bytes, duration_s and so on.
+        self.info = info or {}
+        #: LRU's hits at every size at which a block more brings more hits: ``size_blocks``, ``hits``, ``references``.
+        self.curve = curve
+        #: The policies' internal quantities over time: ``policy``, ``size_blocks``, ``references`` (replayed so far),
+        #: ``quantity``, ``value``.
+        self.internals = internals
+        #: What to know when reading the figures.
+        self.notes = notes
+        #: Seconds of processor time of the replays, without decoding the trace.
+        self.cpu_s = cpu_s
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """The Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A pandas DataFrame; needs pandas."""
+        frame: pandas.DataFrame = self.table.to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """A Polars DataFrame; needs polars."""
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def plot(self, ax: matplotlib.axes.Axes | None = None, **settings: Any) -> matplotlib.axes.Axes:
+        """Plots hit ratio against size, a line for each policy; see :func:`nigh.plot.hit_ratios`. Needs matplotlib."""
+        from . import plot
+
+        return plot.hit_ratios(self, ax, **settings)
+
+    def __repr__(self) -> str:
+        columns = ("policy", "size_blocks", "hit_ratio")
+        shown = [name for name in columns if name in self.table.column_names]
+        lines = [f"<nigh.Result: {len(self)} rows>"]
+        for row in self.table.select(shown).slice(0, 20).to_pylist():
+            lines.append("  " + "  ".join(f"{value:.4f}" if isinstance(value, float) else f"{value:>12}" for value in row.values()))
+        if len(self) > 20:
+            lines.append(f"  ... {len(self) - 20} more")
+        return "\n".join(lines)

@@ -1,0 +1,254 @@
+"""Traces: recorded or generated requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from . import _nigh
+from ._arguments import Policies, Sizes, bytes_of, names_of, sizes_of, threads_of, warmup_of
+from ._progress import bar
+from ._result import Result
+
+if TYPE_CHECKING:
+    from ._policy import Policy
+
+#: The most requests that ``limit`` can say.
+_ALL = 2**64 - 1
+
+
+class Trace:
+    """Recorded or generated requests to blocks, which can be replayed.
+
+    ``source`` is one of:
+
+    * a path, or a URI such as ``s3://bucket/trace.zst`` (through fsspec): a trace of any format that ``nigh trace formats``
+      lists, plain or compressed by gzip, zstd or xz. The format is detected.
+    * a pyarrow Table, RecordBatch or RecordBatchReader; a pandas or Polars DataFrame; a mapping of names to NumPy or
+      Arrow arrays; or another object with the Arrow PyCapsule interface. Numbers are read in place, without a copy.
+
+    Columns of tables (only ``offset`` is required; others with these names are read, others are ignored):
+
+    ========== ============================================================= ================
+    column     meaning                                                       default
+    ========== ============================================================= ================
+    time_ns    nanoseconds on any clock, or a timestamp or duration; sorted  0
+    op         read, write, trim, flush, or 0 to 3                           read
+    volume     the file or disk that contains ``offset``                     0
+    offset     first byte                                                    (required)
+    length     bytes                                                         one block
+    tenant     who is charged: a process, a VM, a client                     0
+    stream     identity of the issuing code or file                          0
+    latency_ns nanoseconds from request to reply                             0 (unknown)
+    ========== ============================================================= ================
+
+    ``block_size`` is in bytes, or text such as ``"64K"``; by default that of the trace, or else 4096. ``format``,
+    ``columns``, ``stream``, ``action`` and ``recorded_sizes`` are the flags of ``nigh sim``.
+
+    Raises ``ValueError`` that names column and row for values that are no requests.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        format: str | None = None,
+        columns: str | None = None,
+        block_size: int | str | None = None,
+        stream: str | None = None,
+        action: str | None = None,
+        recorded_sizes: bool = False,
+        name: str | None = None,
+    ) -> None:
+        block_bytes = bytes_of("block_size", block_size)
+        self._references: dict[tuple[str, bool, float | None, int | None], _nigh.References] = {}
+        if isinstance(source, _nigh.Source):
+            self._source = source
+            return
+        if isinstance(source, (str, os.PathLike)):
+            path = os.fspath(source)
+            if path == "-":
+                raise ValueError("'-': standard input can be read once only: save the trace in a file")
+            if "://" in path:
+                self._source = _nigh.Source.opener(
+                    _opener(path), path, format=format, columns=columns, block_bytes=block_bytes,
+                    stream=stream, action=action, recorded_sizes=recorded_sizes,
+                )  # fmt: skip
+            else:
+                self._source = _nigh.Source.file(
+                    path, format=format, columns=columns, block_bytes=block_bytes,
+                    stream=stream, action=action, recorded_sizes=recorded_sizes,
+                )  # fmt: skip
+            return
+        if format or columns or stream or action or recorded_sizes:
+            raise ValueError("format, columns, stream, action and recorded_sizes describe files, not tables")
+        self._source = _nigh.Source.columns(_as_stream(source), name or "table", block_bytes or 4096)
+
+    @property
+    def name(self) -> str:
+        """The name in tables and messages."""
+        return self._source.name
+
+    @property
+    def format(self) -> str:
+        """The format in a word; ``arrow`` for tables and ``generated`` for generators."""
+        return self._source.format
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes in a block."""
+        return self._source.block_bytes
+
+    def __repr__(self) -> str:
+        return f"<nigh.Trace {self.name!r}: {self.format}, blocks of {self.block_bytes} bytes>"
+
+    def head(self, count: int = 10) -> pa.Table:
+        """The first ``count`` requests as an Arrow table, in the columns described in :class:`Trace`."""
+        if count < 0:
+            raise ValueError(f"count={count}: expected at least 0")
+        return pa.Table.from_batches(self._source.requests(count, None))
+
+    def to_arrow(self, *, limit: int | None = None, progress: bool | None = None) -> pa.Table:
+        """All requests, or the first ``limit``, as an Arrow table."""
+        with bar(progress, "reading", limit, " requests") as update:
+            return pa.Table.from_batches(self._source.requests(_ALL if limit is None else limit, update))
+
+    def info(self, *, sample: float | None = None) -> dict[str, Any]:
+        """Counts: requests, reads, writes, bytes, references, distinct_blocks, block_bytes, duration_s."""
+        return dict(self._load(sample=sample).info())
+
+    def mrc(
+        self,
+        policy: str = "lru",
+        sizes: Sizes | None = None,
+        *,
+        sample: float | None = None,
+        **settings: Any,
+    ) -> Result:
+        """The miss-ratio curve of ``policy``.
+
+        For ``lru`` without ``sizes`` it is exact at every size, from one pass (Mattson et al., 1970): the rows are the sizes
+        at which a block more brings more hits. Other policies are replayed at each of ``sizes``, by default at nine shares
+        of the distinct blocks. ``sample`` replays a share of the blocks (SHARDS: Waldspurger et al., FAST 2015), such as
+        0.01, and estimates. ``settings`` are those of :func:`nigh.sim`.
+        """
+        from ._sim import sim
+
+        (name,) = names_of([policy])
+        if name != "lru" or sizes is not None:
+            return sim(self, [name], sizes, sample=sample, **settings)
+        result = sim(self, [name], None, sample=sample, exact_lru=True, **settings)
+        return _curve_rows(result)
+
+    def _load(
+        self,
+        *,
+        ops: str = "all",
+        collapse: bool = False,
+        sample: float | None = None,
+        limit: int | None = None,
+        progress: bool | None = False,
+    ) -> _nigh.References:
+        """The references; those of the last settings are kept."""
+        key = (ops, collapse, sample, limit)
+        if key not in self._references:
+            self._references.clear()
+            with bar(progress, f"reading {self.name}", None, " requests") as update:
+                loaded = self._source.load(ops=ops, collapse=collapse, sample=sample, limit=limit, progress=update)
+            self._references[key] = loaded
+        return self._references[key]
+
+    def forget(self) -> None:
+        """Frees the decoded references, which are kept for the next replay: 4 bytes each, and 16 to 30 a block."""
+        self._references.clear()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Trace is not sent to other processes: send its path or URI")
+
+
+def generate(
+    spec: str,
+    *,
+    requests: int = 1_000_000,
+    block_size: int | str = 4096,
+    seed: int = 1,
+    writes: float = 0.0,
+    gap_us: float = 100.0,
+    poisson: bool = False,
+) -> Trace:
+    """A generated workload, such as ``zipf:blocks=1M:alpha=0.9``; the same arguments give the same requests everywhere.
+
+    ``nigh trace generate --help`` lists the generators. ``writes`` is a share of the requests, 0 to 1; ``gap_us`` the mean
+    time between two, in microseconds; ``poisson`` makes the times between them exponential.
+    """
+    block_bytes = bytes_of("block_size", block_size)
+    assert block_bytes is not None
+    source = _nigh.Source.generated(
+        spec, requests=requests, block_bytes=block_bytes, seed=seed, writes=writes, gap_us=gap_us, poisson=poisson
+    )
+    return Trace(source)
+
+
+def _opener(uri: str) -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise ImportError(f"{uri}: URIs need fsspec: pip install 'nigh[uris]'") from None
+
+    def open_again() -> Any:
+        return fsspec.open(uri, "rb").open()
+
+    return open_again
+
+
+def _as_stream(source: Any) -> Any:
+    """An object with the Arrow PyCapsule interface for streams."""
+    if isinstance(source, Mapping):
+        arrays = {}
+        for name, column in source.items():
+            try:
+                arrays[str(name)] = pa.array(column)
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise ValueError(f"column `{name}`: {error}") from None
+        lengths = {name: len(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the columns have different lengths: {lengths}")
+        return pa.table(arrays)
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if type(source).__module__.split(".")[0] == "pandas":
+        if not hasattr(source, "columns"):
+            raise TypeError("a pandas Series: expected a DataFrame with a column `offset`")
+        # Without the columns that are not read, which may be of types that Arrow does not have.
+        known = [name for name in source.columns if isinstance(name, str)]
+        return pa.Table.from_pandas(source[known], preserve_index=False)
+    if hasattr(source, "__arrow_c_stream__"):
+        return source
+    raise TypeError(
+        f"{type(source).__name__}: expected a path, a URI, an Arrow table, a DataFrame, or a mapping of names to arrays"
+    )
+
+
+def _curve_rows(result: Result) -> Result:
+    import pyarrow.compute as pc
+
+    curve = result.curve
+    assert curve is not None
+    ratio = pc.divide(pc.cast(curve["hits"], pa.float64()), pc.cast(curve["references"], pa.float64()))
+    blocks = curve["size_blocks"]
+    table = pa.table(
+        {
+            "policy": pa.array(["lru"] * len(blocks), pa.string()),
+            "size_blocks": blocks,
+            "size_bytes": pc.multiply(blocks, pa.scalar(result.info["block_bytes"], pa.uint64())),
+            "references": curve["references"],
+            "hits": curve["hits"],
+            "misses": pc.subtract(curve["references"], curve["hits"]),
+            "hit_ratio": ratio,
+            "miss_ratio": pc.subtract(pa.scalar(1.0), ratio),
+        }
+    )
+    return Result(table, info=result.info, curve=curve, notes=result.notes, cpu_s=result.cpu_s)

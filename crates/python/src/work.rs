@@ -1,0 +1,61 @@
+//! Long work without the interpreter's lock: it reports progress, and Ctrl-C ends it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// How often signals are looked at and progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What long work counts, and whether it is to end.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) done: AtomicU64,
+    pub(crate) stop: AtomicBool,
+}
+
+/// Runs `work` in a thread without the interpreter's lock. Meanwhile `progress` is called with what is done. What it
+/// raises, or a signal's handler, ends the work.
+pub(crate) fn run<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(&Work) -> T + Send,
+) -> PyResult<T> {
+    let (sender, receiver) = sync_channel::<()>(1);
+    let progress = progress.map(|progress| progress.clone().unbind());
+    py.detach(move || {
+        let state = Work::default();
+        std::thread::scope(|scope| {
+            let shared = &state;
+            let worker = scope.spawn(move || {
+                // Dropped at the end, also by a panic.
+                let _sender = sender;
+                work(shared)
+            });
+            let mut raised = None;
+            while let Err(RecvTimeoutError::Timeout) = receiver.recv_timeout(INTERVAL) {
+                if raised.is_some() {
+                    continue;
+                }
+                let reported = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress.as_ref().map_or(Ok(()), |progress| {
+                        progress.call1(py, (state.done.load(Ordering::Relaxed),)).map(|_| ())
+                    })
+                });
+                if let Err(error) = reported {
+                    state.stop.store(true, Ordering::Relaxed);
+                    raised = Some(error);
+                }
+            }
+            let result = worker.join();
+            match (raised, result) {
+                (Some(error), _) => Err(error),
+                (None, Ok(result)) => Ok(result),
+                (None, Err(panic)) => std::panic::resume_unwind(panic),
+            }
+        })
+    })
+}
