@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::Context;
 use nigh_policy::{Spec, registry};
-
-use nigh_sim::Sizes;
+use nigh_sim::{Sample, Sizes};
 
 /// What is replayed unless policies are named.
 pub(crate) const POLICIES: &str = "lru,clock,2q,arc,lirs,clock-pro,s3-fifo,sieve,w-tinylfu,opt";
@@ -50,9 +49,21 @@ pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
     Ok(unique)
 }
 
+/// Whether these are the policies that are replayed unless any are named.
+pub(crate) fn are_usual(names: &[String]) -> bool {
+    names.iter().map(String::as_str).eq(POLICIES.split(','))
+}
+
 pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
     let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
     Ok((!sizes.is_empty()).then_some(sizes))
+}
+
+/// The sample of blocks that `flag` asks for.
+pub(crate) fn parse_sample(flag: &str, text: &str) -> anyhow::Result<Sample> {
+    nigh_text::share(text)
+        .and_then(Sample::new)
+        .with_context(|| format!("{flag} {text}: expected a rate above 0 and up to 1, such as 0.1 or 1%"))
 }
 
 pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {

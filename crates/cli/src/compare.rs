@@ -5,9 +5,10 @@ use std::fmt::Write;
 use nigh_sim::Row;
 use serde::Serialize;
 
-use crate::grid::{Grid, wrapped};
+use crate::grid::Grid;
 use crate::results::{OPT, Results, csv, distinct, percent};
 use crate::size::human_bytes;
+use crate::wrap::wrapped;
 
 /// The version of the JSON that [`Comparison`] becomes.
 const SCHEMA: u32 = 1;
@@ -39,21 +40,20 @@ impl Comparison {
     pub(crate) fn new(traces: Vec<Results>) -> Comparison {
         let policies = distinct(traces.iter().flat_map(Results::policies));
         let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
-        let standing = |policy: &&str| {
-            let mut standing = Standing { policy: (*policy).to_owned(), cells: 0, wins: 0, losses: 0 };
-            for cells in traces.iter().flat_map(Results::cells) {
-                let figure = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| percent(row.hit_ratio));
-                let Some(own) = figure(policy) else { continue };
-                let others: Vec<f64> =
-                    cells.iter().filter(|row| row.policy != OPT).map(|row| percent(row.hit_ratio)).collect();
+        let mut standings: Vec<Standing> = policies
+            .iter()
+            .map(|policy| Standing { policy: (*policy).to_owned(), cells: 0, wins: 0, losses: 0 })
+            .collect();
+        for cells in traces.iter().flat_map(Results::cells) {
+            let figure = |name: &str| cells.iter().find(|row| row.policy == name).map(|row| percent(row.hit_ratio));
+            let (best, of_first) = (best(&cells), figure(first));
+            for standing in &mut standings {
+                let Some(own) = figure(&standing.policy) else { continue };
                 standing.cells += 1;
-                let is_best = others.iter().all(|other| *other <= own) && others.iter().any(|other| *other < own);
-                standing.wins += usize::from(is_best && *policy != OPT);
-                standing.losses += usize::from(figure(first).is_some_and(|first| own < first));
+                standing.wins += usize::from(Some(own) == best && standing.policy != OPT);
+                standing.losses += usize::from(of_first.is_some_and(|first| own < first));
             }
-            standing
-        };
-        let standings = policies.iter().map(standing).collect();
+        }
         Comparison { schema: SCHEMA, traces, standings }
     }
 
@@ -72,7 +72,7 @@ impl Comparison {
         let longest = names.clone().map(|name| name.chars().count()).max().unwrap_or(0);
         for (trace, name) in self.traces.iter().zip(names) {
             for cells in trace.cells() {
-                let best = Results::best(cells.iter().map(|row| (row.policy.as_str(), percent(row.hit_ratio))));
+                let best = best(&cells);
                 let cell = |policy: &&str| {
                     let Some(row) = cells.iter().find(|row| row.policy == *policy) else { return String::new() };
                     let shown = percent(row.hit_ratio);
@@ -144,6 +144,11 @@ fn shortened(name: &str) -> String {
         return name.to_owned();
     }
     std::iter::once('…').chain(name.chars().skip(length - NAME_MOST + 1)).collect()
+}
+
+/// The best figure of `cells`, of one trace and size.
+fn best(cells: &[&Row]) -> Option<f64> {
+    Results::best(cells.iter().map(|row| (row.policy.as_str(), percent(row.hit_ratio))))
 }
 
 impl Results {

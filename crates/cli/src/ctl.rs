@@ -81,7 +81,7 @@ fn command(command: &CtlCommand) -> anyhow::Result<Command> {
         }
         CtlCommand::Flush { name } => Command::Flush { name: name.clone() },
         CtlCommand::Record { file: Some(file), recording, .. } => {
-            Command::Record { recording: record::recording(file, recording)? }
+            Command::Record { recording: record::recording(file, recording, "--sample")? }
         }
         CtlCommand::Record { file: None, .. } => Command::StopRecording {},
         CtlCommand::Reload => Command::Reload {},

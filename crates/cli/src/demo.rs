@@ -21,7 +21,7 @@ use signal_hook::flag;
 use crate::args::{DemoArgs, OutputArgs};
 use crate::results::grouped;
 use crate::sim::{self, Plan};
-use crate::size::human_bytes;
+use crate::size::{human_bytes, human_time};
 use crate::source::{self, Source};
 use crate::{asked, output, page, progress};
 use live::{Disks, Hits, Served};
@@ -156,19 +156,16 @@ fn row(spec: &Spec, served: &Served, elapsed_of_first: Duration) -> String {
         served.sum().percent(),
         first.percent(),
         second.percent(),
-        human_time(served.quantile(0.50)),
-        human_time(served.quantile(0.99)),
+        latency(served.quantile(0.50)),
+        latency(served.quantile(0.99)),
         grouped(served.device_reads),
         served.elapsed.as_secs_f64(),
         served.elapsed.as_secs_f64() / elapsed_of_first.as_secs_f64()
     )
 }
 
-fn human_time(time: Duration) -> String {
-    match time.as_micros() {
-        us @ 0..1000 => format!("{us} µs"),
-        us => format!("{:.1} ms", us as f64 / 1e3),
-    }
+fn latency(time: Duration) -> String {
+    human_time(Some(time.as_micros() as f64))
 }
 
 /// What was served, for the page.
@@ -194,7 +191,7 @@ fn verdict(specs: &[Spec], served: &[Served]) -> Option<Verdict> {
         100.0 * (1.0 - took / instead)
     );
     let [hits, hits_before] = [after, before].map(|served| served.sum().percent());
-    let time = |served: &Served, share| human_time(served.quantile(share));
+    let time = |served: &Served, share| latency(served.quantile(share));
     let latency = format!(
         "Half of the requests took at most {} instead of {}; 99 % took at most {} instead of {}.",
         time(after, 0.50),

@@ -53,7 +53,12 @@ fn near_subcommand(given: &str, mut command: clap::Command) -> Option<String> {
     for argument in std::env::args().skip(1).take_while(|argument| argument != given) {
         at = at.find_subcommand(argument).unwrap_or(at);
     }
-    nigh_text::nearest(given, at.get_subcommands().map(clap::Command::get_name)).map(str::to_owned)
+    nearest_of(at, given).map(str::to_owned)
+}
+
+/// The subcommand of `command` whose name is most like `given`.
+pub(crate) fn nearest_of<'a>(command: &'a clap::Command, given: &str) -> Option<&'a str> {
+    nigh_text::nearest(given, command.get_subcommands().map(clap::Command::get_name))
 }
 
 /// An error and its causes in one line. Some errors name their cause themselves: it is not repeated.

@@ -29,6 +29,7 @@ mod tiers;
 mod timed;
 mod top;
 mod trace;
+mod wrap;
 mod written;
 
 use std::os::unix::process::CommandExt;
@@ -90,8 +91,8 @@ fn man(path: &[String], all: Option<&Path>) -> anyhow::Result<()> {
     let mut at = &command;
     for name in path {
         at = at.find_subcommand(name).ok_or_else(|| {
-            let near = nigh_text::nearest(name, at.get_subcommands().map(clap::Command::get_name));
-            anyhow::anyhow!("there is no command '{}'{}", path.join(" "), nigh_text::did_you_mean(near))
+            let near = nigh_text::did_you_mean(front::nearest_of(at, name));
+            anyhow::anyhow!("there is no command '{}'{near}", path.join(" "))
         })?;
     }
     let names: Vec<&str> = ["nigh"].into_iter().chain(path.iter().map(String::as_str)).collect();

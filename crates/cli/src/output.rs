@@ -6,15 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-/// Columns of a table or text that goes elsewhere than to a terminal.
-const WIDTH: usize = 120;
-
-/// Columns of the terminal that standard output is.
-pub(crate) fn width() -> usize {
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col));
-    columns.ok().filter(|&columns| columns > 0).unwrap_or(WIDTH)
-}
-
 /// Writes to standard output.
 pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
     args.html.as_deref().map_or(Ok(()), output::check)?;
     let mut specs = asked::parse_policies(&args.policy)?;
-    let sample = args.sample.as_deref().map(sim::parse_rate).transpose()?;
+    let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
     let left_out = if sample.is_some() { sim::leave_out_spatial(&mut specs, &args.policy)? } else { None };
     let present = specs.first().context("--policy: expected the present policy, and others to compare with it")?;
     ensure!(!present.info().offline, "--policy: the first is the present policy, but {present} must know the future");
@@ -54,9 +54,11 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let target = args.target.as_deref().map(parse_target).transpose()?;
     let price = args.cost.as_deref().map(str::parse::<Price>).transpose()?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
-    if args.device.is_some() {
-        ensure!(args.trace != Path::new("-"), "--device: the trace is read twice, so it must be a file");
-    }
+    let timing = args.device.as_deref().map(|device| timed::settings(args, device)).transpose()?;
+    ensure!(
+        timing.is_none() || args.trace != Path::new("-"),
+        "--device: the trace is read twice, so it must be a file"
+    );
 
     let (source, mut requests) = source::open(&args.trace, &args.input)?;
     let loader = Loader::new(Options {
@@ -69,21 +71,19 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let references = sim::load(loader, requests.as_mut())?;
     ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
     let distinct = references.distinct_in_trace();
-    let blocks = |size: Option<Sizes>, default: u64| -> anyhow::Result<u64> {
-        Ok(size.map(|size| size.blocks(distinct, source.block_bytes)).transpose()?.map_or(default, |sizes| sizes[0]))
-    };
-    let usual: Sizes = HAVE.parse().expect("the default is a size");
-    let have = blocks(Some(have.unwrap_or(usual)), 0)?;
-    let question = Question { have, add: blocks(add, (have / ADD_PART).max(1))?, target };
+    let blocks = |size: Sizes| anyhow::Ok(size.blocks(distinct, source.block_bytes)?[0]);
+    let have = blocks(have.unwrap_or_else(|| HAVE.parse().expect("the default is a size")))?;
+    let add = add.map(blocks).transpose()?.unwrap_or((have / ADD_PART).max(1));
+    let question = Question { have, add, target };
 
     let threads = asked::threads(args.threads);
     let mut search = Search::new(&references, source::summary(&source, &references), threads);
     let answers = search.answers(&specs, question)?;
-    let timed = args.device.as_deref().map(|device| timed::simulate(args, device, &answers)).transpose()?;
+    let timed = timing.map(|settings| timed::simulate(settings, &answers)).transpose()?;
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
     let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
-    let told = words::tell(&verdict, args, source.block_bytes);
+    let told = words::tell(&verdict, args);
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use nigh_server::{Command, ControlClient, Recording, RecordingStatus};
+use nigh_sim::Sample;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{RecordArgs, RecordingArgs};
 use crate::results::grouped;
-use crate::{controlled, output};
+use crate::{asked, controlled, output};
 
 /// How often the server is asked how far it is.
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
-    let recording = recording(&args.file, &args.recording)?;
+    let recording = recording(&args.file, &args.recording, "--sample")?;
     let (mut client, path) = controlled::connect(&args.server)?;
     // Ctrl-C ends the recording, not this program.
     let stop = Arc::new(AtomicBool::new(false));
@@ -73,27 +74,19 @@ pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
     ))
 }
 
-/// What to record into `file`, which the server writes.
-pub(crate) fn recording(file: &Path, args: &RecordingArgs) -> anyhow::Result<Recording> {
+/// What to record into `file`, which the server writes. `sample_flag` is the flag that the sample was given with.
+pub(crate) fn recording(file: &Path, args: &RecordingArgs, sample_flag: &str) -> anyhow::Result<Recording> {
     let RecordingArgs { export, sample, time, limit, force } = args;
-    let share = |text: &String| {
-        let rate = nigh_text::share(text).filter(|&rate| rate > 0.0);
-        rate.with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.01 or 1%"))
-    };
     let seconds = |text: &String| {
         let seconds = nigh_text::seconds(text).filter(|&seconds| seconds > 0.0);
         seconds.with_context(|| format!("--for {text}: expected a time with its unit, such as 90s, 10m or 2h"))
-    };
-    let count = |text: &String| {
-        let count = nigh_text::count(text).filter(|&count| count > 0);
-        count.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
     };
     Ok(Recording {
         file: std::path::absolute(file).with_context(|| file.display().to_string())?,
         force: *force,
         exports: export.clone(),
-        sample: sample.as_ref().map(share).transpose()?,
+        sample: sample.as_deref().map(|text| asked::parse_sample(sample_flag, text)).transpose()?.map(Sample::rate),
         seconds: time.as_ref().map(seconds).transpose()?,
-        limit: limit.as_ref().map(count).transpose()?,
+        limit: limit.as_deref().map(asked::parse_limit).transpose()?,
     })
 }

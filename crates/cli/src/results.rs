@@ -6,8 +6,9 @@ use std::fmt::Write;
 use nigh_sim::Row;
 use serde::Serialize;
 
-use crate::grid::{Grid, wrapped};
+use crate::grid::Grid;
 use crate::size::human_bytes;
+use crate::wrap::wrapped;
 
 /// The policy that knows the future: it is compared with others, and none with it.
 pub(crate) const OPT: &str = "opt";

@@ -291,7 +291,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let control = args.control.clone().or(file.control);
     let record = args.record.as_deref().map(|file| {
         let sample = args.record_sample.clone();
-        record::recording(file, &RecordingArgs { sample, export: vec![], time: None, limit: None, force: false })
+        let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
+        record::recording(file, &recording, "--record-sample")
     });
     Ok(Plan { settings, listen, insecure_tcp, control, record: record.transpose()? })
 }

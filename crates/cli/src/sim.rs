@@ -26,7 +26,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let given = asked::parse_sizes(&args.size)?;
     let internals = args.internals.as_deref().map(str::parse::<Sizes>).transpose()?;
     let warmup = parse_warmup(&args.warmup)?;
-    let sample = args.sample.as_deref().map(parse_rate).transpose()?;
+    let sample = args.sample.as_deref().map(|text| asked::parse_sample("--sample", text)).transpose()?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     let left_out = if sample.is_some() { leave_out_spatial(&mut specs, &args.policy)? } else { None };
 
@@ -76,7 +76,7 @@ impl Asked {
                 "reads or writes what --ops asks for"
             }
         );
-        let (shards, is_one) = (args.shards, args.trace.len() <= 1 || args.join);
+        let (shards, is_one) = (args.shards, args.is_one_trace());
         let default_sizes = if is_one { asked::default_sizes() } else { asked::few_sizes() };
         let plan = Plan {
             specs: self.specs.clone(),
@@ -130,12 +130,6 @@ pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyh
     let note =
         || format!("left out, as a sample has hardly any blocks that are neighbours on disk: {}", names.join(", "));
     Ok((!names.is_empty()).then(note))
-}
-
-pub(crate) fn parse_rate(text: &str) -> anyhow::Result<Sample> {
-    nigh_text::share(text)
-        .and_then(Sample::new)
-        .with_context(|| format!("--sample {text}: expected a rate above 0 and up to 1, such as 0.1 or 10%"))
 }
 
 /// How many references warm the cache.

@@ -1,4 +1,4 @@
-//! Numbers of bytes as people read them.
+//! Numbers of bytes and times as people read them.
 
 /// `bytes` in the largest unit that leaves at least 1, such as `1.5 GiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
@@ -15,6 +15,16 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     if value.fract() == 0.0 || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
+/// A time in the unit that suits it; a dash for none.
+pub(crate) fn human_time(us: Option<f64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us < 1000.0 => format!("{us:.0} µs"),
+        Some(us) if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        Some(us) => format!("{:.1} s", us / 1e6),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +34,12 @@ mod tests {
         assert_eq!(human_bytes(512), "512 B");
         assert_eq!(human_bytes(1536), "1.5 KiB");
         assert_eq!(human_bytes(64 << 20), "64 MiB");
+    }
+
+    #[test]
+    fn times_read_well() {
+        for (us, text) in [(None, "-"), (Some(999.0), "999 µs"), (Some(7_149.0), "7.1 ms"), (Some(2.5e6), "2.5 s")] {
+            assert_eq!(human_time(us), text);
+        }
     }
 }

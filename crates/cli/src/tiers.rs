@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     );
     let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
-    ensure!(args.trace.len() <= 1 || args.join, "--levels takes one trace; --join makes one of several");
+    ensure!(args.is_one_trace(), "--levels takes one trace; --join makes one of several");
     ensure!(costs.is_sorted(), "--costs: a lower level is faster than the one above it; expected ascending times");
 
     let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
@@ -53,9 +53,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut levels = Vec::new();
     for size in sizes {
         let blocks = size.blocks(references.distinct_in_trace(), references.block_bytes)?[0];
-        levels.push(
-            u32::try_from(blocks).ok().with_context(|| format!("--levels: {blocks} blocks are too many"))?.max(1),
-        );
+        levels.push(u32::try_from(blocks).ok().with_context(|| format!("--levels: {blocks} blocks are too many"))?);
     }
     let runs = replay_all(&references, &schemes, &levels, warmup, asked::threads(args.threads))?;
     let found = Found::new(trace, &references, &levels, &costs, &schemes, &runs);
@@ -64,7 +62,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
 
 /// The schemes named on a command line, or the usual ones.
 fn schemes(names: &[String]) -> anyhow::Result<Vec<Scheme>> {
-    if names.iter().map(String::as_str).eq(asked::POLICIES.split(',')) {
+    if asked::are_usual(names) {
         return Ok(SCHEMES.iter().map(|name| name.parse().expect("the usual schemes are schemes")).collect());
     }
     let mut schemes: Vec<Scheme> = Vec::new();

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
+use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
@@ -18,7 +19,7 @@ use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 use serde::Serialize;
 
-use crate::args::{AllocateArg, OutputArgs, SimArgs};
+use crate::args::{AllocateArg, OutputArgs, SimArgs, TimedArgs};
 use crate::results::{TraceSummary, csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress};
@@ -44,14 +45,38 @@ pub(crate) fn run(args: &SimArgs, device: &str) -> anyhow::Result<()> {
 
 /// The times alone.
 pub(crate) fn timings(args: &SimArgs, device: &str) -> anyhow::Result<Vec<Timing>> {
-    let timing = |Row { figures, programs, .. }: Row| Timing {
-        waited_s: programs.iter().map(|program| program.waited_s).sum(),
-        policy: figures.policy,
-        size_blocks: figures.size_blocks,
-        execution_s: figures.execution_s,
-        latency_p99_us: figures.latency_p99_us,
+    let timing = |row: Row| Timing {
+        waited_s: row.waited_s(),
+        policy: row.figures.policy,
+        size_blocks: row.figures.size_blocks,
+        execution_s: row.figures.execution_s,
+        latency_p99_us: row.figures.latency_p99_us,
     };
     Ok(simulate(args, device)?.0.results.into_iter().map(timing).collect())
+}
+
+/// Checks the settings that need no trace.
+pub(crate) fn check_settings(args: &TimedArgs, device: &str) -> anyhow::Result<()> {
+    Settings::parse(args, device).map(drop)
+}
+
+/// How devices are used.
+struct Settings {
+    devices: Asked,
+    readahead: nigh_prefetch::Spec,
+    scheduler: Scheduler,
+    think: Think,
+}
+
+impl Settings {
+    fn parse(args: &TimedArgs, device: &str) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            devices: Asked::parse(device).with_context(|| format!("--device {device}"))?,
+            readahead: args.readahead.parse()?,
+            scheduler: args.scheduler.parse()?,
+            think: think(&args.think)?,
+        })
+    }
 }
 
 fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References)> {
@@ -64,12 +89,9 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
-    let asked_devices = Asked::parse(device).with_context(|| format!("--device {device}"))?;
+    let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;
     let asked_levels = timed.level.iter().map(|text| level(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let levels: Vec<Level> = asked_levels.iter().map(|(_, profile, bytes)| Level { profile, bytes: *bytes }).collect();
-    let readahead = timed.readahead.parse()?;
-    let scheduler = timed.scheduler.parse()?;
-    let think = think(&timed.think)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
     let layouts = timed.extents.iter().map(|path| layout::read_extents(path)).collect::<Result<Vec<_>, _>>()?;
     ensure!(
@@ -151,7 +173,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
 /// The policies named on a command line; of the usual ones those that need no future.
 fn policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
     let mut specs = asked::parse_policies(names)?;
-    if names.iter().map(String::as_str).eq(asked::POLICIES.split(',')) || names == ["all"] {
+    if asked::are_usual(names) || names == ["all"] {
         specs.retain(|spec| !spec.info().offline);
     }
     match specs.iter().find(|spec| spec.info().offline) {

@@ -14,7 +14,7 @@ use nigh_server::{ControlClient, ControlError};
 use crate::args::TopArgs;
 use crate::controlled::connect;
 use crate::output;
-use crate::size::human_bytes;
+use crate::size::{human_bytes, human_time};
 use crate::table::Table;
 use interval::{Interval, LevelRow, Look, Row, TenantRow};
 
@@ -107,10 +107,5 @@ fn cells(row: &Row) -> [String; HEAD.len()] {
 }
 
 fn latency(us: Option<u64>) -> String {
-    match us {
-        None => "-".into(),
-        Some(us @ 0..1000) => format!("{us} µs"),
-        Some(us @ 1000..1_000_000) => format!("{:.1} ms", us as f64 / 1e3),
-        Some(us) => format!("{:.1} s", us as f64 / 1e6),
-    }
+    human_time(us.map(|us| us as f64))
 }

@@ -79,7 +79,7 @@ fn every_figure_of_a_plan_is_that_of_nigh_sim() {
         assert!(spoken.contains(&format!("{:.2} %", 100.0 * ratio(policy, size))), "{policy} {size}: {text}");
     }
     assert!(spoken.contains("next: nigh serve --memory 8M --policy lirs disk=PATH"), "{text}");
-    assert!(text.contains("hit ratio in %"), "{text}");
+    assert!(text.contains("hit ratio in %") && !text.contains('\u{a0}'), "{text}");
 }
 
 #[test]
@@ -195,6 +195,16 @@ fn a_plan_that_cannot_be_made_is_one_line() {
         (&["--html", "/nowhere/page.html"], "/nowhere/page.html: there is no folder /nowhere; create it first"),
     ] {
         let said = refused(&[&["plan", trace], slip].concat());
+        assert!(said.contains(expected), "{slip:?}: {said}");
+    }
+    // Settings of the device are rejected before the trace is read.
+    for (slip, expected) in [
+        (&["--device", "hdd-72"][..], "--device hdd-72: "),
+        (&["--device", "hdd-7200", "--readahead", "linx"], "Did you mean 'linux'?"),
+        (&["--device", "hdd-7200", "--scheduler", "lok"], "Did you mean 'look'?"),
+        (&["--device", "hdd-7200", "--think", "1"], "--think 1: expected a time"),
+    ] {
+        let said = refused(&[&["plan", "/nowhere/t.csv"], slip].concat());
         assert!(said.contains(expected), "{slip:?}: {said}");
     }
     let said = refused(&["plan", "-", "--device", "hdd-7200"]);

@@ -169,7 +169,12 @@ fn what_cannot_be_recorded_is_one_line() {
     assert!(record(&[&folder.text("trace.doc")]).contains("trace.doc"));
     assert!(record(&[&folder.text("trace.lirs")]).contains(".csv"));
     assert!(record(&[&file, "--export", "disc"]).contains("no export disc"));
-    assert!(record(&[&file, "--sample", "0"]).contains("1%"));
+    assert!(
+        record(&[&file, "--sample", "0"])
+            .contains("--sample 0: expected a rate above 0 and up to 1, such as 0.1 or 1%")
+    );
+    let served = ["serve", "disk=memory:8M", "--check", "--record", &file, "--record-sample", "0"];
+    assert!(refusal(&nigh(&served)).contains("--record-sample 0: expected a rate"));
     assert!(record(&[&file, "--for", "5"]).contains("10m"));
     stdout(&nigh(&["ctl", "--control", &control, "record", &file]));
     assert!(record(&[&folder.text("second.csv")]).contains("is being recorded"));

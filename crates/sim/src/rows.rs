@@ -55,13 +55,12 @@ pub struct Row {
 impl Row {
     /// With the references that write, and those of them that hit, beside all.
     pub fn with_writes(self, writes: u64, write_hits: u64) -> Row {
-        let ratio = |hits: u64, of: u64| rounded(hits as f64 / of as f64);
         let (reads, read_hits) = (self.references - writes, self.hits - write_hits);
         Row {
             writes,
             write_hits,
-            read_hit_ratio: (reads > 0).then(|| ratio(read_hits, reads)),
-            write_hit_ratio: (writes > 0).then(|| ratio(write_hits, writes)),
+            read_hit_ratio: ratio(read_hits, reads),
+            write_hit_ratio: ratio(write_hits, writes),
             ..self
         }
     }
@@ -237,8 +236,13 @@ fn ratios(references: &References, policy: &str, size: u64, counted: u64, misses
 }
 
 /// Ratios are given to eight digits behind the point: enough for every reference of a long trace.
-fn rounded(ratio: f64) -> f64 {
+pub fn rounded(ratio: f64) -> f64 {
     (ratio * 1e8).round() / 1e8
+}
+
+/// The share that `part` is of `whole`, [`rounded`]; nothing of nothing.
+pub fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| rounded(part as f64 / whole as f64))
 }
 
 /// The sizes at which a block more brings hits more, in blocks of the whole trace, and the hits there.

@@ -35,7 +35,7 @@ const ABOUT: &[(&str, &str, &str)] = &[
 /// What `quantity` of `policy` is; nothing where that is not known. A policy that stands on another reports that one's, too.
 pub(super) fn about(policy: &str, quantity: &str) -> &'static str {
     let name = policy.split(':').next().unwrap_or(policy);
-    let of_policy = ABOUT.iter().find(|(of, known, _)| *known == quantity && (*of == name || of.is_empty()));
+    let of_policy = ABOUT.iter().find(|(of, known, _)| *known == quantity && *of == name);
     of_policy.or_else(|| ABOUT.iter().find(|(_, known, _)| *known == quantity)).map_or("", |(_, _, about)| about)
 }
 

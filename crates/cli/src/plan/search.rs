@@ -35,6 +35,13 @@ pub(super) struct Answers {
     pub(super) first: f64,
 }
 
+impl Answers {
+    /// The policies that the answers are about: the present one, and the best other one if there is any.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Spec> {
+        std::iter::once(&self.present).chain(&self.best)
+    }
+}
+
 /// Replays, of which each is done once.
 pub(super) struct Search<'a> {
     references: &'a References,
@@ -67,11 +74,14 @@ impl<'a> Search<'a> {
         let most = ratio(self, &present, distinct);
         let target = target.unwrap_or(TARGET_SHARE * most);
 
-        let chosen: Vec<Spec> = [Some(present.clone()), best.clone()].into_iter().flatten().collect();
-        let halves = self.last_halves(&chosen, &[have, grown])?;
+        let chosen: Vec<Spec> = std::iter::once(&present).chain(&best).cloned().collect();
+        let length = self.references.ids.len();
+        let half = length / 2;
+        let last_share = (length - half) as f64 / length as f64;
+        let last = self.execute(chosen.clone(), &[have, grown], half)?.results;
+        let last: BTreeMap<_, _> = last.into_iter().map(|row| ((row.policy, row.size_blocks), row.hit_ratio)).collect();
         let measured = |search: &Search, spec: &Spec, size| {
-            let (last, share) = halves[&(spec.to_string(), size)];
-            Measured::new(search.cell(spec, size), last, share)
+            Measured::new(search.cell(spec, size), last[&(spec.to_string(), size)], last_share)
         };
         let evidence = Evidence {
             present: measured(self, &present, have),
@@ -107,12 +117,12 @@ impl<'a> Search<'a> {
     /// The rows that `answers` name, of the two policies that they are about and of OPT, as `nigh sim` gives them; and all that
     /// was replayed.
     pub(super) fn into_found(mut self, answers: &Answers) -> anyhow::Result<[Found; 2]> {
-        let Answers { question, present, best, .. } = answers;
+        let question = answers.question;
         let sizes: BTreeSet<u64> = [question.have, question.grown()]
             .into_iter()
             .chain(answers.reached.iter().chain([&answers.equal]).flatten().map(|cell| cell.blocks))
             .collect();
-        let mut specs: Vec<Spec> = [Some(present.clone()), best.clone()].into_iter().flatten().collect();
+        let mut specs: Vec<Spec> = answers.policies().cloned().collect();
         if answers.bound.is_some() {
             specs.push("opt".parse()?);
         }
@@ -169,14 +179,6 @@ impl<'a> Search<'a> {
             self.rows.extend(found.results.into_iter().map(|row| ((row.policy.clone(), row.size_blocks), row)));
         }
         Ok(())
-    }
-
-    /// The hit ratio over the second half of the references, and which share of all it is.
-    fn last_halves(&self, specs: &[Spec], sizes: &[u64]) -> anyhow::Result<BTreeMap<(String, u64), (f64, f64)>> {
-        let length = self.references.ids.len();
-        let share = (length - length / 2) as f64 / length as f64;
-        let found = self.execute(specs.to_vec(), sizes, length / 2)?;
-        Ok(found.results.into_iter().map(|row| ((row.policy, row.size_blocks), (row.hit_ratio, share))).collect())
     }
 
     fn execute(&self, specs: Vec<Spec>, sizes: &[u64], warmup: usize) -> anyhow::Result<Results> {

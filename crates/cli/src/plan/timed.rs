@@ -7,11 +7,15 @@ use super::search::Answers;
 use crate::args::{Cli, Command, PlanArgs, SimArgs};
 use crate::timed::{self, Timing};
 
-pub(super) fn simulate(args: &PlanArgs, device: &str, answers: &Answers) -> anyhow::Result<Vec<Timing>> {
-    let policies: Vec<String> =
-        [Some(&answers.present), answers.best.as_ref()].into_iter().flatten().map(ToString::to_string).collect();
-    let sizes = format!("{}b,{}b", answers.question.have, answers.question.grown());
-    let line = ["nigh", "sim", "TRACE", "--device", device, "--policy", &policies.join(","), "--size", &sizes];
+/// How a simulation takes place: a `nigh sim` of which only policies and sizes are open.
+pub(super) struct Settings {
+    sim: SimArgs,
+    device: String,
+}
+
+/// Reads what the command line says of the simulation, without the trace.
+pub(super) fn settings(args: &PlanArgs, device: &str) -> anyhow::Result<Settings> {
+    let line = ["nigh", "sim", "TRACE", "--device", device];
     let Command::Sim(parsed) = Cli::try_parse_from(line)?.command else { bail!("'nigh sim' has another name") };
     let mut sim = SimArgs { input: args.input.clone(), ops: args.ops, threads: args.threads, ..*parsed };
     sim.trace = vec![args.trace.clone()];
@@ -22,5 +26,12 @@ pub(super) fn simulate(args: &PlanArgs, device: &str, answers: &Answers) -> anyh
     ] {
         given.iter().for_each(|given| setting.clone_from(given));
     }
-    timed::timings(&sim, device)
+    timed::check_settings(&sim.timed, device)?;
+    Ok(Settings { sim, device: device.to_owned() })
+}
+
+pub(super) fn simulate(Settings { mut sim, device }: Settings, answers: &Answers) -> anyhow::Result<Vec<Timing>> {
+    sim.policy = answers.policies().map(ToString::to_string).collect();
+    sim.size = [answers.question.have, answers.question.grown()].map(|blocks| format!("{blocks}b")).to_vec();
+    timed::timings(&sim, &device)
 }

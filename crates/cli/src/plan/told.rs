@@ -4,7 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::output;
+use crate::wrap::{broken, terminal_columns};
+
+/// Columns of a verdict that goes elsewhere than to a terminal.
+const WIDTH: usize = 120;
+/// Stands between a number and its unit until lines are broken.
+pub(super) const NO_BREAK: char = '\u{a0}';
 
 /// A verdict in words.
 #[derive(Clone, Debug, Serialize)]
@@ -35,7 +40,7 @@ impl Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = output::width();
+        let width = terminal_columns().unwrap_or(WIDTH);
         writeln!(f, "{}", wrapped(&self.headline, width, 0))?;
         let label = self.facts.iter().map(|fact| fact.about.len()).max().unwrap_or(0) + 2;
         for Fact { about, sentence } in &self.facts {
@@ -45,37 +50,7 @@ impl fmt::Display for Told {
     }
 }
 
-/// `text` in lines of at most `width` characters, all but the first indented. Words are not cut.
+/// `text` in lines of at most `width` characters, all but the first indented; numbers stay beside their units.
 fn wrapped(text: &str, width: usize, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut column = indent;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > width {
-            lines.push('\n');
-            lines.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if column > indent {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(&word.replace(NO_BREAK, " "));
-        column += length;
-    }
-    lines
-}
-
-/// Stands between a number and its unit until lines are broken.
-pub(super) const NO_BREAK: char = '\u{a0}';
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_fit_and_words_stay_whole() {
-        assert_eq!(wrapped("one two three four", 12, 4), "one two\n    three\n    four");
-        assert_eq!(wrapped("a 5.00\u{a0}% share", 8, 0), "a 5.00 %\nshare");
-        assert_eq!(wrapped("immeasurably", 4, 2), "immeasurably");
-    }
+    broken(text, width, indent).replace(NO_BREAK, " ")
 }

@@ -55,6 +55,8 @@ pub(super) struct Verdict<'a> {
     /// What the advised change gains; what the addition gains where none is advised.
     pub(super) gain: Gain,
     pub(super) certainty: Certainty,
+    /// After which share of the references a cache as advised is full, if ever.
+    pub(super) filled: Option<f64>,
     pub(super) timed: Option<Vec<Timing>>,
     pub(super) price: Option<Price>,
 }
@@ -75,7 +77,8 @@ impl<'a> Verdict<'a> {
             Advice::Record | Advice::Grow | Advice::Keep => (None, of_grown),
         };
         let gain = gain.unwrap_or_else(|| evidence.addition());
-        Verdict { answers, trace: trace.clone(), advice, gain, certainty: gain.certainty(filled), timed, price }
+        let certainty = gain.certainty(filled);
+        Verdict { answers, trace: trace.clone(), advice, gain, certainty, filled, timed, price }
     }
 
     pub(super) fn bytes(&self, blocks: u64) -> u64 {
@@ -89,14 +92,12 @@ impl<'a> Verdict<'a> {
     pub(super) fn document<'b>(&'b self, told: &'b Told, results: &'b Results) -> Document<'b> {
         let answers = self.answers;
         let size = |blocks| Size { blocks, bytes: self.bytes(blocks) };
-        let names = [Some(&answers.present), answers.best.as_ref()].map(|spec| spec.map(ToString::to_string));
-        let reached = names.iter().flatten().zip(answers.reached).map(|(policy, cell)| Reached {
-            policy: policy.clone(),
+        let reached = answers.policies().zip(answers.reached).map(|(policy, cell)| Reached {
+            policy: policy.to_string(),
             size: cell.map(|cell| size(cell.blocks)),
             hit_ratio: cell.map(|cell| cell.hit_ratio),
             cost: self.price.as_ref().zip(cell).map(|(price, cell)| price.of(self.bytes(cell.blocks))),
         });
-        let [present, best] = names.clone();
         Document {
             schema: SCHEMA,
             trace: &self.trace,
@@ -108,8 +109,8 @@ impl<'a> Verdict<'a> {
                 Advice::Both => "both",
                 Advice::Keep => "keep",
             },
-            present,
-            best,
+            present: answers.present.to_string(),
+            best: answers.best.as_ref().map(ToString::to_string),
             have: size(answers.question.have),
             add: size(answers.question.add),
             target: Target { hit_ratio: answers.target, most: answers.most, reached: reached.collect() },
@@ -138,7 +139,7 @@ pub(super) struct Document<'a> {
     trace: &'a TraceSummary,
     verdict: &'a Told,
     advice: &'static str,
-    present: Option<String>,
+    present: String,
     best: Option<String>,
     have: Size,
     add: Size,

@@ -7,10 +7,10 @@ use nigh_sim::plan::{Advice, Cell, Certainty, Measured};
 use super::told::{Fact, NO_BREAK, Told};
 use super::verdict::Verdict;
 use crate::args::PlanArgs;
-use crate::size::human_bytes;
+use crate::size::{human_bytes, human_time};
 use crate::timed::Timing;
 
-pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, block_bytes: u32) -> Told {
+pub(super) fn tell(verdict: &Verdict, args: &PlanArgs) -> Told {
     let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
     if verdict.advice != Advice::Record {
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
@@ -31,11 +31,16 @@ pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, block_bytes: u32) -> Told
     if !assumed.is_empty() {
         facts.push(Fact { about: "assumed", sentence: format!("{}.", assumed.join("; ")) });
     }
-    Told { headline: headline(verdict), facts, next: next(verdict, args, block_bytes) }
+    Told { headline: headline(verdict), facts, next: next(verdict, args) }
 }
 
 fn size(verdict: &Verdict, blocks: u64) -> String {
-    human_bytes(verdict.bytes(blocks)).replace(' ', &NO_BREAK.to_string())
+    unbroken(&human_bytes(verdict.bytes(blocks)))
+}
+
+/// A number and its unit, kept in one line.
+fn unbroken(text: &str) -> String {
+    text.replace(' ', &NO_BREAK.to_string())
 }
 
 /// A ratio as `nigh sim` prints it.
@@ -205,11 +210,7 @@ fn time(verdict: &Verdict, device: Option<&str>) -> Option<String> {
 
 /// The latency that 99 % of the requests do not exceed.
 fn latency(timing: &Timing) -> String {
-    match timing.latency_p99_us {
-        None => "-".to_owned(),
-        Some(us) if us < 1e3 => format!("{us:.0}{NO_BREAK}µs"),
-        Some(us) => format!("{:.1}{NO_BREAK}ms", us / 1e3),
-    }
+    unbroken(&human_time(timing.latency_p99_us))
 }
 
 fn certainty(verdict: &Verdict) -> String {
@@ -225,8 +226,7 @@ fn certainty(verdict: &Verdict) -> String {
         error if error > 0.0 => format!(", and up to {:.1} because blocks were sampled", 100.0 * error),
         _ => String::new(),
     };
-    let filled = if verdict.advice == Advice::Change { answers.filled[0] } else { answers.filled[1] };
-    let filled = match filled {
+    let filled = match verdict.filled {
         Some(share) => format!("The cache is full after {:.0}{NO_BREAK}% of the trace", 100.0 * share),
         None => "The trace does not fill the cache".to_owned(),
     };
@@ -239,14 +239,14 @@ fn certainty(verdict: &Verdict) -> String {
     )
 }
 
-fn next(verdict: &Verdict, args: &PlanArgs, block_bytes: u32) -> String {
+fn next(verdict: &Verdict, args: &PlanArgs) -> String {
     let answers = verdict.answers;
     let (have, grown) = (answers.question.have, answers.question.grown());
     let trace = quoted(&args.trace);
-    let flag = |blocks| size_flag(blocks, block_bytes);
+    let flag = |blocks| size_flag(blocks, verdict.trace.block_bytes);
     let serve = |blocks: u64, policy: &str| {
         // A server's memory is in whole KiB.
-        let memory = (blocks * u64::from(block_bytes)).div_ceil(1024) * 1024;
+        let memory = verdict.bytes(blocks).div_ceil(1024) * 1024;
         format!("nigh serve --memory {} --policy {policy} disk=PATH --listen unix:/run/nigh.sock", bytes_flag(memory))
     };
     let best = best(verdict);

@@ -25,11 +25,9 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
 
 /// Whose programs wait least where waiting times differ most. How long they compute is the same for all.
 fn verdict(results: &Results) -> Option<Verdict> {
-    let waited = |row: &Row| row.programs.iter().map(|program| program.waited_s).sum::<f64>();
-    let score = |row: &'_ Row| -waited(row);
-    let scores = results.results.iter();
-    let scores: Vec<Score> = scores
-        .map(|row| Score { policy: &row.figures.policy, bytes: row.figures.size_bytes, value: score(row) })
+    let rows = results.results.iter();
+    let scores: Vec<Score> = rows
+        .map(|row| Score { policy: &row.figures.policy, bytes: row.figures.size_bytes, value: -row.waited_s() })
         .collect();
     let comparison = Comparison::new(&scores)?;
     let Comparison { bytes, present, best, .. } = comparison;
@@ -38,7 +36,7 @@ fn verdict(results: &Results) -> Option<Verdict> {
     };
     let (before, after) = (at(present)?, at(best)?);
     let size = human_bytes(bytes);
-    let [wait, wait_before] = [after, before].map(waited);
+    let [wait, wait_before] = [after, before].map(Row::waited_s);
     let next = comparison.next(&results.trace, &format!(" --device {}", results.device.name));
     if best == present {
         let headline =

@@ -5,12 +5,14 @@ use std::fmt::Write;
 
 use nigh_control::Statistics;
 use nigh_device::Profile;
+use nigh_sim::rows::{ratio, rounded};
 use nigh_sim::timed::{LevelOutcome, Outcome};
 use serde::Serialize;
 
-use crate::grid::{Column, Details, Grid, Line, wrapped};
+use crate::grid::{Column, Details, Grid, Line};
 use crate::results::{TraceSummary, distinct};
-use crate::size::human_bytes;
+use crate::size::{human_bytes, human_time};
+use crate::wrap::wrapped;
 
 /// The version of the JSON and CSV that [`Results`] becomes.
 const SCHEMA: u32 = 1;
@@ -43,16 +45,6 @@ const LEGEND: &str = "p50, p99: of the time from a request to its reply; idle: s
      blocks found in the cache or on the way, reads: of those that are read; ahead: share of the blocks read before any program \
      waited for them, and of these used; seq. mean: blocks read one behind the other on the disk; seq. 50%: half of the blocks read \
      are in sequences of at most so many";
-
-/// A time in the unit that suits it; a dash for none.
-fn human_time(us: Option<f64>) -> String {
-    match us {
-        None => "-".to_owned(),
-        Some(us) if us < 1000.0 => format!("{us:.0} µs"),
-        Some(us) if us < 1e6 => format!("{:.1} ms", us / 1e3),
-        Some(us) => format!("{:.1} s", us / 1e6),
-    }
-}
 
 /// Everything one `nigh sim --device` found. Nothing in it depends on how long that took.
 #[derive(Clone, Debug, Serialize)]
@@ -224,10 +216,6 @@ pub(super) struct Sequences {
     pub(super) share: Vec<f64>,
 }
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| rounded(part as f64 / whole as f64))
-}
-
 /// The latency that a share of the requests do not exceed.
 fn microseconds(outcome: &Outcome, share: f64) -> Option<f64> {
     outcome.latencies.quantile(share).map(|ns| ns as f64 / 1e3)
@@ -235,11 +223,6 @@ fn microseconds(outcome: &Outcome, share: f64) -> Option<f64> {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
-}
-
-/// Ratios are given to eight digits behind the point.
-fn rounded(ratio: f64) -> f64 {
-    (ratio * 1e8).round() / 1e8
 }
 
 impl Ahead {
@@ -354,6 +337,11 @@ impl Row {
             programs: programs.collect(),
             sequences: Sequences { size_blocks, share },
         }
+    }
+
+    /// How long its programs waited for replies, together.
+    pub(super) fn waited_s(&self) -> f64 {
+        self.programs.iter().map(|program| program.waited_s).sum()
     }
 }
 
