@@ -1,8 +1,10 @@
 //! The load: reads over one connection, the same code for every server.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -207,21 +209,28 @@ impl Connection {
     }
 }
 
-/// The bytes of a disk from `offset` on, each block stamped with its offset.
-pub(crate) fn stamped(offset: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0xa5; length];
+/// How many bytes are stamped at once.
+const STEP: usize = 1 << 20;
+
+/// A [`STEP`] of a disk from `offset` on, each block stamped with its offset.
+fn stamped(offset: u64) -> Vec<u8> {
+    let mut bytes = vec![0xa5; STEP];
     for (block, at) in bytes.chunks_mut(STAMPED as usize).zip((offset..).step_by(STAMPED as usize)) {
         block[..8].copy_from_slice(&at.to_be_bytes());
     }
     bytes
 }
 
+/// Writes stamped blocks to a disk's image.
+pub(crate) fn stamp(image: &File, range: Range<u64>) -> std::io::Result<()> {
+    range.step_by(STEP).try_for_each(|offset| image.write_all_at(&stamped(offset), offset))
+}
+
 /// Writes stamped blocks over the wire.
 pub(crate) fn write_stamped(socket: &Path, range: Range<u64>) -> anyhow::Result<()> {
-    const STEP: u64 = 1 << 20;
     let mut client = Client::connect(UnixStream::connect(socket)?, "", &[])?;
-    for offset in range.step_by(STEP as usize) {
-        client.write(offset, &stamped(offset, STEP as usize))?;
+    for offset in range.step_by(STEP) {
+        client.write(offset, &stamped(offset))?;
     }
     Ok(client.flush()?)
 }

@@ -1,6 +1,5 @@
 //! `nigh serve` against nbdkit and qemu-nbd: hits, and hits beside another client's misses.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::load::{Connection, Order, Reads, all_cached, stamped, write_stamped};
+use crate::load::{Connection, Order, Reads, all_cached, stamp, write_stamped};
 use crate::measure::{load as machine_load, median, nigh};
 use crate::peers::{CLIENTS, Peer, SERVERS};
 
@@ -76,9 +75,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
 fn hits(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> {
     let image = folder.join("image");
     let file = std::fs::File::create(&image)?;
-    for offset in (0..HOT).step_by(1 << 20) {
-        file.write_all_at(&stamped(offset, 1 << 20), offset)?;
-    }
+    stamp(&file, 0..HOT)?;
     file.sync_all()?;
     let names = ["nigh", "nbdkit memory", "nbdkit file", "qemu-nbd"];
     let peers = [
@@ -174,9 +171,7 @@ fn beside_misses(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Re
     let file = std::fs::File::create(&image)?;
     file.set_len(DELAYED)?;
     let hot = 0..HOT / 2;
-    for offset in hot.clone().step_by(1 << 20) {
-        file.write_all_at(&stamped(offset, 1 << 20), offset)?;
-    }
+    stamp(&file, hot.clone())?;
     let target = format!("delay:{DELAY_MS}ms:{}", image.display());
     let delay = format!("rdelay={DELAY_MS}ms");
     let peers = [

@@ -1,12 +1,11 @@
 //! What recording costs a hit: the same server, recording or not, in turns.
 
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use anyhow::ensure;
 use nigh_server::{Command, ControlClient, Recording};
 
-use crate::load::{Connection, Order, Reads, all_cached, stamped};
+use crate::load::{Connection, Order, Reads, all_cached, stamp};
 use crate::measure::{load, median, nigh};
 use crate::peers::Peer;
 
@@ -19,9 +18,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let [image, socket, control] = ["image", "socket", "control"].map(|name| folder.path().join(name));
     let file = std::fs::File::create(&image)?;
-    for offset in (0..HOT).step_by(1 << 20) {
-        file.write_all_at(&stamped(offset, 1 << 20), offset)?;
-    }
+    stamp(&file, 0..HOT)?;
     let mut command = nigh()?;
     command.args(["serve", "--memory", "256M", "--read-only", "--log", "warn", "--control"]).arg(&control);
     command.arg("--listen").arg(format!("unix:{}", socket.display())).arg(format!("disk={}", image.display()));
@@ -48,7 +45,14 @@ pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
         let (mut without, mut recording, mut ratios, mut lost) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for _ in 0..rounds {
             let alone = us_a_hit()?;
-            let trace = Recording { sample, ..of(&folder.path().join("trace.parquet")) };
+            let trace = Recording {
+                file: folder.path().join("trace.parquet"),
+                force: true,
+                exports: Vec::new(),
+                sample,
+                seconds: None,
+                limit: None,
+            };
             client.ask(&Command::Record { recording: trace })?;
             let recorded = us_a_hit()?;
             // The end of the file is written after the last hit, and is not theirs.
@@ -68,8 +72,4 @@ pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
         );
     }
     peer.end()
-}
-
-fn of(file: &std::path::Path) -> Recording {
-    Recording { file: file.to_owned(), force: true, exports: Vec::new(), sample: None, seconds: None, limit: None }
 }

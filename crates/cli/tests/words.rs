@@ -2,7 +2,7 @@
 
 mod command;
 
-use command::nigh;
+use command::{json, nigh, printed};
 
 #[test]
 fn typos_get_the_nearest_name_in_a_sentence_of_its_own() {
@@ -60,52 +60,30 @@ fn parameters_10_out_of_range_are_errors_that_name_the_range() {
 
 #[test]
 fn sizes_are_read_alike_everywhere() {
-    let run = |arguments: &[&str]| {
-        let output = nigh(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    for (size, bytes) in [("1MiB", 1u64 << 20), ("1048576B", 1 << 20), ("1M", 1 << 20), ("8.192MB", 8_192_000)] {
-        let of = |what: &[&str]| run(what);
-        let sim = of(&[
-            "sim",
-            "--generate",
-            "zipf:blocks=1k",
-            "--requests",
-            "1e3",
-            "--policy",
-            "lru",
-            "--csv",
-            "--size",
-            size,
-        ]);
-        assert!(sim.contains(&format!(",{bytes},")), "{size}: {sim}");
-        let target = format!("d=memory:{size}");
-        run(&[
-            "serve",
-            &target,
-            "--memory",
-            size,
-            "--readahead",
-            "linux:max=64KiB",
-            "--check",
-            "--listen",
-            "tcp:localhost:0",
-        ]);
-        let level = format!("ssd-nvme:{size}");
-        let timed =
-            ["sim", "--generate", "zipf:blocks=1Ki", "--requests", "1e3", "--policy", "lru", "--device", "ssd-sata"];
-        let leveled = run(&[&timed[..], &["--size", size, "--level", &level, "--json"]].concat());
-        assert!(leveled.contains(&format!("\"size_bytes\":{bytes}")), "{leveled}");
-        run(&["policies", &format!("dulo:table={size}")]);
+    let serve =
+        |arguments: &[&str]| printed(&[&["serve", "--check", "--listen", "tcp:localhost:0"], arguments].concat());
+    for (size, bytes, exact, shown) in [
+        ("1MiB", 1u64 << 20, "1M", "1 MiB"),
+        ("1048576B", 1 << 20, "1M", "1 MiB"),
+        ("1M", 1 << 20, "1M", "1 MiB"),
+        ("8.192MB", 8_192_000, "8000K", "7.8 MiB"),
+    ] {
+        let generated =
+            ["sim", "--generate", "zipf:blocks=1Ki", "--requests", "1e3", "--policy", "lru", "--size", size];
+        let sim = json(&generated);
+        assert_eq!(sim["results"][0]["size_bytes"], bytes, "{size}: {sim}");
+        let timed = json(&[&generated[..], &["--device", "ssd-sata", "--level", &format!("ssd-nvme:{size}")]].concat());
+        let sizes = [&timed["results"][0]["size_bytes"], &timed["levels"][0]["size_bytes"]];
+        assert_eq!(sizes, [bytes; 2], "{size}: {timed}");
+        let served = serve(&[&format!("d=memory:{size}"), "--memory", size, "--readahead", "linux:max=64KiB"]);
+        for part in
+            [format!("d from memory:{exact},"), format!("memory   {shown} in "), "ahead    linux:max=64K\n".to_owned()]
+        {
+            assert!(served.contains(&part), "{size}: no {part:?} in\n{served}");
+        }
+        printed(&["policies", &format!("dulo:table={size}")]);
     }
-    run(&[
-        "serve",
-        "d=memory:1048576",
-        "--set",
-        "d:bandwidth=16GB,requests=1e3",
-        "--check",
-        "--listen",
-        "tcp:localhost:0",
-    ]);
+    let served = serve(&["d=memory:1048576", "--set", "d:bandwidth=16GB,requests=1e3"]);
+    // 16,000,000,000 / 2^30.
+    assert!(served.contains(", at most 1000 requests a client, at most 14.9 GiB/s\n"), "{served}");
 }

@@ -197,6 +197,10 @@ const left = (label, options) => axis(label, {
   ...options,
 });
 
+// Ranges of axes: a single value gets room on both sides.
+const around = (min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max];
+const fromZero = max => [0, max > 0 ? max * 1.05 : 1];
+
 // Ticks of a logarithmic axis: 1-2-5 (or powers of two for bytes), thinned to what fits.
 function logTicks(chart, _, min, max) {
   const room = Math.max(2, chart.bbox.width / devicePixelRatio / 62);
@@ -265,7 +269,7 @@ function curvePlot() {
     scales: {
       x: {
         time: false, distr: log ? 3 : 1, log: state.unit === "bytes" ? 2 : 10,
-        range: (_, min, max) => low === high ? [low * 0.9, low * 1.1 + 1] : [Math.max(min, low), Math.min(max, high)],
+        range: (_, min, max) => low === high ? around(low, high) : [Math.max(min, low), Math.min(max, high)],
       },
       y: { range: (_, min, max) => [0, min == null ? 100 : Math.min(100, Math.max(1, max * 1.03))] },
     },
@@ -529,7 +533,6 @@ function timedSection() {
     label: curve.policy, stroke: colour(curve.colour), width: curve.width, dash: curve.dash,
     points: { show: dots, size: 5, fill: colour(curve.colour), width: 0 },
   }))];
-  const logarithmic = (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max];
 
   const times = drawn.flatMap(({ points }) => points.map(point => point.execution_s));
   const [shortest, longest] = [Math.min(...times), Math.max(...times)];
@@ -539,8 +542,8 @@ function timedSection() {
   plot($("time-plot"), "Execution time against cache size", 300, () => ({
     data: uPlot.join(drawn.map(({ points }) => [points.map(point => point.size_bytes), points.map(point => point.execution_s)])),
     scales: {
-      x: { time: false, range: (_, min, max) => min === max ? [min * 0.9, max * 1.1 + 1] : [min, max] },
-      y: { range: (_, min, max) => cut ? [min - (max - min) / 10, max + (max - min) / 10] : [0, max > 0 ? max * 1.05 : 1] },
+      x: { time: false, range: (_, min, max) => around(min, max) },
+      y: { range: (_, min, max) => cut ? [min - (max - min) / 10, max + (max - min) / 10] : fromZero(max) },
     },
     axes: [
       bottom("Cache size", { incrs: Array.from({ length: 60 }, (_, k) => 2 ** k), values: (_, ticks) => ticks.map(tick => tick == null ? "" : bytes(tick)) }),
@@ -567,7 +570,7 @@ function timedSection() {
       const [lengths, shares] = steps(curve);
       return [lengths, shares.map(share => 100 * share)];
     })),
-    scales: { x: { time: false, distr: 3, log: 2, range: logarithmic }, y: { range: () => [0, 100] } },
+    scales: { x: { time: false, distr: 3, log: 2, range: (_, min, max) => around(min, max) }, y: { range: () => [0, 100] } },
     axes: [
       bottom("Length of the sequence (blocks)", { values: (_, ticks) => ticks.map(tick => tick == null ? "" : count(tick)) }),
       left("Share of the blocks read (%)", { values: (_, ticks) => ticks.map(count) }),
@@ -743,7 +746,7 @@ function internalsPlots(charts) {
     let at = 0;
     const drawn = plot(host, `${series.map(({ name }) => name).join(", ")} of ${policy} over virtual time`, 220, () => ({
       data,
-      scales: { x: { time: false }, y: { range: (_, min, max) => [0, max > 0 ? max * 1.05 : 1] } },
+      scales: { x: { time: false }, y: { range: (_, min, max) => fromZero(max) } },
       axes: [
         bottom("Virtual time (references)", { values: (_, ticks) => ticks.map(count) }),
         left(percent ? "Share of the cache (%)" : "Multiple of the cache size", { values: (_, ticks) => ticks.map(tick => count(percent ? 100 * tick : tick)) }),

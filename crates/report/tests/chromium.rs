@@ -324,7 +324,7 @@ fn the_verdict_and_what_was_served_come_first() {
     let expected = report.verdict.as_ref().unwrap();
     assert!(verdict.starts_with(&expected.headline), "{verdict}");
     assert!(verdict.contains(&expected.facts[1].1) && verdict.ends_with(&expected.next), "{verdict}");
-    assert_eq!(found["order"].as_array().unwrap()[..3], ["notes", "served", "curves"]);
+    assert_eq!(found["sections"].as_array().unwrap()[..4], ["verdict", "notes", "served", "curves"]);
     let row = ["lirs", "62.83", "77 µs", "7.42 ms", "11,159", "4.80", ""];
     assert_eq!(found["served"][0], serde_json::json!(row), "the fastest is first");
     assert_eq!(found["overflow"], 0);

@@ -12,7 +12,6 @@ addEventListener("load", () => {
     plots,
     verdict: document.getElementById("verdict").hidden ? null : document.getElementById("verdict").innerText,
     served: [...document.querySelectorAll("#served-figures tbody tr")].map(row => [...row.cells].map(cell => cell.textContent)),
-    order: [...document.querySelectorAll("main > section")].filter(section => !section.hidden).map(section => section.id),
     abouts: [...document.querySelectorAll("#internals dd")].map(about => about.textContent),
     legend: document.querySelectorAll("#curve-legend tbody tr").length,
     matrix: document.querySelectorAll("#matrix tbody tr").length,

@@ -157,6 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn times() {
+        for (text, expected) in [
+            ("90s", 90.0),
+            ("1.5ms", 0.0015),
+            ("80us", 80e-6),
+            ("80 µs", 80e-6),
+            ("250ns", 250e-9),
+            ("10m", 600.0),
+            ("2h", 7200.0),
+            ("0s", 0.0),
+        ] {
+            let found = seconds(text).unwrap_or_else(|| panic!("{text}"));
+            assert!((found - expected).abs() <= expected * 1e-12, "{text}: {found}");
+        }
+        for slip in ["", "10", "s", "-1s", "1e3s", "5S", "5MS", "2d", "nans", "1..2s", "10min"] {
+            assert_eq!(seconds(slip), None, "{slip}");
+        }
+    }
+
+    #[test]
     fn shares() {
         assert_eq!((share("10%"), share("0.25"), share("101%"), share("nan")), (Some(0.1), Some(0.25), None, None));
     }

@@ -10,8 +10,9 @@ use crate::{Op, Result};
 ///
 /// It is parsed from settings separated by commas, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
 ///
-/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`: the column, by its number from 0 or by its name in
-///   the header, in any case. `offset` is required. Without `length` a request is one block, without `op` a read.
+/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns): the column, by its number from 0
+///   or by its name in the header, in any case. `offset` is required. Without `length` a request is one block, without
+///   `op` a read.
 /// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.
 /// * `offset-unit`, `length-unit`: `bytes`, `sectors` of 512 bytes, or `blocks`.
 /// * `read`, `write`, `trim`, `flush`: additional words for these operations, separated by `|`, such as `read=R|RA`.

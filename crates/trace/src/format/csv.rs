@@ -349,8 +349,8 @@ pub(crate) fn names_request(line: &[u8]) -> bool {
 fn role(field: &[u8]) -> Result<usize, Bad> {
     let role = REQUEST_FIELDS.iter().position(|name| is_name(field, name));
     role.ok_or_else(|| {
-        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant or stream; or a description of the columns, \
-                        as in --columns offset=0,length=1";
+        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant, stream or latency_ns; or a description of the \
+                        columns, as in --columns offset=0,length=1";
         Bad::field(field, expected)
     })
 }
