@@ -4,6 +4,7 @@ mod circles;
 mod fuzz;
 mod guest;
 mod package;
+mod python;
 mod run;
 mod suite;
 mod tidy;
@@ -79,6 +80,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// The Python package alone: installed in an environment of its own as users get it, its tests and types
+    Python,
     /// Write the generated documents again (docs/cli.md)
     Docs,
 }
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),
+        Command::Python => suite::python(),
         Command::Docs => suite::docs(),
     };
     match done {

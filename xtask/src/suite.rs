@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use crate::package::{self, CARGO_DEB};
 use crate::run::{builds, cargo, check, root};
-use crate::tidy;
+use crate::{python, tidy};
 
 /// Debian packages that black box tests and checks of pages use.
 const PACKAGES: &[&str] = &[
@@ -128,11 +128,23 @@ pub(crate) fn test(install: bool) -> anyhow::Result<()> {
         }
     }
     let status = running.wait()?;
+    let of_python = python::test(false).context("the Python package")?;
+    passed += of_python.passed;
+    failed += of_python.failed;
+    skipped.extend(of_python.skipped);
     for test in &skipped {
         println!("skipped: {test}");
     }
     println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
     ensure!(status.success(), "cargo test: {status}");
+    ensure!(of_python.failed == 0, "pytest: {} failed", of_python.failed);
+    Ok(())
+}
+
+pub(crate) fn python() -> anyhow::Result<()> {
+    let tested = python::test(true)?;
+    tested.skipped.iter().for_each(|test| println!("skipped: {test}"));
+    ensure!(tested.failed == 0, "pytest: {} failed", tested.failed);
     Ok(())
 }
 

@@ -1,0 +1,171 @@
+"""Replay: against a naive LRU, against the command line's figures, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nigh
+
+
+def naive_lru(blocks: list[int], size: int) -> int:
+    cache: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for block in blocks:
+        if block in cache:
+            hits += 1
+            cache.move_to_end(block)
+            continue
+        if len(cache) == size:
+            cache.popitem(last=False)
+        cache[block] = None
+    return hits
+
+
+def trace_of(blocks: list[int]) -> nigh.Trace:
+    return nigh.Trace({"offset": pa.array([block * 4096 for block in blocks], pa.uint64())})
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.integers(1, 40))
+def test_lru_is_that_of_a_naive_program(blocks: list[int], size: int) -> None:
+    trace = trace_of(blocks)
+    (row,) = nigh.sim(trace, "lru", size).table.to_pylist()
+    assert (row["hits"], row["references"], row["size_blocks"]) == (naive_lru(blocks, size), len(blocks), size)
+    curve = {row["size_blocks"]: row["hits"] for row in trace.mrc("lru").table.to_pylist()}
+    at = max((corner for corner in curve if corner <= size), default=None)
+    assert (curve[at] if at else 0) == naive_lru(blocks, size)
+
+
+def test_a_published_trace_has_its_published_figures() -> None:
+    """cs of the LIRS paper (Jiang and Zhang, SIGMETRICS 2002): LIRS 24.6 % at 400 blocks, where LRU hits nothing."""
+    folder = os.environ.get("NIGH_TRACES")
+    path = Path(folder or "") / "lirs/cs.trace.gz"
+    if not folder or not path.exists():
+        pytest.skip("NIGH_TRACES names no folder with lirs/cs.trace.gz")
+    rows = nigh.sim(nigh.Trace(path), ["lru", "lirs"], 400, collapse=True).table.to_pylist()
+    ratios = {row["policy"]: 100 * row["hit_ratio"] for row in rows}
+    assert ratios["lirs"] == pytest.approx(24.6, abs=1.0)
+    assert ratios["lru"] < 1.0
+
+
+def test_all_policies_at_several_sizes_are_the_same_in_any_number_of_threads() -> None:
+    trace = nigh.generate("zipf:blocks=2k+loop:blocks=500", requests=30_000, writes=0.2)
+    one = nigh.sim(trace, sizes="1%..40%", threads=1)
+    many = nigh.sim(trace, sizes="1%..40%", threads=3)
+    assert one.table.equals(many.table)
+    hits = {(row["policy"], row["size_blocks"]): row["hits"] for row in one.table.to_pylist()}
+    assert all(hits["opt", size] >= hits[policy, size] for policy, size in hits)
+    assert one.info["requests"] == 30_000 and one.cpu_s is not None and one.cpu_s > 0
+
+
+def test_results_go_where_people_want_them() -> None:
+    result = nigh.sim(nigh.generate("zipf:blocks=500", requests=5000), ["lru", "lirs"], "1%..50%")
+    frame, polars = result.to_pandas(), result.to_polars()
+    assert list(frame.columns) == polars.columns == result.table.column_names
+    assert frame["hits"].tolist() == polars["hits"].to_list() == result.table["hits"].to_pylist()
+    assert pa.table(result).equals(result.table)
+    assert "lirs" in repr(result)
+
+
+def test_a_sample_estimates() -> None:
+    trace = nigh.generate("zipf:blocks=50k:alpha=0.8", requests=400_000)
+    exact = nigh.sim(trace, "lirs", "10%").table.to_pylist()[0]
+    estimate = nigh.sim(trace, "lirs", "10%", sample=0.1).table.to_pylist()[0]
+    assert estimate["error"] is not None and exact["error"] is None
+    assert abs(exact["hit_ratio"] - estimate["hit_ratio"]) < max(0.03, 2 * estimate["error"])
+
+
+def test_internals_over_time() -> None:
+    result = nigh.sim(nigh.generate("zipf:blocks=500", requests=9000), ["lirs"], ["5%", "10%"], internals=("10%", 20))
+    assert result.internals is not None
+    quantities = result.internals.to_pandas()
+    assert set(quantities["policy"]) == {"lirs"} and quantities["references"].max() == 9000
+    assert quantities.groupby("quantity").size().min() >= 19
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"policies": "lirs2"}, "unknown policy"),
+        ({"policies": "lirs:hir=200%"}, "hir"),
+        ({"policies": []}, "there are none"),
+        ({"sizes": "10"}, "has no unit"),
+        ({"sizes": 0}, "at least one block"),
+        ({"sizes": []}, "there are none"),
+        ({"sizes": "5%..1%"}, "ends before it begins"),
+        ({"ops": "read"}, "expected all, reads or writes"),
+        ({"sample": 0.0}, "above 0"),
+        ({"warmup": "100%"}, "below 100%"),
+        ({"warmup": 100_000}, "only 1000 references"),
+        ({"threads": 0}, "at least 1"),
+        ({"internals": ("7%", 10), "sizes": "5%"}, "not among the sizes"),
+        ({"exact_lru": True, "policies": "lirs"}, "add 'lru'"),
+        ({"policies": "dulo", "sample": 0.5}, "neighbours on disk"),
+        ({"ops": "writes"}, "nothing to replay"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, object], says: str) -> None:
+    trace = nigh.generate("uniform:blocks=100", requests=1000)
+    with pytest.raises(ValueError) as raised:
+        nigh.sim(trace, **{"policies": "lru", "sizes": "5%", **arguments})  # type: ignore[arg-type]
+    assert says in str(raised.value)
+
+
+def test_wrong_types() -> None:
+    trace = nigh.generate("uniform:blocks=100", requests=1000)
+    for arguments in ({"sizes": 1.5}, {"sizes": [None]}, {"policies": [3]}, {"limit": "all"}):
+        with pytest.raises(TypeError):
+            nigh.sim(trace, **arguments)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_a_replay() -> None:
+    trace = nigh.generate("zipf:blocks=300k", requests=3_000_000)
+    trace.info()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        nigh.sim(trace, "lrfu,lru-2,eelru", "1%..80%", threads=1)
+    assert time.monotonic() - start < 5
+
+
+def test_the_interpreter_goes_on_meanwhile() -> None:
+    trace = nigh.generate("zipf:blocks=100k", requests=1_000_000)
+    trace.info()
+    counted = 0
+    done = threading.Event()
+
+    def work() -> None:
+        nigh.sim(trace, "lirs,lrfu", "1%..20%", threads=1)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.is_set():
+        counted += 1
+    thread.join()
+    assert counted > 10_000
+
+
+def test_progress_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = nigh.generate("zipf:blocks=300k", requests=3_000_000)
+    nigh.sim(trace, "lrfu,lirs,lru-2", "5%,20%,40%".split(","), threads=1, progress=True)
+    assert "replaying" in capsys.readouterr().err
+
+
+def test_compressed_traces(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"time,offset,length,op\n0,0,4096,read\n1,4096,4096,write\n2,0,4096,read\n"))
+    trace = nigh.Trace(path, columns="time=time,offset=offset,length=length,op=op,time-unit=s,offset-unit=bytes,length-unit=bytes")
+    assert trace.info()["requests"] == 3
+    assert nigh.sim(trace, "lru", 2).table["hits"].to_pylist() == [1]

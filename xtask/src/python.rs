@@ -1,0 +1,84 @@
+//! The Python package: installed in an environment of its own, with its tests and types.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+use crate::run::{builds, check, root};
+
+/// What its tests did.
+#[derive(Default)]
+pub(crate) struct Tested {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+    /// Those that could not run, with the reason.
+    pub(crate) skipped: Vec<String>,
+}
+
+/// Installs the package from the tree, and runs its tests and mypy. With `release`, it is compiled as users get it.
+pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
+    let environment = match environment() {
+        Ok(environment) => environment,
+        Err(error) => return Ok(Tested { skipped: vec![format!("python: {error:#}")], ..Tested::default() }),
+    };
+    install(&environment, release)?;
+    // From a folder without the package's sources, so that what was installed is what is imported.
+    let tests = root().join("crates/python/tests");
+    let mut mypy = Command::new(environment.join("bin/mypy"));
+    mypy.args(["--strict", "--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
+    check(mypy.stdout(Stdio::null()))?;
+    let mut pytest = Command::new(environment.join("bin/pytest"));
+    pytest.args(["--quiet", "-rsfE", "--rootdir"]).arg(&tests).arg("-p").arg("no:cacheprovider").arg(&tests);
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(builds()).stdout(Stdio::piped());
+    let mut running = pytest.spawn().context("starting pytest")?;
+    let mut tested = Tested::default();
+    for line in BufReader::new(running.stdout.take().expect("it is piped")).lines() {
+        let line = line?;
+        if let Some(skipped) = line.strip_prefix("SKIPPED ") {
+            tested.skipped.push(format!("python: {skipped}"));
+        }
+        // The last line is such as "2 failed, 40 passed, 1 skipped in 3.21s".
+        if line.contains(" passed") || line.contains(" failed") {
+            let number = |what: &str| {
+                let before = line.split(what).next().filter(|before| before.len() < line.len())?;
+                before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            };
+            tested.passed = number(" passed").unwrap_or(0);
+            tested.failed = number(" failed").unwrap_or(0);
+        }
+        println!("{line}");
+    }
+    let status = running.wait()?;
+    ensure!(status.success() || tested.failed > 0, "pytest: {status}");
+    Ok(tested)
+}
+
+/// An environment with what the tests use, made anew when that changes.
+fn environment() -> anyhow::Result<PathBuf> {
+    let environment = builds().join("python");
+    let requirements = root().join("crates/python/tests/requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements)?;
+    let stamp = environment.join("requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(environment);
+    }
+    check(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))
+        .context("python3 with venv makes an environment for the tests")?;
+    let mut pip = Command::new(environment.join("bin/pip"));
+    check(pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&requirements))?;
+    std::fs::write(stamp, wanted)?;
+    Ok(environment)
+}
+
+/// What users do: `pip install .`
+fn install(environment: &Path, release: bool) -> anyhow::Result<()> {
+    let mut pip = Command::new(environment.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"]);
+    if !release {
+        // As the other tests, so that what they compiled is used.
+        pip.args(["--config-settings", "build-args=--profile dev --locked"]);
+    }
+    check(pip.arg(".").current_dir(root()).env("CARGO_TARGET_DIR", builds()))
+}
