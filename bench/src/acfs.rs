@@ -117,6 +117,7 @@ fn run_one(
         one_processor: !args.processor_each,
         processor_ns_a_block: assumed.io_ns,
         progress: None,
+        stop: None,
     };
     Ok(simulate(&setup, &"lru".parse()?, capacity)?)
 }

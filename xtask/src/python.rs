@@ -27,11 +27,20 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
     // From a folder without the package's sources, so that what was installed is what is imported.
     let tests = root().join("crates/python/tests");
     let mut mypy = Command::new(environment.join("bin/mypy"));
-    mypy.args(["--strict", "--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
+    mypy.arg("--config-file").arg(root().join("pyproject.toml"));
+    mypy.args(["--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
     check(mypy.stdout(Stdio::null()))?;
     let mut pytest = Command::new(environment.join("bin/pytest"));
     pytest.args(["--quiet", "-rsfE", "--rootdir"]).arg(&tests).arg("-p").arg("no:cacheprovider").arg(&tests);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(builds()).stdout(Stdio::piped());
+    let program = builds().join("debug/nigh");
+    if program.exists() {
+        pytest.env("NIGH_PROGRAM", program);
+    }
+    let traces = root().join("../shared/traces");
+    if let Ok(traces) = traces.canonicalize() {
+        pytest.env("NIGH_TRACES", traces);
+    }
     let mut running = pytest.spawn().context("starting pytest")?;
     let mut tested = Tested::default();
     for line in BufReader::new(running.stdout.take().expect("it is piped")).lines() {

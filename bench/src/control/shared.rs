@@ -82,6 +82,7 @@ fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome
         one_processor: false,
         processor_ns_a_block: 0,
         progress: None,
+        stop: None,
     };
     let outcome = simulate(&setup, &"lru".parse()?, CACHE as u32)?;
     ensure!(outcome.ends_ns[0] > outcome.ends_ns[1], "{device}: the first program was done before the neighbour");

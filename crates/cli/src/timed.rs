@@ -14,7 +14,9 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
-use nigh_sim::timed::{Disk, Level, Program, Recorder, Setup, Think, TimedError, Volumes, check, sweep};
+use nigh_sim::timed::{
+    Devices, Disk, Level, Program, Recorder, Setup, Subject, Think, TimedError, Volumes, check, profile, sweep,
+};
 use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::layout;
 use serde::Serialize;
@@ -23,8 +25,7 @@ use crate::args::{AllocateArg, OutputArgs, SimArgs, TimedArgs};
 use crate::results::{TraceSummary, csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress};
-use disks::{Asked, VolumeDevice, profile};
-use results::{LevelSummary, Results, Row, Subject};
+use results::{DeviceSummary, LevelSummary, Results, Row};
 
 /// How long one policy took at one size.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +63,7 @@ pub(crate) fn check_settings(args: &TimedArgs, device: &str) -> anyhow::Result<(
 
 /// How devices are used.
 struct Settings {
-    devices: Asked,
+    devices: Devices,
     readahead: nigh_prefetch::Spec,
     scheduler: Scheduler,
     think: Think,
@@ -71,10 +72,10 @@ struct Settings {
 impl Settings {
     fn parse(args: &TimedArgs, device: &str) -> anyhow::Result<Settings> {
         Ok(Settings {
-            devices: Asked::parse(device).with_context(|| format!("--device {device}"))?,
+            devices: Devices::parse(device).with_context(|| format!("--device {device}"))?,
             readahead: args.readahead.parse()?,
             scheduler: args.scheduler.parse()?,
-            think: think(&args.think)?,
+            think: args.think.parse().map_err(|error| anyhow!("--think {error}"))?,
         })
     }
 }
@@ -111,7 +112,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         "--extents: the traces have {} volumes, and files are laid out on one disk",
         numbers.len()
     );
-    let devices = asked_devices.devices(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
+    let devices = asked_devices.of(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
     let disks: Vec<Disk> = devices.iter().map(|device| Disk { profile: &device.profile, layouts: &layouts }).collect();
     let done = AtomicU64::new(0);
     let setup = Setup {
@@ -126,6 +127,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         one_processor: false,
         processor_ns_a_block: 0,
         progress: Some(&done),
+        stop: None,
     };
     check(&setup).map_err(|error| match error {
         TimedError::Level { .. } => anyhow!("--level: {error}"),
@@ -160,8 +162,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     });
     let results = Results::new(
         loaded.summary,
-        asked_devices.summary(&devices),
-        devices.iter().map(VolumeDevice::summary).collect(),
+        DeviceSummary::of_all(&devices, device),
+        devices.iter().map(DeviceSummary::of).collect(),
         asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
         [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
         seed,
@@ -196,23 +198,6 @@ fn level(text: &str) -> anyhow::Result<(String, Profile, u64)> {
 fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
-}
-
-/// The longest fixed think time, in ns: an hour.
-const THINK_NS_MOST: f64 = 3600e9;
-/// Recorded times are stretched at most so much.
-const STRETCH_MOST: f64 = 1e6;
-
-fn think(text: &str) -> anyhow::Result<Think> {
-    let expected = || format!("--think {text}: expected a time up to 1h such as 0.1ms, or a share such as 50%");
-    let number = |digits: &str| digits.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
-    if let Some(percent) = text.strip_suffix('%') {
-        let scale = number(percent).map(|percent| percent / 100.0).filter(|scale| *scale <= STRETCH_MOST);
-        return scale.map(Think::Recorded).with_context(expected);
-    }
-    let ns = nigh_text::seconds(text).map(|seconds| seconds * 1e9);
-    let ns = ns.filter(|ns| *ns <= THINK_NS_MOST).with_context(expected)?;
-    Ok(Think::Fixed(ns.round() as u64))
 }
 
 /// The formats of which volumes are files, not disks.
@@ -299,19 +284,4 @@ fn write(args: &OutputArgs, results: &Results, references: &References) -> anyho
     let page =
         args.html.as_deref().map(|path| (path, |out: &mut dyn Write| page::page(results, references).write_html(out)));
     output::print_and_write(&text, page, !args.json && !args.csv)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn think_times() {
-        assert_eq!(think("0.1ms").unwrap(), Think::Fixed(100_000));
-        assert_eq!(think("3s").unwrap(), Think::Fixed(3_000_000_000));
-        assert_eq!(think("50%").unwrap(), Think::Recorded(0.5));
-        for slip in ["", "1", "ms", "-1ms", "2h", "nans", "%", "inf%", "4000s"] {
-            assert!(think(slip).is_err(), "{slip}");
-        }
-    }
 }

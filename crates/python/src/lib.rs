@@ -6,6 +6,7 @@ mod error;
 mod references;
 mod requests;
 mod source;
+mod timed;
 mod work;
 
 use pyo3::prelude::*;
@@ -19,9 +20,41 @@ mod _nigh {
     use crate::references::References;
     #[pymodule_export]
     use crate::source::Source;
+    #[pymodule_export]
+    use crate::timed::Timed;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Every policy: name, summary, paper, whether it needs the future, whether it looks at neighbours on disk, and its
+    /// parameters: key, default, values, meaning.
+    #[pyfunction]
+    #[expect(clippy::type_complexity, reason = "it is a table for Python")]
+    fn policies() -> Vec<(
+        &'static str,
+        &'static str,
+        &'static str,
+        bool,
+        bool,
+        Vec<(&'static str, &'static str, String, &'static str)>,
+    )> {
+        let params = |info: &nigh_policy::Info| {
+            info.params.iter().map(|param| (param.key, param.default, param.values.to_string(), param.doc)).collect()
+        };
+        let row =
+            |info: &nigh_policy::Info| (info.name, info.summary, info.paper, info.offline, info.spatial, params(info));
+        nigh_policy::registry().iter().map(row).collect()
+    }
+
+    /// The names of the profiles of modelled devices that come with nigh.
+    #[pyfunction]
+    fn devices() -> Vec<(&'static str, String, u64)> {
+        let row = |name| {
+            let profile = nigh_device::Profile::named(name).expect("what comes with nigh is a profile");
+            (name, profile.title().to_owned(), profile.bytes())
+        };
+        nigh_device::Profile::names().map(row).collect()
     }
 }

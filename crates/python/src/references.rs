@@ -34,15 +34,7 @@ impl References {
 
     /// The sizes in blocks, in order, each once.
     pub(crate) fn sizes(&self, sizes: &[String]) -> PyResult<Vec<u64>> {
-        let mut blocks = Vec::new();
-        for text in sizes {
-            let size: Sizes = text.parse().map_err(|error| error::value(&error))?;
-            let distinct = self.inner.distinct_in_trace();
-            blocks.extend(size.blocks(distinct, self.inner.block_bytes).map_err(|error| error::value(&error))?);
-        }
-        blocks.sort_unstable();
-        blocks.dedup();
-        if blocks.is_empty() { Err(PyValueError::new_err("sizes: there are none")) } else { Ok(blocks) }
+        in_blocks(sizes, self.inner.distinct_in_trace(), self.inner.block_bytes)
     }
 
     /// How many references warm the cache.
@@ -136,6 +128,18 @@ impl References {
         let plan = Plan { specs, sizes: self.sizes(&sizes)?, exact_lru, gauges: None, shards: 1, threads: 1 };
         Ok(plan.steps(&self.inner))
     }
+}
+
+/// Sizes in blocks, in order, each once, for a trace of `distinct` blocks.
+pub(crate) fn in_blocks(sizes: &[String], distinct: u64, block_bytes: u32) -> PyResult<Vec<u64>> {
+    let mut blocks = Vec::new();
+    for text in sizes {
+        let size: Sizes = text.parse().map_err(|error| error::value(&error))?;
+        blocks.extend(size.blocks(distinct, block_bytes).map_err(|error| error::value(&error))?);
+    }
+    blocks.sort_unstable();
+    blocks.dedup();
+    if blocks.is_empty() { Err(PyValueError::new_err("sizes: there are none")) } else { Ok(blocks) }
 }
 
 /// A row for each point of each quantity.

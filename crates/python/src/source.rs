@@ -168,12 +168,7 @@ impl Source {
         limit: Option<u64>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<References> {
-        let ops = match ops {
-            "all" => Ops::All,
-            "reads" => Ops::Reads,
-            "writes" => Ops::Writes,
-            _ => return Err(PyValueError::new_err(format!("ops='{ops}': expected all, reads or writes"))),
-        };
+        let ops = ops_of(ops)?;
         let wrong = |rate| PyValueError::new_err(format!("sample={rate}: expected a rate above 0 and up to 1"));
         let sample = sample.map(|rate| Sample::new(rate).ok_or_else(|| wrong(rate))).transpose()?;
         let requests_most = limit.unwrap_or(u64::MAX);
@@ -198,6 +193,14 @@ impl Source {
         let (format, block_bytes) = (opened.format.to_string(), opened.block_bytes);
         check_block(block_bytes, &name)?;
         Ok(Source { name, format, block_bytes, kind })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.block_bytes
     }
 
     /// The requests from the first.
@@ -235,6 +238,16 @@ fn open(name: &str, kind: &Kind) -> PyResult<nigh_trace::Opened> {
             nigh_trace::from_reader(PyFile { file }, Path::new(name), options).map_err(error::of_trace)
         }
         Kind::Columns(_) | Kind::Generated(..) => unreachable!("these have no format to detect"),
+    }
+}
+
+/// Which requests count.
+pub(crate) fn ops_of(name: &str) -> PyResult<Ops> {
+    match name {
+        "all" => Ok(Ops::All),
+        "reads" => Ok(Ops::Reads),
+        "writes" => Ok(Ops::Writes),
+        _ => Err(PyValueError::new_err(format!("ops='{name}': expected all, reads or writes"))),
     }
 }
 

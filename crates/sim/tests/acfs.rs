@@ -149,6 +149,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             one_processor: false,
             processor_ns_a_block: 0,
             progress: None,
+            stop: None,
         };
         let outcome = timed::run(&setup, &"lru".parse().unwrap(), capacity).unwrap();
         let model = misses(&workload, capacity, &workload.says(true, false));

@@ -43,6 +43,7 @@ fn simulate(
         one_processor: false,
         processor_ns_a_block: 0,
         progress: None,
+        stop: None,
     };
     run(&setup, &"lru".parse().unwrap(), capacity).map_err(|error| error.to_string())
 }

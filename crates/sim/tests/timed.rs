@@ -49,6 +49,7 @@ fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh
         one_processor: false,
         processor_ns_a_block: 0,
         progress: None,
+        stop: None,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use nigh_report::{Curve, Point, Report, Timed, TimedCurve, TimedLevel, TimedPoint, TimedProgram, Verdict};
 use nigh_sim::References;
+use nigh_sim::timed::Figures;
 
-use super::results::{Figures, LevelRow, LevelSummary, ProgramRow, Results, Row};
+use super::results::{LevelRow, LevelSummary, ProgramRow, Results, Row};
 use crate::page::of_trace;
 use crate::page::verdict::{Comparison, Score};
 use crate::size::human_bytes;

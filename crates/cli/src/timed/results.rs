@@ -6,7 +6,7 @@ use std::fmt::Write;
 use nigh_control::Statistics;
 use nigh_device::Profile;
 use nigh_sim::rows::{ratio, rounded};
-use nigh_sim::timed::{LevelOutcome, Outcome};
+use nigh_sim::timed::{Figures, LevelOutcome, Outcome, Subject, seconds};
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
@@ -110,54 +110,6 @@ pub(super) struct Row {
     pub(super) sequences: Sequences,
 }
 
-/// The figures that are one number each.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Figures {
-    pub(super) policy: String,
-    pub(super) size_blocks: u64,
-    pub(super) size_bytes: u64,
-    pub(super) execution_s: f64,
-    pub(super) device_busy_s: f64,
-    pub(super) device_requests: u64,
-    pub(super) device_seeks: u64,
-    pub(super) device_reads: u64,
-    device_read_bytes: u64,
-    device_writes: u64,
-    device_written_bytes: u64,
-    pub(super) mean_request_bytes: f64,
-    /// None where nothing was read.
-    pub(super) mean_sequence_blocks: Option<f64>,
-    pub(super) references: u64,
-    pub(super) hits: u64,
-    /// References to blocks that were on their way.
-    joined: u64,
-    pub(super) misses: u64,
-    pub(super) hit_ratio: f64,
-    /// Of reads and writes, as the program sees them.
-    pub(super) latency_p50_us: Option<f64>,
-    pub(super) latency_p99_us: Option<f64>,
-    /// The share of the programs' time in which they do not wait.
-    pub(super) idle_share: f64,
-    /// References that write; those of them that hit, or found their block on the way.
-    writes: u64,
-    write_hits: u64,
-    pub(super) read_hit_ratio: Option<f64>,
-    write_hit_ratio: Option<f64>,
-    pub(super) evictions: u64,
-    pub(super) prefetch_issued: u64,
-    prefetch_used: u64,
-    prefetch_late: u64,
-    pub(super) prefetch_wasted: u64,
-    prefetch_dropped: u64,
-    /// Used by issued.
-    pub(super) prefetch_accuracy: Option<f64>,
-    /// Blocks that were loaded from levels.
-    level_1_hits: u64,
-    level_2_hits: u64,
-    /// The most blocks that the policy remembers; nothing where their number is not limited.
-    ghosts: Option<u32>,
-}
-
 /// One disk's device.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DiskRow {
@@ -216,15 +168,6 @@ pub(super) struct Sequences {
     pub(super) share: Vec<f64>,
 }
 
-/// The latency that a share of the requests do not exceed.
-fn microseconds(outcome: &Outcome, share: f64) -> Option<f64> {
-    outcome.latencies.quantile(share).map(|ns| ns as f64 / 1e3)
-}
-
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
 impl Ahead {
     fn new(of: &Statistics) -> Ahead {
         Ahead {
@@ -257,64 +200,9 @@ impl LevelRow {
     }
 }
 
-/// What a row is about.
-pub(super) struct Subject {
-    pub(super) policy: String,
-    pub(super) size_blocks: u32,
-    pub(super) block_bytes: u32,
-    pub(super) ghosts: Option<u32>,
-}
-
 impl Row {
     pub(super) fn new(subject: Subject, names: &[&str], outcome: &Outcome) -> Row {
-        let Subject { policy, size_blocks, block_bytes, ghosts } = subject;
-        let (cache, device) = (&outcome.cache, &outcome.device);
-        let transfers = cache.device_reads + cache.device_writes;
-        let transferred = cache.device_read_bytes + cache.device_written_bytes;
-        let size_blocks = u64::from(size_blocks);
-        let (waited_ns, total_ns) = (outcome.waited_ns.iter().sum::<u64>(), outcome.ends_ns.iter().sum::<u64>());
-        let references = cache.hits + cache.joined + cache.misses;
-        let (writes, write_hits) = (cache.write_references, cache.write_hits);
-        let figures = Figures {
-            policy,
-            size_blocks,
-            size_bytes: size_blocks * u64::from(block_bytes),
-            execution_s: seconds(outcome.execution_ns()),
-            idle_share: rounded(1.0 - waited_ns as f64 / total_ns.max(1) as f64),
-            device_busy_s: seconds(device.busy_ns),
-            device_requests: device.requests,
-            device_seeks: device.seeks,
-            device_reads: cache.device_reads,
-            device_read_bytes: cache.device_read_bytes,
-            device_writes: cache.device_writes,
-            device_written_bytes: cache.device_written_bytes,
-            mean_request_bytes: ratio(transferred, transfers).unwrap_or(0.0),
-            mean_sequence_blocks: outcome.sequences.mean().map(rounded),
-            references,
-            hits: cache.hits,
-            joined: cache.joined,
-            misses: cache.misses,
-            hit_ratio: rounded(outcome.hit_ratio()),
-            latency_p50_us: microseconds(outcome, 0.50),
-            latency_p99_us: microseconds(outcome, 0.99),
-            writes,
-            write_hits,
-            read_hit_ratio: ratio(
-                (cache.hits + cache.joined).saturating_sub(write_hits),
-                references.saturating_sub(writes),
-            ),
-            write_hit_ratio: ratio(write_hits, writes),
-            evictions: cache.evictions,
-            prefetch_issued: cache.prefetch_issued,
-            prefetch_used: cache.prefetch_used,
-            prefetch_late: cache.prefetch_late,
-            prefetch_wasted: cache.prefetch_wasted,
-            prefetch_dropped: cache.prefetch_dropped,
-            prefetch_accuracy: ratio(cache.prefetch_used, cache.prefetch_issued),
-            level_1_hits: cache.level_1_hits,
-            level_2_hits: cache.level_2_hits,
-            ghosts,
-        };
+        let figures = Figures::new(subject, outcome);
         let times = outcome.ends_ns.iter().zip(&outcome.waited_ns);
         let programs = (0..).zip(names).zip(times).map(|((number, name), (&end_ns, &waited_ns))| ProgramRow {
             name: (*name).to_owned(),

@@ -3,12 +3,14 @@
 >>> import nigh
 >>> trace = nigh.generate("zipf:blocks=10k", requests=100_000)
 >>> result = nigh.sim(trace, policies=["lru", "lirs"], sizes="1%..50%")
->>> result.to_pandas()  # doctest: +SKIP
+>>> len(result)
+12
 """
 
 from ._nigh import __version__
 from ._result import Result
 from ._sim import sim
+from ._timed import devices, policies, timed
 from ._trace import Trace, generate
 
-__all__ = ["Result", "Trace", "__version__", "generate", "sim"]
+__all__ = ["Result", "Trace", "__version__", "devices", "generate", "policies", "sim", "timed"]

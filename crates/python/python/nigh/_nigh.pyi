@@ -74,3 +74,30 @@ class References:
         progress: Progress,
     ) -> Tuple[pa.RecordBatch, pa.RecordBatch | None, pa.RecordBatch, float]: ...
     def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> int: ...
+
+class Timed:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        device: str,
+        *,
+        think: str,
+        ops: str,
+        limit: int | None,
+        progress: Progress,
+    ) -> None: ...
+    def simulate(
+        self,
+        specs: Sequence[str],
+        sizes: Sequence[str],
+        *,
+        readahead: str,
+        scheduler: str,
+        seed: int,
+        threads: int,
+        progress: Progress,
+    ) -> tuple[pa.RecordBatch, list[list[tuple[str, float, float]]]]: ...
+    def steps(self) -> int: ...
+
+def policies() -> list[tuple[str, str, str, bool, bool, list[tuple[str, str, str, str]]]]: ...
+def devices() -> list[tuple[str, str, int]]: ...

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import Policies, Sizes, bytes_of, names_of, sizes_of, threads_of, warmup_of
+from ._arguments import Sizes, bytes_of, names_of
 from ._progress import bar
 from ._result import Result
-
-if TYPE_CHECKING:
-    from ._policy import Policy
 
 #: The most requests that ``limit`` can say.
 _ALL = 2**64 - 1

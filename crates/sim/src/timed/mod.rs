@@ -4,12 +4,14 @@
 //! Programs compute independently, as if each had a processor, or share one.
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
+mod devices;
+mod figures;
 mod latency;
 mod program;
 mod sequences;
 mod world;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use nigh_control::{Refusal, Statistics};
 use nigh_device::{BeyondEnd, Profile};
@@ -19,8 +21,10 @@ use nigh_trace::layout::{Extent, Layout};
 
 use crate::threads::in_threads;
 
+pub use devices::{DeviceError, Devices, VolumeDevice, profile};
+pub use figures::{Figures, Subject, seconds};
 pub use latency::Latencies;
-pub use program::{DISKS_MOST, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
+pub use program::{DISKS_MOST, NoThink, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
 pub use sequences::Sequences;
 
 /// What all runs of one simulation have in common.
@@ -50,6 +54,8 @@ pub struct Setup<'a> {
     pub processor_ns_a_block: u64,
     /// Grows with the programs' steps.
     pub progress: Option<&'a AtomicU64>,
+    /// Once it is true, runs end with [`TimedError::Stopped`].
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// A disk.
@@ -129,6 +135,9 @@ pub enum TimedError {
         /// What it refers to.
         beyond: BeyondEnd,
     },
+    /// It was told to stop.
+    #[error("stopped")]
+    Stopped,
     /// A level cannot be so large or so small.
     #[error(
         "a level of {bytes} bytes: expected at most the {device_bytes} bytes of its device, and from 1 to \

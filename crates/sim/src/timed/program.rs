@@ -73,6 +73,32 @@ pub enum Think {
     Recorded(f64),
 }
 
+/// The longest fixed think time, in ns: an hour.
+const THINK_NS_MOST: f64 = 3600e9;
+/// Recorded times are stretched at most so much.
+const STRETCH_MOST: f64 = 1e6;
+
+/// What was given is no think time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: expected a time up to 1h such as 0.1ms, or a share such as 50%")]
+pub struct NoThink(String);
+
+impl std::str::FromStr for Think {
+    type Err = NoThink;
+
+    fn from_str(text: &str) -> Result<Think, NoThink> {
+        let wrong = || NoThink(text.to_owned());
+        let number = |digits: &str| digits.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
+        if let Some(percent) = text.strip_suffix('%') {
+            let scale = number(percent).map(|percent| percent / 100.0).filter(|scale| *scale <= STRETCH_MOST);
+            return scale.map(Think::Recorded).ok_or_else(wrong);
+        }
+        let ns = nigh_text::seconds(text).map(|seconds| seconds * 1e9);
+        let ns = ns.filter(|ns| *ns <= THINK_NS_MOST).ok_or_else(wrong)?;
+        Ok(Think::Fixed(ns.round() as u64))
+    }
+}
+
 /// The most disks of a simulation.
 pub const DISKS_MOST: usize = 1024;
 
@@ -205,6 +231,16 @@ mod tests {
 
     fn request(time_ns: u64, op: Op, length: u32) -> Request {
         Request { time_ns, op, length, volume: 3, offset: 4096, ..Request::default() }
+    }
+
+    #[test]
+    fn think_times() {
+        assert_eq!("0.1ms".parse(), Ok(Think::Fixed(100_000)));
+        assert_eq!("3s".parse(), Ok(Think::Fixed(3_000_000_000)));
+        assert_eq!("50%".parse(), Ok(Think::Recorded(0.5)));
+        for slip in ["", "1", "ms", "-1ms", "2h", "nans", "%", "inf%", "4000s"] {
+            assert!(slip.parse::<Think>().is_err(), "{slip}");
+        }
     }
 
     #[test]

@@ -413,9 +413,12 @@ impl<'a> World<'a> {
         Some(next.think_ns.saturating_add(std::mem::take(&mut self.owed_ns)))
     }
 
-    fn progress(&self, steps: usize) {
+    fn progress(&mut self, steps: usize) {
         if let Some(progress) = self.setup.progress {
             progress.fetch_add(steps as u64, Ordering::Relaxed);
+        }
+        if self.setup.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            self.refused = Some(TimedError::Stopped);
         }
     }
 

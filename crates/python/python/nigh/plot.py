@@ -1,0 +1,112 @@
+"""Plots with matplotlib, in the style and colours of nigh's pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+    from ._result import Result
+
+#: The colours of lines, in order; each differs from the next for readers who see no red or no green.
+COLOURS = ("#3c3ce0", "#a03000", "#128a66", "#e858cc", "#b99600", "#6e0a6e")
+INK, DIM, GRID = "#1a1a1a", "#595959", "#d9d9d9"
+
+
+def hit_ratios(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+    """Hit ratio in percent against the size of the cache, a line for each policy; ``opt`` is dashed.
+
+    ``by``: what the x axis counts, ``"bytes"`` or ``"blocks"``. The axis is logarithmic.
+    """
+    return _lines(result, ax, by, "hit_ratio", "hit ratio, %", 100.0)
+
+
+def miss_ratios(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+    """Miss ratio in percent against the size of the cache, a line for each policy."""
+    return _lines(result, ax, by, "miss_ratio", "miss ratio, %", 100.0)
+
+
+def times(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+    """Execution time of a timed simulation against the size of the cache, a line for each policy."""
+    return _lines(result, ax, by, "execution_s", "execution time, s", 1.0)
+
+
+def internals(result: Result, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
+    """A policy's internal quantities against references replayed, a line for each."""
+    ax = _axes(ax)
+    table = result.internals
+    if table is None:
+        raise ValueError("there are no internals: give nigh.sim internals=(SIZE, POINTS)")
+    series = list(dict.fromkeys(zip(table["policy"].to_pylist(), table["quantity"].to_pylist())))
+    for at, (policy, quantity) in enumerate(series):
+        chosen = table.filter(pc.and_(pc.equal(table["policy"], policy), pc.equal(table["quantity"], quantity)))
+        x, y = chosen["references"].to_pylist(), chosen["value"].to_pylist()
+        ax.plot(x, y, label=f"{policy}: {quantity}", color=COLOURS[at % len(COLOURS)], linewidth=1.25)
+    ax.set_xlabel("references")
+    return _styled(ax)
+
+
+def _lines(
+    result: Result, ax: matplotlib.axes.Axes | None, by: str, column: str, label: str, scale: float
+) -> matplotlib.axes.Axes:
+    if by not in ("bytes", "blocks"):
+        raise ValueError(f"by={by!r}: expected 'bytes' or 'blocks'")
+    table = result.table
+    if column not in table.column_names:
+        raise ValueError(f"the result has no column `{column}`; its columns are {', '.join(table.column_names)}")
+    ax = _axes(ax)
+    coloured = 0
+    for policy in dict.fromkeys(table["policy"].to_pylist()):
+        rows = table.filter(pc.equal(table["policy"], policy)).sort_by("size_blocks")
+        x, y = rows[f"size_{by}"].to_pylist(), [scale * value for value in rows[column].to_pylist()]
+        style: dict[str, Any] = {"color": COLOURS[coloured % len(COLOURS)], "linewidth": 1.5}
+        if policy == "opt":
+            style = {"color": INK, "linewidth": 1.5, "linestyle": (0, (5, 3))}
+        else:
+            # After six lines the colours come again, dashed.
+            style["linestyle"] = ("-", "--", ":")[coloured // len(COLOURS) % 3]
+            coloured += 1
+        marker = "o" if len(x) <= 40 else None
+        ax.plot(x, y, label=policy, marker=marker, markersize=3, **style)
+    ax.set_xscale("log", base=2)
+    ax.set_xlabel(f"cache size, {by}")
+    if by == "bytes":
+        ax.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+    ax.set_ylabel(label)
+    ax.set_ylim(bottom=0)
+    return _styled(ax)
+
+
+def human_bytes(count: float) -> str:
+    """``count`` in the largest unit that leaves at least 1, such as ``64 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} PiB"
+
+
+def _axes(ax: matplotlib.axes.Axes | None) -> matplotlib.axes.Axes:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("plots need matplotlib: pip install 'nigh[plot]'") from None
+    _, made = plt.subplots(figsize=(7, 4), layout="constrained")
+    return made
+
+
+def _styled(ax: matplotlib.axes.Axes) -> matplotlib.axes.Axes:
+    ax.grid(True, color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(DIM)
+    ax.tick_params(colors=DIM)
+    ax.legend(frameon=False)
+    return ax

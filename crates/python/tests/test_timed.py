@@ -1,0 +1,113 @@
+"""Timed simulation, policies and devices; the same rows as the command line's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import nigh
+
+
+def program() -> str:
+    path = os.environ.get("NIGH_PROGRAM")
+    if not path:
+        pytest.skip("NIGH_PROGRAM names no nigh to compare with")
+    return path
+
+
+def rows_of_program(*arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run([program(), "sim", "--json", *arguments], check=True, capture_output=True)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["results"]
+    return rows
+
+
+def same(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    assert len(rows) == len(others) > 0
+    for row, other in zip(rows, others):
+        for name, value in row.items():
+            assert other[name] == value, name
+
+
+SPEC = "zipf:blocks=3k+loop:blocks=700"
+
+
+def test_the_rows_are_those_of_the_program() -> None:
+    trace = nigh.generate(SPEC, requests=50_000, seed=3, writes=0.2)
+    flags = ["--generate", SPEC, "--requests", "50k", "--seed", "3", "--writes", "0.2"]
+    result = nigh.sim(trace, "lru,lirs,clock-pro,opt", ["2%..32%", "64K"])
+    same(result.table.to_pylist(), rows_of_program(*flags, "--policy", "lru,lirs,clock-pro,opt", "--size", "2%..32%,64K"))
+    sampled = nigh.sim(trace, "lru,lirs", "10%", sample=0.5, warmup="10%")
+    other = rows_of_program(*flags, "--policy", "lru,lirs", "--size", "10%", "--sample", "0.5", "--warmup", "10%")
+    same(sampled.table.to_pylist(), other)
+
+
+def test_the_times_are_those_of_the_program(tmp_path: Path) -> None:
+    trace = nigh.generate(SPEC, requests=3_000, seed=3, writes=0.2)
+    flags = ["--generate", SPEC, "--requests", "3k", "--seed", "3", "--writes", "0.2", "--policy", "lru,lirs"]
+    flags += ["--size", "10%", "--device", "hdd-7200", "--readahead", "linux", "--scheduler", "elevator", "--think", "1ms"]
+    # The program's seed is that of the workload and of the device.
+    result = nigh.timed(
+        trace, "hdd-7200", "lru,lirs", "10%", readahead="linux", scheduler="elevator", think="1ms", seed=3
+    )
+    same(result.table.to_pylist(), rows_of_program(*flags))
+    assert {program["name"] for program in result.info["programs"]} == {SPEC}
+
+
+def test_programs_share_a_cache() -> None:
+    one = nigh.generate("loop:blocks=500", requests=4_000)
+    other = nigh.Trace({"offset": pa.array([(500 + at % 900) * 4096 for at in range(4_000)], pa.int64())}, name="other")
+    alone = nigh.timed(one, "hdd-7200", "lru", 600).table.to_pylist()[0]
+    both = nigh.timed([one, other], "hdd-7200", "lru", 600)
+    assert [program["name"] for program in both.info["programs"]] == ["loop:blocks=500", "other"]
+    assert both.table.to_pylist()[0]["hit_ratio"] < alone["hit_ratio"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"device": "hdd-720"}, "did you mean"),
+        ({"device": "0=hdd-7200,7=ssd-sata"}, "no request is to volume 7"),
+        ({"device": "missing.toml"}, "missing.toml"),
+        ({"policies": "opt"}, "needs to know the future"),
+        ({"think": "2h"}, "expected a time up to 1h"),
+        ({"readahead": "lin"}, "lin"),
+        ({"scheduler": "elevator9"}, "elevator9"),
+        ({"traces": []}, "there are none"),
+    ],
+)
+def test_wrong_settings(arguments: dict[str, Any], says: str) -> None:
+    settings: dict[str, Any] = {"traces": nigh.generate("zipf", requests=100), "policies": "lru", "sizes": "5%"}
+    with pytest.raises(ValueError) as raised:
+        nigh.timed(**{**settings, **arguments})
+    assert says.lower() in str(raised.value).lower()
+
+
+def test_policies_and_devices_are_listed() -> None:
+    policies = {row["name"]: row for row in nigh.policies().to_pylist()}
+    assert "hir" in {param["key"] for param in policies["lirs"]["params"]}
+    assert policies["opt"]["offline"] and not policies["lru"]["offline"]
+    assert "hdd-7200" in nigh.devices()["name"].to_pylist()
+
+
+def test_plots() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from nigh import plot
+
+    trace = nigh.generate(SPEC, requests=5_000)
+    result = nigh.sim(trace, sizes="1%..40%", internals=("4%", 10))
+    lines = {line.get_label(): line for line in result.plot().get_lines()}
+    assert set(lines) == set(result.table["policy"].to_pylist())
+    assert lines["lru"].get_color() == plot.COLOURS[0]
+    plot.miss_ratios(result, by="blocks")
+    plot.internals(result)
+    plot.times(nigh.timed(trace, "ssd-nvme", "lru,lirs", ["5%", "20%"]))
+    with pytest.raises(ValueError, match="execution_s"):
+        plot.times(result)
+    assert [plot.human_bytes(count) for count in (512, 65536, 3 << 29)] == ["512 B", "64 KiB", "1.5 GiB"]
