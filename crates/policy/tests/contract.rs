@@ -3,6 +3,7 @@
 //! A failure prints the seed, the policy and the sizes that replay it.
 
 use nigh_policy::{Info, registry};
+use nigh_testkit::contract;
 use nigh_testkit::host::{Host, Slots, future};
 use nigh_testkit::workload::{self, Step};
 
@@ -30,17 +31,11 @@ fn host(info: &Info, references: &[u64], capacity: u32, slots: Slots) -> Host {
     Host::new(info.name, capacity, BLOCKS as u32, slots, info.offline.then(|| future(references)))
 }
 
-/// Every invariant holds after every reference, the cache fills before anything leaves, and what was just loaded hits.
 #[test]
 fn invariants_hold() {
     for_each(|info, references, capacity| {
         let mut host = host(info, references, capacity, Slots::Forever);
-        for &block in references {
-            let full = host.resident().len() == capacity as usize;
-            let outcome = host.access(block);
-            assert_eq!(outcome.evicted.is_some(), !outcome.hit && full);
-            assert!(host.resident().contains(&block), "a block just loaded hits if it is referenced again at once");
-        }
+        contract::invariants_hold(&mut host, references, capacity, false);
     });
 }
 
@@ -70,28 +65,17 @@ fn ghosts_have_a_limit() {
     }
 }
 
-/// Blocks can be invalidated at any time, resident or ghost.
 #[test]
 fn blocks_can_be_removed() {
     for_each(|info, references, capacity| {
         for slots in [Slots::Forever, Slots::Reused { ghosts: 2 * capacity }] {
-            let mut host = host(info, references, capacity, slots);
-            for (at, &block) in references.iter().enumerate() {
-                host.access(block);
-                if at % 5 == 0 {
-                    host.remove(references[(at * 7) % references.len()]);
-                }
-                if at % 11 == 0 {
-                    host.remove(block);
-                }
-            }
+            contract::blocks_can_be_removed(&mut host(info, references, capacity, slots), references);
         }
     });
 }
 
-/// A cache becomes smaller and larger at any time, and blocks leave it without others coming: every invariant holds at every
-/// step, and a host that uses slots again, and numbers more of them when it needs them, sees the same hits and victims as
-/// one that gives every block a slot for ever.
+/// A host that uses slots again, and numbers more of them when it needs them, sees the same as one that gives every block a
+/// slot for ever.
 #[test]
 fn sizes_can_change() {
     for_each(|info, references, capacity| {
@@ -99,58 +83,17 @@ fn sizes_can_change() {
         let steps = workload::resized(seed, BLOCKS, LENGTH, capacity);
         let blocks: Vec<u64> =
             steps.iter().filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None }).collect();
-        let hosts = [Slots::Forever, Slots::Reused { ghosts: 1 }].map(|slots| host(info, &blocks, capacity, slots));
-        let [mut forever, mut reused] = hosts;
-        let mut size = capacity as usize;
-        for (at, &step) in steps.iter().enumerate() {
-            match step {
-                Step::Access(block) => assert_eq!(forever.access(block), reused.access(block)),
-                Step::Shed if forever.resident().is_empty() => {}
-                Step::Shed => assert_eq!(forever.shed(), reused.shed()),
-                Step::Resize { capacity, ghosts } => {
-                    size = capacity as usize;
-                    forever.resize(capacity, ghosts);
-                    reused.resize(capacity, ghosts);
-                }
-            }
-            while forever.resident().len() > size {
-                assert_eq!(forever.shed(), reused.shed());
-            }
-            if at % 13 == 0 {
-                let removed = blocks[(at * 7) % blocks.len()];
-                forever.remove(removed);
-                reused.remove(removed);
-            }
-            assert_eq!(forever.ghosts(), reused.ghosts());
-        }
+        let mut hosts = [Slots::Forever, Slots::Reused { ghosts: 1 }].map(|slots| host(info, &blocks, capacity, slots));
+        contract::sizes_can_change(&mut hosts, &steps, capacity, true);
     });
 }
 
-/// A priority level of nigh-control has no size of its own: its policy's cache is always as large as what it holds. It grows
-/// before a block comes, becomes smaller when one has left, and exchanges one for another.
 #[test]
 fn a_cache_can_be_as_large_as_what_it_holds() {
     for ghosts in [0, 5, BLOCKS as u32] {
         for_each(|info, references, most| {
             let mut host = host(info, references, 1, Slots::Reused { ghosts });
-            for (at, &block) in references.iter().enumerate() {
-                let size = host.resident().len();
-                // Waves: the level grows for a while, and then becomes smaller.
-                let grows = at / 100 % 3 != 2 && size < most as usize;
-                if !host.resident().contains(&block) && (grows || size == 0) {
-                    host.resize(size as u32 + 1, ghosts);
-                }
-                let outcome = host.access(block);
-                assert_eq!(outcome.evicted.is_some(), !outcome.hit && !grows && size > 0);
-                let size = host.resident().len() as u32;
-                if at / 100 % 3 == 2 && at % 3 == 0 {
-                    host.shed();
-                    host.resize((size - 1).max(1), ghosts);
-                } else if at % 17 == 0 {
-                    host.remove(block);
-                    host.resize((size - 1).max(1), ghosts);
-                }
-            }
+            contract::a_cache_can_be_as_large_as_what_it_holds(&mut host, references, most, ghosts, false);
         });
     }
 }

@@ -1,8 +1,11 @@
-//! The native half of the Python package `nigh`: sources of requests, references and their replay. What users see is in
+//! The native half of the Python package `nigh`: sources of requests, references and their replay, and
+//! policies written in Python. What users see is in
 //! `python/nigh`, which checks types and gives defaults.
 
+mod check;
 mod columns;
 mod error;
+mod policy;
 mod references;
 mod requests;
 mod source;
@@ -16,6 +19,10 @@ use pyo3::prelude::*;
 mod _nigh {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::check::check_policy;
+    #[pymodule_export]
+    use crate::policy::{Access, PolicyError};
     #[pymodule_export]
     use crate::references::References;
     #[pymodule_export]

@@ -1,18 +1,20 @@
 //! A trace decoded once, and its replay.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow_pyarrow::PyArrowType;
-use nigh_policy::Spec;
-use nigh_sim::replay::{Series, Watch};
-use nigh_sim::rows::{Plan, corners};
+use nigh_policy::{Room, Spec};
+use nigh_sim::replay::{Series, Watch, drive};
+use nigh_sim::rows::{Plan, corners, replayed_sizes, row};
 use nigh_sim::{Sizes, Warmup};
 use nigh_sweep::table::of_rows;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::policy::{Fault, Hosted};
 use crate::{error, work};
 
 /// The references of a trace, to blocks numbered in the order of their first reference.
@@ -23,6 +25,9 @@ pub(crate) struct References {
     #[pyo3(get)]
     notes: Vec<String>,
 }
+
+/// What the replay of a policy written in Python gave: rows, its internals, seconds of processor time.
+type ReplayedPolicy = (PyArrowType<RecordBatch>, PyArrowType<RecordBatch>, f64);
 
 /// What a replay gave: rows, LRU's hits at all sizes, the policies' internals, seconds of processor time.
 type Replayed = (PyArrowType<RecordBatch>, Option<PyArrowType<RecordBatch>>, PyArrowType<RecordBatch>, f64);
@@ -35,6 +40,19 @@ impl References {
     /// The sizes in blocks, in order, each once.
     pub(crate) fn sizes(&self, sizes: &[String]) -> PyResult<Vec<u64>> {
         in_blocks(sizes, self.inner.distinct_in_trace(), self.inner.block_bytes)
+    }
+
+    /// The size at which internals are read, one of `sizes`, and how often.
+    fn gauges(&self, sizes: &[u64], internals: Option<(String, usize)>) -> PyResult<Option<(u64, usize)>> {
+        let Some((size, points)) = internals else { return Ok(None) };
+        let &[size] = &self.sizes(&[size])?[..] else {
+            return Err(PyValueError::new_err("internals takes one size, not a range"));
+        };
+        if !sizes.contains(&size) {
+            let text = format!("internals: {size} blocks is not among the sizes that are replayed");
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(Some((size, points)))
     }
 
     /// How many references warm the cache.
@@ -88,19 +106,7 @@ impl References {
             )));
         }
         let sizes = self.sizes(&sizes)?;
-        let gauges = match internals {
-            Some((size, points)) => {
-                let &[size] = &self.sizes(&[size])?[..] else {
-                    return Err(PyValueError::new_err("internals takes one size, not a range"));
-                };
-                if !sizes.contains(&size) {
-                    let text = format!("internals: {size} blocks is not among the sizes that are replayed");
-                    return Err(PyValueError::new_err(text));
-                }
-                Some((size, points))
-            }
-            None => None,
-        };
+        let gauges = self.gauges(&sizes, internals)?;
         let warmup = self.warmup(warmup)?;
         let plan = Plan { specs, sizes, exact_lru, gauges, shards: 1, threads };
         let references = Arc::clone(&self.inner);
@@ -121,12 +127,49 @@ impl References {
         Ok((PyArrowType(of_rows(&replayed.rows)), curve, PyArrowType(of_series(&replayed.internals)), cpu_s))
     }
 
-    /// The steps that such a replay has.
-    fn steps(&self, specs: Vec<String>, sizes: Vec<String>, exact_lru: bool) -> PyResult<u64> {
+    /// Replays a policy written in Python at each of `sizes`: what `factory` returns for a capacity.
+    #[pyo3(signature = (factory, name, sizes, *, warmup, internals, progress))]
+    fn replay_policy(
+        &self,
+        factory: &Bound<'_, PyAny>,
+        name: &str,
+        sizes: Vec<String>,
+        warmup: &str,
+        internals: Option<(String, usize)>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<ReplayedPolicy> {
+        let sizes = self.sizes(&sizes)?;
+        let gauges = self.gauges(&sizes, internals)?;
+        let warmup = self.warmup(warmup)?;
+        let done = AtomicU64::new(0);
+        let (mut rows, mut series) = (Vec::new(), Vec::new());
+        for &size in &sizes {
+            let mut runs = Vec::new();
+            for (at, capacity) in replayed_sizes(&self.inner, size).into_iter().enumerate() {
+                let gauges = gauges.filter(|&(of, _)| at == 0 && of == size).map_or(0, |(_, points)| points);
+                let room = Room { capacity, slots: self.inner.distinct(), ghosts: 0 };
+                let fault = Arc::new(Fault::default());
+                let mut policy = Hosted::new(factory, name, String::new(), room, Arc::clone(&fault))?;
+                policy.report(progress.as_ref(), done.load(Ordering::Relaxed));
+                let watch = Watch { warmup, progress: Some(&done), stop: Some(&fault.stop), gauges };
+                runs.push(drive(&self.inner, &mut policy, capacity, watch));
+                fault.raised()?;
+            }
+            rows.push(row(&self.inner, name, size, None, &runs));
+            let of_size = runs.into_iter().next().map(|run| run.series);
+            series.extend(of_size.filter(|of| !of.points.is_empty()).map(|of| (name.to_owned(), size, of)));
+        }
+        let cpu_s = rows.iter().filter_map(|row| row.cpu_s).sum();
+        Ok((PyArrowType(of_rows(&rows)), PyArrowType(of_series(&series)), cpu_s))
+    }
+
+    /// The steps that the replay of `specs` has, and that of one policy written in Python.
+    fn steps(&self, specs: Vec<String>, sizes: Vec<String>, exact_lru: bool) -> PyResult<(u64, u64)> {
         let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>();
         let specs = specs.map_err(|error| error::value(&error))?;
         let plan = Plan { specs, sizes: self.sizes(&sizes)?, exact_lru, gauges: None, shards: 1, threads: 1 };
-        Ok(plan.steps(&self.inner))
+        let passes: usize = plan.sizes.iter().map(|&size| replayed_sizes(&self.inner, size).len()).sum();
+        Ok((plan.steps(&self.inner), passes as u64 * self.inner.ids.len() as u64))
     }
 }
 

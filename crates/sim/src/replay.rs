@@ -112,35 +112,52 @@ impl Visit for Host<'_> {
 
     fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> (Counts, Series) {
         let Host { references, capacity, watch } = self;
-        let ids = &references.ids[..];
-        let warmup = watch.warmup.min(ids.len());
-        let mut cache = Cache::new(references, capacity);
-        let mut series = Series::default();
-        let stretch = STRETCH.min(ids.len() / watch.gauges.max(1)).max(1);
-        let mut at = 0;
-        while at < ids.len() {
-            let mut end = (at + stretch).min(ids.len());
-            if at < warmup {
-                end = end.min(warmup);
-            }
-            cache.run(&mut policy, ids, at..end);
-            if !watch.did(end - at) {
-                break;
-            }
-            at = end;
-            if at == warmup {
-                cache.forget_counts();
-            }
-            if watch.gauges > 0 {
-                series.look(&policy, at, ids.len(), watch.gauges);
-            }
-        }
-        cache.counts.references = (ids.len() - warmup) as u64;
-        cache.counts.writes = references.writes.count(warmup);
-        let squares = cache.misses_of.iter().map(|&misses| u64::from(misses) * u64::from(misses));
-        cache.counts.misses_squared = squares.sum();
-        (cache.counts, series)
+        run(references, &mut policy, capacity, watch)
     }
+}
+
+/// Replays `references` through `policy`, which is new and has `capacity` blocks, a slot for each block of the
+/// references, and room for as many ghosts. An `evict` may reject the incoming block.
+///
+/// # Panics
+/// If `capacity` is 0, or if `policy` names a victim that is not the slot of a block.
+pub fn drive<P: Policy>(references: &References, policy: &mut P, capacity: u32, watch: Watch) -> Run {
+    assert!(capacity > 0, "a cache holds a block");
+    let start = cpu_s();
+    let (counts, series) = run(references, policy, capacity, watch);
+    Run { counts, series, cpu_s: cpu_s() - start }
+}
+
+#[inline]
+fn run<P: Policy>(references: &References, policy: &mut P, capacity: u32, watch: Watch) -> (Counts, Series) {
+    let ids = &references.ids[..];
+    let warmup = watch.warmup.min(ids.len());
+    let mut cache = Cache::new(references, capacity);
+    let mut series = Series::default();
+    let stretch = STRETCH.min(ids.len() / watch.gauges.max(1)).max(1);
+    let mut at = 0;
+    while at < ids.len() {
+        let mut end = (at + stretch).min(ids.len());
+        if at < warmup {
+            end = end.min(warmup);
+        }
+        cache.run(policy, ids, at..end);
+        if !watch.did(end - at) {
+            break;
+        }
+        at = end;
+        if at == warmup {
+            cache.forget_counts();
+        }
+        if watch.gauges > 0 {
+            series.look(policy, at, ids.len(), watch.gauges);
+        }
+    }
+    cache.counts.references = (ids.len() - warmup) as u64;
+    cache.counts.writes = references.writes.count(warmup);
+    let squares = cache.misses_of.iter().map(|&misses| u64::from(misses) * u64::from(misses));
+    cache.counts.misses_squared = squares.sum();
+    (cache.counts, series)
 }
 
 impl Series {

@@ -20,6 +20,16 @@ pub enum Slots {
     },
 }
 
+impl Slots {
+    /// The room of a host for `blocks` distinct blocks, of which `capacity` can be resident.
+    pub fn room(self, capacity: u32, blocks: u32) -> Room {
+        match self {
+            Slots::Forever => Room { capacity, slots: blocks, ghosts: blocks },
+            Slots::Reused { ghosts } => Room { capacity, slots: capacity + ghosts + 1, ghosts },
+        }
+    }
+}
+
 /// A policy, and the mapping of blocks to slots for it.
 pub struct Host {
     policy: Box<dyn Policy + Send>,
@@ -56,18 +66,21 @@ impl Host {
         slots: Slots,
         future: Option<Arc<[u32]>>,
     ) -> Host {
-        let (count, ghosts) = match slots {
-            Slots::Forever => (blocks, blocks),
-            Slots::Reused { ghosts } => (capacity + ghosts + 1, ghosts),
-        };
-        let setup = Setup { capacity, slots: count, block_bytes, ghosts, future };
+        let room = slots.room(capacity, blocks);
+        let setup = Setup { capacity, slots: room.slots, block_bytes, ghosts: room.ghosts, future };
         let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
+        let policy = build(&spec, &setup).unwrap_or_else(|error| panic!("{error}"));
+        Host::of(policy, room, slots)
+    }
+
+    /// A host for a new `policy` with this [`room`](Slots::room).
+    pub fn of(policy: Box<dyn Policy + Send>, room: Room, slots: Slots) -> Host {
         Host {
-            policy: build(&spec, &setup).unwrap_or_else(|error| panic!("{error}")),
-            capacity: capacity as usize,
-            ghosts_most: ghosts as usize,
-            slots: count,
-            free: (0..count).rev().map(Slot).collect(),
+            policy,
+            capacity: room.capacity as usize,
+            ghosts_most: room.ghosts as usize,
+            slots: room.slots,
+            free: (0..room.slots).rev().map(Slot).collect(),
             slot_of: HashMap::new(),
             block_of: HashMap::new(),
             resident: BTreeSet::new(),

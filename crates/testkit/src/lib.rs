@@ -1,6 +1,7 @@
 //! Shared by the tests of several crates: naive models of the policies, a host that drives a policy and checks the
-//! contract at every step, one that only drives it, and random reference strings.
+//! contract at every step, the contract as a suite, a host that only drives a policy, and random reference strings.
 
+pub mod contract;
 pub mod host;
 pub mod naive;
 pub mod replay;

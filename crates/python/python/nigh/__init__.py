@@ -8,9 +8,23 @@
 """
 
 from ._nigh import __version__
+from ._policy import Access, Policy, PolicyError, check_policy
 from ._result import Result
 from ._sim import sim
 from ._timed import devices, policies, timed
 from ._trace import Trace, generate
 
-__all__ = ["Result", "Trace", "__version__", "devices", "generate", "policies", "sim", "timed"]
+__all__ = [
+    "Access",
+    "Policy",
+    "PolicyError",
+    "Result",
+    "Trace",
+    "__version__",
+    "check_policy",
+    "devices",
+    "generate",
+    "policies",
+    "sim",
+    "timed",
+]

@@ -6,8 +6,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Union
 
+from ._policy import Factory, name_of
+
 Sizes = Union[str, int, Sequence[Union[str, int]]]
-Policies = Union[str, Sequence[str]]
+#: Names of policies, and policies written in Python.
+Policies = Union[str, Factory, Sequence[Union[str, Factory]]]
 
 #: What is replayed unless policies are named: those of ``nigh sim``.
 POLICIES = ("lru", "clock", "2q", "arc", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "opt")
@@ -35,17 +38,35 @@ def _size(size: str | int) -> str:
     return f"{blocks}b"
 
 
-def names_of(policies: Policies) -> list[str]:
-    """Policies as a list, each once."""
+def policies_of(policies: Policies) -> dict[str, Factory | None]:
+    """Policies by name, each once; with those that are written in Python, what makes them."""
     if isinstance(policies, str):
         policies = policies.split(",")
-    names = list(dict.fromkeys(policies))
-    if not names:
+    elif callable(policies):
+        policies = [policies]
+    known: dict[str, Factory | None] = {}
+    for policy in policies:
+        if isinstance(policy, str):
+            name, factory = policy, None
+        elif callable(policy):
+            name, factory = name_of(policy), policy
+        else:
+            expected = "expected a name such as 'lirs', see nigh.policies(), or a class derived from nigh.Policy"
+            raise TypeError(f"policies: {policy!r}: {expected}")
+        if known.setdefault(name, factory) is not factory:
+            raise ValueError(f"policies: two are named {name!r}: give one an attribute `name`")
+    if not known:
         raise ValueError("policies: there are none")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"policies: {name!r}: expected a name such as 'lirs', see nigh.policies()")
-    return names
+    return known
+
+
+def names_of(policies: Policies) -> list[str]:
+    """The names of registered policies, each once."""
+    known = policies_of(policies)
+    for name, factory in known.items():
+        if factory is not None:
+            raise TypeError(f"policies: {name}: policies written in Python run in nigh.sim() only")
+    return list(known)
 
 
 def warmup_of(warmup: str | int) -> str:

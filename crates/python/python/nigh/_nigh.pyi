@@ -73,7 +73,43 @@ class References:
         internals: tuple[str, int] | None,
         progress: Progress,
     ) -> Tuple[pa.RecordBatch, pa.RecordBatch | None, pa.RecordBatch, float]: ...
-    def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> int: ...
+    def replay_policy(
+        self,
+        factory: Callable[[int], Any],
+        name: str,
+        sizes: Sequence[str],
+        *,
+        warmup: str,
+        internals: tuple[str, int] | None,
+        progress: Progress,
+    ) -> Tuple[pa.RecordBatch, pa.RecordBatch, float]: ...
+    def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> Tuple[int, int]: ...
+
+class Access:
+    """One reference to one block.
+
+    ``tick`` is the number of the reference, counted from 0. ``volume`` is the file or disk that contains the block, and
+    ``index`` its position there, in blocks. ``stream`` is the identity of the issuing code, file or tenant, and 0 if the
+    trace has none.
+    """
+
+    def __init__(self, tick: int, volume: int = 0, index: int = 0, stream: int = 0) -> None: ...
+    @property
+    def tick(self) -> int: ...
+    @property
+    def volume(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
+
+class PolicyError(ValueError):
+    """A policy written in Python broke its contract.
+
+    The text names the policy, the method and the reference, counted from 0.
+    """
+
+def check_policy(factory: Callable[[int], Any], name: str, seeds: int, sizes: bool, removals: bool) -> None: ...
 
 class Timed:
     def __init__(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from ._arguments import POLICIES, Policies, Sizes, names_of, sizes_of, threads_of, warmup_of
+from ._arguments import POLICIES, Policies, Sizes, policies_of, sizes_of, threads_of, warmup_of
 from ._progress import bar
 from ._result import Result
 from ._trace import Trace
@@ -31,7 +32,7 @@ def sim(
 
     * ``trace``: a :class:`Trace`, or what one is made of.
     * ``policies``: names with parameters, such as ``"lirs"`` or ``"lirs:hir=5%"``, and classes derived from
-      :class:`nigh.Policy`; see :func:`nigh.policies`.
+      :class:`nigh.Policy`; see :func:`nigh.policies`. Policies written in Python run one after the other, after the others.
     * ``sizes``: text such as ``"5%"`` (of the distinct blocks), ``"64M"`` (bytes), ``"1000b"`` (blocks), ranges of these
       (``"64M..4G"`` doubles, ``"100b..1000b/100b"`` goes in steps), or numbers of blocks; or a list of these.
     * ``ops``: which requests count as references: ``"all"``, ``"reads"`` or ``"writes"``.
@@ -50,12 +51,16 @@ def sim(
     if not isinstance(trace, Trace):
         trace = Trace(trace)
     references = trace._load(ops=ops, collapse=collapse, sample=sample, limit=limit, progress=progress)
-    names, texts = names_of(policies), sizes_of(sizes)
-    if exact_lru and "lru" not in names:
+    chosen, texts = policies_of(policies), sizes_of(sizes)
+    native = [name for name, factory in chosen.items() if factory is None]
+    if exact_lru and "lru" not in native:
         raise ValueError("exact_lru counts LRU's hits: add 'lru' to the policies")
-    with bar(progress, "replaying", references.steps(names, texts, exact_lru), " references") as update:
+    # The replay of the native policies, and that of each other one.
+    steps = references.steps(native, texts, exact_lru)
+    total = steps[0] + steps[1] * (len(chosen) - len(native))
+    with bar(progress, "replaying", total, " references") as update:
         rows, curve, series, cpu_s = references.replay(
-            names,
+            native,
             texts,
             warmup=warmup_of(warmup),
             threads=threads_of(threads),
@@ -63,11 +68,40 @@ def sim(
             internals=internals,
             progress=update,
         )
+        tables = {name: rows.slice(at * _each(rows, native), _each(rows, native)) for at, name in enumerate(native)}
+        all_series = [series]
+        done = steps[0]
+        for name, factory in chosen.items():
+            if factory is None:
+                continue
+            tables[name], series, seconds = references.replay_policy(
+                factory,
+                name,
+                texts,
+                warmup=warmup_of(warmup),
+                internals=internals,
+                progress=None if update is None else _from(update, done),
+            )
+            all_series.append(series)
+            cpu_s += seconds
+            done += steps[1]
+    if len(native) < len(chosen):
+        rows = pa.Table.from_batches([tables[name] for name in chosen]).combine_chunks().to_batches()[0]
     return Result(
         pa.Table.from_batches([rows]),
         info={"trace": trace.name, "format": trace.format, **references.info()},
         curve=None if curve is None else pa.Table.from_batches([curve]),
-        internals=None if internals is None else pa.Table.from_batches([series]),
+        internals=None if internals is None else pa.Table.from_batches(all_series),
         notes=tuple(references.notes),
         cpu_s=cpu_s,
     )
+
+
+def _each(rows: pa.RecordBatch, policies: list[str]) -> int:
+    """The rows of each of the policies."""
+    return int(rows.num_rows) // len(policies)
+
+
+def _from(update: Callable[[int], None], before: int) -> Callable[[int], None]:
+    """What reports progress after ``before`` references."""
+    return lambda done: update(before + done)

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import Sizes, bytes_of, names_of
+from ._arguments import Sizes, bytes_of
+from ._policy import Factory
 from ._progress import bar
 from ._result import Result
 
@@ -119,7 +120,7 @@ class Trace:
 
     def mrc(
         self,
-        policy: str = "lru",
+        policy: str | Factory = "lru",
         sizes: Sizes | None = None,
         *,
         sample: float | None = None,
@@ -134,10 +135,9 @@ class Trace:
         """
         from ._sim import sim
 
-        (name,) = names_of([policy])
-        if name != "lru" or sizes is not None:
-            return sim(self, [name], sizes, sample=sample, **settings)
-        result = sim(self, [name], None, sample=sample, exact_lru=True, **settings)
+        if policy != "lru" or sizes is not None:
+            return sim(self, [policy], sizes, sample=sample, **settings)
+        result = sim(self, [policy], None, sample=sample, exact_lru=True, **settings)
         return _curve_rows(result)
 
     def _load(
