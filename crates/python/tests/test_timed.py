@@ -93,21 +93,3 @@ def test_policies_and_devices_are_listed() -> None:
     assert "hir" in {param["key"] for param in policies["lirs"]["params"]}
     assert policies["opt"]["offline"] and not policies["lru"]["offline"]
     assert "hdd-7200" in nigh.devices()["name"].to_pylist()
-
-
-def test_plots() -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from nigh import plot
-
-    trace = nigh.generate(SPEC, requests=5_000)
-    result = nigh.sim(trace, sizes="1%..40%", internals=("4%", 10))
-    lines = {line.get_label(): line for line in result.plot().get_lines()}
-    assert set(lines) == set(result.table["policy"].to_pylist())
-    assert lines["lru"].get_color() == plot.COLOURS[0]
-    plot.miss_ratios(result, by="blocks")
-    plot.internals(result)
-    plot.times(nigh.timed(trace, "ssd-nvme", "lru,lirs", ["5%", "20%"]))
-    with pytest.raises(ValueError, match="execution_s"):
-        plot.times(result)
-    assert [plot.human_bytes(count) for count in (512, 65536, 3 << 29)] == ["512 B", "64 KiB", "1.5 GiB"]

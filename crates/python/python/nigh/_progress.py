@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,10 @@ def bar(show: bool | None, prefix: str, total: int | None, unit: str) -> Iterato
         yield None
         return
     try:
-        from tqdm.auto import tqdm
+        # Without ipywidgets, tqdm warns in a notebook that the bar is plain text.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
     except ImportError:
         if show:
             raise ImportError("progress=True needs tqdm: pip install 'nigh[progress]'") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ INK, DIM, GRID = "#1a1a1a", "#595959", "#d9d9d9"
 def hit_ratios(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
     """Hit ratio in percent against the size of the cache, a line for each policy; ``opt`` is dashed.
 
-    ``by``: what the x axis counts, ``"bytes"`` or ``"blocks"``. The axis is logarithmic.
+    ``by``: what the x axis counts, ``"bytes"`` or ``"blocks"``. The axis is logarithmic if the largest size is at least
+    ten times the smallest. Where the trace was sampled, the 95 % confidence interval is shaded.
     """
     return _lines(result, ax, by, "hit_ratio", "hit ratio, %", 100.0)
 
@@ -40,12 +42,17 @@ def internals(result: Result, ax: matplotlib.axes.Axes | None = None) -> matplot
     table = result.internals
     if table is None:
         raise ValueError("there are no internals: give nigh.sim internals=(SIZE, POINTS)")
+    from matplotlib.ticker import MaxNLocator
+
     series = list(dict.fromkeys(zip(table["policy"].to_pylist(), table["quantity"].to_pylist())))
     for at, (policy, quantity) in enumerate(series):
         chosen = table.filter(pc.and_(pc.equal(table["policy"], policy), pc.equal(table["quantity"], quantity)))
         x, y = chosen["references"].to_pylist(), chosen["value"].to_pylist()
-        ax.plot(x, y, label=f"{policy}: {quantity}", color=COLOURS[at % len(COLOURS)], linewidth=1.25)
+        ax.plot(x, y, label=f"{policy}: {quantity}", **_style(at))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.set_xlabel("references")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     return _styled(ax)
 
 
@@ -62,22 +69,54 @@ def _lines(
     for policy in dict.fromkeys(table["policy"].to_pylist()):
         rows = table.filter(pc.equal(table["policy"], policy)).sort_by("size_blocks")
         x, y = rows[f"size_{by}"].to_pylist(), [scale * value for value in rows[column].to_pylist()]
-        style: dict[str, Any] = {"color": COLOURS[coloured % len(COLOURS)], "linewidth": 1.5}
         if policy == "opt":
-            style = {"color": INK, "linewidth": 1.5, "linestyle": (0, (5, 3))}
+            style: dict[str, Any] = {"color": INK, "linewidth": 1.5, "linestyle": (0, (5, 3))}
         else:
-            # After six lines the colours come again, dashed.
-            style["linestyle"] = ("-", "--", ":")[coloured // len(COLOURS) % 3]
+            style = _style(coloured)
             coloured += 1
         marker = "o" if len(x) <= 40 else None
         ax.plot(x, y, label=policy, marker=marker, markersize=3, **style)
-    ax.set_xscale("log", base=2)
-    ax.set_xlabel(f"cache size, {by}")
-    if by == "bytes":
-        ax.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+        errors = _errors(rows) if column in ("hit_ratio", "miss_ratio") else None
+        if errors is not None:
+            low = [max(0.0, value - scale * error) for value, error in zip(y, errors)]
+            high = [min(scale, value + scale * error) for value, error in zip(y, errors)]
+            ax.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
+    _size_axis(ax, by, table[f"size_{by}"].to_pylist())
     ax.set_ylabel(label)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.set_ylim(bottom=0)
     return _styled(ax)
+
+
+def _style(at: int) -> dict[str, Any]:
+    """The style of line number ``at``. After six lines the colours come again, dashed."""
+    turn, colour = divmod(at, len(COLOURS))
+    return {"color": COLOURS[colour], "linewidth": 1.5, "linestyle": ("-", "--", ":")[turn % 3]}
+
+
+def _errors(rows: pa.Table) -> list[float] | None:
+    """The errors of estimates, if there are any."""
+    errors: list[float] | None = rows["error"].to_pylist() if "error" in rows.column_names else None
+    return errors if errors and None not in errors else None
+
+
+def _size_axis(ax: matplotlib.axes.Axes, by: str, sizes: list[int]) -> None:
+    from matplotlib.ticker import MaxNLocator, MultipleLocator
+
+    span = max(sizes) - min(sizes) if sizes else 0
+    if sizes and max(sizes) >= 10 * min(sizes):
+        ax.set_xscale("log", base=2)
+    elif by == "bytes" and span > 0:
+        # About six ticks, at multiples of a power of two.
+        ax.xaxis.set_major_locator(MultipleLocator(2.0 ** max(0, span // 6).bit_length()))
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if by == "bytes":
+        ax.set_xlabel("cache size")
+        ax.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+    else:
+        ax.set_xlabel("cache size, blocks")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
 def human_bytes(count: float) -> str:
@@ -108,5 +147,6 @@ def _styled(ax: matplotlib.axes.Axes) -> matplotlib.axes.Axes:
     for side in ("left", "bottom"):
         ax.spines[side].set_color(DIM)
     ax.tick_params(colors=DIM)
-    ax.legend(frameon=False)
+    # Beside the lines, which it must not cover.
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
