@@ -81,7 +81,11 @@ enum Command {
         check: bool,
     },
     /// The Python package alone: installed in an environment of its own as users get it, its tests and types
-    Python,
+    Python {
+        /// Instead of the tests, this bench beside its peers, such as speed, with its options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        bench: Vec<String>,
+    },
     /// Write the generated documents again (docs/cli.md)
     Docs,
 }
@@ -101,7 +105,7 @@ fn main() -> ExitCode {
         Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),
-        Command::Python => suite::python(),
+        Command::Python { bench } => suite::python(&bench),
         Command::Docs => suite::docs(),
     };
     match done {

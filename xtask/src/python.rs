@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::run::{builds, check, root};
 
@@ -64,6 +64,24 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
     Ok(tested)
 }
 
+/// Runs a bench of the package as users get it, beside its peers.
+pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
+    let folder = root().join("crates/python/benches");
+    let script = folder.join(name).with_extension("py");
+    if !script.is_file() {
+        let names = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path());
+        let names = names.filter(|path| path.extension().is_some_and(|extension| extension == "py"));
+        let mut names: Vec<String> =
+            names.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
+        names.sort();
+        bail!("there is no bench '{name}': expected one of {}", names.join(", "));
+    }
+    let environment = environment()?;
+    check(pip(&environment).arg("--requirement").arg(folder.join("requirements.txt")))?;
+    install(&environment, true)?;
+    check(Command::new(environment.join("bin/python")).arg(script).args(options))
+}
+
 /// An environment with what the tests use, made anew when that changes.
 fn environment() -> anyhow::Result<PathBuf> {
     let environment = builds().join("python");
@@ -75,19 +93,24 @@ fn environment() -> anyhow::Result<PathBuf> {
     }
     check(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))
         .context("python3 with venv makes an environment for the tests")?;
-    let mut pip = Command::new(environment.join("bin/pip"));
-    check(pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&requirements))?;
+    check(pip(&environment).arg("--requirement").arg(&requirements))?;
     std::fs::write(stamp, wanted)?;
     Ok(environment)
 }
 
 /// What users do: `pip install .`
 fn install(environment: &Path, release: bool) -> anyhow::Result<()> {
-    let mut pip = Command::new(environment.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"]);
+    let mut pip = pip(environment);
+    pip.args(["--force-reinstall", "--no-deps"]);
     if !release {
         // As the other tests, so that what they compiled is used.
         pip.args(["--config-settings", "build-args=--profile dev --locked"]);
     }
     check(pip.arg(".").current_dir(root()).env("CARGO_TARGET_DIR", builds()))
+}
+
+fn pip(environment: &Path) -> Command {
+    let mut pip = Command::new(environment.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
+    pip
 }

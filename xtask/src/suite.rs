@@ -141,7 +141,10 @@ pub(crate) fn test(install: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn python() -> anyhow::Result<()> {
+pub(crate) fn python(bench: &[String]) -> anyhow::Result<()> {
+    if let [bench, options @ ..] = bench {
+        return python::bench(bench, options);
+    }
     let tested = python::test(true)?;
     tested.skipped.iter().for_each(|test| println!("skipped: {test}"));
     ensure!(tested.failed == 0, "pytest: {} failed", tested.failed);

@@ -66,6 +66,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-sweep",
             "nigh-testkit",
             "nigh-text",
+            "nigh-tier",
             "nigh-trace",
         ],
     ),

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail, ensure};
 use nigh_sim::levels::{Run, Scheme, replay};
+use nigh_sim::replay::Watch;
 use nigh_sim::threads::in_threads;
 use nigh_sim::{Loader, Options, References};
 use nigh_tier::LEVELS_MAX;
@@ -96,7 +97,8 @@ fn replay_all(
 ) -> anyhow::Result<Vec<Run>> {
     let done = AtomicU64::new(0);
     let bar = progress::references(schemes.len() as u64 * references.ids.len() as u64);
-    let replay = |scheme: &Scheme| replay(references, scheme, levels, warmup, Some(&done));
+    let watch = Watch { warmup, progress: Some(&done), ..Watch::default() };
+    let replay = |scheme: &Scheme| replay(references, scheme, levels, watch);
     let runs = progress::follow(bar, &done, || in_threads(schemes, threads, replay));
     Ok(runs.into_iter().collect::<Result<_, _>>()?)
 }

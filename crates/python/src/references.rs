@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow_pyarrow::PyArrowType;
-use nigh_policy::{Room, Spec};
+use nigh_policy::{Room, Spec, SpecError};
+use nigh_sim::levels::{self, Scheme};
 use nigh_sim::replay::{Series, Watch, drive};
 use nigh_sim::rows::{Plan, corners, replayed_sizes, row};
+use nigh_sim::threads::in_threads;
 use nigh_sim::{Sizes, Warmup};
 use nigh_sweep::table::of_rows;
+use nigh_tier::LEVELS_MAX;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -31,6 +34,9 @@ type ReplayedPolicy = (PyArrowType<RecordBatch>, PyArrowType<RecordBatch>, f64);
 
 /// What a replay gave: rows, LRU's hits at all sizes, the policies' internals, seconds of processor time.
 type Replayed = (PyArrowType<RecordBatch>, Option<PyArrowType<RecordBatch>>, PyArrowType<RecordBatch>, f64);
+
+/// What one scheme of levels gave.
+type OfScheme = (String, Vec<u64>, u64, Vec<u64>, u64);
 
 impl References {
     pub(crate) fn new(inner: nigh_sim::References, notes: Vec<String>) -> References {
@@ -161,6 +167,55 @@ impl References {
         }
         let cpu_s = rows.iter().filter_map(|row| row.cpu_s).sum();
         Ok((PyArrowType(of_rows(&rows)), PyArrowType(of_series(&series)), cpu_s))
+    }
+
+    /// Replays each of `schemes` over cache levels of these sizes: name, hits by level, misses, demotions by boundary, and
+    /// hits in transit.
+    #[pyo3(signature = (schemes, levels, *, warmup, threads, progress))]
+    fn levels(
+        &self,
+        py: Python<'_>,
+        schemes: Vec<String>,
+        levels: Vec<String>,
+        warmup: &str,
+        threads: usize,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<OfScheme>> {
+        let schemes = schemes.iter().map(|scheme| scheme.parse()).collect::<Result<Vec<Scheme>, _>>();
+        let schemes = schemes.map_err(|error| error::value(&error))?;
+        for scheme in &schemes {
+            if let Scheme::Independent(specs) = scheme
+                && let Some(spec) = specs.iter().find(|spec| spec.info().offline)
+            {
+                let text = format!("{spec} needs to know the future, which a lower level's references depend on");
+                return Err(PyValueError::new_err(text));
+            }
+        }
+        if !(1..=LEVELS_MAX).contains(&levels.len()) {
+            return Err(PyValueError::new_err(format!("levels: expected 1 to {LEVELS_MAX} sizes")));
+        }
+        let mut capacities = Vec::new();
+        for level in levels {
+            let &[blocks] = &self.sizes(&[level])?[..] else {
+                return Err(PyValueError::new_err("levels: expected one size for each level, not a range"));
+            };
+            let wrong = |_| PyValueError::new_err(format!("levels: {blocks} blocks are too many"));
+            capacities.push(u32::try_from(blocks).map_err(wrong)?);
+        }
+        let warmup = self.warmup(warmup)?;
+        let references = Arc::clone(&self.inner);
+        let runs = work::run(py, progress.as_ref(), |work| {
+            let watch = Watch { warmup, progress: Some(&work.done), stop: Some(&work.stop), gauges: 0 };
+            in_threads(&schemes, threads, |scheme| levels::replay(&references, scheme, &capacities, watch))
+        })?;
+        let of_scheme = |(scheme, run): (&Scheme, Result<levels::Run, SpecError>)| {
+            let counts = run.map_err(|error| error::value(&error))?.counts;
+            let count = capacities.len();
+            let hits = counts.hits[..count].to_vec();
+            let demotions = counts.demotions[..count - 1].to_vec();
+            Ok((scheme.to_string(), hits, counts.misses(), demotions, counts.transit))
+        };
+        schemes.iter().zip(runs).map(of_scheme).collect()
     }
 
     /// The steps that the replay of `specs` has, and that of one policy written in Python.

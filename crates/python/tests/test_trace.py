@@ -69,6 +69,26 @@ def test_tables_of_all_kinds_are_the_same_requests(make: Any) -> None:
         assert read[name].tolist() == list(data[name]), name
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda array: {"offset": array}, lambda array: pd.DataFrame({"offset": array}, copy=False), lambda array: pa.table({"offset": array})],
+)  # fmt: skip
+def test_numbers_are_read_in_place(wrap: Any) -> None:
+    array = np.arange(10, dtype=np.uint64) * BLOCK
+    trace = nigh.Trace(wrap(array))
+    # Nobody should do this; a copy would not show it.
+    array[3] = 77 * BLOCK
+    assert trace.head().to_pandas()["offset"][3] == 77 * BLOCK
+
+
+def test_polars_is_read_in_place() -> None:
+    before = pa.total_allocated_bytes()
+    frame = pl.DataFrame({"offset": np.arange(1_000_000, dtype=np.uint64)})
+    trace = nigh.Trace(frame)
+    assert pa.total_allocated_bytes() == before
+    assert trace.head(1)["offset"].to_pylist() == [0]
+
+
 def test_defaults_of_columns() -> None:
     trace = nigh.Trace({"offset": [0, 65536]}, block_size="64K")
     assert trace.head().to_pylist() == [

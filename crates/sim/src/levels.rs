@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nigh_policy::{Policy, Setup, Slot, Spec, SpecError, Visit};
 use nigh_tier::{Counts, LEVELS_MAX, Tier, Ulc, UniLru};
 
 use crate::References;
-use crate::replay::{Cache, STRETCH, cpu_s};
+use crate::replay::{Cache, STRETCH, Watch, cpu_s};
 
 /// How levels work together.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,45 +60,38 @@ pub struct Run {
     pub cpu_s: f64,
 }
 
-/// Replays `references` through levels of `capacities` blocks, the first one first. The first `warmup` references, at most all,
-/// are not counted.
-/// `progress` grows by the number of references replayed.
+/// Replays `references` through levels of `capacities` blocks, the first one first. `watch.gauges`
+/// is not looked at.
 ///
 /// # Errors
 /// If a policy cannot run at a level's size.
 ///
 /// # Panics
-/// Without levels, with more than [`LEVELS_MAX`], if one holds no block, without policies for independent levels, or if `warmup`
-/// exceeds the number of references.
-pub fn replay(
-    references: &References,
-    scheme: &Scheme,
-    capacities: &[u32],
-    warmup: usize,
-    progress: Option<&AtomicU64>,
-) -> Result<Run, SpecError> {
+/// Without levels, with more than [`LEVELS_MAX`], if one holds no block, without policies for independent levels, or if the
+/// warm-up exceeds the number of references.
+pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watch: Watch) -> Result<Run, SpecError> {
     let has_policies = !matches!(scheme, Scheme::Independent(specs) if specs.is_empty());
     let are_levels = (1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0);
-    assert!(has_policies && are_levels && warmup <= references.ids.len(), "levels hold blocks and have policies");
+    assert!(has_policies && are_levels && watch.warmup <= references.ids.len(), "levels hold blocks and have policies");
     let start = cpu_s();
     let slots = references.distinct();
     let counts = match scheme {
-        Scheme::Ulc => unified(references, Ulc::new(slots, capacities), warmup, progress),
-        Scheme::UniLru => unified(references, UniLru::new(slots, capacities), warmup, progress),
-        Scheme::Independent(specs) => independent(references, specs, capacities, warmup, progress)?,
+        Scheme::Ulc => unified(references, Ulc::new(slots, capacities), watch),
+        Scheme::UniLru => unified(references, UniLru::new(slots, capacities), watch),
+        Scheme::Independent(specs) => independent(references, specs, capacities, watch)?,
     };
     Ok(Run { counts, cpu_s: cpu_s() - start })
 }
 
-fn unified(references: &References, mut tier: impl Tier, warmup: usize, progress: Option<&AtomicU64>) -> Counts {
-    let (before, counted) = references.ids.split_at(warmup);
-    run(&mut tier, before, progress);
+fn unified(references: &References, mut tier: impl Tier, watch: Watch) -> Counts {
+    let (before, counted) = references.ids.split_at(watch.warmup);
+    run(&mut tier, before, watch);
     tier.restart();
-    run(&mut tier, counted, progress);
+    run(&mut tier, counted, watch);
     tier.counts().clone()
 }
 
-fn run(tier: &mut impl Tier, ids: &[u32], progress: Option<&AtomicU64>) {
+fn run(tier: &mut impl Tier, ids: &[u32], watch: Watch) {
     let mut moves = Vec::new();
     for ids in ids.chunks(STRETCH) {
         for &id in ids {
@@ -107,23 +99,14 @@ fn run(tier: &mut impl Tier, ids: &[u32], progress: Option<&AtomicU64>) {
             // A slot belongs to its block for ever here, and there are no bytes to move.
             moves.clear();
         }
-        report(progress, ids.len());
+        if !watch.did(ids.len()) {
+            break;
+        }
     }
 }
 
-fn report(progress: Option<&AtomicU64>, references: usize) {
-    if let Some(progress) = progress {
-        progress.fetch_add(references as u64, Ordering::Relaxed);
-    }
-}
-
-fn independent(
-    references: &References,
-    specs: &[Spec],
-    capacities: &[u32],
-    warmup: usize,
-    progress: Option<&AtomicU64>,
-) -> Result<Counts, SpecError> {
+fn independent(references: &References, specs: &[Spec], capacities: &[u32], watch: Watch) -> Result<Counts, SpecError> {
+    let warmup = watch.warmup;
     let distinct = references.distinct();
     let mut counts = Counts { references: (references.ids.len() - warmup) as u64, ..Counts::default() };
     let mut at: Vec<u32> = (0..references.ids.len() as u32).collect();
@@ -133,11 +116,13 @@ fn independent(
         let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future: None };
         let counted = |at: &[u32]| at.len() - at.partition_point(|&at| (at as usize) < warmup);
         let (all, of_these) = (at.len(), counted(&at));
-        at = nigh_policy::visit(spec, &setup, Filter { references, capacity, at })?;
+        at = nigh_policy::visit(spec, &setup, Filter { references, capacity, watch, at })?;
         counts.hits[level] = (of_these - counted(&at)) as u64;
-        report(progress, all - at.len());
+        if !watch.did(all - at.len()) {
+            break;
+        }
     }
-    report(progress, at.len());
+    watch.did(at.len());
     Ok(counts)
 }
 
@@ -145,6 +130,7 @@ fn independent(
 struct Filter<'a> {
     references: &'a References,
     capacity: u32,
+    watch: Watch<'a>,
     /// The references that reach it, by their numbers.
     at: Vec<u32>,
 }
@@ -153,9 +139,16 @@ impl Visit for Filter<'_> {
     type Out = Vec<u32>;
 
     fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> Vec<u32> {
-        let Filter { references, capacity, mut at } = self;
+        let Filter { references, capacity, watch, mut at } = self;
         let mut cache = Cache::new(references, capacity);
+        let mut goes_on = true;
         at.retain(|&at| {
+            if (at as usize).is_multiple_of(STRETCH) {
+                goes_on = watch.did(0);
+            }
+            if !goes_on {
+                return false;
+            }
             let slot = Slot(references.ids[at as usize]);
             !cache.reference(&mut policy, slot, at as usize)
         });
@@ -167,8 +160,9 @@ impl Visit for Filter<'_> {
 mod tests {
     use nigh_trace::Request;
 
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
-    use crate::replay::Watch;
     use crate::{Loader, Ops, Options};
 
     fn references(blocks: impl Iterator<Item = u64>) -> References {
@@ -199,7 +193,13 @@ mod tests {
     #[test]
     fn independent_levels_hold_the_same_blocks() {
         let references = random(1_000_000);
-        let run = replay(&references, &"indlru".parse().unwrap(), &[12_800; 3], 100_000, None).unwrap();
+        let run = replay(
+            &references,
+            &"indlru".parse().unwrap(),
+            &[12_800; 3],
+            Watch { warmup: 100_000, ..Watch::default() },
+        )
+        .unwrap();
         let found = shares(&run);
         for (found, published) in found.iter().zip([19.5, 1.7, 0.3]) {
             assert!((found - published).abs() < 0.25, "{found} instead of {published}");
@@ -224,7 +224,8 @@ mod tests {
             );
             let levels = if scheme == "unilru" { &[5000][..] } else { &[5000, 9000] };
             let progress = AtomicU64::new(0);
-            let run = replay(&references, &scheme.parse().unwrap(), levels, 999, Some(&progress)).unwrap();
+            let watch = Watch { warmup: 999, progress: Some(&progress), ..Watch::default() };
+            let run = replay(&references, &scheme.parse().unwrap(), levels, watch).unwrap();
             assert_eq!(run.counts.hits[0], alone.unwrap().counts.hits, "{scheme}");
             assert_eq!((run.counts.references, progress.into_inner()), (199_001, 200_000));
         }

@@ -8,6 +8,7 @@
 """
 
 from ._nigh import __version__
+from ._levels import levels
 from ._policy import Access, Policy, PolicyError, check_policy
 from ._result import Result
 from ._sim import sim
@@ -24,6 +25,7 @@ __all__ = [
     "check_policy",
     "devices",
     "generate",
+    "levels",
     "policies",
     "sim",
     "timed",

@@ -83,6 +83,9 @@ class References:
         internals: tuple[str, int] | None,
         progress: Progress,
     ) -> Tuple[pa.RecordBatch, pa.RecordBatch, float]: ...
+    def levels(
+        self, schemes: Sequence[str], levels: Sequence[str], *, warmup: str, threads: int, progress: Progress
+    ) -> list[tuple[str, list[int], int, list[int], int]]: ...
     def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> Tuple[int, int]: ...
 
 class Access:
