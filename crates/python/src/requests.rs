@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::UInt8Type;
-use arrow_array::{ArrayRef, DictionaryArray, RecordBatch, StringArray, UInt8Array, UInt32Array, UInt64Array};
+use arrow_array::types::Int8Type;
+use arrow_array::{ArrayRef, DictionaryArray, Int8Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use nigh_trace::{Field, Op, Request};
 
 /// The requests as a table.
@@ -14,9 +14,9 @@ pub(crate) fn table(requests: &[Request]) -> RecordBatch {
         match field {
             Field::Time => u64s(|request| request.time_ns),
             Field::Op => {
-                let keys = UInt8Array::from_iter_values(requests.iter().map(|request| request.op as u8));
+                let keys = Int8Array::from_iter_values(requests.iter().map(|request| request.op as i8));
                 let words = StringArray::from_iter_values(Op::ALL.map(Op::name));
-                Arc::new(DictionaryArray::<UInt8Type>::new(keys, Arc::new(words)))
+                Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(words)))
             }
             Field::Volume => u32s(|request| request.volume),
             Field::Offset => u64s(|request| request.offset),
