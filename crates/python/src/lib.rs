@@ -1,7 +1,7 @@
-//! The native half of the Python package `nigh`: sources of requests, references and their replay, and
-//! policies written in Python. What users see is in
-//! `python/nigh`, which checks types and gives defaults.
+//! The native half of the Python package `nigh`: sources of requests, references and their replay, policies
+//! written in Python, and caches. What users see is in `python/nigh`, which checks types and gives defaults.
 
+mod cache;
 mod check;
 mod columns;
 mod error;
@@ -9,6 +9,7 @@ mod policy;
 mod references;
 mod requests;
 mod source;
+mod store;
 mod timed;
 mod work;
 
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 mod _nigh {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::cache::CacheBase;
     #[pymodule_export]
     use crate::check::check_policy;
     #[pymodule_export]

@@ -7,6 +7,7 @@
 12
 """
 
+from ._cache import Cache, Stats, cached
 from ._nigh import __version__
 from ._levels import levels
 from ._policy import Access, Policy, PolicyError, check_policy
@@ -17,11 +18,14 @@ from ._trace import Trace, generate
 
 __all__ = [
     "Access",
+    "Cache",
     "Policy",
     "PolicyError",
     "Result",
+    "Stats",
     "Trace",
     "__version__",
+    "cached",
     "check_policy",
     "devices",
     "generate",

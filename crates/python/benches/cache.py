@@ -1,0 +1,60 @@
+"""Nanoseconds of a hit: nigh.Cache beside cachebox and cachetools, in one run.
+
+`cargo xtask python cache` runs it with nigh as users get it. Prints the least of all rounds, in which the caches take turns,
+and the ratio to cachebox's LRUCache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cachebox
+import cachetools
+
+import nigh
+
+CAPACITY = 1000
+LOOKUPS = 200_000
+
+
+def round_ns(get: Callable[[Any], Any], keys: list[Any]) -> float:
+    """Nanoseconds of a look-up, with that of the loop."""
+    start = time.perf_counter_ns()
+    for key in keys:
+        get(key)
+    return (time.perf_counter_ns() - start) / len(keys)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    for kind, of in [("int", int), ("str", str), ("tuple", lambda at: (at, str(at)))]:
+        caches: dict[str, Any] = {
+            "cachebox LRUCache": cachebox.LRUCache(CAPACITY),
+            "cachetools LRUCache": cachetools.LRUCache(CAPACITY),
+            "dict": {},
+        }
+        for policy in ["lru", "fifo", "clock", "s3-fifo", "sieve", "arc", "lirs", "clock-pro", "w-tinylfu"]:
+            caches[f"nigh {policy}"] = nigh.Cache(CAPACITY, policy)
+        stored = [of(at) for at in range(CAPACITY)]
+        for cache in caches.values():
+            for key in stored:
+                cache[key] = key
+        # Equal keys that are other objects, as where they come from elsewhere; in an order without a pattern.
+        keys = [of(at * 7919 % CAPACITY) for at in range(LOOKUPS)]
+        best = dict.fromkeys(caches, float("inf"))
+        for _ in range(rounds):
+            for name, cache in caches.items():
+                best[name] = min(best[name], round_ns(cache.get, keys))
+        empty = min(round_ns(lambda key: None, keys) for _ in range(rounds))
+        print(f"{kind} keys, {CAPACITY} of them; a call of an empty function takes {empty:.0f} ns")
+        for name, ns in best.items():
+            print(f"  {name:20} {ns:6.1f} ns a hit  {ns / best['cachebox LRUCache']:5.2f} times cachebox")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+//! A cache over Python keys, under any policy.
+//!
+//! `__hash__`, `__eq__` and finalizers of keys and values may run any Python code, also on the same cache. None runs while
+//! the store is locked: keys of other types than Python's own are compared outside, and then looked up again. The thread that
+//! has the lock has the interpreter's, too, so it is never waited for.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use nigh_policy::{Slot, Spec};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyIterator, PyList, PyString, PyTuple};
+
+use crate::error;
+use crate::store::{Counts, Entry, Left, Store, Wanted};
+
+/// Keys whose comparison was done outside the lock, and the results.
+type Compared = Vec<(Py<PyAny>, bool)>;
+
+/// A cache of keys and values.
+#[pyclass(frozen, subclass, mapping, weakref, module = "nigh._nigh")]
+pub(crate) struct CacheBase {
+    store: Mutex<Store>,
+}
+
+impl CacheBase {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Store>> {
+        match self.store.try_lock() {
+            Ok(store) => Ok(store),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            // Only if the interpreter ran Python code where it has none to run, such as a collection of garbage.
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("the cache is being changed")),
+        }
+    }
+
+    /// Looks `key` up and passes its slot, if it has one, to `then`. Objects that `then` takes out belong in its result.
+    #[inline]
+    fn with<T>(&self, key: &Bound<'_, PyAny>, then: impl FnOnce(&mut Store, Option<Slot>, Wanted) -> T) -> PyResult<T> {
+        let wanted = Wanted { hash: key.hash()? as u64, plain: is_plain(key) };
+        // Outlives the guard: to drop a key may run Python code.
+        let mut compared = Compared::new();
+        loop {
+            let mut unsure = Vec::new();
+            let mut store = self.lock()?;
+            match find(&store, key, &wanted, &compared, &mut unsure) {
+                Err(error) => {
+                    drop(store);
+                    return Err(error);
+                }
+                Ok(slot) if slot.is_some() || unsure.is_empty() => {
+                    let result = then(&mut store, slot, wanted);
+                    drop(store);
+                    return Ok(result);
+                }
+                Ok(_) => drop(store),
+            }
+            for other in unsure {
+                let equal = other.bind(key.py()).eq(key)?;
+                compared.push((other, equal));
+                if equal {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Drops what left, and reports what was evicted.
+    fn finish(&self, py: Python<'_>, left: Left) -> PyResult<()> {
+        let Left { evicted, dropped } = left;
+        drop(dropped);
+        if evicted.is_empty() {
+            return Ok(());
+        }
+        let on_evict = self.lock()?.on_evict.as_ref().map(|on_evict| on_evict.clone_ref(py));
+        let Some(on_evict) = on_evict else { return Ok(()) };
+        let mut raised = Ok(());
+        for pair in evicted {
+            let called = on_evict.call1(py, pair);
+            raised = raised.and(called.map(|_| ()));
+        }
+        raised
+    }
+
+    /// What `of` returns for each resident key and value.
+    fn collect<T>(&self, of: impl Fn(&Py<PyAny>, &Py<PyAny>) -> T) -> PyResult<Vec<T>> {
+        let store = self.lock()?;
+        let resident = store.entries().iter().filter_map(|entry| entry.key.as_ref().zip(entry.value.as_ref()));
+        Ok(resident.map(|(key, value)| of(key, value)).collect())
+    }
+}
+
+#[pymethods]
+impl CacheBase {
+    #[new]
+    #[pyo3(signature = (capacity, policy = None, *, on_evict = None))]
+    fn new(
+        capacity: &Bound<'_, PyAny>,
+        policy: Option<&Bound<'_, PyAny>>,
+        on_evict: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<CacheBase> {
+        let name = match policy {
+            Some(policy) => policy.extract().map_err(|_| {
+                let text = "policy: expected a name such as 'lirs', see nigh.policies(); policies written in Python run \
+                            in nigh.sim() only";
+                PyTypeError::new_err(text)
+            })?,
+            None => "lirs".to_owned(),
+        };
+        let spec: Spec = name.parse().map_err(|error| error::value(&error))?;
+        if let Some(on_evict) = on_evict.as_ref().filter(|on_evict| !on_evict.is_callable()) {
+            let kind = on_evict.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("on_evict: a {kind}, expected a function of key and value")));
+        }
+        let store = Store::new(spec, capacity_of(capacity)?, on_evict.map(Bound::unbind))?;
+        Ok(CacheBase { store: Mutex::new(store) })
+    }
+
+    /// The value of `key`, or `default`. A reference: the policy learns of it, and it counts as a hit or a miss.
+    #[pyo3(signature = (key, default = None, /))]
+    fn get(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+        let py = key.py();
+        let found = self.with(key, |store, slot, _| store.get(slot).map(|value| value.clone_ref(py)))?;
+        Ok(found.or(default))
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = key.py();
+        let found = self.with(key, |store, slot, _| store.get(slot).map(|value| value.clone_ref(py)))?;
+        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    /// The value of `key`, or `default`; not a reference.
+    #[pyo3(signature = (key, default = None, /))]
+    fn peek(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+        let py = key.py();
+        let found = self.with(key, |store, slot, _| store.value(slot).map(|value| value.clone_ref(py)))?;
+        Ok(found.or(default))
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.with(key, |store, slot, _| store.value(slot).is_some())
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (new_key, new_value) = (key.clone().unbind(), value.clone().unbind());
+        let left = self.with(key, |store, slot, wanted| store.set(slot, wanted, new_key, new_value))?;
+        self.finish(key.py(), left)
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut left = Left::default();
+        let removed = self.with(key, |store, slot, _| store.remove(slot, &mut left))?;
+        removed.map(|_| ()).ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    /// Removes `key`: its value, or `default`; without one, KeyError. Not a reference.
+    #[pyo3(signature = (key, /, *default))]
+    fn pop(&self, key: &Bound<'_, PyAny>, default: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        if default.len() > 1 {
+            return Err(PyTypeError::new_err(format!("pop expected at most 2 arguments, got {}", default.len() + 1)));
+        }
+        let mut left = Left::default();
+        let removed = self.with(key, |store, slot, _| store.remove(slot, &mut left))?;
+        match (removed, default.get_item(0)) {
+            (Some(value), _) => Ok(value),
+            (None, Ok(default)) => Ok(default.unbind()),
+            (None, Err(_)) => Err(PyKeyError::new_err(key.clone().unbind())),
+        }
+    }
+
+    /// Removes the key that the policy would evict next: the pair of key and value.
+    fn popitem(&self) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+        let mut left = Left::default();
+        let pair = self.lock()?.shed(&mut left);
+        pair.ok_or_else(|| PyKeyError::new_err("the cache is empty"))
+    }
+
+    /// Removes all keys, and what the policy learned. The counts stay.
+    fn clear(&self) -> PyResult<()> {
+        let old = self.lock()?.empty()?;
+        drop(old);
+        Ok(())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.lock()?.resident() as usize)
+    }
+
+    /// An iterator over the keys of this moment, in no order. Not a reference.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.collect(|key, _| key.clone_ref(py))?)?.try_iter()
+    }
+
+    fn _items(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+        self.collect(|key, value| (key.clone_ref(py), value.clone_ref(py)))
+    }
+
+    /// The most keys. If it is set to less than are in the cache, keys are evicted.
+    #[getter]
+    fn capacity(&self) -> PyResult<u32> {
+        Ok(self.lock()?.capacity())
+    }
+
+    #[setter]
+    fn set_capacity(&self, capacity: &Bound<'_, PyAny>) -> PyResult<()> {
+        let capacity_new = capacity_of(capacity)?;
+        let mut left = Left::default();
+        let resized = self.lock()?.resize(capacity_new, &mut left);
+        self.finish(capacity.py(), left)?;
+        resized
+    }
+
+    /// The policy with its parameters.
+    #[getter]
+    fn policy(&self) -> PyResult<String> {
+        Ok(self.lock()?.spec().to_string())
+    }
+
+    fn _counts(&self) -> PyResult<(u64, u64, u64)> {
+        let Counts { hits, misses, evictions } = self.lock()?.counts;
+        Ok((hits, misses, evictions))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(store) = self.store.try_lock() {
+            for Entry { key, value, .. } in store.entries() {
+                visit.call(key)?;
+                visit.call(value)?;
+            }
+            visit.call(&store.on_evict)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        // Where it fails, the cycle stays, and the cache is whole.
+        let _ = self.clear();
+        let on_evict = self.lock().map(|mut store| store.on_evict.take());
+        drop(on_evict);
+    }
+}
+
+/// The slot of `key`. Keys that only Python code can compare are added to `unsure`, unless they were `compared`.
+#[inline]
+fn find(
+    store: &Store,
+    key: &Bound<'_, PyAny>,
+    wanted: &Wanted,
+    compared: &[(Py<PyAny>, bool)],
+    unsure: &mut Vec<Py<PyAny>>,
+) -> PyResult<Option<Slot>> {
+    let py = key.py();
+    let mut raised = None;
+    let slot = store.find(wanted.hash, |entry| {
+        let Some(other) = &entry.key else { return false };
+        if other.is(key) {
+            return true;
+        }
+        if entry.plain && wanted.plain {
+            return other.bind(py).eq(key).unwrap_or_else(|error| {
+                raised = Some(error);
+                false
+            });
+        }
+        if let Some((_, equal)) = compared.iter().find(|(known, _)| known.is(other)) {
+            return *equal;
+        }
+        unsure.push(other.clone_ref(py));
+        false
+    });
+    raised.map_or(Ok(slot), Err)
+}
+
+/// Whether `key` is of Python's own types, so that to compare it to another such key runs no Python code.
+#[inline]
+fn is_plain(key: &Bound<'_, PyAny>) -> bool {
+    if key.is_exact_instance_of::<PyString>() || key.is_exact_instance_of::<PyInt>() {
+        return true;
+    }
+    match key.cast_exact::<PyTuple>() {
+        Ok(tuple) => tuple.iter().all(|part| is_plain_part(&part)),
+        Err(_) => is_plain_part(key),
+    }
+}
+
+fn is_plain_part(key: &Bound<'_, PyAny>) -> bool {
+    key.is_none()
+        || key.is_exact_instance_of::<PyString>()
+        || key.is_exact_instance_of::<PyInt>()
+        || key.is_exact_instance_of::<PyBytes>()
+        || key.is_exact_instance_of::<PyFloat>()
+        || key.is_exact_instance_of::<PyBool>()
+}
+
+fn capacity_of(capacity: &Bound<'_, PyAny>) -> PyResult<u32> {
+    if capacity.is_instance_of::<PyBool>() || !capacity.hasattr("__index__")? {
+        let kind = capacity.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("capacity: a {kind}, expected a number of keys")));
+    }
+    capacity.extract().ok().filter(|&capacity| capacity > 0).ok_or_else(|| {
+        let shown = capacity.str().map_or_else(|_| String::new(), |text| text.to_string());
+        PyValueError::new_err(format!("capacity={shown}: expected 1 to {} keys", u32::MAX))
+    })
+}
