@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_pyarrow::PyArrowType;
 use nigh_policy::{Room, Spec, SpecError};
 use nigh_sim::levels::{self, Scheme};
 use nigh_sim::replay::{Series, Watch, drive};
-use nigh_sim::rows::{Plan, corners, replayed_sizes, row};
+use nigh_sim::rows::{Plan, Row, at_corners, replayed_sizes, row};
 use nigh_sim::threads::in_threads;
 use nigh_sim::{Sizes, Warmup};
 use nigh_sweep::table::of_rows;
@@ -123,13 +123,7 @@ impl References {
         let replayed = replayed.map_err(|error| error::value(&error))?;
         let of_curve = replayed.curve.as_ref().map_or(0.0, |curve| curve.cpu_s);
         let cpu_s = of_curve + replayed.rows.iter().filter_map(|row| row.cpu_s).sum::<f64>();
-        let curve = replayed.curve.map(|curve| {
-            let (sizes, hits) = corners(&self.inner, &curve);
-            let references = vec![curve.references; sizes.len()];
-            let column = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
-            let columns = [("size_blocks", column(sizes)), ("hits", column(hits)), ("references", column(references))];
-            PyArrowType(batch(columns))
-        });
+        let curve = replayed.curve.map(|curve| PyArrowType(of_curve_rows(at_corners(&self.inner, &curve))));
         Ok((PyArrowType(of_rows(&replayed.rows)), curve, PyArrowType(of_series(&replayed.internals)), cpu_s))
     }
 
@@ -238,6 +232,30 @@ pub(crate) fn in_blocks(sizes: &[String], distinct: u64, block_bytes: u32) -> Py
     blocks.sort_unstable();
     blocks.dedup();
     if blocks.is_empty() { Err(PyValueError::new_err("sizes: there are none")) } else { Ok(blocks) }
+}
+
+/// The columns of a curve at all its sizes.
+fn of_curve_rows(rows: impl Iterator<Item = Row>) -> RecordBatch {
+    let (mut sizes, mut references, mut hits) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut hit_ratios, mut miss_ratios, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        sizes.push(row.size_blocks);
+        references.push(row.references);
+        hits.push(row.hits);
+        hit_ratios.push(row.hit_ratio);
+        miss_ratios.push(row.miss_ratio);
+        errors.push(row.error);
+    }
+    let columns: [(&str, ArrayRef); 6] = [
+        ("size_blocks", Arc::new(UInt64Array::from(sizes))),
+        ("references", Arc::new(UInt64Array::from(references))),
+        ("hits", Arc::new(UInt64Array::from(hits))),
+        ("hit_ratio", Arc::new(Float64Array::from(hit_ratios))),
+        ("miss_ratio", Arc::new(Float64Array::from(miss_ratios))),
+        ("error", Arc::new(Float64Array::from(errors))),
+    ];
+    let columns = columns.map(|(name, column)| (name, column, name == "error"));
+    RecordBatch::try_from_iter_with_nullable(columns).expect("the columns are equally long")
 }
 
 /// A row for each point of each quantity.

@@ -97,6 +97,23 @@ def test_results_go_where_people_want_them() -> None:
     assert "lirs" in repr(result)
 
 
+def test_a_sampled_curve_estimates_the_whole_trace() -> None:
+    """The most popular blocks are in the sample or not, so the hits of the sample alone are far from those of the trace."""
+    trace = nigh.generate("zipf:blocks=100k", requests=1_000_000)
+    sizes = [2_000, 10_000, 40_000]
+    exact = [row["hit_ratio"] for row in nigh.sim(trace, "lru", sizes).table.to_pylist()]
+    estimated = nigh.sim(trace, "lru", sizes, sample=0.1).table.to_pylist()
+    curve = trace.mrc("lru", sample=0.1).table.to_pylist()
+    for size, hit_ratio, row in zip(sizes, exact, estimated):
+        corner = [corner for corner in curve if corner["size_blocks"] <= size][-1]
+        assert abs(corner["hit_ratio"] - hit_ratio) <= 1.5 * corner["error"] < 0.05
+        assert abs(corner["hit_ratio"] - row["hit_ratio"]) < 0.001
+        # One is estimated from sixteen groups of blocks, the other from every block.
+        assert corner["error"] == pytest.approx(row["error"], rel=0.3)
+        assert corner["hit_ratio"] + corner["miss_ratio"] == pytest.approx(1)
+    assert {row["error"] for row in trace.mrc("lru").table.to_pylist()} == {None}
+
+
 def test_a_sample_estimates() -> None:
     trace = nigh.generate("zipf:blocks=50k:alpha=0.8", requests=400_000)
     exact = nigh.sim(trace, "lirs", "10%").table.to_pylist()[0]

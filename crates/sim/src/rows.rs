@@ -190,14 +190,19 @@ pub fn row(references: &References, policy: &str, size: u64, ghosts: Option<u32>
 }
 
 fn row_of_curve(references: &References, spec: &Spec, curve: &stack::Curve, size: u64) -> Row {
+    Row { ghosts: ghosts(spec, size), ..at_size(references, &spec.to_string(), curve, size) }
+}
+
+/// LRU at the sizes of [`corners`], without ghosts, of which it has none.
+pub fn at_corners<'a>(references: &'a References, curve: &'a stack::Curve) -> impl Iterator<Item = Row> + 'a {
+    corners(references, curve).0.into_iter().map(move |size| at_size(references, "lru", curve, size))
+}
+
+fn at_size(references: &References, policy: &str, curve: &stack::Curve, size: u64) -> Row {
     let sizes = replayed_sizes(references, size);
     let misses: Vec<u64> = sizes.iter().map(|&size| curve.references - curve.hits(size)).collect();
-    let squared = curve.misses_squared(sizes[0]);
-    Row {
-        ghosts: ghosts(spec, size),
-        ..ratios(references, &spec.to_string(), size, curve.references, &misses, squared)
-    }
-    .with_writes(curve.writes, curve.write_hits(sizes[0]))
+    ratios(references, policy, size, curve.references, &misses, curve.misses_squared(sizes[0]))
+        .with_writes(curve.writes, curve.write_hits(sizes[0]))
 }
 
 /// What `misses` at the [`replayed_sizes`] of `size` say, of `counted` references.

@@ -39,7 +39,8 @@ class Result:
         self.table = table
         #: What was replayed: requests, references, distinct_blocks, block_bytes, duration_s and so on.
         self.info = info or {}
-        #: LRU's hits at every size at which a block more brings more hits: ``size_blocks``, ``hits``, ``references``.
+        #: LRU at every size at which a block more brings more hits: ``size_blocks``, ``references``, ``hits``,
+        #: ``hit_ratio``, ``miss_ratio``, ``error``, as in the rows.
         self.curve = curve
         #: The policies' internal quantities over time: ``policy``, ``size_blocks``, ``references`` (replayed so far),
         #: ``quantity``, ``value``.

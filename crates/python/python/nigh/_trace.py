@@ -131,7 +131,8 @@ class Trace:
         For ``lru`` without ``sizes`` it is exact at every size, from one pass (Mattson et al., 1970): the rows are the sizes
         at which a block more brings more hits. Other policies are replayed at each of ``sizes``, by default at nine shares
         of the distinct blocks. ``sample`` replays a share of the blocks (SHARDS: Waldspurger et al., FAST 2015), such as
-        0.01, and estimates. ``settings`` are those of :func:`nigh.sim`.
+        0.01: ratios are then estimates for the whole trace, with ``error``; ``hits`` and ``misses`` are those of the sample.
+        ``settings`` are those of :func:`nigh.sim`.
         """
         from ._sim import sim
 
@@ -234,7 +235,6 @@ def _curve_rows(result: Result) -> Result:
 
     curve = result.curve
     assert curve is not None
-    ratio = pc.divide(pc.cast(curve["hits"], pa.float64()), pc.cast(curve["references"], pa.float64()))
     blocks = curve["size_blocks"]
     table = pa.table(
         {
@@ -244,8 +244,9 @@ def _curve_rows(result: Result) -> Result:
             "references": curve["references"],
             "hits": curve["hits"],
             "misses": pc.subtract(curve["references"], curve["hits"]),
-            "hit_ratio": ratio,
-            "miss_ratio": pc.subtract(pa.scalar(1.0), ratio),
+            "hit_ratio": curve["hit_ratio"],
+            "miss_ratio": curve["miss_ratio"],
+            "error": curve["error"],
         }
     )
     return Result(table, info=result.info, curve=curve, notes=result.notes, cpu_s=result.cpu_s)
