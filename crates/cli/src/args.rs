@@ -9,6 +9,8 @@ use nigh_sim::Ops;
 
 use crate::completion;
 use crate::guard::{self, GuardArgs};
+#[cfg(feature = "sweep")]
+use crate::sweep::SweepArgs;
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -30,6 +32,9 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Replay a trace against replacement policies and cache sizes
     Sim(Box<SimArgs>),
+    /// Replay many traces, in threads or on a cluster, and keep the results
+    #[cfg(feature = "sweep")]
+    Sweep(SweepArgs),
     /// Judge from a trace whether more memory or another policy is worth it
     Plan(Box<PlanArgs>),
     /// Inspect, convert and generate traces

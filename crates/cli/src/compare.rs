@@ -6,7 +6,7 @@ use nigh_sim::Row;
 use serde::Serialize;
 
 use crate::grid::Grid;
-use crate::results::{OPT, Results, csv, distinct, percent};
+use crate::results::{OPT, Results, csv, distinct, grouped, heading, percent};
 use crate::size::human_bytes;
 use crate::wrap::wrapped;
 
@@ -57,20 +57,27 @@ impl Comparison {
         Comparison { schema: SCHEMA, traces, standings }
     }
 
-    /// A row for each trace and size, a column for each policy, and how often each wins and loses.
-    pub(crate) fn table(&self, width: usize) -> String {
+    /// A column for each policy: a row for each trace and size unless there are more than `traces_most`, and how often each wins
+    /// and loses.
+    pub(crate) fn table(&self, width: usize, traces_most: usize) -> String {
         let mut text = String::new();
-        for trace in &self.traces {
-            wrapped(&mut text, &trace.trace.heading(), width);
+        let shown = if self.traces.len() > traces_most { &[] } else { &self.traces[..] };
+        for trace in shown {
+            wrapped(&mut text, &heading(&trace.trace), width);
         }
         let policies: Vec<&str> = self.standings.iter().map(|standing| standing.policy.as_str()).collect();
         let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
         let several = policies.iter().filter(|policy| **policy != OPT).count() > 1;
-        let _ = writeln!(text, "hit ratio in %{}", if several { "; * is the best of its row but for opt" } else { "" });
+        if shown.is_empty() {
+            let _ = writeln!(text, "{} traces: how often each policy is the best", grouped(self.traces.len() as u64));
+        } else {
+            let marked = if several { "; * is the best of its row but for opt" } else { "" };
+            let _ = writeln!(text, "hit ratio in %{marked}");
+        }
         let mut grid = Grid::new(&policies);
-        let names = self.traces.iter().map(|trace| shortened(&trace.trace.name));
+        let names = shown.iter().map(|trace| shortened(&trace.trace.name));
         let longest = names.clone().map(|name| name.chars().count()).max().unwrap_or(0);
-        for (trace, name) in self.traces.iter().zip(names) {
+        for (trace, name) in shown.iter().zip(names) {
             for cells in trace.cells() {
                 let best = best(&cells);
                 let cell = |policy: &&str| {
@@ -103,7 +110,7 @@ impl Comparison {
                 width,
             );
         }
-        for trace in &self.traces {
+        for trace in shown {
             for note in &trace.notes {
                 wrapped(&mut text, &format!("note: {}: {note}", trace.trace.name), width);
             }

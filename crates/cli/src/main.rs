@@ -24,6 +24,8 @@ mod serve;
 mod sim;
 mod size;
 mod source;
+#[cfg(feature = "sweep")]
+mod sweep;
 mod table;
 mod tiers;
 mod timed;
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Guard(args) => return run_guard(&args),
+        #[cfg(feature = "sweep")]
+        Command::Sweep(args) => return sweep::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => match &args.timed.device {
             Some(device) => timed::run(&args, device),

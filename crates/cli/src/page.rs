@@ -4,9 +4,9 @@ mod gauges;
 pub(crate) mod verdict;
 
 use nigh_report::{Curve, Internals, Map, Point, Report, Series, Trace};
-use nigh_sim::{References, Row};
+use nigh_sim::{References, Row, TraceSummary};
 
-use crate::results::{Found, TraceSummary};
+use crate::results::Found;
 
 /// Cells of the time-space map.
 const MAP_COLUMNS: usize = 800;
@@ -31,25 +31,23 @@ pub(crate) fn of_trace(trace: &TraceSummary, references: &References) -> Report 
         title: trace.name.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         generator: concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned(),
-        trace: Trace::from(trace),
+        trace: trace_of(trace),
         map: Some(map(references)),
         ..Report::default()
     }
 }
 
-impl From<&TraceSummary> for Trace {
-    fn from(trace: &TraceSummary) -> Trace {
-        Trace {
-            name: trace.name.clone(),
-            format: trace.format.clone(),
-            references: trace.references,
-            distinct_blocks: trace.distinct_blocks,
-            block_bytes: u64::from(trace.block_bytes),
-            requests: trace.requests,
-            reads: trace.reads,
-            writes: trace.writes,
-            duration_s: trace.duration_s,
-        }
+fn trace_of(trace: &TraceSummary) -> Trace {
+    Trace {
+        name: trace.name.clone(),
+        format: trace.format.clone(),
+        references: trace.references,
+        distinct_blocks: trace.distinct_blocks,
+        block_bytes: u64::from(trace.block_bytes),
+        requests: trace.requests,
+        reads: trace.reads,
+        writes: trace.writes,
+        duration_s: trace.duration_s,
     }
 }
 

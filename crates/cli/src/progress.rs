@@ -21,6 +21,13 @@ pub(crate) fn requests(prefix: String, length: u64) -> ProgressBar {
     bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} requests, {eta} left")).with_prefix(prefix)
 }
 
+/// A bar that counts the jobs of a sweep.
+#[cfg(feature = "sweep")]
+pub(crate) fn jobs(length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
+    bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} traces, {eta} left")).with_prefix("sweeping")
+}
+
 /// A bar that shows which share of a trace has been read.
 pub(crate) fn share(prefix: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr_with_hz(5));

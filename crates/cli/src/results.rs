@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use nigh_sim::Row;
+use nigh_sim::{Row, TraceSummary};
 use serde::Serialize;
 
 use crate::grid::Grid;
@@ -38,44 +38,18 @@ pub(crate) struct Results {
     pub(crate) peak_memory_bytes: Option<u64>,
 }
 
-/// What was replayed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct TraceSummary {
-    pub(crate) name: String,
-    pub(crate) format: String,
-    pub(crate) requests: u64,
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) bytes: u64,
-    pub(crate) references: u64,
-    pub(crate) distinct_blocks: u64,
-    pub(crate) block_bytes: u32,
-    pub(crate) duration_s: Option<f64>,
-    pub(crate) sample: Option<SampleSummary>,
-}
-
-impl TraceSummary {
-    /// What was replayed, in a line that is left open.
-    pub(crate) fn heading(&self) -> String {
-        format!(
-            "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",
-            self.name,
-            self.format,
-            grouped(self.requests),
-            grouped(self.references),
-            grouped(self.distinct_blocks),
-            human_bytes(u64::from(self.block_bytes)),
-            human_bytes(self.distinct_blocks * u64::from(self.block_bytes)),
-        )
-    }
-}
-
-/// Which part of the trace was replayed in place of the whole.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct SampleSummary {
-    pub(crate) rate: f64,
-    pub(crate) references: u64,
-    pub(crate) distinct_blocks: u64,
+/// What was replayed, in a line that is left open.
+pub(crate) fn heading(trace: &TraceSummary) -> String {
+    format!(
+        "{} ({}): {} requests, {} references to {} distinct blocks of {} ({})",
+        trace.name,
+        trace.format,
+        grouped(trace.requests),
+        grouped(trace.references),
+        grouped(trace.distinct_blocks),
+        human_bytes(u64::from(trace.block_bytes)),
+        human_bytes(trace.distinct_blocks * u64::from(trace.block_bytes)),
+    )
 }
 
 /// The hits of one policy at every size: only the sizes are listed at which there are more than one block below.
@@ -157,7 +131,7 @@ impl Results {
     }
 
     fn heading(&self) -> String {
-        let mut text = self.trace.heading();
+        let mut text = heading(&self.trace);
         if let Some(sample) = &self.trace.sample {
             let _ = write!(
                 text,

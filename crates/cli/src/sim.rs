@@ -7,12 +7,12 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
-use nigh_sim::{Loader, Options, References, Sample, Sizes, Warmup, rows, stack};
+use nigh_sim::{Loader, Options, References, Sample, Sizes, TraceSummary, Warmup, rows, stack};
 use nigh_trace::Requests;
 
 use crate::args::{OutputArgs, SimArgs};
 use crate::compare::Comparison;
-use crate::results::{Curve, Found, Results, TraceSummary, csv, json, peak_memory_bytes};
+use crate::results::{Curve, Found, Results, csv, json, peak_memory_bytes};
 use crate::source::Opened;
 use crate::{asked, grid, output, page, progress, source};
 
@@ -101,7 +101,7 @@ fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Resul
     match (args.json, args.csv) {
         (true, _) => output::print(&json(comparison)?),
         (_, true) => output::print(&comparison.csv()?),
-        _ => output::print(comparison.table(grid::terminal_width()).as_bytes()),
+        _ => output::print(comparison.table(grid::terminal_width(), usize::MAX).as_bytes()),
     }
 }
 

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use nigh_sim::References;
+use nigh_sim::{References, TraceSummary};
 use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Format, Note, ReadOptions, Request, Requests};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
 use crate::asked;
-use crate::results::{SampleSummary, TraceSummary};
 
 /// Where the references come from.
 pub(crate) struct Source {
@@ -186,23 +185,5 @@ pub(crate) fn common(args: &GenerateArgs, block_bytes: u32) -> anyhow::Result<Co
 
 /// What is said of the trace.
 pub(crate) fn summary(source: &Source, references: &References) -> TraceSummary {
-    let totals = &references.totals;
-    let (first, last) = totals.time_ns;
-    TraceSummary {
-        name: source.name.clone(),
-        format: source.format.clone(),
-        requests: totals.requests,
-        reads: totals.reads,
-        writes: totals.writes,
-        bytes: totals.bytes,
-        references: totals.references,
-        distinct_blocks: references.distinct_in_trace(),
-        block_bytes: source.block_bytes,
-        duration_s: (last > first).then(|| (last - first) as f64 / 1e9),
-        sample: references.sample.map(|sample| SampleSummary {
-            rate: sample.rate(),
-            references: references.ids.len() as u64,
-            distinct_blocks: u64::from(references.distinct()),
-        }),
-    }
+    TraceSummary::new(&source.name, &source.format, references)
 }

@@ -7,12 +7,12 @@ use anyhow::{Context, bail, ensure};
 use nigh_sim::levels::{Run, Scheme, replay};
 use nigh_sim::replay::Watch;
 use nigh_sim::threads::in_threads;
-use nigh_sim::{Loader, Options, References};
+use nigh_sim::{Loader, Options, References, TraceSummary};
 use nigh_tier::LEVELS_MAX;
 use serde::Serialize;
 
 use crate::args::SimArgs;
-use crate::results::{TraceSummary, json};
+use crate::results::{heading, json};
 use crate::size::human_bytes;
 use crate::{asked, output, progress, sim, source};
 
@@ -172,7 +172,7 @@ impl Found {
     }
 
     fn table(&self) -> String {
-        let mut text = format!("{}\n", self.trace.heading());
+        let mut text = format!("{}\n", heading(&self.trace));
         let sizes: Vec<String> = self.levels.iter().map(|level| human_bytes(level.size_bytes)).collect();
         let _ = writeln!(text, "levels of {}; hits and demotions in % of the references\n", sizes.join(", "));
         let mut head = vec!["scheme".to_owned()];

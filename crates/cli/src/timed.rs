@@ -17,12 +17,12 @@ use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
     Devices, Disk, Level, Program, Recorder, Setup, Subject, Think, TimedError, Volumes, check, profile, sweep,
 };
-use nigh_sim::{Loader, Ops, Options, References};
+use nigh_sim::{Loader, Ops, Options, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
 use crate::args::{AllocateArg, OutputArgs, SimArgs, TimedArgs};
-use crate::results::{TraceSummary, csv, json};
+use crate::results::{csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress};
 use results::{DeviceSummary, LevelSummary, Results, Row};

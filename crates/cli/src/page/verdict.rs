@@ -3,8 +3,9 @@
 use nigh_policy::Spec;
 use nigh_report::Verdict;
 
-use crate::results::{Results, TraceSummary, distinct};
+use crate::results::{Results, distinct};
 use crate::size::human_bytes;
+use nigh_sim::TraceSummary;
 
 /// A policy at a size: how well it did, the higher the better.
 pub(crate) struct Score<'a> {

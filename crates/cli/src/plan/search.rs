@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use nigh_policy::Spec;
 use nigh_sim::plan::{Cell, Evidence, Measured, smallest};
-use nigh_sim::{References, Row, Sizes};
+use nigh_sim::{References, Row, Sizes, TraceSummary};
 
 use super::{Question, TARGET_SHARE};
-use crate::results::{Found, Results, TraceSummary};
+use crate::results::{Found, Results};
 use crate::sim::{self, Plan};
 
 /// What the replays say.

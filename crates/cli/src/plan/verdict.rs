@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use anyhow::Context;
-use nigh_sim::Row;
 use nigh_sim::plan::{Advice, Cell, Certainty, Gain};
+use nigh_sim::{Row, TraceSummary};
 use serde::Serialize;
 
 use super::search::Answers;
 use super::told::Told;
 
-use crate::results::{Results, TraceSummary};
+use crate::results::Results;
 use crate::timed::Timing;
 
 /// The version of the JSON that [`Document`] becomes.

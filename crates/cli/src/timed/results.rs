@@ -5,12 +5,13 @@ use std::fmt::Write;
 
 use nigh_control::Statistics;
 use nigh_device::Profile;
+use nigh_sim::TraceSummary;
 use nigh_sim::rows::{ratio, rounded};
 use nigh_sim::timed::{Figures, LevelOutcome, Outcome, Subject, seconds};
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
-use crate::results::{TraceSummary, distinct};
+use crate::results::{distinct, heading};
 use crate::size::{human_bytes, human_time};
 use crate::wrap::wrapped;
 
@@ -364,7 +365,7 @@ impl Results {
         format!(
             "{}\non {} ({}), {}{}; read-ahead {}, scheduler {}, seed {}\nclosed loop: each program issues a request when it has the \
              reply to the one before, after a think time of {}",
-            self.trace.heading(),
+            heading(&self.trace),
             device.name,
             device.title,
             human_bytes(device.bytes),

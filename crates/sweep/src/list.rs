@@ -1,0 +1,155 @@
+//! What a sweep consists of: `SWEEP.toml`, patterns of files, and the names of traces.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::keys::Keys;
+use crate::settings::{self, Settings};
+use crate::{Error, Job};
+
+/// The folder of results where none is named, beside the list.
+const RESULTS_DEFAULT: &str = "results";
+
+/// A list of traces, and what is to be done with each.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Paths, patterns of paths, and URIs. Paths are absolute.
+    pub traces: Vec<String>,
+    /// How they are read and replayed.
+    pub settings: Settings,
+    /// The folder of results.
+    pub results: PathBuf,
+}
+
+impl List {
+    /// The list in the file `path`. Paths in it are relative to its folder.
+    pub fn read(path: &Path) -> Result<List, Error> {
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let folder = std::path::absolute(path).map_err(io)?;
+        List::parse(&text, folder.parent().unwrap_or(Path::new("/")))
+    }
+
+    fn parse(text: &str, folder: &Path) -> Result<List, Error> {
+        let mut keys = Keys::toml(text)?;
+        keys.check(&[&["traces", "results"], settings::KEYS].concat())?;
+        let absolute = |trace: String| match is_uri(&trace) {
+            true => Ok(trace),
+            false => folder.join(trace).into_os_string().into_string().map_err(|path| Error::Name(path.into())),
+        };
+        let traces = keys.texts("traces")?.into_iter().map(absolute).collect::<Result<_, _>>()?;
+        let results = folder.join(keys.text("results")?.as_deref().unwrap_or(RESULTS_DEFAULT));
+        Ok(List { traces, settings: Settings::take(&mut keys)?, results })
+    }
+}
+
+/// Whether a trace is named by a URI, such as `s3://bucket/trace.zst`, and not by a path.
+pub fn is_uri(trace: &str) -> bool {
+    trace.split_once("://").is_some_and(|(scheme, _)| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | ':');
+        !scheme.is_empty() && scheme.chars().all(is_part)
+    })
+}
+
+/// The files that match a pattern (`*`, `?`, `[...]`, and `**` for folders of any depth), in alphabetical order, as absolute
+/// paths. What has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
+pub fn expand(pattern: &str) -> Result<Vec<String>, Error> {
+    let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| Error::Name(path.into()));
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|source| Error::Io { path: path.to_owned(), source }).and_then(text)
+    };
+    if !pattern.contains(['*', '?', '[']) || Path::new(pattern).exists() {
+        return Ok(vec![absolute(Path::new(pattern))?]);
+    }
+    let problem =
+        |error: glob::PatternError| Error::Pattern { pattern: pattern.to_owned(), problem: error.to_string() };
+    let mut found = Vec::new();
+    for path in glob::glob(pattern).map_err(problem)? {
+        let path = path.map_err(|error| Error::Io { path: error.path().to_owned(), source: error.into() })?;
+        if !path.is_dir() {
+            found.push(absolute(&path)?);
+        }
+    }
+    if found.is_empty() { Err(Error::NoMatch(pattern.to_owned())) } else { Ok(found) }
+}
+
+/// A job for each of `traces`, paths or URIs, each once. Traces are named by the ends of their paths, by as many parts as it
+/// takes to tell them apart.
+pub fn jobs(traces: Vec<String>, settings: &Settings) -> Vec<Job> {
+    let mut seen = HashSet::new();
+    let traces: Vec<String> = traces.into_iter().filter(|trace| seen.insert(trace.clone())).collect();
+    let names = names(&traces);
+    let named = traces.iter().zip(names);
+    named.map(|(trace, name)| Job { trace: trace.clone(), name, content: None, settings: settings.clone() }).collect()
+}
+
+/// The shortest ends of `traces` that differ.
+fn names(traces: &[String]) -> Vec<String> {
+    let parts: Vec<Vec<&str>> =
+        traces.iter().map(|trace| trace.split('/').filter(|part| !part.is_empty()).collect()).collect();
+    let end = |at: usize, length: usize| &parts[at][parts[at].len().saturating_sub(length)..];
+    let mut lengths = vec![1; traces.len()];
+    let mut open: Vec<usize> = (0..traces.len()).collect();
+    while !open.is_empty() {
+        let mut counts: HashMap<&[&str], usize> = HashMap::new();
+        open.iter().for_each(|&at| *counts.entry(end(at, lengths[at])).or_default() += 1);
+        open.retain(|&at| counts[end(at, lengths[at])] > 1 && lengths[at] < parts[at].len());
+        open.iter().for_each(|&at| lengths[at] += 1);
+    }
+    (0..traces.len()).map(|at| end(at, lengths[at]).join("/")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list() {
+        let text = "traces = ['a/*.csv', '/b/c.zst', 's3://bucket/x.zst']\npolicies = ['lru', 'min']\nsizes = ['1%..50%']\n\
+                    block-size = '64K'\nsample = 0.1\n";
+        let list = List::parse(text, Path::new("/here")).unwrap();
+        assert_eq!(list.traces, ["/here/a/*.csv", "/b/c.zst", "s3://bucket/x.zst"]);
+        assert_eq!((list.results.to_str().unwrap(), list.settings.specs.len()), ("/here/results", 2));
+        let list = List::parse(&format!("{text}results = '/there'\n"), Path::new("/here")).unwrap();
+        assert_eq!(list.results.to_str(), Some("/there"));
+    }
+
+    #[test]
+    fn slips() {
+        let wrong = |text: &str| List::parse(text, Path::new("/")).unwrap_err().to_string();
+        assert!(wrong("polices = ['lru']").ends_with(". Did you mean 'policies'?"), "{}", wrong("polices = ['lru']"));
+        assert!(wrong("block_size = 4096").ends_with(". Did you mean 'block-size'?"), "{}", wrong("block_size = 1"));
+        assert!(wrong("traces = [\n").starts_with("line "), "{}", wrong("traces = [\n"));
+        assert_eq!(wrong("policies = ['lru']"), "`traces` is missing");
+        assert_eq!(wrong("traces = []\n"), "traces = []: expected a list of texts");
+        let text = "traces = ['x']\npolicies = ['lru']\nsizes = ['5%']\nblock-size = 3";
+        assert!(wrong(text).starts_with("block-size = 3: "));
+    }
+
+    #[test]
+    fn patterns() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::create_dir(path("a.csv")).unwrap();
+        for name in ["c.csv", "b.csv", "a.csv/d.csv", "x[1].csv"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        assert_eq!(expand(&path("?.csv")).unwrap(), [path("b.csv"), path("c.csv")]);
+        assert_eq!(expand(&path("*/*.csv")).unwrap(), [path("a.csv/d.csv")]);
+        assert_eq!(expand(&path("x[1].csv")).unwrap(), [path("x[1].csv")]);
+        assert_eq!(expand(&path("none.csv")).unwrap(), [path("none.csv")]);
+        assert!(matches!(expand(&path("*.zst")), Err(Error::NoMatch(_))));
+        assert!(matches!(expand(&path("[")), Err(Error::Pattern { .. })));
+    }
+
+    #[test]
+    fn names_tell_traces_apart() {
+        let of = |traces: &[&str]| names(&traces.iter().map(|trace| (*trace).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["/a/x.csv", "/b/y.csv"]), ["x.csv", "y.csv"]);
+        assert_eq!(of(&["/a/x.csv", "/b/x.csv", "/b/y.csv"]), ["a/x.csv", "b/x.csv", "y.csv"]);
+        assert_eq!(of(&["/1/a/x", "/2/a/x", "/2/b/x"]), ["1/a/x", "2/a/x", "b/x"]);
+        assert_eq!(of(&["/x", "/a/x"]), ["x", "a/x"]);
+        assert_eq!(of(&["s3://bucket/x", "/data/x"]), ["bucket/x", "data/x"]);
+        assert!(is_uri("s3://bucket/x") && is_uri("simplecache::s3://x") && !is_uri("/a/b") && !is_uri("a/b://c"));
+    }
+}
