@@ -80,7 +80,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// The Python package alone: installed in an environment of its own as users get it, its tests and types
+    /// The Python package alone: installed in an environment of its own as users get it, its tests and types; then its
+    /// source distribution, and the wheel of that under every Python that there is
     Python {
         /// Instead of the tests, this bench beside its peers, such as speed, with its options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

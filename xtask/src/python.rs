@@ -64,6 +64,46 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
     Ok(tested)
 }
 
+/// A wheel from the source distribution, and what a newcomer does with it under every interpreter that there is.
+pub(crate) fn distribution() -> anyhow::Result<()> {
+    let environment = environment()?;
+    check(pip(&environment).arg("maturin>=1.9,<2"))?;
+    let folder = builds().join("python-sdist");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let mut maturin = Command::new(environment.join("bin/maturin"));
+    check(maturin.args(["sdist", "--quiet", "--out"]).arg(&folder).current_dir(root()))?;
+    let archive = only(&folder, ".tar.gz")?;
+    check(Command::new("tar").arg("xf").arg(&archive).arg("-C").arg(&folder))?;
+    let sources = only(&folder, env!("CARGO_PKG_VERSION"))?;
+    let mut wheel = Command::new(environment.join("bin/pip"));
+    wheel.args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir"]).arg(&folder);
+    check(wheel.arg(&sources).env("CARGO_TARGET_DIR", builds()))?;
+    let wheel = only(&folder, ".whl")?;
+    println!("{}: {} bytes", wheel.display(), std::fs::metadata(&wheel)?.len());
+    for minor in 9..20 {
+        let interpreter = format!("python3.{minor}");
+        let fresh = folder.join(&interpreter);
+        let mut make = Command::new(&interpreter);
+        make.args(["-m", "venv"]).arg(&fresh).stderr(Stdio::null());
+        if !make.status().is_ok_and(|status| status.success()) {
+            println!("skipped: {interpreter}: it is not installed");
+            continue;
+        }
+        check(pip(&fresh).arg(&wheel).arg("pandas"))?;
+        check(Command::new(fresh.join("bin/python")).arg(root().join("crates/python/tests/smoke.py")))?;
+    }
+    Ok(())
+}
+
+/// The one file in `folder` whose name ends so.
+fn only(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
+    let mut found = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let is = |path: &PathBuf| path.to_string_lossy().ends_with(ending);
+    found.find(is).with_context(|| format!("{} has no file that ends in {ending}", folder.display()))
+}
+
 /// Runs a bench of the package as users get it, beside its peers.
 pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
     let folder = root().join("crates/python/benches");

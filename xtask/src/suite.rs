@@ -148,7 +148,7 @@ pub(crate) fn python(bench: &[String]) -> anyhow::Result<()> {
     let tested = python::test(true)?;
     tested.skipped.iter().for_each(|test| println!("skipped: {test}"));
     ensure!(tested.failed == 0, "pytest: {} failed", tested.failed);
-    Ok(())
+    python::distribution()
 }
 
 fn count(counts: &str, what: &str) -> u32 {

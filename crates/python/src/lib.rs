@@ -58,6 +58,12 @@ mod _nigh {
         nigh_policy::registry().iter().map(row).collect()
     }
 
+    /// A number of bytes with its unit, such as `64K`; nothing if it is none.
+    #[pyfunction]
+    fn parse_bytes(text: &str) -> Option<u64> {
+        nigh_text::bytes(text)
+    }
+
     /// The names of the profiles of modelled devices that come with nigh.
     #[pyfunction]
     fn devices() -> Vec<(&'static str, String, u64)> {

@@ -145,6 +145,8 @@ def test_internals_over_time() -> None:
         ({"warmup": "100%"}, "below 100%"),
         ({"warmup": 100_000}, "only 1000 references"),
         ({"threads": 0}, "at least 1"),
+        ({"limit": 0}, "limit=0: expected at least 1"),
+        ({"limit": -3}, "limit=-3: expected at least 1"),
         ({"internals": ("7%", 10), "sizes": "5%"}, "not among the sizes"),
         ({"exact_lru": True, "policies": "lirs"}, "add 'lru'"),
         ({"policies": "dulo", "sample": 0.5}, "neighbours on disk"),

@@ -207,9 +207,16 @@ def test_generators_repeat_themselves() -> None:
     one, other = (nigh.generate("zipf:blocks=1k", requests=5000, seed=7, writes=0.25) for _ in range(2))
     assert one.to_arrow().equals(other.to_arrow())
     assert not one.to_arrow().equals(nigh.generate("zipf:blocks=1k", requests=5000, seed=8, writes=0.25).to_arrow())
-    for wrong in ({"spec": "zip"}, {"spec": "zipf", "requests": 0}, {"spec": "zipf", "writes": 2.0}):
+    for wrong in ({"spec": "zip"}, {"spec": "zipf", "requests": 0}, {"spec": "zipf", "seed": -1}, {"spec": "zipf", "block_size": "4 blocks"}, {"spec": "zipf", "block_size": "8G"}, {"spec": "zipf", "writes": 2.0}):
         with pytest.raises(ValueError):
             nigh.generate(**wrong)  # type: ignore[arg-type]
+
+
+def test_units_are_those_of_the_program() -> None:
+    for text, count in [("4096", 4096), ("64K", 65536), ("64KiB", 65536), ("1M", 1 << 20)]:
+        assert nigh.generate("zipf", requests=1, block_size=text).block_bytes == count
+    with pytest.raises(ValueError, match="power of two"):
+        nigh.generate("zipf", requests=1, block_size="64kB")
 
 
 def test_a_broken_file_object_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

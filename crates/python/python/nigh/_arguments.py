@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Union
 
+from . import _nigh
 from ._policy import Factory, name_of
 
 Sizes = Union[str, int, Sequence[Union[str, int]]]
@@ -76,27 +77,29 @@ def warmup_of(warmup: str | int) -> str:
 
 def threads_of(threads: int | None) -> int:
     """The threads that replay: one a processor unless a number is given."""
-    if threads is None:
-        return len(os.sched_getaffinity(0))
-    if threads < 1:
-        raise ValueError(f"threads={threads}: expected at least 1")
-    return threads
+    return len(os.sched_getaffinity(0)) if threads is None else count_of("threads", threads)
 
 
-def bytes_of(name: str, value: str | int | None) -> int | None:
-    """A number of bytes; text may have a unit, such as ``64K``."""
-    if value is None or isinstance(value, int):
-        return value
-    units = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-    text = value.strip().lower()
-    for suffix in ("ib", "b"):
-        text = text[: -len(suffix)] if text.endswith(suffix) else text
-    digits = text.rstrip("kmg")
-    if digits.isdigit() and text[len(digits) :] in units:
-        return int(digits) * units[text[len(digits) :]]
-    raise ValueError(f"{name}={value!r}: expected a number of bytes, such as 4096 or '64K'")
+def limit_of(limit: int | None) -> int | None:
+    """The most requests that are read."""
+    return None if limit is None else count_of("limit", limit)
 
 
-def once(names: Iterable[str]) -> list[str]:
-    """Each name once, in the order in which they come."""
-    return list(dict.fromkeys(names))
+def count_of(name: str, value: int, least: int = 1) -> int:
+    """A number from ``least`` on."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: expected a number")
+    count = value.__index__()
+    if not least <= count < 2**64:
+        raise ValueError(f"{name}={count}: expected at least {least}" + (" and below 2**64" if count > 0 else ""))
+    return count
+
+
+def block_size_of(size: str | int | None) -> int | None:
+    """Bytes in a block; text has a unit, such as ``64K``."""
+    if size is None:
+        return None
+    count = _nigh.parse_bytes(size) if isinstance(size, str) else count_of("block_size", size)
+    if count is None or count > 2**30:
+        raise ValueError(f"block_size={size!r}: expected a power of two up to 1 GiB, such as 4096 or '64K'")
+    return count

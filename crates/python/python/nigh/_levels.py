@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ._arguments import names_of, sizes_of, threads_of, warmup_of
+from ._arguments import limit_of, names_of, sizes_of, threads_of, warmup_of
 from ._progress import bar
 from ._result import Result
 from ._trace import Trace
@@ -49,7 +49,7 @@ def levels(
             raise ValueError(f"{text}, but found {len(costs_ms)}")
         if not all(cost >= 0 for cost in costs_ms) or sorted(costs_ms) != list(costs_ms):
             raise ValueError("costs_ms: a lower level is faster than the one above it; expected ascending times")
-    references = trace._load(ops=ops, collapse=collapse, limit=limit, progress=progress)
+    references = trace._load(ops=ops, collapse=collapse, limit=limit_of(limit), progress=progress)
     info = references.info()
     total = int(info["replayed_references"] or 0) * len(names)
     with bar(progress, "replaying", total, " references") as update:

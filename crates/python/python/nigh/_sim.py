@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ._arguments import POLICIES, Policies, Sizes, policies_of, sizes_of, threads_of, warmup_of
+from ._arguments import POLICIES, Policies, Sizes, limit_of, policies_of, sizes_of, threads_of, warmup_of
 from ._progress import bar
 from ._result import Result
 from ._trace import Trace
@@ -50,7 +50,7 @@ def sim(
     """
     if not isinstance(trace, Trace):
         trace = Trace(trace)
-    references = trace._load(ops=ops, collapse=collapse, sample=sample, limit=limit, progress=progress)
+    references = trace._load(ops=ops, collapse=collapse, sample=sample, limit=limit_of(limit), progress=progress)
     chosen, texts = policies_of(policies), sizes_of(sizes)
     native = [name for name, factory in chosen.items() if factory is None]
     if exact_lru and "lru" not in native:

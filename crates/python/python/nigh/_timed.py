@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import POLICIES, Policies, Sizes, names_of, sizes_of, threads_of
+from ._arguments import POLICIES, Policies, Sizes, count_of, limit_of, names_of, sizes_of, threads_of
 from ._progress import bar
 from ._result import Result
 from ._trace import Trace
@@ -59,7 +59,7 @@ def timed(
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in programs]
     with bar(progress, "reading", None, " requests") as update:
         loaded = _nigh.Timed(
-            [trace._source for trace in opened], device, think=think, ops=ops, limit=limit, progress=update
+            [trace._source for trace in opened], device, think=think, ops=ops, limit=limit_of(limit), progress=update
         )
     total = loaded.steps() * len(names) * len(texts) if all(".." not in text for text in texts) else None
     with bar(progress, "simulating", total, " requests") as update:
@@ -68,7 +68,7 @@ def timed(
             texts,
             readahead=readahead,
             scheduler=scheduler,
-            seed=seed,
+            seed=count_of("seed", seed, 0),
             threads=threads_of(threads),
             progress=update,
         )

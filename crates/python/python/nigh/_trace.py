@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import Sizes, bytes_of
+from ._arguments import Sizes, block_size_of, count_of, limit_of
 from ._policy import Factory
 from ._progress import bar
 from ._result import Result
@@ -61,7 +61,7 @@ class Trace:
         recorded_sizes: bool = False,
         name: str | None = None,
     ) -> None:
-        block_bytes = bytes_of("block_size", block_size)
+        block_bytes = block_size_of(block_size)
         self._references: dict[tuple[str, bool, float | None, int | None], _nigh.References] = {}
         if isinstance(source, _nigh.Source):
             self._source = source
@@ -105,14 +105,12 @@ class Trace:
 
     def head(self, count: int = 10) -> pa.Table:
         """The first ``count`` requests as an Arrow table, in the columns described in :class:`Trace`."""
-        if count < 0:
-            raise ValueError(f"count={count}: expected at least 0")
-        return pa.Table.from_batches(self._source.requests(count, None))
+        return pa.Table.from_batches(self._source.requests(count_of("count", count, 0), None))
 
     def to_arrow(self, *, limit: int | None = None, progress: bool | None = None) -> pa.Table:
         """All requests, or the first ``limit``, as an Arrow table."""
         with bar(progress, "reading", limit, " requests") as update:
-            return pa.Table.from_batches(self._source.requests(_ALL if limit is None else limit, update))
+            return pa.Table.from_batches(self._source.requests(limit_of(limit) or _ALL, update))
 
     def info(self, *, sample: float | None = None) -> dict[str, Any]:
         """Counts: requests, reads, writes, bytes, references, distinct_blocks, block_bytes, duration_s."""
@@ -182,10 +180,16 @@ def generate(
     ``nigh trace generate --help`` lists the generators. ``writes`` is a share of the requests, 0 to 1; ``gap_us`` the mean
     time between two, in microseconds; ``poisson`` makes the times between them exponential.
     """
-    block_bytes = bytes_of("block_size", block_size)
+    block_bytes = block_size_of(block_size)
     assert block_bytes is not None
     source = _nigh.Source.generated(
-        spec, requests=requests, block_bytes=block_bytes, seed=seed, writes=writes, gap_us=gap_us, poisson=poisson
+        spec,
+        requests=count_of("requests", requests),
+        block_bytes=block_bytes,
+        seed=count_of("seed", seed, 0),
+        writes=writes,
+        gap_us=gap_us,
+        poisson=poisson,
     )
     return Trace(source)
 
