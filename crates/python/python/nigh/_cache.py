@@ -60,8 +60,8 @@ class Cache(CacheBase, MutableMapping[K, V]):
 
     ``policy`` is the name of any policy, with parameters, such as ``"lirs"`` or ``"s3-fifo"``; see :func:`nigh.policies`.
     A replay of the same references by :func:`nigh.sim` has the same hits. Policies that need the future (opt) or look at
-    places on disk (dulo) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others remember evicted keys, up to
-    twice as many as the cache holds: the cache keeps those keys, but not their values, in memory.
+    places on disk (dulo) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others remember evicted keys: from half
+    (2Q) to four times (MQ) as many as the cache holds. The cache keeps those keys, but not their values, in memory.
 
     ``get`` and ``[]`` are references: hits change the order in which keys leave. So does setting a key that is in the
     cache. ``in``, ``peek``, ``len``, iteration, ``items``, ``values``, ``pop`` and ``del`` are not. Iteration is over the

@@ -18,12 +18,23 @@ class Result:
     ``table`` is the table. The object exports the Arrow PyCapsule interface, so ``pyarrow.table(result)``,
     ``polars.from_arrow(result)`` and DuckDB read it without a copy.
 
-    Columns: ``policy``; ``size_blocks``, ``size_bytes``; ``references``, ``hits``, ``misses`` (counts of the references
-    that were replayed); ``hit_ratio``, ``miss_ratio`` (0 to 1; estimates for the whole trace where it was sampled);
-    ``writes``, ``write_hits``; ``read_hit_ratio``, ``write_hit_ratio`` (null where nothing reads, or writes);
-    ``bytes_missed``; ``evictions`` (null where LRU was counted at all sizes in one pass); ``error`` (half the width of the
-    95 % confidence interval of the ratios; null without a sample); ``ghosts`` (the most that the policy remembers; null
-    where that is not limited).
+    ================================== ======================================================================
+    column                             meaning
+    ================================== ======================================================================
+    policy                             the policy with its parameters
+    size_blocks, size_bytes            the size of the cache
+    references, hits, misses           counts of references to blocks; with a sample, those of the sample
+    hit_ratio, miss_ratio              0 to 1; with a sample, estimates for the whole trace
+    error                              half the width of the 95 % confidence interval of the ratios; null
+                                       without a sample
+    writes, write_hits                 references that write, and those of them that hit
+    read_hit_ratio, write_hit_ratio    0 to 1; null if nothing reads, or writes
+    bytes_missed                       bytes of the blocks that missed; with a sample, estimated
+    evictions                          null if LRU was counted at all sizes in one pass
+    ghosts                             the most evicted blocks that the policy remembers; null if unlimited
+    ================================== ======================================================================
+
+    Sweeps add the columns ``trace`` and ``key``; :func:`nigh.timed` and :func:`nigh.levels` describe their own.
     """
 
     def __init__(

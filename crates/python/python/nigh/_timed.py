@@ -36,15 +36,39 @@ def timed(
     * ``device``: a profile that comes with nigh (see :func:`nigh.devices`), a file with one, or one for each volume of the
       traces: ``"0=hdd-7200,1=ssd-sata"``.
     * ``policies``, ``sizes``: as in :func:`nigh.sim`; policies that need the future cannot run.
-    * ``think``: how long a program computes before each request: a share of the recorded times (``"100%"``), or a time.
-    * ``readahead``: ``"none"``, ``"linux"`` and so on; ``scheduler``: ``"deadline"``, ``"first-come"`` and so on, as the flags of
-      ``nigh sim``.
+    * ``think``: how long a program computes before each request: a time such as ``"0.1ms"``, or a share of the time that passed
+      in the trace since the request before (``"100%"``).
+    * ``readahead``: what is fetched ahead: ``"none"``, ``"one-block"``, ``"linux"`` (``"linux:max=128K"``) or ``"extent:64K"``.
+    * ``scheduler``: in which order requests go to the device: ``"first-come"``, ``"batch:16"``, ``"elevator"``, ``"look"`` or
+      ``"deadline"`` (as in Linux).
     * ``limit``: the most requests to read of each trace.
     * ``seed``: decides what of the devices is random. The same arguments give the same rows.
 
-    A row for each policy and size. Columns of time: ``execution_s`` (when the last program ended), ``latency_p50_us``,
-    ``latency_p99_us`` (of reads and writes, as programs see them), ``idle_share`` (of the programs' time, in which they do
-    not wait), ``device_busy_s``. ``Result.info["programs"]`` has the seconds of each program and what it waited.
+    A row for each policy and size. These columns are not those of :class:`Result`:
+
+    ============================================== ==========================================================
+    column                                         meaning
+    ============================================== ==========================================================
+    execution_s                                    seconds until the last program ended
+    latency_p50_us, latency_p99_us                 of reads and writes, as programs see them, in microseconds;
+                                                   null if there were none
+    idle_share                                     0 to 1: of the programs' time, in which they do not wait
+    joined                                         references to blocks that were being loaded; ``hit_ratio``
+                                                   counts them as hits
+    device_busy_s                                  seconds in which the device worked
+    device_requests, device_reads, device_writes   requests to the device
+    device_seeks                                   those for which the arm of a disk moved
+    device_read_bytes, device_written_bytes        bytes
+    mean_request_bytes, mean_sequence_blocks       means; blocks that follow each other on disk are a sequence
+    prefetch_issued, prefetch_used,                blocks that read-ahead loaded; those referenced later;
+    prefetch_late, prefetch_wasted                 those referenced before they were there; evicted unused
+    prefetch_dropped                               blocks that it would have loaded, but that were there already
+                                                   or beyond its budget
+    prefetch_accuracy                              used of issued, 0 to 1; null if none was issued
+    level_1_hits, level_2_hits                     0: levels between memory and device are not modelled here
+    ============================================== ==========================================================
+
+    ``Result.info["programs"]`` has the seconds of each program and those that it waited.
     """
     names = names_of(POLICIES if policies is None else policies)
     if policies is None:
