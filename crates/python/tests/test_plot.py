@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import nigh
@@ -68,3 +69,16 @@ def test_the_legend_is_beside_the_lines() -> None:
 def test_a_sample_has_its_confidence_interval() -> None:
     assert len(plot.hit_ratios(nigh.sim(trace(), "lru,lirs", ["5%", "20%"], sample=0.5)).collections) == 2
     assert not nigh.sim(trace(), "lru,lirs", ["5%", "20%"]).plot().collections
+
+
+def test_one_trace_of_several_is_plotted() -> None:
+    table = nigh.sim(trace(), "lru,lirs", ["5%", "20%"]).table
+    names = pa.array(["a"] * table.num_rows + ["b"] * table.num_rows)
+    both = nigh.Result(pa.concat_tables([table, table]).append_column("trace", names))
+    assert len(both.plot(trace="b").get_lines()) == 2
+    with pytest.raises(ValueError, match="2 traces: plot one at a time, such as trace='a'"):
+        both.plot()
+    with pytest.raises(ValueError, match="trace='c': the result has 'a', 'b'"):
+        both.plot(trace="c")
+    with pytest.raises(ValueError, match="no column `trace`"):
+        nigh.sim(trace(), "lru", "5%").plot(trace="a")

@@ -17,23 +17,30 @@ COLOURS = ("#3c3ce0", "#a03000", "#128a66", "#e858cc", "#b99600", "#6e0a6e")
 INK, DIM, GRID = "#1a1a1a", "#595959", "#d9d9d9"
 
 
-def hit_ratios(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+def hit_ratios(
+    result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes", trace: str | None = None
+) -> matplotlib.axes.Axes:
     """Hit ratio in percent against the size of the cache, a line for each policy; ``opt`` is dashed.
 
     ``by``: what the x axis counts, ``"bytes"`` or ``"blocks"``. The axis is logarithmic if the largest size is at least
-    ten times the smallest. Where the trace was sampled, the 95 % confidence interval is shaded.
+    ten times the smallest. Where the trace was sampled, the 95 % confidence interval is shaded. ``trace``: which one, if the
+    result is that of a sweep over several.
     """
-    return _lines(result, ax, by, "hit_ratio", "hit ratio, %", 100.0)
+    return _lines(result, ax, by, trace, "hit_ratio", "hit ratio, %", 100.0)
 
 
-def miss_ratios(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+def miss_ratios(
+    result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes", trace: str | None = None
+) -> matplotlib.axes.Axes:
     """Miss ratio in percent against the size of the cache, a line for each policy."""
-    return _lines(result, ax, by, "miss_ratio", "miss ratio, %", 100.0)
+    return _lines(result, ax, by, trace, "miss_ratio", "miss ratio, %", 100.0)
 
 
-def times(result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes") -> matplotlib.axes.Axes:
+def times(
+    result: Result, ax: matplotlib.axes.Axes | None = None, *, by: str = "bytes", trace: str | None = None
+) -> matplotlib.axes.Axes:
     """Execution time of a timed simulation against the size of the cache, a line for each policy."""
-    return _lines(result, ax, by, "execution_s", "execution time, s", 1.0)
+    return _lines(result, ax, by, trace, "execution_s", "execution time, s", 1.0)
 
 
 def internals(result: Result, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
@@ -57,11 +64,11 @@ def internals(result: Result, ax: matplotlib.axes.Axes | None = None) -> matplot
 
 
 def _lines(
-    result: Result, ax: matplotlib.axes.Axes | None, by: str, column: str, label: str, scale: float
+    result: Result, ax: matplotlib.axes.Axes | None, by: str, trace: str | None, column: str, label: str, scale: float
 ) -> matplotlib.axes.Axes:
     if by not in ("bytes", "blocks"):
         raise ValueError(f"by={by!r}: expected 'bytes' or 'blocks'")
-    table = result.table
+    table = _of_trace(result.table, trace)
     if column not in table.column_names:
         raise ValueError(f"the result has no column `{column}`; its columns are {', '.join(table.column_names)}")
     ax = _axes(ax)
@@ -86,6 +93,18 @@ def _lines(
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.set_ylim(bottom=0)
     return _styled(ax)
+
+
+def _of_trace(table: pa.Table, trace: str | None) -> pa.Table:
+    """The rows of one trace."""
+    traces = list(dict.fromkeys(table["trace"].to_pylist())) if "trace" in table.column_names else []
+    if trace is not None:
+        if trace not in traces:
+            raise ValueError(f"trace={trace!r}: the result has {', '.join(map(repr, traces[:5])) or 'no column `trace`'}")
+        return table.filter(pc.equal(table["trace"], trace))
+    if len(traces) > 1:
+        raise ValueError(f"the result has {len(traces)} traces: plot one at a time, such as trace={traces[0]!r}")
+    return table
 
 
 def _style(at: int) -> dict[str, Any]:
