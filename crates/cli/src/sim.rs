@@ -170,7 +170,7 @@ pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary)
     sizes.sort_unstable();
     sizes.dedup();
     note_sizes(&sizes, distinct, &mut results.notes);
-    note_sample(references, &mut results.notes);
+    results.notes.extend(references.note_on_sample());
     note_unlimited(&plan.specs, references.distinct(), &mut results.notes);
 
     let internals_at = match plan.internals {
@@ -221,16 +221,6 @@ fn note_unlimited(specs: &[Spec], capacity: u32, notes: &mut Vec<String>) {
     let unlimited = |spec: &&Spec| matches!(nigh_policy::ghosts(spec, capacity), Ok(u32::MAX));
     for spec in specs.iter().filter(unlimited) {
         notes.push(format!("{spec} remembers every block it has seen: replay only, 'nigh serve' refuses it"));
-    }
-}
-
-fn note_sample(references: &References, notes: &mut Vec<String>) {
-    let blocks = references.blocks.len();
-    if references.sample.is_some() && blocks < nigh_sim::sample::BLOCKS_LEAST {
-        notes.push(format!(
-            "the sample has only {blocks} blocks; below {} its error is large: sample at a higher rate",
-            nigh_sim::sample::BLOCKS_LEAST
-        ));
     }
 }
 

@@ -173,7 +173,7 @@ impl Source {
         let sample = sample.map(|rate| Sample::new(rate).ok_or_else(|| wrong(rate))).transpose()?;
         let requests_most = limit.unwrap_or(u64::MAX);
         let options = Options { block_bytes: self.block_bytes, ops, collapse, sample, requests_most };
-        let (references, notes) = work::run(py, progress.as_ref(), |work| self.gather(options, work))??;
+        let (references, mut notes) = work::run(py, progress.as_ref(), |work| self.gather(options, work))??;
         if references.ids.is_empty() {
             let what =
                 if sample.is_some() { "refers to a block of the sample" } else { "reads or writes what ops asks for" };
@@ -183,6 +183,7 @@ impl Source {
                 "{name}: nothing to replay: none of its {requests} requests {what}"
             )));
         }
+        notes.extend(references.note_on_sample());
         Ok(References::new(references, notes))
     }
 }

@@ -48,6 +48,14 @@ def test_everything_public_is_described() -> None:
     assert not missing
 
 
+def test_the_generators_are_listed() -> None:
+    with pytest.raises(ValueError, match="expected one of") as error:
+        nigh.generate("none")
+    known = str(error.value).split("expected one of ")[1].split(", ")
+    listed = re.findall(r"^(\S+) {2,}\S", inspect.getdoc(nigh.generate) or "", re.MULTILINE)
+    assert known == [name for name in listed if name != "generator"]
+
+
 def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, in order, as one program."""
     pytest.importorskip("matplotlib").use("Agg")

@@ -97,6 +97,12 @@ def test_results_go_where_people_want_them() -> None:
     assert "lirs" in repr(result)
 
 
+def test_a_small_sample_is_noted() -> None:
+    result = nigh.sim(nigh.generate("zipf:blocks=1k", requests=10_000), "lru", "10%", sample=0.1)
+    assert len(result.notes) == 1 and "sample at a higher rate" in result.notes[0]
+    assert f"note: {result.notes[0]}" in repr(result)
+
+
 def test_a_sampled_curve_estimates_the_whole_trace() -> None:
     """The most popular blocks are in the sample or not, so the hits of the sample alone are far from those of the trace."""
     trace = nigh.generate("zipf:blocks=100k", requests=1_000_000)

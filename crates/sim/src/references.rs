@@ -6,7 +6,7 @@ use nigh_policy::{Block, Stream};
 use nigh_trace::{Op, Request};
 
 use crate::number::{Numbering, TooMany};
-use crate::sample::Sample;
+use crate::sample::{BLOCKS_LEAST, Sample};
 use crate::writes::Writes;
 
 /// Which requests count as references.
@@ -164,6 +164,16 @@ impl References {
             Some(sample) => (self.blocks.len() as f64 / sample.rate()).round() as u64,
             None => self.blocks.len() as u64,
         }
+    }
+
+    /// A warning where the references are a sample of so few blocks that estimates are far off.
+    pub fn note_on_sample(&self) -> Option<String> {
+        let blocks = self.blocks.len();
+        (self.sample.is_some() && blocks < BLOCKS_LEAST).then(|| {
+            format!(
+                "the sample has only {blocks} blocks; below {BLOCKS_LEAST} its error is large: sample at a higher rate"
+            )
+        })
     }
 
     /// The share of the references, 0 to 1, after which a cache of `size` blocks is full; `None` if the trace does not fill it.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use nigh_sim::replay::Watch;
 use nigh_sim::rows::Plan;
-use nigh_sim::{Loader, Options, References, TraceSummary, sample};
+use nigh_sim::{Loader, Options, References, TraceSummary};
 use nigh_trace::Opened;
 use serde::Serialize;
 use twox_hash::XxHash3_128;
@@ -159,7 +159,7 @@ impl Job {
             return Err(Error::Stopped);
         }
         let mut notes: Vec<String> = opened.requests.notes().iter().map(ToString::to_string).collect();
-        notes.extend(sample_note(&references));
+        notes.extend(references.note_on_sample());
         let trace = TraceSummary::new(&self.name, &opened.format.to_string(), &references);
         let about = About { job: self.keyed(content), trace, notes };
         let key = self.key(content);
@@ -195,13 +195,6 @@ impl Job {
     fn impossible(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Replay { name: self.name.clone(), source: source.into() }
     }
-}
-
-fn sample_note(references: &References) -> Option<String> {
-    let (blocks, least) = (references.blocks.len(), sample::BLOCKS_LEAST);
-    (references.sample.is_some() && blocks < least).then(|| {
-        format!("the sample has only {blocks} blocks; below {least} its error is large: sample at a higher rate")
-    })
 }
 
 #[cfg(test)]

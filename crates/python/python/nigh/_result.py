@@ -98,4 +98,5 @@ class Result:
             lines.append("  " + "  ".join(f"{value:.4f}" if isinstance(value, float) else f"{value:>12}" for value in row.values()))
         if len(self) > 20:
             lines.append(f"  ... {len(self) - 20} more")
+        lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -43,8 +43,16 @@ class Trace:
     latency_ns nanoseconds from request to reply                             0 (unknown)
     ========== ============================================================= ================
 
-    ``block_size`` is in bytes, or text such as ``"64K"``; by default that of the trace, or else 4096. ``format``,
-    ``columns``, ``stream``, ``action`` and ``recorded_sizes`` are the flags of ``nigh sim``.
+    ``block_size`` is in bytes, a power of two, or text such as ``"64K"``; by default that of the trace, or else 4096.
+    ``name`` is that of a table in results and messages.
+
+    Files only, as the flags of ``nigh sim``:
+
+    * ``format``: the format, if it cannot be detected, such as ``"vscsi"`` (``nigh trace formats`` lists all).
+    * ``columns``: those of a CSV file, by position from 0 or by name, such as ``"offset=3,length=4,op=2,time=0,time-unit=us"``.
+    * ``stream``: the program counter of a ``pc`` trace that is its stream: ``"pc5"``, ``"pc8"``, ``"pc16"``, ``"ra0"``, ``"file"``.
+    * ``action``: the events of blkparse or perf that are the requests: ``"queue"``, ``"issue"`` or ``"complete"``.
+    * ``recorded_sizes``: objects are as long as recorded, instead of one block.
 
     Raises ``ValueError`` that names column and row for values that are no requests.
     """
@@ -113,7 +121,13 @@ class Trace:
             return pa.Table.from_batches(self._source.requests(limit_of(limit) or _ALL, update))
 
     def info(self, *, sample: float | None = None) -> dict[str, Any]:
-        """Counts: requests, reads, writes, bytes, references, distinct_blocks, block_bytes, duration_s."""
+        """What the trace contains.
+
+        ``requests``, ``reads``, ``writes`` (numbers of requests), ``bytes`` (requested), ``references`` (to blocks),
+        ``distinct_blocks``, ``block_bytes``, ``duration_s`` (seconds from the first request to the last; ``None`` if the trace
+        has no times). With ``sample``, a share such as 0.01, ``distinct_blocks`` is an estimate, and ``replayed_references`` are
+        those of the sample.
+        """
         return dict(self._load(sample=sample).info())
 
     def mrc(
@@ -175,10 +189,29 @@ def generate(
     gap_us: float = 100.0,
     poisson: bool = False,
 ) -> Trace:
-    """A generated workload, such as ``zipf:blocks=1M:alpha=0.9``; the same arguments give the same requests everywhere.
+    """A generated workload, such as ``"zipf:blocks=1M:alpha=0.9"``; the same arguments give the same requests everywhere.
 
-    ``nigh trace generate --help`` lists the generators. ``writes`` is a share of the requests, 0 to 1; ``gap_us`` the mean
-    time between two, in microseconds; ``poisson`` makes the times between them exponential.
+    ``spec`` is a generator with parameters. Joined by ``+``, several take turns by their ``weight``, each in its own region
+    of the disk; joined by ``,``, they follow each other, each for as many requests as stand behind its ``@``:
+    ``"loop:blocks=2k:weight=3+uniform:blocks=50k@200k,scan:blocks=100k@100k"``.
+
+    ============= ====================================================================== ===========================
+    generator     references                                                             parameters
+    ============= ====================================================================== ===========================
+    zipf          independent; the popularity of blocks follows Zipf's law               blocks, alpha, scatter
+    uniform       independent; all blocks are equally popular                            blocks
+    loop          all blocks in order, over and over                                     blocks
+    scan          all blocks in order, once                                              blocks
+    two-pools     a random index block and a random record block in turn (Jiang, 2004)   index, records
+    clustered     LRU stack distances follow a distribution                              blocks, distances, mean,
+                                                                                         alpha, scatter
+    ============= ====================================================================== ===========================
+
+    All have ``weight``, ``tenant``, ``region`` (the first block) and ``writes``; ``nigh trace generate --help`` describes them.
+
+    * ``requests``: how many, of one block each. ``block_size``: bytes, or text such as ``"64K"``.
+    * ``writes``: the share of the requests that write, 0 to 1.
+    * ``gap_us``: the mean time between two requests, in microseconds; with ``poisson``, these times are exponential.
     """
     block_bytes = block_size_of(block_size)
     assert block_bytes is not None
