@@ -17,7 +17,7 @@ import cachetools
 import nigh
 
 CAPACITY = 1000
-LOOKUPS = 200_000
+LOOKUPS = 20_000
 
 
 def round_ns(get: Callable[[Any], Any], keys: list[Any]) -> float:
@@ -30,7 +30,7 @@ def round_ns(get: Callable[[Any], Any], keys: list[Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
     for kind, of in [("int", int), ("str", str), ("tuple", lambda at: (at, str(at)))]:
         caches: dict[str, Any] = {

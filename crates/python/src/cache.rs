@@ -7,13 +7,14 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use nigh_policy::{Slot, Spec};
+use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyIterator, PyList, PyString, PyTuple};
 
 use crate::error;
-use crate::store::{Counts, Entry, Left, Store, Wanted};
+use crate::store::{Counts, Entry, Kind, Left, Store, Wanted};
 
 /// Keys whose comparison was done outside the lock, and the results.
 type Compared = Vec<(Py<PyAny>, bool)>;
@@ -37,24 +38,43 @@ impl CacheBase {
     /// Looks `key` up and passes its slot, if it has one, to `then`. Objects that `then` takes out belong in its result.
     #[inline]
     fn with<T>(&self, key: &Bound<'_, PyAny>, then: impl FnOnce(&mut Store, Option<Slot>, Wanted) -> T) -> PyResult<T> {
-        let wanted = Wanted { hash: key.hash()? as u64, plain: is_plain(key) };
-        // Outlives the guard: to drop a key may run Python code.
+        let wanted = wanted(key)?;
+        // Outlives the lock: to drop a key may run Python code.
         let mut compared = Compared::new();
-        loop {
-            let mut unsure = Vec::new();
-            let mut store = self.lock()?;
-            match find(&store, key, &wanted, &compared, &mut unsure) {
-                Err(error) => {
-                    drop(store);
-                    return Err(error);
-                }
-                Ok(slot) if slot.is_some() || unsure.is_empty() => {
-                    let result = then(&mut store, slot, wanted);
-                    drop(store);
-                    return Ok(result);
-                }
-                Ok(_) => drop(store),
+        let mut store = self.lock()?;
+        let (mut raised, mut foreign) = (None, false);
+        let mut slot = store.find(wanted.hash, |entry| {
+            let Some(other) = &entry.key else { return false };
+            if other.is(key) || entry.kind == Kind::Small && wanted.kind == Kind::Small {
+                return true;
             }
+            let plain = entry.kind != Kind::Foreign && wanted.kind != Kind::Foreign;
+            foreign |= !plain;
+            plain && equal(other, key, &mut raised)
+        });
+        if slot.is_none() && (foreign || raised.is_some()) {
+            (store, slot) = self.search(store, key, &wanted, &mut compared)?;
+        }
+        Ok(then(&mut store, slot, wanted))
+    }
+
+    /// The slot of a key that only Python code can compare.
+    #[cold]
+    fn search<'a>(
+        &'a self,
+        mut store: MutexGuard<'a, Store>,
+        key: &Bound<'_, PyAny>,
+        wanted: &Wanted,
+        compared: &mut Compared,
+    ) -> PyResult<(MutexGuard<'a, Store>, Option<Slot>)> {
+        loop {
+            let (found, unsure) = find(&store, key, wanted, compared);
+            if found.is_err() || unsure.is_empty() || matches!(found, Ok(Some(_))) {
+                // Dropped by the caller, without the lock.
+                compared.extend(unsure.into_iter().map(|other| (other, false)));
+                return found.map(|slot| (store, slot));
+            }
+            drop(store);
             for other in unsure {
                 let equal = other.bind(key.py()).eq(key)?;
                 compared.push((other, equal));
@@ -62,6 +82,7 @@ impl CacheBase {
                     break;
                 }
             }
+            store = self.lock()?;
         }
     }
 
@@ -117,7 +138,7 @@ impl CacheBase {
     }
 
     /// The value of `key`, or `default`. A reference: the policy learns of it, and it counts as a hit or a miss.
-    #[pyo3(signature = (key, default = None, /))]
+    #[pyo3(signature = (key, /, default = None))]
     fn get(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         let py = key.py();
         let found = self.with(key, |store, slot, _| store.get(slot).map(|value| value.clone_ref(py)))?;
@@ -131,7 +152,7 @@ impl CacheBase {
     }
 
     /// The value of `key`, or `default`; not a reference.
-    #[pyo3(signature = (key, default = None, /))]
+    #[pyo3(signature = (key, /, default = None))]
     fn peek(&self, key: &Bound<'_, PyAny>, default: Option<Py<PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         let py = key.py();
         let found = self.with(key, |store, slot, _| store.value(slot).map(|value| value.clone_ref(py)))?;
@@ -241,27 +262,22 @@ impl CacheBase {
     }
 }
 
-/// The slot of `key`. Keys that only Python code can compare are added to `unsure`, unless they were `compared`.
-#[inline]
+/// The slot of `key`, and keys of which only Python code can say whether they equal it, but those that were `compared`.
 fn find(
     store: &Store,
     key: &Bound<'_, PyAny>,
     wanted: &Wanted,
-    compared: &[(Py<PyAny>, bool)],
-    unsure: &mut Vec<Py<PyAny>>,
-) -> PyResult<Option<Slot>> {
+    compared: &Compared,
+) -> (PyResult<Option<Slot>>, Vec<Py<PyAny>>) {
     let py = key.py();
-    let mut raised = None;
+    let (mut raised, mut unsure) = (None, Vec::new());
     let slot = store.find(wanted.hash, |entry| {
         let Some(other) = &entry.key else { return false };
         if other.is(key) {
             return true;
         }
-        if entry.plain && wanted.plain {
-            return other.bind(py).eq(key).unwrap_or_else(|error| {
-                raised = Some(error);
-                false
-            });
+        if entry.kind != Kind::Foreign && wanted.kind != Kind::Foreign {
+            return equal(other, key, &mut raised);
         }
         if let Some((_, equal)) = compared.iter().find(|(known, _)| known.is(other)) {
             return *equal;
@@ -269,21 +285,49 @@ fn find(
         unsure.push(other.clone_ref(py));
         false
     });
-    raised.map_or(Ok(slot), Err)
+    (raised.map_or(Ok(slot), Err), unsure)
 }
 
-/// Whether `key` is of Python's own types, so that to compare it to another such key runs no Python code.
+/// Whether two keys of Python's own types are equal.
 #[inline]
-fn is_plain(key: &Bound<'_, PyAny>) -> bool {
-    if key.is_exact_instance_of::<PyString>() || key.is_exact_instance_of::<PyInt>() {
-        return true;
-    }
-    match key.cast_exact::<PyTuple>() {
-        Ok(tuple) => tuple.iter().all(|part| is_plain_part(&part)),
-        Err(_) => is_plain_part(key),
+fn equal(other: &Py<PyAny>, key: &Bound<'_, PyAny>, raised: &mut Option<PyErr>) -> bool {
+    match other.bind(key.py()).rich_compare(key, CompareOp::Eq) {
+        Ok(result) => result.is(&*PyBool::new(key.py(), true)),
+        // Too deep a recursion.
+        Err(error) => {
+            *raised = Some(error);
+            false
+        }
     }
 }
 
+/// The greatest whole number that is its own hash, and the least, negated: Python's modulus is one more.
+const SMALL_MOST: i64 = if isize::BITS == 64 { (1 << 61) - 2 } else { (1 << 31) - 2 };
+
+/// The hash of `key`, and how it is compared.
+#[inline]
+fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Wanted> {
+    let kind = if key.is_exact_instance_of::<PyInt>() {
+        match key.extract::<i64>() {
+            // The hash of -1 is -2.
+            Ok(value) if value != -1 && (-SMALL_MOST..=SMALL_MOST).contains(&value) => {
+                return Ok(Wanted { hash: value as u64, kind: Kind::Small });
+            }
+            _ => Kind::Plain,
+        }
+    } else if key.is_exact_instance_of::<PyString>() {
+        Kind::Plain
+    } else {
+        let plain = match key.cast_exact::<PyTuple>() {
+            Ok(tuple) => tuple.iter().all(|part| is_plain_part(&part)),
+            Err(_) => is_plain_part(key),
+        };
+        if plain { Kind::Plain } else { Kind::Foreign }
+    };
+    Ok(Wanted { hash: key.hash()? as u64, kind })
+}
+
+/// Whether `key` is of one of Python's own types without parts.
 fn is_plain_part(key: &Bound<'_, PyAny>) -> bool {
     key.is_none()
         || key.is_exact_instance_of::<PyString>()

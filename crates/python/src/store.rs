@@ -4,7 +4,7 @@
 //! their finalizers may use the cache.
 
 use hashbrown::HashTable;
-use nigh_policy::{Access, Block, Kind, Policy, Room, Setup, Slot, Spec, Stream, Tenant, build, ghosts};
+use nigh_policy::{Access, Block, Policy, Room, Setup, Slot, Spec, Stream, Tenant, build, ghosts};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,8 +19,19 @@ pub(crate) struct Entry {
     hash: u64,
     pub(crate) key: Option<Py<PyAny>>,
     pub(crate) value: Option<Py<PyAny>>,
-    /// Whether the key can be compared to another such key without running Python code.
-    pub(crate) plain: bool,
+    pub(crate) kind: Kind,
+}
+
+/// How a key is compared to others.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A whole number that is its own hash.
+    Small,
+    /// Of Python's own types: to compare it to a small or plain key runs no Python code.
+    Plain,
+    /// To compare it may run any Python code.
+    #[default]
+    Foreign,
 }
 
 /// What happened so far.
@@ -44,7 +55,7 @@ pub(crate) struct Left {
 pub(crate) struct Wanted {
     /// Python's.
     pub(crate) hash: u64,
-    pub(crate) plain: bool,
+    pub(crate) kind: Kind,
 }
 
 /// Entries by slot, and the policy.
@@ -183,8 +194,8 @@ impl Store {
         if ghost.is_some() {
             left.dropped.push(key);
         } else {
-            let Wanted { hash, plain } = wanted;
-            self.entries[slot.index()] = Entry { hash, key: Some(key), value: None, plain };
+            let Wanted { hash, kind } = wanted;
+            self.entries[slot.index()] = Entry { hash, key: Some(key), value: None, kind };
             let entries = &self.entries;
             self.table.insert_unique(mixed(hash), slot.0, |&slot| mixed(entries[slot as usize].hash));
         }
@@ -240,7 +251,7 @@ impl Store {
         let tick = self.tick;
         self.tick += 1;
         let block = Block { volume: 0, index: hash };
-        Access { block, tenant: Tenant(0), stream: Stream(0), kind: Kind::Read, tick }
+        Access { block, tenant: Tenant(0), stream: Stream(0), kind: nigh_policy::Kind::Read, tick }
     }
 
     /// A slot without a key.

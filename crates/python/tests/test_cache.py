@@ -158,7 +158,7 @@ def test_mapping() -> None:
     cache: nigh.Cache[str, int] = nigh.Cache(3, "lru")
     assert isinstance(cache, MutableMapping) and not cache and cache.policy == "lru" and cache.capacity == 3
     cache.update({"a": 1, "b": 2})
-    assert cache["a"] == 1 and cache.get("x") is None and cache.get("x", 5) == 5 and cache.peek("b") == 2
+    assert cache["a"] == 1 and cache.get("x") is None and cache.get("x", 5) == cache.get("x", default=5) == 5 and cache.peek("b") == 2
     assert sorted(cache) == sorted(cache.keys()) == ["a", "b"] and sorted(cache.values()) == [1, 2]
     assert cache.setdefault("a", 9) == 1 and cache.setdefault("c", 3) == 3
     assert cache.get_or_compute("c", lambda: 1 // 0) == 3

@@ -126,7 +126,7 @@ def test_abstract_methods_are_named() -> None:
         pass
 
     with pytest.raises(nigh.PolicyError, match=r"Nothing\(1\) raised TypeError.*abstract.*evict") as error:
-        nigh.check_policy(Nothing)  # type: ignore[type-abstract]
+        nigh.check_policy(Nothing)
     assert isinstance(error.value.__cause__, TypeError)
 
 
@@ -251,7 +251,7 @@ def test_names(trace: nigh.Trace) -> None:
         return Lru(capacity)
 
     policies = [Named, make, functools.partial(make, extra=3), functools.partial(make, extra=4)]
-    names = [row["policy"] for row in nigh.sim(trace, policies, "5%").to_arrow().to_pylist()]
+    names = [row["policy"] for row in nigh.sim(trace, policies, "5%").to_arrow().to_pylist()]  # type: ignore[arg-type]
     assert names == ["my-lru", "make", "make(extra=3)", "make(extra=4)"]
     with pytest.raises(ValueError, match="two are named 'Lru'"):
         nigh.sim(trace, [Lru, type("Lru", (Lru,), {})], "5%")

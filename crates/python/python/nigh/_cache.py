@@ -84,13 +84,13 @@ class Cache(CacheBase, MutableMapping[K, V]):
         @overload
         def get(self, key: K, /) -> V | None: ...
         @overload
-        def get(self, key: K, default: V, /) -> V: ...
+        def get(self, key: K, /, default: V) -> V: ...
         @overload
-        def get(self, key: K, default: D, /) -> V | D: ...
-        def get(self, key: K, default: Any = None, /) -> Any:
+        def get(self, key: K, /, default: D) -> V | D: ...
+        def get(self, key: K, /, default: Any = None) -> Any:
             """The value of ``key``, or ``default``. A reference: it counts as a hit or a miss."""
 
-        def peek(self, key: K, default: D | None = None, /) -> V | D | None:
+        def peek(self, key: K, /, default: D | None = None) -> V | D | None:
             """The value of ``key``, or ``default``; not a reference."""
 
         @property
