@@ -10,6 +10,7 @@ mod references;
 mod requests;
 mod source;
 mod store;
+mod sweep;
 mod timed;
 mod work;
 
@@ -31,11 +32,17 @@ mod _nigh {
     #[pymodule_export]
     use crate::source::Source;
     #[pymodule_export]
+    use crate::sweep::{
+        Folder, content_of_parts, content_parts, decode, expand, identify, job_trace, jobs, run_job, sweep_list,
+        tables_csv, tables_json,
+    };
+    #[pymodule_export]
     use crate::timed::Timed;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("RESULTS", nigh_sweep::RESULTS)
     }
 
     /// Every policy: name, summary, paper, whether it needs the future, whether it looks at neighbours on disk, and its

@@ -281,8 +281,8 @@ fn options(
 }
 
 /// A binary file object of Python.
-struct PyFile {
-    file: Py<PyAny>,
+pub(crate) struct PyFile {
+    pub(crate) file: Py<PyAny>,
 }
 
 impl Read for PyFile {

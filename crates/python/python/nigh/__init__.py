@@ -13,6 +13,7 @@ from ._levels import levels
 from ._policy import Access, Policy, PolicyError, check_policy
 from ._result import Result
 from ._sim import sim
+from ._sweep import results, run_job, sweep
 from ._timed import devices, policies, timed
 from ._trace import Trace, generate
 
@@ -31,6 +32,9 @@ __all__ = [
     "generate",
     "levels",
     "policies",
+    "results",
+    "run_job",
     "sim",
+    "sweep",
     "timed",
 ]

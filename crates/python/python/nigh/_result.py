@@ -46,6 +46,7 @@ class Result:
         internals: pa.Table | None = None,
         notes: tuple[str, ...] = (),
         cpu_s: float | None = None,
+        errors: dict[str, str] | None = None,
     ) -> None:
         self.table = table
         #: What was replayed: requests, references, distinct_blocks, block_bytes, duration_s and so on.
@@ -60,6 +61,8 @@ class Result:
         self.notes = notes
         #: Seconds of processor time of the replays, without decoding the trace.
         self.cpu_s = cpu_s
+        #: The traces of a sweep that have no rows, and why.
+        self.errors = errors or {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -78,9 +78,9 @@ class Trace:
             path = os.fspath(source)
             if path == "-":
                 raise ValueError("'-': standard input can be read once only: save the trace in a file")
-            if "://" in path:
+            if is_uri(path):
                 self._source = _nigh.Source.opener(
-                    _opener(path), path, format=format, columns=columns, block_bytes=block_bytes,
+                    opener(path), path, format=format, columns=columns, block_bytes=block_bytes,
                     stream=stream, action=action, recorded_sizes=recorded_sizes,
                 )  # fmt: skip
             else:
@@ -227,7 +227,13 @@ def generate(
     return Trace(source)
 
 
-def _opener(uri: str) -> Any:
+def is_uri(trace: str) -> bool:
+    """Whether a trace is named by a URI, and not by a path."""
+    return "://" in trace
+
+
+def opener(uri: str) -> Callable[[], BinaryIO]:
+    """What opens the file at a URI, again and again."""
     try:
         import fsspec
     except ImportError:
