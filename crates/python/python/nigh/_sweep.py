@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -288,9 +289,10 @@ def _checked(executor: Any) -> Any:
     if type(executor).__module__.split(".")[0] == "distributed":
         # A client has get_executor(), and its executor the client.
         client = getattr(executor, "_client", executor)
+        if not client.scheduler_info()["workers"]:
+            warnings.warn("the cluster has no workers yet: waiting for one", stacklevel=3)
+            client.wait_for_workers(1)
         versions: dict[str, Any] = client.run(worker_version, on_error="return")
-        if not versions:
-            raise RuntimeError("the cluster has no workers yet: wait for them with client.wait_for_workers(1)")
         for worker, version in versions.items():
             if isinstance(version, BaseException):
                 raise RuntimeError(f"{worker}: {_reason(version)}: every worker needs the Python package of nigh")

@@ -1,0 +1,149 @@
+"""A sweep of many jobs: wall and processor time on one thread, on a ThreadPoolExecutor, and on Dask with two workers.
+
+Processor time is that of all processes from start to end: client, scheduler and workers. A last line runs tasks that sleep
+on the same Dask cluster, so that what it spends is not hidden in the noise of the jobs: its share of the jobs' seconds is
+the overhead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+#: Large enough that reading it takes no time worth the name beside its replays.
+REQUESTS = 20_000
+POLICY = "lirs"
+
+
+def job_sizes(sizes: int) -> str:
+    return f"1b..{sizes}b/1b"
+
+
+def write_traces(folder: Path, jobs: int) -> str:
+    """One trace under many names, which make as many jobs."""
+    import nigh
+
+    offsets = nigh.generate("zipf:blocks=10k", requests=REQUESTS).to_arrow()["offset"].to_pylist()
+    trace = folder / "trace"
+    trace.write_text("offset\n" + "\n".join(map(str, offsets)) + "\n")
+    for job in range(jobs):
+        (folder / f"{job:05}.csv").symlink_to(trace)
+    return str(folder / "*.csv")
+
+
+def calibrated(seconds: float) -> int:
+    """How many sizes a job has that takes so much processor time."""
+    import nigh
+
+    trace = nigh.generate("zipf:blocks=10k", requests=REQUESTS)
+    sizes = 50
+    while True:
+        start = time.process_time()
+        nigh.sim(trace, POLICY, job_sizes(sizes), threads=1)
+        took = time.process_time() - start
+        if took > 0.2 * seconds or sizes >= 8_000:
+            return max(1, min(10_000, round(sizes * seconds / took)))
+        sizes *= 2
+
+
+def client(mode: str, scheduler: str, pattern: str, sizes: int, jobs: int, seconds: float, results: str) -> None:
+    """A sweep in one mode, in a process of its own."""
+    if mode in ("dask", "sleep"):
+        from distributed import Client
+
+        with Client(scheduler_file=scheduler) as cluster:
+            cluster.wait_for_workers(2)
+            executor: Any = cluster.get_executor()
+            if mode == "sleep":
+                start = time.perf_counter()
+                for future in [executor.submit(time.sleep, seconds) for _ in range(jobs)]:
+                    future.result()
+                print(f"{time.perf_counter() - start:.3f}")
+            else:
+                run(executor, pattern, sizes, results)
+    elif mode == "threads":
+        with ThreadPoolExecutor(2) as pool:
+            run(pool, pattern, sizes, results)
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            run(pool, pattern, sizes, results)
+
+
+def run(executor: Any, pattern: str, sizes: int, results: str) -> None:
+    import nigh
+
+    start = time.perf_counter()
+    result = nigh.sweep(pattern, POLICY, job_sizes(sizes), executor=executor, results=results, progress=False)
+    assert not result.errors, result.errors
+    print(f"{time.perf_counter() - start:.3f}")
+
+
+def finished(process: subprocess.Popen[str]) -> float:
+    """Processor time of a process that ends, with that of its children."""
+    _, _, used = os.wait4(process.pid, 0)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.Namespace) -> tuple[float, float]:
+    """Seconds, and seconds of processor time of all processes."""
+    scheduler = folder / f"{mode}.json"
+    others: list[subprocess.Popen[str]] = []
+    environment = dict(os.environ)
+    if mode in ("dask", "sleep"):
+        # Its samples of every worker's stacks, a hundred a second, cost more than all the rest.
+        environment["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+        common = ["--no-dashboard", "--scheduler-file", str(scheduler)]
+        log = open(folder / f"{mode}.log", "w")
+
+        def start(module: str, *more: str) -> None:
+            command = [sys.executable, "-m", f"distributed.cli.{module}", *common, *more]
+            others.append(subprocess.Popen(command, stdout=log, stderr=log, text=True, env=environment))
+
+        start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")
+        for worker in ("one", "two"):
+            start("dask_worker", "--nthreads", "1", "--no-nanny", "--local-directory", str(folder / worker))
+    where = [str(scheduler), pattern, str(sizes), str(given.jobs), str(given.seconds), str(folder / f"results-{mode}")]
+    command = [sys.executable, __file__, "--client", mode, *where]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    wall = float(process.stdout.read() or "nan")
+    used = finished(process)
+    for other in reversed(others):
+        other.send_signal(signal.SIGINT)
+    return wall, used + sum(map(finished, others))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--client"]:
+        mode, scheduler, pattern, sizes, jobs, seconds, results = sys.argv[2:]
+        client(mode, scheduler, pattern, int(sizes), int(jobs), float(seconds), results)
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=1.0, help="processor time of a job (default: %(default)s)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pattern, sizes = write_traces(folder, given.jobs), calibrated(given.seconds)
+        print(f"{given.jobs} jobs of {sizes} sizes of {POLICY}, about {given.seconds} s each")
+        measured = {}
+        for mode in ("one", "threads", "dask", "sleep"):
+            wall, cpu = measured[mode] = measure(mode, folder, pattern, sizes, given)
+            ratio = f"{cpu / measured['one'][1]:6.3f} of one thread's" if mode != "sleep" else ""
+            print(f"  {mode:8} {wall:9.2f} s  {cpu:9.2f} s of processor time  {ratio}", flush=True)
+        results = [{path.name: path.read_bytes() for path in (folder / f"results-{mode}").iterdir()} for mode in measured if mode != "sleep"]
+        assert results[0] == results[1] == results[2] and len(results[0]) == given.jobs, "results differ"
+        of_dask = measured["sleep"][1] / (given.jobs * given.seconds)
+        print(f"  the results are the same, byte for byte; overhead of Dask: {100 * of_dask:.2f} % of the jobs' processor time")
+
+
+if __name__ == "__main__":
+    main()
