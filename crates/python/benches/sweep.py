@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,6 +53,12 @@ def calibrated(seconds: float) -> int:
         sizes *= 2
 
 
+def nap(job: int, seconds: float) -> int:
+    """A task that takes no processor time; each has a number of its own, so that none stands for another."""
+    time.sleep(seconds)
+    return job
+
+
 def client(mode: str, scheduler: str, pattern: str, sizes: int, jobs: int, seconds: float, results: str) -> None:
     """A sweep in one mode, in a process of its own."""
     if mode in ("dask", "sleep"):
@@ -64,11 +69,13 @@ def client(mode: str, scheduler: str, pattern: str, sizes: int, jobs: int, secon
             executor: Any = cluster.get_executor()
             if mode == "sleep":
                 start = time.perf_counter()
-                for future in [executor.submit(time.sleep, seconds) for _ in range(jobs)]:
+                for future in [executor.submit(nap, job, seconds) for job in range(jobs)]:
                     future.result()
                 print(f"{time.perf_counter() - start:.3f}")
             else:
                 run(executor, pattern, sizes, results)
+            # Scheduler and workers end, too.
+            cluster.shutdown()
     elif mode == "threads":
         with ThreadPoolExecutor(2) as pool:
             run(pool, pattern, sizes, results)
@@ -116,8 +123,6 @@ def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.N
     assert process.stdout is not None
     wall = float(process.stdout.read() or "nan")
     used = finished(process)
-    for other in reversed(others):
-        other.send_signal(signal.SIGINT)
     return wall, used + sum(map(finished, others))
 
 
