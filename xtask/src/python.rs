@@ -126,7 +126,7 @@ pub(crate) fn bench(name: &str, options: &[String]) -> anyhow::Result<()> {
 
 /// An environment with what the tests use, made anew when that changes.
 fn environment() -> anyhow::Result<PathBuf> {
-    let environment = builds().join("python");
+    let environment = builds().join("python-tests");
     let requirements = root().join("crates/python/tests/requirements.txt");
     let wanted = std::fs::read_to_string(&requirements)?;
     let stamp = environment.join("requirements.txt");
