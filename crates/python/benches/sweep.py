@@ -20,6 +20,15 @@ from typing import Any
 #: Large enough that reading it takes no time worth the name beside its replays.
 REQUESTS = 20_000
 POLICY = "lirs"
+#: What Dask does in the background of every process, less often; docs/sweep.md recommends it for long sweeps.
+QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "5s",
+}
+#: How long a process of a cluster that was shut down may take to end.
+PATIENCE_S = 20
 
 
 def job_sizes(sizes: int) -> str:
@@ -99,14 +108,18 @@ def finished(process: subprocess.Popen[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def is_finished(process: subprocess.Popen[str]) -> bool:
+    """Whether a process has ended; it is left to be waited for."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.Namespace) -> tuple[float, float]:
     """Seconds, and seconds of processor time of all processes."""
     scheduler = folder / f"{mode}.json"
     others: list[subprocess.Popen[str]] = []
     environment = dict(os.environ)
     if mode in ("dask", "sleep"):
-        # Its samples of every worker's stacks, a hundred a second, cost more than all the rest.
-        environment["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+        environment |= QUIET
         common = ["--no-dashboard", "--scheduler-file", str(scheduler)]
         log = open(folder / f"{mode}.log", "w")
 
@@ -123,13 +136,20 @@ def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.N
     assert process.stdout is not None
     wall = float(process.stdout.read() or "nan")
     used = finished(process)
+    # A worker that loses its scheduler while it ends may wait for it without end.
+    for other in others:
+        start_s = time.monotonic()
+        while not is_finished(other) and time.monotonic() - start_s < PATIENCE_S:
+            time.sleep(0.05)
+        if not is_finished(other):
+            other.kill()
     return wall, used + sum(map(finished, others))
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--client"]:
-        mode, scheduler, pattern, sizes, jobs, seconds, results = sys.argv[2:]
-        client(mode, scheduler, pattern, int(sizes), int(jobs), float(seconds), results)
+        given_mode, scheduler, traces, *numbers, folder_of_results = sys.argv[2:]
+        client(given_mode, scheduler, traces, int(numbers[0]), int(numbers[1]), float(numbers[2]), folder_of_results)
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)

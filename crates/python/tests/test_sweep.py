@@ -61,7 +61,7 @@ def test_every_executor_gives_the_same_bytes(traces: Path, tmp_path: Path) -> No
         same("pool", pool)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         same("processes", processes)
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=True) as cluster:
         with distributed.Client(cluster) as client:
             same("dask", client.get_executor())
             same("client", client)
