@@ -81,7 +81,6 @@ pub struct Room {
 /// The host drains [`take_forgotten`](Policy::take_forgotten) after each of these calls, at the latest before its next
 /// call of any but `hit`, because a forgotten slot must not be used again until then. An `evict` that names a victim is
 /// followed by the `insert` of the same incoming slot, with only `take_forgotten` in between.
-/// by the `insert` of the same incoming slot, with nothing but `take_forgotten` between them.
 pub trait Policy {
     /// `slot` is resident and was referenced.
     fn hit(&mut self, slot: Slot, access: &Access);

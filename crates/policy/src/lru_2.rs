@@ -161,6 +161,7 @@ impl Configured for Lru2 {
     fn new(setup: &Setup, params: &Params) -> Result<Lru2, SpecError> {
         let (links, [once, ghosts]) = Links::new(setup.slots);
         let slots = setup.slots as usize;
+        let most = setup.capacity.min(setup.slots);
         let history = params.history()?;
         Ok(Lru2 {
             links,
@@ -168,9 +169,9 @@ impl Configured for Lru2 {
             times: vec![Times { last: 0, second: 0 }; slots],
             span: vec![0; slots],
             once,
-            twice: Heap::new(setup.slots, setup.capacity),
+            twice: Heap::new(setup.slots, most),
             ghosts,
-            aside: Vec::with_capacity(setup.capacity as usize),
+            aside: Vec::with_capacity(most as usize),
             correlated: params.number("correlated")?,
             history,
             ghosts_most: history.of(setup.capacity, 0, setup.ghosts),

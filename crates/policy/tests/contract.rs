@@ -3,14 +3,12 @@
 //! A failure prints the seed, the policy and the sizes that replay it.
 
 use nigh_policy::{Info, registry};
-use nigh_testkit::contract;
+use nigh_testkit::contract::{self, BLOCKS, CAPACITIES};
 use nigh_testkit::host::{Host, Slots, future};
-use nigh_testkit::workload::{self, Step};
+use nigh_testkit::workload;
 
 const SEEDS: u64 = 40;
-const BLOCKS: u64 = 40;
 const LENGTH: usize = 1_500;
-const CAPACITIES: [u32; 7] = [1, 2, 3, 5, 10, 25, 39];
 
 /// Runs `test` for each policy, seed and capacity; the messages of its assertions are preceded by which one it was.
 fn for_each(test: impl Fn(&Info, &[u64], u32)) {
@@ -81,8 +79,7 @@ fn sizes_can_change() {
     for_each(|info, references, capacity| {
         let seed = references.iter().take(9).sum();
         let steps = workload::resized(seed, BLOCKS, LENGTH, capacity);
-        let blocks: Vec<u64> =
-            steps.iter().filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None }).collect();
+        let blocks = workload::blocks(&steps);
         let mut hosts = [Slots::Forever, Slots::Reused { ghosts: 1 }].map(|slots| host(info, &blocks, capacity, slots));
         contract::sizes_can_change(&mut hosts, &steps, capacity, true);
     });

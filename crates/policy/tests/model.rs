@@ -96,10 +96,7 @@ fn sheds_and_resizes_as_the_model_does() {
             let blocks = 8 + seed % 60;
             let capacity = 1 + (seed * 13 % blocks) as u32;
             let steps = workload::resized(seed, blocks, 600, capacity);
-            let references: Vec<u64> = steps
-                .iter()
-                .filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None })
-                .collect();
+            let references = workload::blocks(&steps);
             let name = spec.parse::<Spec>().expect("a known policy").name().to_owned();
             let offline = registry().iter().any(|info| info.name == name && info.offline);
             let known_future = offline.then(|| future(&references));

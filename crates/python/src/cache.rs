@@ -1,8 +1,8 @@
 //! A cache over Python keys, under any policy.
 //!
 //! `__hash__`, `__eq__` and finalizers of keys and values may run any Python code, also on the same cache. None runs while
-//! the store is locked: keys of other types than Python's own are compared outside, and then looked up again. The thread that
-//! has the lock has the interpreter's, too, so it is never waited for.
+//! the store is locked: keys that may run some when compared ([`Kind::Foreign`]) are compared outside, and then looked up
+//! again. The thread that has the lock has the interpreter's, too, so it is never waited for.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -164,9 +164,11 @@ impl CacheBase {
     }
 
     fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = key.py();
+        let mut left = Left::default();
         let (new_key, new_value) = (key.clone().unbind(), value.clone().unbind());
-        let left = self.with(key, |store, slot, wanted| store.set(slot, wanted, new_key, new_value))?;
-        self.finish(key.py(), left)
+        self.with(key, |store, slot, wanted| store.set(py, slot, wanted, new_key, new_value, &mut left))?;
+        self.finish(py, left)
     }
 
     fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -191,9 +193,9 @@ impl CacheBase {
     }
 
     /// Removes the key that the policy would evict next: the pair of key and value.
-    fn popitem(&self) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+    fn popitem(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
         let mut left = Left::default();
-        let pair = self.lock()?.shed(&mut left);
+        let pair = self.lock()?.shed(py, &mut left);
         pair.ok_or_else(|| PyKeyError::new_err("the cache is empty"))
     }
 
@@ -225,10 +227,11 @@ impl CacheBase {
 
     #[setter]
     fn set_capacity(&self, capacity: &Bound<'_, PyAny>) -> PyResult<()> {
-        let capacity_new = capacity_of(capacity)?;
+        let py = capacity.py();
+        let capacity = capacity_of(capacity)?;
         let mut left = Left::default();
-        let resized = self.lock()?.resize(capacity_new, &mut left);
-        self.finish(capacity.py(), left)?;
+        let resized = self.lock()?.resize(py, capacity, &mut left);
+        self.finish(py, left)?;
         resized
     }
 
@@ -288,10 +291,15 @@ fn find(
     (raised.map_or(Ok(slot), Err), unsure)
 }
 
-/// Whether two keys of Python's own types are equal.
+/// Whether two keys that are small or plain are equal.
 #[inline]
 fn equal(other: &Py<PyAny>, key: &Bound<'_, PyAny>, raised: &mut Option<PyErr>) -> bool {
-    match other.bind(key.py()).rich_compare(key, CompareOp::Eq) {
+    let other = other.bind(key.py());
+    // They differ. Under `python -b`, to compare them gives a warning, which runs Python code.
+    if other.is_exact_instance_of::<PyBytes>() != key.is_exact_instance_of::<PyBytes>() {
+        return false;
+    }
+    match other.rich_compare(key, CompareOp::Eq) {
         Ok(result) => result.is(&*PyBool::new(key.py(), true)),
         // Too deep a recursion.
         Err(error) => {
@@ -319,7 +327,8 @@ fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Wanted> {
         Kind::Plain
     } else {
         let plain = match key.cast_exact::<PyTuple>() {
-            Ok(tuple) => tuple.iter().all(|part| is_plain_part(&part)),
+            // See `equal` for bytes.
+            Ok(tuple) => tuple.iter().all(|part| is_plain_part(&part) && !part.is_exact_instance_of::<PyBytes>()),
             Err(_) => is_plain_part(key),
         };
         if plain { Kind::Plain } else { Kind::Foreign }

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use nigh_testkit::contract;
+use nigh_testkit::contract::{self, BLOCKS, CAPACITIES};
 use nigh_testkit::host::{Host, Slots};
 use nigh_testkit::workload;
 use pyo3::prelude::*;
 
 use crate::policy::{Fault, Hosted};
 
-const CAPACITIES: [u32; 7] = [1, 2, 3, 5, 10, 25, 39];
-const BLOCKS: u64 = 40;
 const LENGTH: usize = 1_000;
 
 /// A policy written in Python, and what it is checked with.

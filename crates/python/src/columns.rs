@@ -76,18 +76,18 @@ impl Columns {
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             found.push(Batch::new(batch)?);
         }
+        if found.is_empty() {
+            return Err(Problem::Empty);
+        }
         let columns = Arc::new(Columns { batches: found, block_bytes });
         let mut reader = Reader::new(Arc::clone(&columns), PathBuf::new());
         let mut requests = Vec::new();
-        let mut rows = 0;
         loop {
             reader.read(&mut requests)?;
             if requests.is_empty() {
-                break;
+                return Ok(columns);
             }
-            rows += requests.len();
         }
-        if rows == 0 { Err(Problem::Empty) } else { Ok(columns) }
     }
 }
 
@@ -131,13 +131,11 @@ pub(crate) struct Reader {
     before: u64,
     /// The time of the last request.
     time_ns: u64,
-    rows: u64,
 }
 
 impl Reader {
     pub(crate) fn new(columns: Arc<Columns>, name: PathBuf) -> Reader {
-        let rows = columns.batches.iter().map(|batch| batch.rows as u64).sum();
-        Reader { columns, name, batch: 0, row: 0, before: 0, time_ns: 0, rows }
+        Reader { columns, name, batch: 0, row: 0, before: 0, time_ns: 0 }
     }
 
     /// Replaces `requests` by the next ones.
@@ -198,7 +196,7 @@ impl Requests for Reader {
     }
 
     fn progress(&self) -> Option<f64> {
-        Some((self.before + self.row as u64) as f64 / self.rows.max(1) as f64)
+        None
     }
 }
 

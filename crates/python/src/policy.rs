@@ -7,12 +7,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nigh_policy::{Policy, Room, Slot};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
+
+use crate::work;
 
 pyo3::create_exception!(
     nigh,
@@ -23,8 +25,6 @@ pyo3::create_exception!(
 
 /// References between two looks at the clock.
 const LOOK: u64 = 256;
-/// How often signals are looked at and progress is reported.
-const INTERVAL: Duration = Duration::from_millis(100);
 /// The calls that an error lists.
 const RECENT: usize = 6;
 /// The names of quantities that all policies of a process can report; they stay in memory.
@@ -95,11 +95,13 @@ pub(crate) struct Hosted {
     forgotten: Option<Slot>,
     /// The number of the reference.
     at: u64,
-    /// The last calls, the latest last.
-    recent: VecDeque<(&'static str, u32)>,
+    /// The last calls, the latest last, and the block or capacity of each.
+    recent: VecDeque<(&'static str, Option<u32>)>,
     /// The names of the quantities that `gauges` reports.
     names: RefCell<Option<Vec<&'static str>>>,
-    progress: Option<(Py<PyAny>, u64)>,
+    progress: Option<Py<PyAny>>,
+    /// The references that were done before the first of this replay.
+    before: u64,
     looked: Instant,
     fault: Arc<Fault>,
 }
@@ -108,7 +110,7 @@ pub(crate) struct Hosted {
 struct Methods {
     hit: Option<Py<PyAny>>,
     evict: Py<PyAny>,
-    insert: Option<Py<PyAny>>,
+    insert: Py<PyAny>,
     shed: Py<PyAny>,
     resize: Py<PyAny>,
     remove: Py<PyAny>,
@@ -149,7 +151,7 @@ impl Hosted {
             methods: Methods {
                 hit: own("hit")?,
                 evict: method("evict")?,
-                insert: own("insert")?,
+                insert: method("insert")?,
                 shed: method("shed")?,
                 resize: method("resize")?,
                 remove: method("remove")?,
@@ -162,6 +164,7 @@ impl Hosted {
             recent: VecDeque::with_capacity(RECENT),
             names: RefCell::new(None),
             progress: None,
+            before: 0,
             looked: Instant::now(),
             fault,
         })
@@ -169,7 +172,8 @@ impl Hosted {
 
     /// Calls `progress` now and then with the number of references that are done, of which there were `before`.
     pub(crate) fn report(&mut self, progress: Option<&Bound<'_, PyAny>>, before: u64) {
-        self.progress = progress.map(|progress| (progress.clone().unbind(), before));
+        self.progress = progress.map(|progress| progress.clone().unbind());
+        self.before = before;
     }
 
     fn is_resident(&self, block: u32) -> bool {
@@ -190,10 +194,9 @@ impl Hosted {
     /// At each reference: looks at signals and reports progress when it is time. Whether to go on.
     fn goes_on(&mut self, py: Python<'_>, access: &nigh_policy::Access) -> bool {
         self.at = access.tick;
-        if self.at.is_multiple_of(LOOK) && self.looked.elapsed() >= INTERVAL {
+        if self.at.is_multiple_of(LOOK) && self.looked.elapsed() >= work::INTERVAL {
             self.looked = Instant::now();
-            let report = |(progress, before): &(Py<PyAny>, u64)| progress.call1(py, (before + self.at,)).map(|_| ());
-            if let Err(error) = py.check_signals().and_then(|()| self.progress.as_ref().map_or(Ok(()), report)) {
+            if let Err(error) = work::look(py, self.progress.as_ref(), self.before + self.at) {
                 self.fault.set(error);
             }
         }
@@ -204,7 +207,7 @@ impl Hosted {
         self.fault.stop.load(Ordering::Relaxed)
     }
 
-    fn note(&mut self, method: &'static str, block: u32) {
+    fn note(&mut self, method: &'static str, block: Option<u32>) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
@@ -217,6 +220,7 @@ impl Hosted {
         let mut text = format!("policy {name} (capacity {capacity}{place}): {method}() at reference {at} {what}");
         for (at, (method, block)) in self.recent.iter().enumerate() {
             text.push_str(if at == 0 { "; the last calls were " } else { ", " });
+            let block = block.map_or_else(String::new, |block| block.to_string());
             text.push_str(&format!("{method}({block})"));
         }
         text
@@ -245,34 +249,39 @@ impl Hosted {
 
     /// The resident block that `method` returned.
     fn victim(&self, method: &str, value: &Bound<'_, PyAny>, expected: &str) -> Option<Slot> {
+        if let Some(block) = value.extract().ok().filter(|&block| self.is_resident(block)) {
+            return Some(Slot(block));
+        }
         if !value.is_instance_of::<PyInt>() && !value.hasattr("__index__").unwrap_or(false) {
             let kind = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
             let kind = if value.is_none() { "None".to_owned() } else { format!("a {kind}") };
             self.fail(method, &format!("returned {kind}, expected {expected}"));
             return None;
         }
-        if let Some(block) = value.extract().ok().filter(|&block| self.is_resident(block)) {
-            return Some(Slot(block));
-        }
         let shown = value.str().map_or_else(|_| "a block".to_owned(), |text| format!("block {text}"));
         self.fail(method, &format!("returned {shown}, which is not resident"));
         None
     }
 
-    /// The quantities that the policy reports, the same each time.
+    /// The quantities that the policy reports, the same each time. None if they break its contract.
     fn quantities(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         let Some(gauges) = &self.methods.gauges else { return Ok(Vec::new()) };
         let mut quantities = Vec::new();
         for item in gauges.bind(py).call0()?.call_method0("items")?.try_iter()? {
             let (name, value): (String, u64) = item?.extract()?;
-            quantities.push((interned(&name)?, value));
+            let Some(name) = interned(&name) else {
+                self.fail("gauges", &format!("returned a name beyond the {NAMES_MOST} that a process can have"));
+                return Ok(Vec::new());
+            };
+            quantities.push((name, value));
         }
         let names: Vec<&'static str> = quantities.iter().map(|&(name, _)| name).collect();
         let mut known = self.names.borrow_mut();
         let expected = known.get_or_insert_with(|| names.clone());
         if names != *expected {
             let text = format!("returned {names:?} after {expected:?}: the same names each time, in the same order");
-            return Err(PyValueError::new_err(text));
+            self.fail("gauges", &text);
+            return Ok(Vec::new());
         }
         Ok(quantities)
     }
@@ -284,7 +293,7 @@ impl Policy for Hosted {
             if !self.goes_on(py, access) {
                 return;
             }
-            self.note("hit", slot.0);
+            self.note("hit", Some(slot.0));
             if let Some(hit) = &self.methods.hit {
                 self.call(py, "hit", hit, (slot.0, Hosted::access(access)));
             }
@@ -296,7 +305,7 @@ impl Policy for Hosted {
             if !self.goes_on(py, access) {
                 return None;
             }
-            self.note("evict", incoming.0);
+            self.note("evict", Some(incoming.0));
             let value = self.call(py, "evict", &self.methods.evict, (incoming.0, Hosted::access(access)))?;
             if value.is_none() {
                 return None;
@@ -314,14 +323,13 @@ impl Policy for Hosted {
             if !self.goes_on(py, access) {
                 return;
             }
-            self.note("insert", slot.0);
-            if let Some(insert) = &self.methods.insert {
-                self.call(py, "insert", insert, (slot.0, Hosted::access(access)));
-            }
+            self.note("insert", Some(slot.0));
+            self.call(py, "insert", &self.methods.insert, (slot.0, Hosted::access(access)));
         });
     }
 
     fn shed(&mut self) -> Slot {
+        self.note("shed", None);
         let victim = Python::attach(|py| {
             if self.broken() {
                 return None;
@@ -330,7 +338,9 @@ impl Policy for Hosted {
             self.victim("shed", &value, "a resident block")
         });
         let victim = victim.unwrap_or_else(|| self.any_resident());
-        self.note("shed", victim.0);
+        if let Some((_, block)) = self.recent.back_mut() {
+            *block = Some(victim.0);
+        }
         self.set_resident(victim, false);
         self.forgotten = Some(victim);
         victim
@@ -338,7 +348,7 @@ impl Policy for Hosted {
 
     fn resize(&mut self, room: Room) {
         self.capacity = room.capacity;
-        self.note("resize", room.capacity);
+        self.note("resize", Some(room.capacity));
         Python::attach(|py| {
             if !self.broken() {
                 self.call(py, "resize", &self.methods.resize, (room.capacity,));
@@ -348,7 +358,7 @@ impl Policy for Hosted {
 
     fn remove(&mut self, slot: Slot) {
         self.set_resident(slot, false);
-        self.note("remove", slot.0);
+        self.note("remove", Some(slot.0));
         Python::attach(|py| {
             if !self.broken() {
                 self.call(py, "remove", &self.methods.remove, (slot.0,));
@@ -388,17 +398,17 @@ fn wrapped(py: Python<'_>, error: PyErr, text: impl FnOnce(&PyErr) -> String) ->
     wrapped
 }
 
-/// The name of a quantity, kept for as long as the process runs.
-fn interned(name: &str) -> PyResult<&'static str> {
+/// The name of a quantity, kept for as long as the process runs; nothing if there are too many.
+fn interned(name: &str) -> Option<&'static str> {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = names.get(name) {
-        return Ok(known);
+        return Some(known);
     }
     if names.len() == NAMES_MOST {
-        return Err(PyValueError::new_err(format!("more than {NAMES_MOST} names of quantities")));
+        return None;
     }
     let name: &'static str = Box::leak(name.into());
     names.insert(name);
-    Ok(name)
+    Some(name)
 }

@@ -1,9 +1,8 @@
 //! A trace decoded once, and its replay.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow_pyarrow::PyArrowType;
 use nigh_policy::{Room, Spec, SpecError};
 use nigh_sim::levels::{self, Scheme};
@@ -23,7 +22,7 @@ use crate::{error, work};
 /// The references of a trace, to blocks numbered in the order of their first reference.
 #[pyclass(frozen, module = "nigh._nigh")]
 pub(crate) struct References {
-    pub(crate) inner: Arc<nigh_sim::References>,
+    inner: Arc<nigh_sim::References>,
     /// What reading the trace gave rise to.
     #[pyo3(get)]
     notes: Vec<String>,
@@ -44,7 +43,7 @@ impl References {
     }
 
     /// The sizes in blocks, in order, each once.
-    pub(crate) fn sizes(&self, sizes: &[String]) -> PyResult<Vec<u64>> {
+    fn sizes(&self, sizes: &[String]) -> PyResult<Vec<u64>> {
         in_blocks(sizes, self.inner.distinct_in_trace(), self.inner.block_bytes)
     }
 
@@ -62,7 +61,7 @@ impl References {
     }
 
     /// How many references warm the cache.
-    pub(crate) fn warmup(&self, warmup: &str) -> PyResult<usize> {
+    fn warmup(&self, warmup: &str) -> PyResult<usize> {
         let wrong = |error| PyValueError::new_err(format!("warmup={error}"));
         warmup.parse::<Warmup>().and_then(|warmup| warmup.references(self.inner.ids.len())).map_err(wrong)
     }
@@ -141,7 +140,7 @@ impl References {
         let sizes = self.sizes(&sizes)?;
         let gauges = self.gauges(&sizes, internals)?;
         let warmup = self.warmup(warmup)?;
-        let done = AtomicU64::new(0);
+        let mut done = 0;
         let (mut rows, mut series) = (Vec::new(), Vec::new());
         for &size in &sizes {
             let mut runs = Vec::new();
@@ -150,10 +149,11 @@ impl References {
                 let room = Room { capacity, slots: self.inner.distinct(), ghosts: 0 };
                 let fault = Arc::new(Fault::default());
                 let mut policy = Hosted::new(factory, name, String::new(), room, Arc::clone(&fault))?;
-                policy.report(progress.as_ref(), done.load(Ordering::Relaxed));
-                let watch = Watch { warmup, progress: Some(&done), stop: Some(&fault.stop), gauges };
+                policy.report(progress.as_ref(), done);
+                let watch = Watch { warmup, progress: None, stop: Some(&fault.stop), gauges };
                 runs.push(drive(&self.inner, &mut policy, capacity, watch));
                 fault.raised()?;
+                done += self.inner.ids.len() as u64;
             }
             rows.push(row(&self.inner, name, size, None, &runs));
             let of_size = runs.into_iter().next().map(|run| run.series);
@@ -236,30 +236,14 @@ pub(crate) fn in_blocks(sizes: &[String], distinct: u64, block_bytes: u32) -> Py
 
 /// The columns of a curve at all its sizes.
 fn of_curve_rows(rows: impl Iterator<Item = Row>) -> RecordBatch {
-    let (mut sizes, mut references, mut hits) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut hit_ratios, mut miss_ratios, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        sizes.push(row.size_blocks);
-        references.push(row.references);
-        hits.push(row.hits);
-        hit_ratios.push(row.hit_ratio);
-        miss_ratios.push(row.miss_ratio);
-        errors.push(row.error);
-    }
-    let columns: [(&str, ArrayRef); 6] = [
-        ("size_blocks", Arc::new(UInt64Array::from(sizes))),
-        ("references", Arc::new(UInt64Array::from(references))),
-        ("hits", Arc::new(UInt64Array::from(hits))),
-        ("hit_ratio", Arc::new(Float64Array::from(hit_ratios))),
-        ("miss_ratio", Arc::new(Float64Array::from(miss_ratios))),
-        ("error", Arc::new(Float64Array::from(errors))),
-    ];
-    let columns = columns.map(|(name, column)| (name, column, name == "error"));
-    RecordBatch::try_from_iter_with_nullable(columns).expect("the columns are equally long")
+    let table = of_rows(&rows.collect::<Vec<_>>());
+    let names = ["size_blocks", "references", "hits", "hit_ratio", "miss_ratio", "error"];
+    let columns = names.map(|name| table.schema().index_of(name).expect("a column of rows"));
+    table.project(&columns).expect("the columns are there")
 }
 
 /// A row for each point of each quantity.
-pub(crate) fn of_series(internals: &[(String, u64, Series)]) -> RecordBatch {
+fn of_series(internals: &[(String, u64, Series)]) -> RecordBatch {
     let (mut policies, mut sizes, mut ats) = (Vec::new(), Vec::new(), Vec::new());
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for (policy, size, series) in internals {
@@ -273,16 +257,13 @@ pub(crate) fn of_series(internals: &[(String, u64, Series)]) -> RecordBatch {
             }
         }
     }
-    batch([
+    let columns = [
         ("policy", Arc::new(StringArray::from(policies)) as ArrayRef),
         ("size_blocks", Arc::new(UInt64Array::from(sizes))),
         ("references", Arc::new(UInt64Array::from(ats))),
         ("quantity", Arc::new(StringArray::from(names))),
         ("value", Arc::new(UInt64Array::from(values))),
-    ])
-}
-
-fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
+    ];
     let columns = columns.map(|(name, column)| (name, column, false));
     RecordBatch::try_from_iter_with_nullable(columns).expect("the columns are equally long")
 }

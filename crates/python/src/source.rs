@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_array::ffi_stream::RecordBatchStreamReader;
-use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_pyarrow::{FromPyArrow, PyArrowType};
 use nigh_sim::{Loader, Ops, Options, Sample};
 use nigh_trace::generate::{Arrivals, Common, Generator};
@@ -87,10 +87,8 @@ impl Source {
     fn columns(py: Python<'_>, stream: &Bound<'_, PyAny>, name: String, block_bytes: u32) -> PyResult<Source> {
         check_block(block_bytes, &name)?;
         let reader = RecordBatchStreamReader::from_pyarrow_bound(stream)?;
-        let schema = reader.schema();
         let columns = py.detach(|| {
-            let mut batches = reader.collect::<Result<Vec<RecordBatch>, _>>().map_err(|error| error::value(&error))?;
-            batches.push(RecordBatch::new_empty(schema));
+            let batches = reader.collect::<Result<Vec<RecordBatch>, _>>().map_err(|error| error::value(&error))?;
             Columns::new(&batches, block_bytes).map_err(|problem| error::value(&problem))
         })?;
         Ok(Source { name, format: "arrow".to_owned(), block_bytes, kind: Kind::Columns(columns) })

@@ -1,7 +1,7 @@
 //! What a cache over Python keys holds: keys and values by slot, and the policy that decides which leave.
 //!
 //! Nothing here runs Python code. Objects that leave are handed to the caller, which drops them when nothing is borrowed:
-//! their finalizers may use the cache.
+//! their finalizers may use the cache. `Python::attach` would drop what other threads left to it, so `py` is passed in.
 
 use hashbrown::HashTable;
 use nigh_policy::{Access, Block, Policy, Room, Setup, Slot, Spec, Stream, Tenant, build, ghosts};
@@ -27,7 +27,8 @@ pub(crate) struct Entry {
 pub(crate) enum Kind {
     /// A whole number that is its own hash.
     Small,
-    /// Of Python's own types: to compare it to a small or plain key runs no Python code.
+    /// None, a bool, int, float, str or bytes, or a tuple of these without bytes: to compare it to a small or plain key runs
+    /// no Python code.
     Plain,
     /// To compare it may run any Python code.
     #[default]
@@ -162,33 +163,40 @@ impl Store {
     }
 
     /// Gives `key` a value. A policy may reject a key that is not resident.
-    pub(crate) fn set(&mut self, slot: Option<Slot>, wanted: Wanted, key: Py<PyAny>, value: Py<PyAny>) -> Left {
-        let mut left = Left::default();
-        self.drain(&mut left);
+    pub(crate) fn set(
+        &mut self,
+        py: Python<'_>,
+        slot: Option<Slot>,
+        wanted: Wanted,
+        key: Py<PyAny>,
+        value: Py<PyAny>,
+        left: &mut Left,
+    ) {
+        self.drain(left);
         if let Some(slot) = slot.filter(|slot| self.entries[slot.index()].value.is_some()) {
             left.dropped.extend(self.entries[slot.index()].value.replace(value));
             left.dropped.push(key);
             let access = self.access(wanted.hash);
             self.policy.hit(slot, &access);
-            return left;
+            return;
         }
         // Not a ghost that a hit has made the policy forget.
         let ghost = slot.filter(|slot| self.entries[slot.index()].key.is_some());
-        let slot = ghost.unwrap_or_else(|| self.unused(&mut left));
+        let slot = ghost.unwrap_or_else(|| self.unused(left));
         let access = self.access(wanted.hash);
         if self.resident == self.capacity {
             let victim = self.policy.evict(slot, &access);
             if let Some(victim) = victim {
                 self.counts.evictions += 1;
-                left.evicted.extend(self.leave(victim));
+                left.evicted.extend(self.leave(py, victim));
             }
-            self.drain(&mut left);
+            self.drain(left);
             if victim.is_none() {
                 if ghost.is_none() {
                     self.free.push(slot.0);
                 }
                 left.dropped.extend([key, value]);
-                return left;
+                return;
             }
         }
         if ghost.is_some() {
@@ -202,8 +210,7 @@ impl Store {
         self.entries[slot.index()].value = Some(value);
         self.resident += 1;
         self.policy.insert(slot, &access);
-        self.drain(&mut left);
-        left
+        self.drain(left);
     }
 
     /// Takes the value of `slot` out, if it is resident, and forgets the key.
@@ -219,19 +226,19 @@ impl Store {
     }
 
     /// Takes out the key that the policy would evict next, and its value.
-    pub(crate) fn shed(&mut self, left: &mut Left) -> Option<(Py<PyAny>, Py<PyAny>)> {
+    pub(crate) fn shed(&mut self, py: Python<'_>, left: &mut Left) -> Option<(Py<PyAny>, Py<PyAny>)> {
         if self.resident == 0 {
             return None;
         }
         self.drain(left);
         let victim = self.policy.shed();
-        let pair = self.leave(victim);
+        let pair = self.leave(py, victim);
         self.drain(left);
         pair
     }
 
     /// Changes the size. What no longer fits leaves.
-    pub(crate) fn resize(&mut self, capacity: u32, left: &mut Left) -> PyResult<()> {
+    pub(crate) fn resize(&mut self, py: Python<'_>, capacity: u32, left: &mut Left) -> PyResult<()> {
         let ghosts = ghosts_of(&self.spec, capacity)?;
         check_slots(&self.spec, self.policy.as_ref(), capacity, ghosts)?;
         (self.capacity, self.ghosts) = (capacity, ghosts);
@@ -239,7 +246,7 @@ impl Store {
         self.policy.resize(Room { capacity, slots: self.slots, ghosts });
         self.drain(left);
         while self.resident > capacity {
-            let pair = self.shed(left);
+            let pair = self.shed(py, left);
             self.counts.evictions += 1;
             left.evicted.extend(pair);
         }
@@ -271,11 +278,11 @@ impl Store {
     }
 
     /// `victim` is not resident from now on: its key and value.
-    fn leave(&mut self, victim: Slot) -> Option<(Py<PyAny>, Py<PyAny>)> {
+    fn leave(&mut self, py: Python<'_>, victim: Slot) -> Option<(Py<PyAny>, Py<PyAny>)> {
         self.resident -= 1;
-        // The interpreter's lock is held: to copy a reference takes no other.
-        let key = Python::attach(|py| self.entries[victim.index()].key.as_ref().map(|key| key.clone_ref(py)));
-        key.zip(self.entries[victim.index()].value.take())
+        let entry = &mut self.entries[victim.index()];
+        let key = entry.key.as_ref().map(|key| key.clone_ref(py));
+        key.zip(entry.value.take())
     }
 
     /// Takes back the slots that the policy no longer remembers.

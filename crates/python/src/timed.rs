@@ -52,8 +52,7 @@ impl Timed {
         let ops = crate::source::ops_of(ops)?;
         let limit = limit.unwrap_or(u64::MAX);
         let sources: Vec<&Source> = sources.iter().map(Py::get).collect();
-        let timed = work::run(py, progress.as_ref(), |work| read(&sources, devices, think, ops, limit, work))??;
-        py.check_signals().map(|()| timed)
+        work::run(py, progress.as_ref(), |work| read(&sources, devices, think, ops, limit, work))?
     }
 
     /// Simulates each of the policies `specs` at each of `sizes`.
@@ -80,9 +79,10 @@ impl Timed {
         let scheduler = scheduler.parse().map_err(|error| error::value(&error))?;
         let devices = self.devices.of(self.volumes.numbers(), &self.programs).map_err(|error| error::value(&error))?;
         let disks: Vec<Disk> = devices.iter().map(|of| Disk { profile: &of.profile, layouts: &[] }).collect();
+        let sizes = in_blocks(&sizes, self.distinct, self.block_bytes)?;
         let mut jobs = Vec::new();
         for spec in &specs {
-            for size in in_blocks(&sizes, self.distinct, self.block_bytes)? {
+            for &size in &sizes {
                 let wrong = |_| PyValueError::new_err(format!("a cache of {size} blocks is too large"));
                 jobs.push((spec.clone(), u32::try_from(size).map_err(wrong)?));
             }

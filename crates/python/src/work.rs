@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 /// How often signals are looked at and progress is reported.
-const INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What long work counts, and whether it is to end.
 #[derive(Default)]
@@ -39,13 +39,8 @@ pub(crate) fn run<T: Send>(
                 if raised.is_some() {
                     continue;
                 }
-                let reported = Python::attach(|py| {
-                    py.check_signals()?;
-                    progress.as_ref().map_or(Ok(()), |progress| {
-                        progress.call1(py, (state.done.load(Ordering::Relaxed),)).map(|_| ())
-                    })
-                });
-                if let Err(error) = reported {
+                let done = state.done.load(Ordering::Relaxed);
+                if let Err(error) = Python::attach(|py| look(py, progress.as_ref(), done)) {
                     state.stop.store(true, Ordering::Relaxed);
                     raised = Some(error);
                 }
@@ -58,4 +53,10 @@ pub(crate) fn run<T: Send>(
             }
         })
     })
+}
+
+/// Looks at signals, and calls `progress` with what is `done`.
+pub(crate) fn look(py: Python<'_>, progress: Option<&Py<PyAny>>, done: u64) -> PyResult<()> {
+    py.check_signals()?;
+    progress.map_or(Ok(()), |progress| progress.call1(py, (done,)).map(|_| ()))
 }

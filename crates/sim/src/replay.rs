@@ -116,8 +116,8 @@ impl Visit for Host<'_> {
     }
 }
 
-/// Replays `references` through `policy`, which is new and has `capacity` blocks, a slot for each block of the
-/// references, and room for as many ghosts. An `evict` may reject the incoming block.
+/// Replays `references` through `policy`, which is new and has `capacity` blocks and a slot for each block of the
+/// references. No slot is used again, so it may have any number of ghosts. An `evict` may reject the incoming block.
 ///
 /// # Panics
 /// If `capacity` is 0, or if `policy` names a victim that is not the slot of a block.

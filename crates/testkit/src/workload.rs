@@ -70,3 +70,8 @@ pub fn resized(seed: u64, blocks: u64, length: usize, mut capacity: u32) -> Vec<
     }
     steps
 }
+
+/// The blocks that `steps` reference, in order.
+pub fn blocks(steps: &[Step]) -> Vec<u64> {
+    steps.iter().filter_map(|step| if let Step::Access(block) = step { Some(*block) } else { None }).collect()
+}

@@ -8,8 +8,8 @@
 """
 
 from ._cache import Cache, Stats, cached
-from ._nigh import __version__
 from ._levels import levels
+from ._nigh import __version__
 from ._policy import Access, Policy, PolicyError, check_policy
 from ._result import Result
 from ._sim import sim

@@ -31,7 +31,7 @@ _MISSING: Any = object()
 class Stats(NamedTuple):
     """What a cache counted since it was made."""
 
-    #: Look-ups by ``get`` or ``[]`` that found the key.
+    #: Look-ups by ``get`` or ``[]``, or by what calls ``get``, that found the key.
     hits: int
     #: Look-ups that did not.
     misses: int
@@ -59,18 +59,22 @@ class Cache(CacheBase, MutableMapping[K, V]):
     Stats(hits=1, misses=0, evictions=1)
 
     ``policy`` is the name of any policy, with parameters, such as ``"lirs"`` or ``"s3-fifo"``; see :func:`nigh.policies`.
-    A replay of the same references by :func:`nigh.sim` has the same hits. Policies that need the future (opt) or look at
+    A replay of the same references by :func:`nigh.sim` has the same hits. W-TinyLFU counts references by a key's hash: its hits
+    are those of a replay only where keys are the numbers of blocks. It also takes memory for its counters at once, 8 to 16
+    bytes for each key of ``capacity``; other policies take memory as keys come. Policies that need the future (opt) or look at
     places on disk (dulo) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others remember evicted keys: from half
     (2Q) to four times (MQ) as many as the cache holds. The cache keeps those keys, but not their values, in memory.
 
-    ``get`` and ``[]`` are references: hits change the order in which keys leave. So does setting a key that is in the
-    cache. ``in``, ``peek``, ``len``, iteration, ``items``, ``values``, ``pop`` and ``del`` are not. Iteration is over the
-    keys of the moment in which it starts, in no order.
+    ``get`` and ``[]`` are references: hits change the order in which keys leave. So are the look-ups of ``setdefault``,
+    ``get_or_compute`` and :func:`nigh.cached`, and setting a key that is in the cache, which counts as no hit. ``in``,
+    ``peek``, ``len``, iteration, ``items``, ``values``, ``pop`` and ``del`` are not. Iteration is over the keys of the
+    moment in which it starts, in no order.
 
     ``on_evict`` is called with each key and value that leave to make room, after the change; what it raises is raised by
     the method that made the change.
 
-    Threads may share a cache. Each method is atomic, except that two threads may compute the same missing value.
+    Threads may share a cache. Each method is atomic, except ``setdefault`` and ``get_or_compute``, which look up and then set,
+    so two threads may compute the same missing value, and ``update``, which sets key by key.
     """
 
     __slots__ = ()
@@ -184,7 +188,7 @@ def cached(
 
 
 def _key(arguments: tuple[Any, ...], named: dict[str, Any], typed: bool) -> Any:
-    """The arguments of a call as a key; one string or number alone is its own."""
+    """The arguments of a call as a key; one string or whole number alone is its own."""
     if not named and not typed:
         return arguments[0] if len(arguments) == 1 and type(arguments[0]) in (int, str) else arguments
     key = arguments

@@ -76,7 +76,7 @@ class Policy(ABC):
         """
 
     def remove(self, block: int) -> None:
-        """``block`` was deleted: it is not resident from now on, if it was. A policy forgets what it knows about it.
+        """``block``, which is resident, was deleted: it is not resident from now on. A policy forgets what it knows about it.
 
         Replays do not need it; :func:`check_policy` does, unless it is called with ``removals=False``.
         """
@@ -86,7 +86,10 @@ class Policy(ABC):
         """Raises if the state is inconsistent. :func:`check_policy` calls it after each step."""
 
     def gauges(self) -> Mapping[str, int]:
-        """Internal quantities by name, for ``Result.internals``: the same names each time; none unless overridden."""
+        """Internal quantities by name, for ``Result.internals``: the same names each time; none unless overridden.
+
+        Names stay in memory: a process can have 1,000 of them.
+        """
         return {}
 
 
@@ -114,9 +117,10 @@ def name_of(factory: Factory) -> str:
 def check_policy(policy: Factory, *, seeds: int = 20, sizes: bool = True, removals: bool = True) -> None:
     """Checks a policy written in Python against the contract of :class:`Policy`, with random references.
 
-    It is the suite that nigh's own policies pass. ``policy`` is a class or a function that returns an object for a
-    capacity. For each seed, new objects get 1,000 references to 40 blocks at capacities from 1 to 39: references alone,
-    and with removals (``removals=False`` skips them) and changes of size (``sizes=False``).
+    Its parts are those of the suite for nigh's own policies that do not depend on slots or ghosts. ``policy`` is a class or
+    a function that returns an object for a capacity. For each seed, new objects get 1,000 references to 40 blocks: alone and
+    with removals (``removals=False`` skips this part), at capacities from 1 to 39; with changes of size, up to capacity 80
+    (``sizes=False``); and in a cache that is always as large as what it holds, which needs both.
 
     Raises :class:`PolicyError` for the first violation; an exception of the policy is its ``__cause__``.
     """
