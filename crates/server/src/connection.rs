@@ -297,13 +297,26 @@ impl Connection {
         self.reply(Reply { head: Some(head), data, bytes, ends: true, measure: Some((Measure::Hit, asked)) });
     }
 
+    /// Whether nobody waits for replies any more. For requests that take long: it asks the system.
+    fn is_abandoned(&self) -> bool {
+        let stream = &self.input.stream;
+        if !stream.is_abandoned() && stream.has_left() {
+            stream.abandon();
+        }
+        stream.is_abandoned()
+    }
+
     fn read_in_chunks(&mut self, request: &Request, range: Range<u64>) {
         let pieces = pieces(range, PIECE);
         let job = self.job(request, Kind::Chunks, Measure::Hit, pieces.len());
         self.admit(1, 0);
         for piece in pieces {
             self.admit(0, (piece.end - piece.start) as usize);
-            self.submit_piece(&job, Op::Read, piece, false);
+            if self.input.stream.is_abandoned() {
+                job.refuse(piece, Errno::Shutdown, &mut self.work);
+            } else {
+                self.submit_piece(&job, Op::Read, piece, false);
+            }
             self.send();
         }
     }
@@ -312,14 +325,23 @@ impl Connection {
         let length = request.length as usize;
         self.admit(1, length);
         let deadline = Instant::now() + PATIENCE;
-        while !self.cache.heap().take(length) {
+        let errno = loop {
+            if self.is_abandoned() {
+                break Some(Errno::Shutdown);
+            }
+            if self.cache.heap().take(length) {
+                break None;
+            }
             self.send();
             if Instant::now() > deadline {
-                self.link.release(1, length);
-                let head = Some(self.link.framing.error(request.tag(), Errno::NoMem));
-                return self.reply(Reply { head, ends: true, ..Reply::default() });
+                break Some(Errno::NoMem);
             }
             std::thread::sleep(HEAP_GLANCE);
+        };
+        if let Some(errno) = errno {
+            self.link.release(1, length);
+            let head = Some(self.link.framing.error(request.tag(), errno));
+            return self.reply(Reply { head, ends: true, ..Reply::default() });
         }
         let pieces = pieces(range, PIECE);
         let job = Job::collected(&self.link, request.tag(), self.asked(request), pieces.len(), length);

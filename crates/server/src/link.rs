@@ -292,7 +292,7 @@ impl Link {
                 Err(error) => {
                     if !mem::replace(&mut state.broken, true) {
                         tracing::debug!(%error, "a reply cannot be written");
-                        self.stream.shut_down();
+                        self.stream.abandon();
                     }
                     state.sent = 0;
                     batch.append(&mut state.queue);
@@ -390,7 +390,7 @@ impl Link {
             tracing::warn!(%error, "no thread to write replies: the connection is closed");
             state.broken = true;
             state.writing = false;
-            self.stream.shut_down();
+            self.stream.abandon();
         }
     }
 
@@ -424,7 +424,7 @@ impl Link {
         let mut state = lock(&self.state);
         state.broken = true;
         state.closed = true;
-        self.stream.shut_down();
+        self.stream.abandon();
         self.handed.notify_one();
     }
 

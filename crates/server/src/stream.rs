@@ -29,6 +29,8 @@ pub(crate) struct Stream {
     ends: Ends,
     /// No more requests are taken from it.
     cut_off: AtomicBool,
+    /// Nobody takes replies.
+    abandoned: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -49,13 +51,17 @@ impl Stream {
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
         match sockopt::socket_type(&output).is_ok() && sockopt::socket_type(&input).is_ok() {
             true => Stream::socket(output),
-            false => Stream { ends: Ends::Pipes { input, output }, cut_off: AtomicBool::new(false) },
+            false => Stream::new(Ends::Pipes { input, output }),
         }
     }
 
     /// A connected socket.
     pub(crate) fn socket(socket: OwnedFd) -> Stream {
-        Stream { ends: Ends::Socket(socket, OnceLock::new()), cut_off: AtomicBool::new(false) }
+        Stream::new(Ends::Socket(socket, OnceLock::new()))
+    }
+
+    fn new(ends: Ends) -> Stream {
+        Stream { ends, cut_off: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
     /// Performs a TLS handshake; from then on every byte is encrypted. Says what names the client's certificate has.
@@ -134,6 +140,20 @@ impl Stream {
         polled.is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
+    /// Whether the client has gone, as far as that is known (`rest`).
+    pub(crate) fn has_left(&self) -> bool {
+        let (Ends::Socket(end, _) | Ends::Pipes { output: end, .. }) = &self.ends;
+        let mut ends = [PollFd::new(end, PollFlags::empty())];
+        again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
+    }
+
+    /// Nobody takes replies: no more requests are taken from it, also of those that were received, and nothing is written.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.cut_off();
+        self.shut_down();
+    }
+
     /// No more requests are taken from it, also of those that were received.
     pub(crate) fn cut_off(&self) {
         self.cut_off.store(true, Ordering::Release);
@@ -142,6 +162,11 @@ impl Stream {
     #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody takes replies, as far as somebody noticed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     /// Nothing more is received; who waits for it is woken. Pipes are left as they are.
