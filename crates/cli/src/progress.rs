@@ -34,6 +34,12 @@ pub(crate) fn share(prefix: &'static str) -> ProgressBar {
     bar.with_style(style("{prefix} {wide_bar} {percent} %, {eta} left")).with_prefix(prefix)
 }
 
+/// Shows on a bar of [`share`] how far reading is, where that is known; always true.
+pub(crate) fn at(bar: &ProgressBar, share: Option<f64>) -> bool {
+    share.into_iter().for_each(|share| bar.set_position((share * 1_000.0) as u64));
+    true
+}
+
 /// A bar of time that work is given, in nanoseconds.
 pub(crate) fn time(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_report::Report;
 use nigh_sim::replay::Watch;
+use nigh_sim::sizes::in_blocks;
 use nigh_sim::{Loader, Options, References, Sample, Sizes, TraceSummary, Warmup, rows, stack};
 use nigh_trace::Requests;
 
@@ -145,16 +146,7 @@ pub(crate) fn warmup_of(warmup: Warmup, length: usize) -> anyhow::Result<usize> 
 /// Reads all requests.
 pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::Result<References> {
     let bar = progress::share("reading");
-    let mut batch = Vec::new();
-    loop {
-        requests.next_batch(&mut batch)?;
-        if batch.is_empty() || !loader.push(&batch)? {
-            break;
-        }
-        if let Some(share) = requests.progress() {
-            bar.set_position((share * 1_000.0) as u64);
-        }
-    }
+    loader.read(requests, |_, share| progress::at(&bar, share))?;
     bar.finish_and_clear();
     Ok(loader.finish())
 }
@@ -163,12 +155,7 @@ pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::R
 pub(crate) fn execute(plan: &Plan, references: &References, trace: TraceSummary) -> anyhow::Result<Found> {
     let mut results = Results::new(trace, plan.shards);
     let distinct = references.distinct_in_trace();
-    let mut sizes = Vec::new();
-    for size in &plan.sizes {
-        sizes.extend(size.blocks(distinct, references.block_bytes)?);
-    }
-    sizes.sort_unstable();
-    sizes.dedup();
+    let sizes = in_blocks(&plan.sizes, distinct, references.block_bytes)?;
     note_sizes(&sizes, distinct, &mut results.notes);
     results.notes.extend(references.note_on_sample());
     note_unlimited(&plan.specs, references.distinct(), &mut results.notes);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nigh_sim::levels::{Run, Scheme, replay};
 use nigh_sim::replay::Watch;
 use nigh_sim::threads::in_threads;
@@ -69,11 +69,7 @@ fn schemes(names: &[String]) -> anyhow::Result<Vec<Scheme>> {
     let mut schemes: Vec<Scheme> = Vec::new();
     for name in names {
         let scheme = name.parse::<Scheme>().with_context(|| format!("--policy {name}, with --levels"))?;
-        if let Scheme::Independent(specs) = &scheme
-            && let Some(spec) = specs.iter().find(|spec| spec.info().offline)
-        {
-            bail!("{spec} needs to know the future, which a lower level's references depend on");
-        }
+        scheme.check()?;
         if !schemes.contains(&scheme) {
             schemes.push(scheme);
         }

@@ -14,10 +14,12 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
+use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
-    Devices, Disk, Level, Program, Recorder, Setup, Subject, Think, TimedError, Volumes, check, profile, sweep,
+    Devices, Disk, Level, Loaded, ProgramError, Programs, Recorded, Setup, Subject, Think, TimedError, check, profile,
+    sweep,
 };
-use nigh_sim::{Loader, Ops, Options, References, TraceSummary};
+use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
@@ -105,7 +107,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     let seed = args.generation.seed.unwrap_or(1);
     let ops = Ops::from(args.ops);
 
-    let loaded = load(source::sources(args)?, think, ops, limit, events)?;
+    let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events)?;
     let numbers = loaded.volumes.numbers();
     ensure!(
         layouts.is_empty() || numbers.len() <= 1,
@@ -134,12 +136,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         error => anyhow!("device {device}: {error}"),
     })?;
     let distinct = loaded.references.distinct_in_trace();
-    let mut blocks = Vec::new();
-    for size in &sizes {
-        blocks.extend(size.blocks(distinct, setup.block_bytes)?);
-    }
-    blocks.sort_unstable();
-    blocks.dedup();
+    let blocks = in_blocks(&sizes, distinct, setup.block_bytes)?;
     let mut jobs = Vec::new();
     for spec in &specs {
         for &size in &blocks {
@@ -161,7 +158,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         Row::new(subject, &names, outcome)
     });
     let results = Results::new(
-        loaded.summary,
+        summary,
         DeviceSummary::of_all(&devices, device),
         devices.iter().map(DeviceSummary::of).collect(),
         asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
@@ -200,74 +197,38 @@ fn events(path: &Path) -> anyhow::Result<Vec<Event>> {
     sidecar::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// The formats of which volumes are files, not disks.
-const FORMATS_OF_FILES: [&str; 2] = ["pc", "strace"];
-
-/// What was read.
-struct Loaded {
-    programs: Vec<Program>,
-    /// Those of all programs, in the order of the command line.
-    references: References,
-    /// Those that the programs refer to, each with a device of its own.
-    volumes: Volumes,
-    summary: TraceSummary,
-}
-
-fn load(sources: Vec<Opened>, think: Think, ops: Ops, limit: u64, events: Vec<Event>) -> anyhow::Result<Loaded> {
+fn load(
+    sources: Vec<Opened>,
+    think: Think,
+    ops: Ops,
+    limit: u64,
+    events: &[Event],
+) -> anyhow::Result<(Loaded, TraceSummary)> {
     if let Some(event) = events.iter().find(|event| event.tenant.0 as usize >= sources.len()) {
         bail!("--control: tenant {} is none of the {} traces, numbered from 0", event.tenant.0, sources.len());
     }
     let block_bytes = sources.first().map_or(4096, |(source, _)| source.block_bytes);
-    let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
-    let mut loader = Loader::new(options);
-    let mut volumes = Volumes::default();
-    let (mut names, mut formats, mut programs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut programs = Programs::new(think, ops, block_bytes, limit);
+    let (mut names, mut formats) = (Vec::new(), Vec::new());
     for (number, (source, mut requests)) in (0..).zip(sources) {
-        ensure!(
-            source.block_bytes == block_bytes,
-            "{}: its blocks have {} bytes, those of {} {block_bytes}: set --block-size",
-            source.name,
-            source.block_bytes,
-            names[0]
-        );
-        let mut recorder = Recorder::new(source.name.clone(), think, ops)
-            .saying(events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect());
+        let says = events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect();
         let bar = progress::share("reading");
-        let (mut batch, mut left) = (Vec::new(), limit);
-        while left > 0 {
-            requests.next_batch(&mut batch)?;
-            if batch.is_empty() {
-                break;
-            }
-            batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            left -= batch.len() as u64;
-            recorder.push(&batch, &mut volumes).map_err(|error| anyhow!("{}: {error}", source.name))?;
-            if FORMATS_OF_FILES.contains(&source.format.as_str())
-                && let [one, other, ..] = volumes.numbers()
-            {
-                bail!(
-                    "{}: it has requests to several files ({one} and {other}), and does not show where these lie on a disk: \
-                     'nigh trace layout' gives files their places on one",
-                    source.name
-                );
-            }
-            loader.push(&batch)?;
-            if let Some(share) = requests.progress() {
-                bar.set_position((share * 1_000.0) as u64);
-            }
-        }
+        let Source { name, format, block_bytes } = &source;
+        let recorded = Recorded { name, format, block_bytes: *block_bytes, requests: requests.as_mut(), says };
+        programs.read(recorded, |_, share| progress::at(&bar, share)).map_err(|error| match error {
+            ProgramError::Blocks { .. } => anyhow!("{error}: set --block-size"),
+            ProgramError::Nothing { .. } => anyhow!("{error}: no request is what --ops asks for"),
+            error => error.into(),
+        })?;
         bar.finish_and_clear();
-        let program = recorder.finish();
-        ensure!(!program.steps.is_empty(), "{}: nothing to replay: no request is what --ops asks for", source.name);
-        programs.push(program);
         names.push(source.name);
         formats.push(source.format);
     }
     formats.dedup();
-    let references = loader.finish();
+    let loaded = programs.finish();
     let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
-    let summary = source::summary(&source, &references);
-    Ok(Loaded { programs, references, volumes, summary })
+    let summary = source::summary(&source, &loaded.references);
+    Ok((loaded, summary))
 }
 
 fn write(args: &OutputArgs, results: &Results, references: &References) -> anyhow::Result<()> {

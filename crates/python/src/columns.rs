@@ -314,7 +314,9 @@ impl Part {
 
     fn ops(&self, mut give: impl FnMut(usize, Op)) -> Result<(), Problem> {
         self.check_nulls(OPS)?;
-        let word = |at: usize, text: &str| op(text).ok_or_else(|| self.wrong(at, format_args!("`{text}`"), OPS));
+        let word = |at: usize, text: &str| {
+            Op::named(text.as_bytes()).ok_or_else(|| self.wrong(at, format_args!("`{text}`"), OPS))
+        };
         macro_rules! each {
             ($strings:expr) => {
                 $strings.iter().enumerate().try_for_each(|(at, text)| {
@@ -353,8 +355,4 @@ impl Part {
             _ => Err(self.wrong_type(OPS)),
         }
     }
-}
-
-fn op(word: &str) -> Option<Op> {
-    Op::ALL.into_iter().find(|op| op.name().eq_ignore_ascii_case(word))
 }

@@ -1,6 +1,8 @@
 //! Errors as Python's exceptions.
 
 use std::error::Error;
+use std::io;
+use std::path::Path;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -19,10 +21,18 @@ pub(crate) fn value(error: &dyn Error) -> PyErr {
 
 /// An error of a trace: of the system an OSError, and else a ValueError.
 pub(crate) fn of_trace(error: nigh_trace::Error) -> PyErr {
-    let nigh_trace::Error::Io { path, source } = &error else { return value(&error) };
-    match source.raw_os_error() {
+    match error {
+        nigh_trace::Error::Io { path, source } => of_io(&path, &source),
+        error => value(&error),
+    }
+}
+
+/// An error of a file: of the system an OSError, and else a ValueError.
+pub(crate) fn of_io(path: &Path, error: &io::Error) -> PyErr {
+    let path = path.display();
+    match error.raw_os_error() {
         // Python makes FileNotFoundError, PermissionError and so on of the number.
-        Some(number) => PyOSError::new_err((number, source.to_string(), path.display().to_string())),
-        None => value(&error),
+        Some(number) => PyOSError::new_err((number, error.to_string(), path.to_string())),
+        None => PyValueError::new_err(format!("{path}: {error}")),
     }
 }

@@ -5,6 +5,7 @@ mod cache;
 mod check;
 mod columns;
 mod error;
+mod figures;
 mod policy;
 mod references;
 mod requests;

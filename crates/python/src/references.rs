@@ -35,7 +35,7 @@ type ReplayedPolicy = (PyArrowType<RecordBatch>, PyArrowType<RecordBatch>, f64);
 type Replayed = (PyArrowType<RecordBatch>, Option<PyArrowType<RecordBatch>>, PyArrowType<RecordBatch>, f64);
 
 /// What one scheme of levels gave.
-type OfScheme = (String, Vec<u64>, u64, Vec<u64>, u64);
+type OfScheme = (String, Vec<u64>, u64, Vec<u64>, u64, Option<f64>);
 
 impl References {
     pub(crate) fn new(inner: nigh_sim::References, notes: Vec<String>) -> References {
@@ -101,8 +101,7 @@ impl References {
         internals: Option<(String, usize)>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Replayed> {
-        let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>();
-        let specs = specs.map_err(|error| error::value(&error))?;
+        let specs = specs_of(&specs)?;
         if self.inner.sample.is_some()
             && let Some(spec) = specs.iter().find(|spec| spec.info().spatial)
         {
@@ -163,14 +162,16 @@ impl References {
         Ok((PyArrowType(of_rows(&rows)), PyArrowType(of_series(&series)), cpu_s))
     }
 
-    /// Replays each of `schemes` over cache levels of these sizes: name, hits by level, misses, demotions by boundary, and
-    /// hits in transit.
-    #[pyo3(signature = (schemes, levels, *, warmup, threads, progress))]
+    /// Replays each of `schemes` over cache levels of these sizes: name, hits by level, misses, demotions by boundary,
+    /// hits in transit, and with `costs_ms`, of a hit at each level and of a miss, the mean of these.
+    #[pyo3(signature = (schemes, levels, *, costs_ms, warmup, threads, progress))]
+    #[expect(clippy::too_many_arguments, reason = "they are the settings of a replay, by name")]
     fn levels(
         &self,
         py: Python<'_>,
         schemes: Vec<String>,
         levels: Vec<String>,
+        costs_ms: Option<Vec<f64>>,
         warmup: &str,
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
@@ -178,12 +179,7 @@ impl References {
         let schemes = schemes.iter().map(|scheme| scheme.parse()).collect::<Result<Vec<Scheme>, _>>();
         let schemes = schemes.map_err(|error| error::value(&error))?;
         for scheme in &schemes {
-            if let Scheme::Independent(specs) = scheme
-                && let Some(spec) = specs.iter().find(|spec| spec.info().offline)
-            {
-                let text = format!("{spec} needs to know the future, which a lower level's references depend on");
-                return Err(PyValueError::new_err(text));
-            }
+            scheme.check().map_err(|error| error::value(&error))?;
         }
         if !(1..=LEVELS_MAX).contains(&levels.len()) {
             return Err(PyValueError::new_err(format!("levels: expected 1 to {LEVELS_MAX} sizes")));
@@ -207,15 +203,15 @@ impl References {
             let count = capacities.len();
             let hits = counts.hits[..count].to_vec();
             let demotions = counts.demotions[..count - 1].to_vec();
-            Ok((scheme.to_string(), hits, counts.misses(), demotions, counts.transit))
+            let mean_ms = costs_ms.as_ref().map(|costs_ms| counts.mean_time(costs_ms));
+            Ok((scheme.to_string(), hits, counts.misses(), demotions, counts.transit, mean_ms))
         };
         schemes.iter().zip(runs).map(of_scheme).collect()
     }
 
     /// The steps that the replay of `specs` has, and that of one policy written in Python.
     fn steps(&self, specs: Vec<String>, sizes: Vec<String>, exact_lru: bool) -> PyResult<(u64, u64)> {
-        let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>();
-        let specs = specs.map_err(|error| error::value(&error))?;
+        let specs = specs_of(&specs)?;
         let plan = Plan { specs, sizes: self.sizes(&sizes)?, exact_lru, gauges: None, shards: 1, threads: 1 };
         let passes: usize = plan.sizes.iter().map(|&size| replayed_sizes(&self.inner, size).len()).sum();
         Ok((plan.steps(&self.inner), passes as u64 * self.inner.ids.len() as u64))
@@ -224,14 +220,17 @@ impl References {
 
 /// Sizes in blocks, in order, each once, for a trace of `distinct` blocks.
 pub(crate) fn in_blocks(sizes: &[String], distinct: u64, block_bytes: u32) -> PyResult<Vec<u64>> {
-    let mut blocks = Vec::new();
-    for text in sizes {
-        let size: Sizes = text.parse().map_err(|error| error::value(&error))?;
-        blocks.extend(size.blocks(distinct, block_bytes).map_err(|error| error::value(&error))?);
+    if sizes.is_empty() {
+        return Err(PyValueError::new_err("sizes: there are none"));
     }
-    blocks.sort_unstable();
-    blocks.dedup();
-    if blocks.is_empty() { Err(PyValueError::new_err("sizes: there are none")) } else { Ok(blocks) }
+    let sizes = sizes.iter().map(|size| size.parse()).collect::<Result<Vec<Sizes>, _>>();
+    let blocks = sizes.and_then(|sizes| nigh_sim::sizes::in_blocks(&sizes, distinct, block_bytes));
+    blocks.map_err(|error| error::value(&error))
+}
+
+/// Policies that are called so.
+pub(crate) fn specs_of(names: &[String]) -> PyResult<Vec<Spec>> {
+    names.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(|error: SpecError| error::value(&error))
 }
 
 /// The columns of a curve at all its sizes.

@@ -2,12 +2,13 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::ffi_stream::RecordBatchStreamReader;
 use arrow_pyarrow::{FromPyArrow, PyArrowType};
-use nigh_sim::{Loader, Ops, Options, Sample};
+use nigh_sim::{Loader, Ops, Options, ReadError, Sample};
 use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{ReadOptions, Requests};
 use pyo3::exceptions::PyValueError;
@@ -49,36 +50,16 @@ enum Kind {
 impl Source {
     /// The trace in a file.
     #[staticmethod]
-    #[pyo3(signature = (path, *, format, columns, block_bytes, stream, action, recorded_sizes))]
-    fn file(
-        path: PathBuf,
-        format: Option<&str>,
-        columns: Option<&str>,
-        block_bytes: Option<u32>,
-        stream: Option<&str>,
-        action: Option<&str>,
-        recorded_sizes: bool,
-    ) -> PyResult<Source> {
-        let options = options(format, columns, block_bytes, stream, action, recorded_sizes)?;
+    fn file(path: PathBuf, settings: Settings) -> PyResult<Source> {
+        let options = settings.options()?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Source::detected(name, Kind::File(path, options))
     }
 
     /// The trace in the binary file object that `open()` returns each time it is called.
     #[staticmethod]
-    #[pyo3(signature = (open, name, *, format, columns, block_bytes, stream, action, recorded_sizes))]
-    #[expect(clippy::too_many_arguments, reason = "they are the settings of a trace, by name")]
-    fn opener(
-        open: Py<PyAny>,
-        name: String,
-        format: Option<&str>,
-        columns: Option<&str>,
-        block_bytes: Option<u32>,
-        stream: Option<&str>,
-        action: Option<&str>,
-        recorded_sizes: bool,
-    ) -> PyResult<Source> {
-        let options = options(format, columns, block_bytes, stream, action, recorded_sizes)?;
+    fn opener(open: Py<PyAny>, name: String, settings: Settings) -> PyResult<Source> {
+        let options = settings.options()?;
         Source::detected(name, Kind::Opener(open, options))
     }
 
@@ -107,9 +88,6 @@ impl Source {
         poisson: bool,
     ) -> PyResult<Source> {
         check_block(block_bytes, &spec)?;
-        if requests == 0 {
-            return Err(PyValueError::new_err("requests=0: expected a number above 0"));
-        }
         if !(0.0..=1.0).contains(&writes) {
             return Err(PyValueError::new_err(format!("writes={writes}: expected a share from 0 to 1")));
         }
@@ -135,18 +113,21 @@ impl Source {
             let mut source = self.open()?;
             let (mut tables, mut waiting, mut batch) = (Vec::new(), Vec::new(), Vec::new());
             let mut left = limit;
-            while left > 0 && !work.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while left > 0 {
                 source.next_batch(&mut batch).map_err(error::of_trace)?;
                 batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
                 if batch.is_empty() {
                     break;
                 }
                 left -= batch.len() as u64;
-                work.done.fetch_add(batch.len() as u64, std::sync::atomic::Ordering::Relaxed);
+                let goes_on = work.did(batch.len());
                 waiting.append(&mut batch);
                 if waiting.len() >= TABLE_BATCH {
                     tables.push(requests::table(&waiting));
                     waiting.clear();
+                }
+                if !goes_on {
+                    break;
                 }
             }
             tables.push(requests::table(&waiting));
@@ -198,6 +179,10 @@ impl Source {
         &self.name
     }
 
+    pub(crate) fn format(&self) -> &str {
+        &self.format
+    }
+
     pub(crate) fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
@@ -216,14 +201,11 @@ impl Source {
     fn gather(&self, options: Options, work: &Work) -> PyResult<(nigh_sim::References, Vec<String>)> {
         let mut source = self.open()?;
         let mut loader = Loader::new(options);
-        let mut batch = Vec::new();
-        while !work.stop.load(std::sync::atomic::Ordering::Relaxed) {
-            source.next_batch(&mut batch).map_err(error::of_trace)?;
-            work.done.fetch_add(batch.len() as u64, std::sync::atomic::Ordering::Relaxed);
-            if batch.is_empty() || !loader.push(&batch).map_err(|error| error::value(&error))? {
-                break;
-            }
-        }
+        let read = loader.read(source.as_mut(), |requests, _| work.did(requests));
+        read.map_err(|error| match error {
+            ReadError::Trace(error) => error::of_trace(error),
+            error => error::value(&error),
+        })?;
         let notes = source.notes().iter().map(ToString::to_string).collect();
         Ok((loader.finish(), notes))
     }
@@ -242,12 +224,7 @@ fn open(name: &str, kind: &Kind) -> PyResult<nigh_trace::Opened> {
 
 /// Which requests count.
 pub(crate) fn ops_of(name: &str) -> PyResult<Ops> {
-    match name {
-        "all" => Ok(Ops::All),
-        "reads" => Ok(Ops::Reads),
-        "writes" => Ok(Ops::Writes),
-        _ => Err(PyValueError::new_err(format!("ops='{name}': expected all, reads or writes"))),
-    }
+    name.parse().map_err(|error| PyValueError::new_err(format!("ops='{name}': {error}")))
 }
 
 fn check_block(bytes: u32, name: &str) -> PyResult<()> {
@@ -259,23 +236,33 @@ fn check_block(bytes: u32, name: &str) -> PyResult<()> {
     )))
 }
 
-fn options(
-    format: Option<&str>,
-    columns: Option<&str>,
+/// How a file is read: a dictionary with all of these.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Settings {
+    format: Option<String>,
+    columns: Option<String>,
     block_bytes: Option<u32>,
-    stream: Option<&str>,
-    action: Option<&str>,
+    stream: Option<String>,
+    action: Option<String>,
     recorded_sizes: bool,
-) -> PyResult<ReadOptions> {
-    Ok(ReadOptions {
-        format: format.map(str::parse).transpose().map_err(error::of_trace)?,
-        columns: columns.map(str::parse).transpose().map_err(error::of_trace)?,
-        block_bytes,
-        stream: stream.map(str::parse).transpose().map_err(error::of_trace)?.unwrap_or_default(),
-        action: action.map(str::parse).transpose().map_err(error::of_trace)?,
-        recorded_sizes,
-        limit: None,
-    })
+}
+
+impl Settings {
+    fn options(&self) -> PyResult<ReadOptions> {
+        fn parsed<T: FromStr<Err = nigh_trace::Error>>(text: Option<&str>) -> PyResult<Option<T>> {
+            text.map(str::parse).transpose().map_err(error::of_trace)
+        }
+        Ok(ReadOptions {
+            format: parsed(self.format.as_deref())?,
+            columns: parsed(self.columns.as_deref())?,
+            block_bytes: self.block_bytes,
+            stream: parsed(self.stream.as_deref())?.unwrap_or_default(),
+            action: parsed(self.action.as_deref())?,
+            recorded_sizes: self.recorded_sizes,
+            limit: None,
+        })
+    }
 }
 
 /// A binary file object of Python.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use arrow_array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
 use nigh_sweep::{Content, Error, Found, Job, Key, List, Settings};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -16,11 +16,7 @@ use crate::{error, work};
 fn of_sweep(error: Error) -> PyErr {
     match error {
         Error::Trace(error) => error::of_trace(error),
-        Error::Io { path, source } => match source.raw_os_error() {
-            // Python makes FileNotFoundError, PermissionError and so on of the number.
-            Some(number) => PyOSError::new_err((number, source.to_string(), path.display().to_string())),
-            None => PyValueError::new_err(format!("{}: {source}", path.display())),
-        },
+        Error::Io { path, source } => error::of_io(&path, &source),
         error => error::value(&error),
     }
 }

@@ -1,23 +1,20 @@
 //! Timed simulation: programs take turns at a cache on modelled devices.
 
-use std::sync::atomic::Ordering;
-
 use arrow_array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
-use nigh_policy::Spec;
+use nigh_sim::Ops;
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
-    Devices, Disk, Figures, Program, Recorder, Setup, Subject, Think, Volumes, check, seconds, sweep,
+    Devices, Disk, Figures, Loaded, Program, ProgramError, Programs, Recorded, Setup, Subject, Think, Volumes, check,
+    seconds, sweep,
 };
-use nigh_sim::{Loader, Ops, Options};
-use nigh_sweep::table::of_figures;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error;
-use crate::references::in_blocks;
+use crate::references::{in_blocks, specs_of};
 use crate::source::Source;
 use crate::work::{self, Work};
+use crate::{error, figures};
 
 /// Programs that were read, and their devices.
 #[pyclass(frozen, module = "nigh._nigh")]
@@ -69,8 +66,7 @@ impl Timed {
         threads: usize,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Simulated> {
-        let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>();
-        let specs = specs.map_err(|error| error::value(&error))?;
+        let specs = specs_of(&specs)?;
         if let Some(spec) = specs.iter().find(|spec| spec.info().offline) {
             let text = format!("{spec} needs to know the future, which depends on time: use nigh.sim");
             return Err(PyValueError::new_err(text));
@@ -120,7 +116,7 @@ impl Timed {
             let names = self.programs.iter().map(|program| program.name.clone());
             names.zip(times).map(|(name, (&end, &waited))| (name, seconds(end), seconds(waited))).collect()
         });
-        Ok((PyArrowType(of_figures(&rows)), programs.collect()))
+        Ok((PyArrowType(figures::table(&rows)), programs.collect()))
     }
 
     /// The steps that one run has.
@@ -131,39 +127,24 @@ impl Timed {
 
 fn read(sources: &[&Source], devices: Devices, think: Think, ops: Ops, limit: u64, work: &Work) -> PyResult<Timed> {
     let block_bytes = sources.first().map_or(4096, |source| source.block_bytes());
-    let options = Options { block_bytes, ops, collapse: false, sample: None, requests_most: u64::MAX };
-    let mut loader = Loader::new(options);
-    let mut volumes = Volumes::default();
-    let mut programs = Vec::new();
+    let mut programs = Programs::new(think, ops, block_bytes, limit);
     for source in sources {
-        let name = source.name();
-        if source.block_bytes() != block_bytes {
-            let other = source.block_bytes();
-            let text =
-                format!("{name}: its blocks have {other} bytes, those of the first {block_bytes}: set block_size");
-            return Err(PyValueError::new_err(text));
-        }
-        let mut recorder = Recorder::new(name.to_owned(), think, ops);
         let mut requests = source.open()?;
-        let (mut batch, mut left) = (Vec::new(), limit);
-        while left > 0 && !work.stop.load(Ordering::Relaxed) {
-            requests.next_batch(&mut batch).map_err(error::of_trace)?;
-            if batch.is_empty() {
-                break;
-            }
-            batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            left -= batch.len() as u64;
-            work.done.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            recorder.push(&batch, &mut volumes).map_err(|error| PyValueError::new_err(format!("{name}: {error}")))?;
-            loader.push(&batch).map_err(|error| error::value(&error))?;
-        }
-        let program = recorder.finish();
-        if program.steps.is_empty() && !work.stop.load(Ordering::Relaxed) {
-            let text = format!("{name}: nothing to replay: no request is what ops asks for");
-            return Err(PyValueError::new_err(text));
-        }
-        programs.push(program);
+        let recorded = Recorded {
+            name: source.name(),
+            format: source.format(),
+            block_bytes: source.block_bytes(),
+            requests: requests.as_mut(),
+            says: Vec::new(),
+        };
+        programs.read(recorded, |requests, _| work.did(requests)).map_err(|error| match error {
+            ProgramError::Trace(error) => error::of_trace(error),
+            ProgramError::Blocks { .. } => PyValueError::new_err(format!("{error}: set block_size")),
+            ProgramError::Nothing { .. } => PyValueError::new_err(format!("{error}: no request is what ops asks for")),
+            error => error::value(&error),
+        })?;
     }
-    let distinct = loader.finish().distinct_in_trace();
+    let Loaded { programs, volumes, references } = programs.finish();
+    let distinct = references.distinct_in_trace();
     Ok(Timed { programs, devices, volumes, block_bytes, distinct })
 }

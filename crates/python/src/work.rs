@@ -16,6 +16,14 @@ pub(crate) struct Work {
     pub(crate) stop: AtomicBool,
 }
 
+impl Work {
+    /// So much more is done; whether to continue.
+    pub(crate) fn did(&self, count: usize) -> bool {
+        self.done.fetch_add(count as u64, Ordering::Relaxed);
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
 /// Runs `work` in a thread without the interpreter's lock. Meanwhile `progress` is called with what is done. What it
 /// raises, or a signal's handler, ends the work.
 pub(crate) fn run<T: Send>(

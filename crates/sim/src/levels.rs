@@ -51,6 +51,19 @@ impl FromStr for Scheme {
     }
 }
 
+/// A policy needs to know the future, which a lower level's references depend on.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0} needs to know the future, which a lower level's references depend on")]
+pub struct Offline(Spec);
+
+impl Scheme {
+    /// Whether it can manage levels.
+    pub fn check(&self) -> Result<(), Offline> {
+        let Scheme::Independent(specs) = self else { return Ok(()) };
+        specs.iter().find(|spec| spec.info().offline).map_or(Ok(()), |spec| Err(Offline(spec.clone())))
+    }
+}
+
 /// What a scheme did.
 #[derive(Clone, Debug)]
 pub struct Run {

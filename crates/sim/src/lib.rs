@@ -22,7 +22,7 @@ pub mod timed;
 pub mod warmup;
 pub mod writes;
 
-pub use references::{Loader, Ops, Options, References};
+pub use references::{Loader, Ops, Options, ReadError, References};
 pub use replay::{Run, replay};
 pub use rows::Row;
 pub use sample::Sample;

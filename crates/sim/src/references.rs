@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nigh_policy::{Block, Stream};
-use nigh_trace::{Op, Request};
+use nigh_trace::{Op, Request, Requests};
 
 use crate::number::{Numbering, TooMany};
 use crate::sample::{BLOCKS_LEAST, Sample};
@@ -19,6 +19,35 @@ pub enum Ops {
     Reads,
     /// Writes only.
     Writes,
+}
+
+/// What was given is none of the [`Ops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected all, reads or writes")]
+pub struct NoOps;
+
+impl std::str::FromStr for Ops {
+    type Err = NoOps;
+
+    fn from_str(name: &str) -> Result<Ops, NoOps> {
+        match name {
+            "all" => Ok(Ops::All),
+            "reads" => Ok(Ops::Reads),
+            "writes" => Ok(Ops::Writes),
+            _ => Err(NoOps),
+        }
+    }
+}
+
+impl Ops {
+    /// The word that is read as these.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ops::All => "all",
+            Ops::Reads => "reads",
+            Ops::Writes => "writes",
+        }
+    }
 }
 
 /// How requests become references.
@@ -217,6 +246,18 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// Why a trace could not be read as references.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] nigh_trace::Error),
+    /// The references.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
 impl From<TooMany> for LoadError {
     fn from(_: TooMany) -> LoadError {
         LoadError::TooMany
@@ -274,6 +315,22 @@ impl Loader {
         }
         self.number_waiting()?;
         Ok(self.totals.requests < self.options.requests_most)
+    }
+
+    /// Adds the requests of a trace until no more are wanted. After each batch, `goes_on` gets the number of its requests and
+    /// how far the trace is read, 0 to 1, where that is known, and returns whether to continue.
+    pub fn read(
+        &mut self,
+        requests: &mut dyn Requests,
+        mut goes_on: impl FnMut(usize, Option<f64>) -> bool,
+    ) -> Result<(), ReadError> {
+        let mut batch = Vec::new();
+        loop {
+            requests.next_batch(&mut batch)?;
+            if batch.is_empty() || !self.push(&batch)? || !goes_on(batch.len(), requests.progress()) {
+                return Ok(());
+            }
+        }
     }
 
     #[inline(always)]

@@ -83,6 +83,17 @@ impl Sizes {
     }
 }
 
+/// All of `sizes` in blocks, at least 1 each, ascending and each once, for a trace of `distinct` blocks of `block_bytes`.
+pub fn in_blocks(sizes: &[Sizes], distinct: u64, block_bytes: u32) -> Result<Vec<u64>, SizeError> {
+    let mut blocks = Vec::new();
+    for size in sizes {
+        blocks.extend(size.blocks(distinct, block_bytes)?);
+    }
+    blocks.sort_unstable();
+    blocks.dedup();
+    Ok(blocks)
+}
+
 /// What is wrong with a size.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeError {

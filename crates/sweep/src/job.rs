@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use nigh_sim::replay::Watch;
 use nigh_sim::rows::Plan;
-use nigh_sim::{Loader, Options, References, TraceSummary};
+use nigh_sim::sizes::in_blocks;
+use nigh_sim::{Loader, Options, ReadError, References, TraceSummary};
 use nigh_trace::Opened;
 use serde::Serialize;
 use twox_hash::XxHash3_128;
@@ -143,12 +144,7 @@ impl Job {
         }
         let references = self.load(&mut opened, progress, stop)?;
         let distinct = references.distinct_in_trace();
-        let mut sizes = Vec::new();
-        for size in &self.settings.sizes {
-            sizes.extend(size.blocks(distinct, block_bytes).map_err(|error| self.impossible(error))?);
-        }
-        sizes.sort_unstable();
-        sizes.dedup();
+        let sizes = in_blocks(&self.settings.sizes, distinct, block_bytes).map_err(|error| self.impossible(error))?;
         let warmup = self.settings.warmup.references(references.ids.len());
         let warmup = warmup.map_err(|error| self.impossible(format!("warmup {error}")))?;
         let specs = self.settings.specs.clone();
@@ -172,16 +168,16 @@ impl Job {
         let requests_most = self.settings.read.limit.unwrap_or(u64::MAX);
         let options = Options { block_bytes: opened.block_bytes, ops, collapse, sample, requests_most };
         let mut loader = Loader::new(options);
-        let mut batch = Vec::new();
-        loop {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
-            opened.requests.next_batch(&mut batch)?;
-            progress.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            if batch.is_empty() || !loader.push(&batch).map_err(|error| self.impossible(error))? {
-                break;
-            }
+        let read = loader.read(opened.requests.as_mut(), |requests, _| {
+            progress.fetch_add(requests as u64, Ordering::Relaxed);
+            !stop.load(Ordering::Relaxed)
+        });
+        read.map_err(|error| match error {
+            ReadError::Trace(error) => Error::Trace(error),
+            error => self.impossible(error),
+        })?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
         }
         let references = loader.finish();
         if references.ids.is_empty() {

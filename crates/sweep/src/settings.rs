@@ -114,7 +114,8 @@ impl Settings {
             |text| nigh_text::count(text).filter(|&limit| limit > 0),
             "expected a number of requests above 0, such as 100k",
         )?;
-        let ops = keys.quantity("ops", ops, "expected all, reads or writes")?.unwrap_or_default();
+        let ops: Ops =
+            keys.quantity("ops", |text| text.parse().ok(), "expected all, reads or writes")?.unwrap_or_default();
         let given =
             keys.quantity("warmup", |text| Some(trimmed(text)), "expected a number of references, or a share")?;
         let given = given.unwrap_or_else(|| "0".to_owned());
@@ -129,11 +130,7 @@ impl Settings {
             action: keys.text("action")?,
             recorded_sizes: keys.flag("recorded_sizes")?,
             limit,
-            ops: match ops {
-                Ops::All => None,
-                Ops::Reads => Some("reads".to_owned()),
-                Ops::Writes => Some("writes".to_owned()),
-            },
+            ops: (ops != Ops::default()).then(|| ops.name().to_owned()),
             collapse: keys.flag("collapse")?,
             sample: sample.map(Sample::rate),
             warmup: match warmup {
@@ -171,15 +168,6 @@ fn policies(keys: &mut Keys) -> Result<Vec<Spec>, Error> {
         }
     }
     Ok(specs)
-}
-
-fn ops(text: &str) -> Option<Ops> {
-    match text {
-        "all" => Some(Ops::All),
-        "reads" => Some(Ops::Reads),
-        "writes" => Some(Ops::Writes),
-        _ => None,
-    }
 }
 
 fn trimmed(text: &str) -> String {

@@ -50,6 +50,11 @@ impl Op {
     /// Every operation.
     pub const ALL: [Op; 4] = [Op::Read, Op::Write, Op::Trim, Op::Flush];
 
+    /// The operation for which nigh's own formats have this word, in any case.
+    pub fn named(word: &[u8]) -> Option<Op> {
+        Op::ALL.into_iter().find(|op| op.name().as_bytes().eq_ignore_ascii_case(word))
+    }
+
     /// The word for it in nigh's own formats.
     pub const fn name(self) -> &'static str {
         match self {

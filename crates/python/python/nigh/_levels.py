@@ -54,16 +54,19 @@ def levels(
     total = int(info["replayed_references"] or 0) * len(names)
     with bar(progress, "replaying", total, " references") as update:
         runs = references.levels(
-            names, texts, warmup=warmup_of(warmup), threads=threads_of(threads), progress=update
+            names,
+            texts,
+            costs_ms=None if costs_ms is None else list(costs_ms),
+            warmup=warmup_of(warmup),
+            threads=threads_of(threads),
+            progress=update,
         )
     rows = []
-    for name, hits, misses, demotions, transit in runs:
-        counted = sum(hits) + misses
-        row: dict[str, Any] = {"scheme": name, "references": counted, "misses": misses, "transit_hits": transit}
+    for name, hits, misses, demotions, transit, mean_ms in runs:
+        row: dict[str, Any] = {"scheme": name, "references": sum(hits) + misses, "misses": misses, "transit_hits": transit}
         row |= {f"hits_{level}": count for level, count in enumerate(hits, 1)}
         row |= {f"demotions_{level}": count for level, count in enumerate(demotions, 1)}
-        if costs_ms is not None:
-            shares = [*hits, misses]
-            row["mean_ms"] = sum(count * cost for count, cost in zip(shares, costs_ms)) / counted
+        if mean_ms is not None:
+            row["mean_ms"] = mean_ms
         rows.append(row)
     return Result(pa.Table.from_pylist(rows), info={"trace": trace.name, **info}, notes=tuple(references.notes))

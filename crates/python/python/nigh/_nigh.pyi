@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, BinaryIO, Optional, Tuple
+from typing import Any, BinaryIO, Optional, Tuple, TypedDict
 
 import pyarrow as pa
 
@@ -12,6 +12,16 @@ RESULTS: int
 
 Progress = Optional[Callable[[int], object]]
 
+class ReadSettings(TypedDict):
+    """How a file is read."""
+
+    format: str | None
+    columns: str | None
+    block_bytes: int | None
+    stream: str | None
+    action: str | None
+    recorded_sizes: bool
+
 class Source:
     @property
     def name(self) -> str: ...
@@ -20,28 +30,9 @@ class Source:
     @property
     def block_bytes(self) -> int: ...
     @staticmethod
-    def file(
-        path: str | PathLike[str],
-        *,
-        format: str | None,
-        columns: str | None,
-        block_bytes: int | None,
-        stream: str | None,
-        action: str | None,
-        recorded_sizes: bool,
-    ) -> Source: ...
+    def file(path: str | PathLike[str], settings: ReadSettings) -> Source: ...
     @staticmethod
-    def opener(
-        open: Callable[[], BinaryIO],
-        name: str,
-        *,
-        format: str | None,
-        columns: str | None,
-        block_bytes: int | None,
-        stream: str | None,
-        action: str | None,
-        recorded_sizes: bool,
-    ) -> Source: ...
+    def opener(open: Callable[[], BinaryIO], name: str, settings: ReadSettings) -> Source: ...
     @staticmethod
     def columns(stream: Any, name: str, block_bytes: int) -> Source: ...
     @staticmethod
@@ -86,8 +77,15 @@ class References:
         progress: Progress,
     ) -> Tuple[pa.RecordBatch, pa.RecordBatch, float]: ...
     def levels(
-        self, schemes: Sequence[str], levels: Sequence[str], *, warmup: str, threads: int, progress: Progress
-    ) -> list[tuple[str, list[int], int, list[int], int]]: ...
+        self,
+        schemes: Sequence[str],
+        levels: Sequence[str],
+        *,
+        costs_ms: Sequence[float] | None,
+        warmup: str,
+        threads: int,
+        progress: Progress,
+    ) -> list[tuple[str, list[int], int, list[int], int, float | None]]: ...
     def steps(self, specs: Sequence[str], sizes: Sequence[str], exact_lru: bool) -> Tuple[int, int]: ...
 
 class Access:

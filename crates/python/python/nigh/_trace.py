@@ -78,16 +78,18 @@ class Trace:
             path = os.fspath(source)
             if path == "-":
                 raise ValueError("'-': standard input can be read once only: save the trace in a file")
+            settings: _nigh.ReadSettings = {
+                "format": format,
+                "columns": columns,
+                "block_bytes": block_bytes,
+                "stream": stream,
+                "action": action,
+                "recorded_sizes": recorded_sizes,
+            }
             if is_uri(path):
-                self._source = _nigh.Source.opener(
-                    opener(path), path, format=format, columns=columns, block_bytes=block_bytes,
-                    stream=stream, action=action, recorded_sizes=recorded_sizes,
-                )  # fmt: skip
+                self._source = _nigh.Source.opener(opener(path), path, settings)
             else:
-                self._source = _nigh.Source.file(
-                    path, format=format, columns=columns, block_bytes=block_bytes,
-                    stream=stream, action=action, recorded_sizes=recorded_sizes,
-                )  # fmt: skip
+                self._source = _nigh.Source.file(path, settings)
             return
         if format or columns or stream or action or recorded_sizes:
             raise ValueError("format, columns, stream, action and recorded_sizes describe files, not tables")

@@ -7,6 +7,7 @@
 mod devices;
 mod figures;
 mod latency;
+mod load;
 mod program;
 mod sequences;
 mod world;
@@ -24,6 +25,7 @@ use crate::threads::in_threads;
 pub use devices::{DeviceError, Devices, VolumeDevice, profile};
 pub use figures::{Figures, Subject, seconds};
 pub use latency::Latencies;
+pub use load::{Loaded, ProgramError, Programs, Recorded};
 pub use program::{DISKS_MOST, NoThink, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
 pub use sequences::Sequences;
 

@@ -291,7 +291,7 @@ impl Chunk {
             Pages::Text(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
                 for (row, (request, text)) in batch.iter_mut().zip(values.iter()).enumerate() {
-                    request.op = parse_op(text.data()).ok_or_else(|| Problem::Value {
+                    request.op = Op::named(text.data()).ok_or_else(|| Problem::Value {
                         column: name,
                         row: first_row + row as u64,
                         found: format!("{:?}", String::from_utf8_lossy(text.data().get(..40).unwrap_or(text.data()))),
@@ -355,8 +355,4 @@ fn put(column: Column, request: &mut Request, integer: i64) -> Option<()> {
         Field::Op => unreachable!("columns() reads it from text only"),
     }
     Some(())
-}
-
-fn parse_op(text: &[u8]) -> Option<Op> {
-    Op::ALL.into_iter().find(|op| op.name().as_bytes().eq_ignore_ascii_case(text))
 }
