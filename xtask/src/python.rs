@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::run::{builds, check, root};
+use crate::run::{builds, check, count, root};
 
 /// What its tests did.
 #[derive(Default)]
@@ -28,8 +28,8 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
     let tests = root().join("crates/python/tests");
     let mut mypy = Command::new(environment.join("bin/mypy"));
     mypy.arg("--config-file").arg(root().join("pyproject.toml"));
-    mypy.args(["--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
-    check(mypy.stdout(Stdio::null()))?;
+    mypy.args(["--no-error-summary", "--python-version", "3.10", "--package", "nigh"]).current_dir(builds());
+    check(&mut mypy)?;
     let mut pytest = Command::new(environment.join("bin/pytest"));
     pytest.args(["--quiet", "-rsfE", "--rootdir"]).arg(&tests).arg("-p").arg("no:cacheprovider").arg(&tests);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(builds()).stdout(Stdio::piped());
@@ -50,12 +50,8 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
         }
         // The last line is such as "2 failed, 40 passed, 1 skipped in 3.21s".
         if line.contains(" passed") || line.contains(" failed") {
-            let number = |what: &str| {
-                let before = line.split(what).next().filter(|before| before.len() < line.len())?;
-                before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-            };
-            tested.passed = number(" passed").unwrap_or(0);
-            tested.failed = number(" failed").unwrap_or(0);
+            tested.passed = count(&line, " passed");
+            tested.failed = count(&line, " failed");
         }
         println!("{line}");
     }
@@ -67,7 +63,7 @@ pub(crate) fn test(release: bool) -> anyhow::Result<Tested> {
 /// A wheel from the source distribution, and what a newcomer does with it under every interpreter that there is.
 pub(crate) fn distribution() -> anyhow::Result<()> {
     let environment = environment()?;
-    check(pip(&environment).arg("maturin>=1.9,<2"))?;
+    check(pip(&environment).arg("maturin>=1.12,<2"))?;
     let folder = builds().join("python-sdist");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

@@ -31,3 +31,9 @@ pub(crate) fn check(command: &mut Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{shown}: {status}");
     Ok(())
 }
+
+/// The number in front of `what` in a line of counts, such as `2 failed, 40 passed`.
+pub(crate) fn count(counts: &str, what: &str) -> u32 {
+    let before = counts.split(what).next().unwrap_or_default();
+    before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}

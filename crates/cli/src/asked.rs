@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Context;
-use nigh_policy::{Spec, registry};
+use nigh_policy::Spec;
 use nigh_sim::{Sample, Sizes};
 
 /// What is replayed unless policies are named.
@@ -32,21 +32,7 @@ pub(crate) fn few_sizes() -> Vec<Sizes> {
 
 /// The policies named on a command line.
 pub(crate) fn parse_policies(names: &[String]) -> anyhow::Result<Vec<Spec>> {
-    let mut specs: Vec<Spec> = Vec::new();
-    for name in names {
-        if name == "all" {
-            specs.extend(registry().iter().map(|info| info.name.parse().expect("a registered name is a policy")));
-        } else {
-            specs.push(name.parse()?);
-        }
-    }
-    let mut unique = Vec::new();
-    for spec in specs {
-        if !unique.contains(&spec) {
-            unique.push(spec);
-        }
-    }
-    Ok(unique)
+    Ok(nigh_policy::parse_list(names.iter().map(String::as_str)).map_err(|(_, error)| error)?)
 }
 
 /// Whether these are the policies that are replayed unless any are named.

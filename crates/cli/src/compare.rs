@@ -57,11 +57,11 @@ impl Comparison {
         Comparison { schema: SCHEMA, traces, standings }
     }
 
-    /// A column for each policy: a row for each trace and size unless there are more than `traces_most`, and how often each wins
-    /// and loses.
-    pub(crate) fn table(&self, width: usize, traces_most: usize) -> String {
+    /// A column for each policy: a row for each trace and size unless there are more traces than `most`, and how often each
+    /// policy wins and loses.
+    pub(crate) fn table(&self, width: usize, most: Option<usize>) -> String {
         let mut text = String::new();
-        let shown = if self.traces.len() > traces_most { &[] } else { &self.traces[..] };
+        let shown = if most.is_some_and(|most| self.traces.len() > most) { &[] } else { &self.traces[..] };
         for trace in shown {
             wrapped(&mut text, &heading(&trace.trace), width);
         }
@@ -69,7 +69,9 @@ impl Comparison {
         let first = policies.iter().find(|policy| **policy != OPT).copied().unwrap_or_default();
         let several = policies.iter().filter(|policy| **policy != OPT).count() > 1;
         if shown.is_empty() {
-            let _ = writeln!(text, "{} traces: how often each policy is the best", grouped(self.traces.len() as u64));
+            let what =
+                if several { "how often each policy is the best" } else { "--csv or --json lists the hit ratios" };
+            let _ = writeln!(text, "{} traces: {what}", grouped(self.traces.len() as u64));
         } else {
             let marked = if several { "; * is the best of its row but for opt" } else { "" };
             let _ = writeln!(text, "hit ratio in %{marked}");
@@ -110,38 +112,34 @@ impl Comparison {
                 width,
             );
         }
-        for trace in shown {
-            for note in &trace.notes {
-                wrapped(&mut text, &format!("note: {}: {note}", trace.trace.name), width);
+        let noted = self.traces.iter().filter(|trace| !trace.notes.is_empty()).count();
+        match shown.is_empty() {
+            false => self.notes().for_each(|note| wrapped(&mut text, &format!("note: {note}"), width)),
+            true if noted > 0 => {
+                let _ = writeln!(text, "note: there are notes on {} traces: --json lists them", grouped(noted as u64));
             }
+            true => {}
         }
         text
     }
 
     /// The rows of all traces, each with its trace in front.
     pub(crate) fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let mut text = String::new();
-        for (at, trace) in self.traces.iter().enumerate() {
-            let rows = String::from_utf8(csv(trace.results.iter())?)?;
-            let name = csv_field(&trace.trace.name);
-            for (line, row) in rows.lines().enumerate() {
-                match (line, at) {
-                    (0, 0) => text.extend(["trace,", row, "\n"]),
-                    (0, _) => {}
-                    _ => text.extend([&name, ",", row, "\n"]),
-                }
-            }
+        let rows = || self.traces.iter().flat_map(|trace| trace.results.iter().map(|row| (&trace.trace.name, row)));
+        // The library finds no names of columns in pairs.
+        let first = String::from_utf8(csv(rows().take(1).map(|(_, row)| row))?)?;
+        let names = first.lines().next().unwrap_or_default();
+        let mut writer =
+            csv::WriterBuilder::new().has_headers(false).from_writer(format!("trace,{names}\n").into_bytes());
+        for row in rows() {
+            writer.serialize(row)?;
         }
-        Ok(text.into_bytes())
+        Ok(writer.into_inner()?)
     }
 
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.traces.iter().flat_map(|trace| trace.notes.iter().map(|note| format!("{}: {note}", trace.trace.name)))
     }
-}
-
-fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 /// The end of a long name, behind an ellipsis.

@@ -18,9 +18,9 @@ pub(crate) fn main<Cli: Parser>(run: impl FnOnce(Cli) -> anyhow::Result<ExitCode
     };
     match run(cli) {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) && reader_is_gone() => ExitCode::SUCCESS,
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nigh: {}", causes(&error));
+            eprintln!("nigh: {}", causes(&*error));
             ExitCode::from(2)
         }
     }
@@ -62,15 +62,20 @@ pub(crate) fn nearest_of<'a>(command: &'a clap::Command, given: &str) -> Option<
 }
 
 /// An error and its causes in one line. Some errors name their cause themselves: it is not repeated.
-pub(crate) fn causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| match line {
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    anyhow::Chain::new(error).map(ToString::to_string).fold(String::new(), |line, cause| match line {
         line if line.is_empty() => cause,
         line if line.ends_with(&cause) => line,
         line => format!("{line}: {cause}"),
     })
 }
 
-/// Whether whoever read our output has gone away, as `head` does.
+/// Whether all that is wrong is that whoever read our output has enough of it, as `head` does.
+pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
+    is_broken_pipe(error) && reader_is_gone()
+}
+
+/// Whether whoever read our output has gone away.
 fn reader_is_gone() -> bool {
     let stdout = std::io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];

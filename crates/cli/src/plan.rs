@@ -9,12 +9,11 @@ mod words;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use nigh_sim::{Loader, Options};
+use nigh_sim::{Loader, Options, Sizes};
 
 use crate::args::PlanArgs;
 use crate::results::json;
 use crate::{asked, grid, output, page, sim, source};
-use nigh_sim::Sizes;
 use search::Search;
 use verdict::{Price, Verdict};
 

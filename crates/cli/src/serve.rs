@@ -193,7 +193,7 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
 
 fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
     while let Ok(Event::Reload(asked)) = events.recv() {
-        let done = reload(server, args).map_err(|error| causes(&error));
+        let done = reload(server, args).map_err(|error| causes(&*error));
         match &done {
             Ok(()) => {
                 tracing::info!("reloaded");

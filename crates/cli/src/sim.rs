@@ -102,7 +102,7 @@ fn write_comparison(args: &OutputArgs, comparison: &Comparison) -> anyhow::Resul
     match (args.json, args.csv) {
         (true, _) => output::print(&json(comparison)?),
         (_, true) => output::print(&comparison.csv()?),
-        _ => output::print(comparison.table(grid::terminal_width(), usize::MAX).as_bytes()),
+        _ => output::print(comparison.table(grid::terminal_width(), None).as_bytes()),
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn leave_out_spatial(specs: &mut Vec<Spec>, named: &[String]) -> anyh
     Ok((!names.is_empty()).then(note))
 }
 
-/// How many references warm the cache.
+/// What `--warmup` says.
 pub(crate) fn parse_warmup(text: &str) -> anyhow::Result<Warmup> {
     text.parse().map_err(|error| anyhow!("--warmup {error}"))
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nigh_sim::{References, TraceSummary};
 use nigh_trace::generate::{Arrivals, Common, Generator};
-use nigh_trace::{Format, Note, ReadOptions, Request, Requests};
+use nigh_trace::{Note, ReadOptions, Request, Requests};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
 use crate::asked;
@@ -86,24 +86,22 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
         format: input.format.as_deref().map(str::parse).transpose()?,
         columns: input.columns.as_deref().map(str::parse).transpose()?,
         block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
-        stream: input.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+        stream: input.stream.as_deref().map(str::parse).transpose()?,
         action: input.action.as_deref().map(str::parse).transpose()?,
         recorded_sizes: input.recorded_sizes,
         limit: input.limit.as_deref().map(asked::parse_limit).transpose()?,
     };
-    let opened = nigh_trace::open(path, &options)?;
+    let opened = nigh_trace::open(path, &options).map_err(|error| match error {
+        // The setting is a flag here.
+        nigh_trace::Error::NotOfFormat { .. } => anyhow!("--{error}"),
+        error => error.into(),
+    })?;
     ensure!(
         opened.block_bytes.is_power_of_two(),
         "{}: its blocks have {} bytes, which is no power of two: set --block-size",
         path.display(),
         opened.block_bytes
     );
-    let is = |formats: &[Format]| formats.contains(&opened.format);
-    ensure!(input.stream.is_none() || is(&[Format::Pc]), "--stream is for the pc format, not for {}", opened.format);
-    let events = input.action.is_none() || is(&[Format::Blkparse, Format::Perf]);
-    ensure!(events, "--action is for the formats blkparse and perf, not for {}", opened.format);
-    let objects = !input.recorded_sizes || is(&[Format::OracleGeneral, Format::Lcs]);
-    ensure!(objects, "--recorded-sizes is for formats that record objects, not for {}", opened.format);
     let name = if path == Path::new("-") {
         "standard input".to_owned()
     } else {

@@ -8,11 +8,11 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use nigh_sweep::{About, Folder, List, Outcome, State, Task, text};
+use nigh_sweep::{About, Folder, Found, List, Outcome, Task, text};
 
 use crate::compare::Comparison;
 use crate::results::{Results, grouped};
-use crate::{asked, grid, output, progress};
+use crate::{asked, front, grid, output, progress};
 
 /// More traces than this are compared in a summary, without a row for each.
 const TRACES_MOST: usize = 24;
@@ -60,51 +60,66 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     }
     let mut traces = Vec::new();
     for pattern in &list.traces {
-        traces.extend(nigh_sweep::expand(pattern)?);
+        traces.extend(nigh_sweep::expand(&list.folder, pattern)?);
     }
     let jobs = nigh_sweep::jobs(traces, &list.settings);
     let threads = asked::threads(args.threads);
     let path = args.results.as_deref().unwrap_or(&list.results);
     if args.dry_run {
         let folder = if path.exists() { Some(Folder::open(path)?) } else { None };
-        let (tasks, failed) = nigh_sweep::tasks(jobs, folder.as_ref(), threads);
-        output::print(listed(&tasks, &failed).as_bytes())?;
-        return Ok(code(&failed));
+        let tasks = nigh_sweep::tasks(jobs, folder.as_ref(), threads);
+        let failed = tasks.iter().filter(|task| task.found.is_err()).count();
+        return ended(output::print(tasks.iter().map(listed).collect::<String>().as_bytes()), failed);
     }
     let folder = Folder::create(path)?;
-    let (tasks, mut outcomes) = nigh_sweep::tasks(jobs, Some(&folder), threads);
-    for task in tasks.iter().filter(|task| matches!(task.state, State::Damaged)) {
-        let path = folder.path(&task.key);
-        eprintln!("nigh: note: {}: the result is damaged: {} is replayed again", path.display(), task.job.name);
+    let tasks = nigh_sweep::tasks(jobs, Some(&folder), threads);
+    let (mut open, mut done) = (0, 0);
+    for task in &tasks {
+        open += u64::from(task.is_open());
+        match &task.found {
+            Ok((key, Found::Damaged)) => {
+                let path = folder.path(key);
+                eprintln!("nigh: note: {}: the result is damaged: {} is replayed again", path.display(), task.job.name);
+            }
+            Ok((_, Found::Table(_))) => done += 1,
+            Ok((_, Found::Nothing)) | Err(_) => {}
+        }
     }
-    let done = tasks.iter().filter(|task| matches!(task.state, State::Done(_))).count();
     let finished = AtomicU64::new(0);
-    let bar = progress::jobs(tasks.len() as u64);
-    let ran = progress::follow(bar, &finished, || nigh_sweep::run(tasks, &folder, threads, &finished));
-    let replayed = ran.iter().filter(|outcome| outcome.table.is_ok()).count() - done;
-    outcomes.splice(0..0, ran);
-    write(args, &outcomes)?;
-    let failed = outcomes.iter().filter(|outcome| outcome.table.is_err()).count();
-    if !args.json && !args.csv {
-        let (replayed, done) = (grouped(replayed as u64), grouped(done as u64));
-        let path = path.display();
-        let text = format!("traces: {replayed} replayed, {done} already there, {failed} failed; results in {path}\n");
-        output::print(text.as_bytes())?;
-    }
-    Ok(code(&outcomes))
-}
-
-fn code(outcomes: &[Outcome]) -> ExitCode {
-    let is_failed = outcomes.iter().any(|outcome| outcome.table.is_err());
-    if is_failed { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS }
-}
-
-/// Gives the results to whom `args` says, and the errors to standard error.
-fn write(args: &SweepArgs, outcomes: &[Outcome]) -> anyhow::Result<()> {
-    let tables: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.table.as_ref().ok().cloned()).collect();
+    let run = || nigh_sweep::run(tasks, &folder, threads, &finished);
+    let outcomes = progress::follow(progress::jobs(open), &finished, run);
     let errors: Vec<(String, String)> = outcomes.iter().filter_map(error).collect();
+    // First, in case that who reads the results has gone away.
+    for (name, error) in &errors {
+        eprintln!("nigh: {name}: {error}");
+    }
+    let failed = errors.len();
+    let replayed = outcomes.len() - done - failed;
+    let printed = print(args, &outcomes, &errors).and_then(|()| {
+        if args.json || args.csv {
+            return Ok(());
+        }
+        let (replayed, done, path) = (grouped(replayed as u64), grouped(done as u64), path.display());
+        let text = format!("traces: {replayed} replayed, {done} already there, {failed} failed; results in {path}\n");
+        output::print(text.as_bytes())
+    });
+    ended(printed, failed)
+}
+
+/// The exit code of a sweep of which so many jobs failed, whoever reads what was printed.
+fn ended(printed: anyhow::Result<()>, failed: usize) -> anyhow::Result<ExitCode> {
+    match printed {
+        Err(error) if !front::is_unread(&error) => Err(error),
+        _ if failed > 0 => Ok(ExitCode::from(SOME_FAILED)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints the results as `args` says.
+fn print(args: &SweepArgs, outcomes: &[Outcome], errors: &[(String, String)]) -> anyhow::Result<()> {
+    let tables: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.table.as_ref().ok().cloned()).collect();
     if args.json {
-        output::print(text::json(&tables, &errors).as_bytes())?;
+        output::print(text::json(&tables, errors).as_bytes())?;
     } else if args.csv {
         output::print(text::csv(&tables).as_bytes())?;
     } else if !tables.is_empty() {
@@ -114,43 +129,25 @@ fn write(args: &SweepArgs, outcomes: &[Outcome]) -> anyhow::Result<()> {
             Ok(Results { results: rows, notes: about.notes, ..Results::new(about.trace, 1) })
         });
         let comparison = Comparison::new(results.collect::<anyhow::Result<_>>()?);
-        output::print(comparison.table(grid::terminal_width(), TRACES_MOST).as_bytes())?;
-    }
-    for (name, error) in errors {
-        eprintln!("nigh: {name}: {error}");
+        output::print(comparison.table(grid::terminal_width(), Some(TRACES_MOST)).as_bytes())?;
     }
     Ok(())
 }
 
 /// The trace of a job that failed, and why.
 fn error(outcome: &Outcome) -> Option<(String, String)> {
-    outcome.table.as_ref().err().map(|error| (outcome.job.name.clone(), reason(error)))
+    outcome.table.as_ref().err().map(|error| (outcome.job.name.clone(), front::causes(error)))
 }
 
-fn reason(error: &nigh_sweep::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
-/// A line for each job: its key, what there is of its result, and its trace.
-fn listed(tasks: &[Task], failed: &[Outcome]) -> String {
-    let line = |task: &Task| {
-        let state = match task.state {
-            State::Open => "open",
-            State::Damaged => "damaged",
-            State::Done(_) => "done",
-        };
-        format!("{}  {state:<7}  {}\n", task.key, task.job.trace)
+/// The line of a job: its key, what there is of its result, and its trace.
+fn listed(task: &Task) -> String {
+    let (key, state) = match &task.found {
+        Ok((key, Found::Nothing)) => (key, "open"),
+        Ok((key, Found::Damaged)) => (key, "damaged"),
+        Ok((key, Found::Table(_))) => (key, "done"),
+        Err(error) => return format!("{:<32}  failed   {}: {}\n", "-", task.job.name, front::causes(error)),
     };
-    let lines = tasks.iter().map(line);
-    let failed =
-        failed.iter().filter_map(error).map(|(name, error)| format!("{:<32}  failed   {name}: {error}\n", "-"));
-    lines.chain(failed).collect()
+    format!("{key}  {state:<7}  {}\n", task.job.trace)
 }
 
 /// `python3 -m nigh sweep` in place of this process.

@@ -37,7 +37,7 @@ mod visit;
 pub mod w_tinylfu;
 
 pub use contract::{Access, Block, Kind, Policy, Room, Slot, Stream, Tenant};
-pub use registry::{build, ghosts, registry, visit};
+pub use registry::{build, ghosts, parse_list, registry, visit};
 pub use sample::Share;
 pub use spec::{Info, Param, Params, Portion, Setup, Spec, SpecError};
 pub use succession::Succession;

@@ -98,6 +98,21 @@ impl FromStr for Spec {
     }
 }
 
+/// The policies of a list, each once; `all` is every registered one. An error comes with the name that is wrong.
+pub fn parse_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Spec>, (&'a str, SpecError)> {
+    let mut specs: Vec<Spec> = Vec::new();
+    for name in names {
+        let named = if name == "all" { REGISTRY.iter().map(|info| info.name).collect() } else { vec![name] };
+        for text in named {
+            let spec = text.parse().map_err(|error| (name, error))?;
+            if !specs.contains(&spec) {
+                specs.push(spec);
+            }
+        }
+    }
+    Ok(specs)
+}
+
 /// Creates the policy that `spec` describes, for a host that chooses it at run time.
 pub fn build(spec: &Spec, setup: &Setup) -> Result<Box<dyn Policy + Send>, SpecError> {
     struct Boxed;

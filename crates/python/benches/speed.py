@@ -2,7 +2,7 @@
 
 The trace is in a file of the oracleGeneral format, which nigh and libCacheSim read; cachetools and cachebox get its keys as
 Python integers, and decoding is not counted for them. Each round runs all of them one after the other; the least of each
-counts. libCacheSim runs with hash tables as large as it makes them by default, and with smaller ones; the better counts.
+counts. libCacheSim runs with hash tables as large as it makes them by default, and with smaller ones; both are shown.
 """
 
 from __future__ import annotations

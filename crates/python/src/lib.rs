@@ -34,8 +34,8 @@ mod _nigh {
     use crate::source::Source;
     #[pymodule_export]
     use crate::sweep::{
-        Folder, content_of_parts, content_parts, decode, expand, identify, job_trace, jobs, run_job, sweep_list,
-        tables_csv, tables_json,
+        Folder, content_of_parts, content_parts, decode, expand, identify, is_uri, job_trace, jobs, run_job,
+        sweep_list, tables_csv, tables_json,
     };
     #[pymodule_export]
     use crate::timed::Timed;

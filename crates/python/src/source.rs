@@ -257,7 +257,7 @@ impl Settings {
             format: parsed(self.format.as_deref())?,
             columns: parsed(self.columns.as_deref())?,
             block_bytes: self.block_bytes,
-            stream: parsed(self.stream.as_deref())?.unwrap_or_default(),
+            stream: parsed(self.stream.as_deref())?,
             action: parsed(self.action.as_deref())?,
             recorded_sizes: self.recorded_sizes,
             limit: None,

@@ -21,17 +21,24 @@ fn of_sweep(error: Error) -> PyErr {
     }
 }
 
-/// The list of a sweep in a file: traces and patterns, settings as JSON, and the folder of results.
+/// The list of a sweep in a file: traces and patterns, the folder that they are relative to, settings as JSON, and the folder of
+/// results.
 #[pyfunction]
-pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Vec<String>, String, PathBuf)> {
+pub(crate) fn sweep_list(path: PathBuf) -> PyResult<(Vec<String>, PathBuf, String, PathBuf)> {
     let list = List::read(&path).map_err(of_sweep)?;
-    Ok((list.traces, list.settings.to_json(), list.results))
+    Ok((list.traces, list.folder, list.settings.to_json(), list.results))
 }
 
-/// The files that match a pattern, as absolute paths.
+/// Whether a trace is named by a URI, and not by a path.
 #[pyfunction]
-pub(crate) fn expand(py: Python<'_>, pattern: &str) -> PyResult<Vec<String>> {
-    py.detach(|| nigh_sweep::expand(pattern)).map_err(of_sweep)
+pub(crate) fn is_uri(trace: &str) -> bool {
+    nigh_sweep::is_uri(trace)
+}
+
+/// The files in `folder` that match a pattern, as absolute paths.
+#[pyfunction]
+pub(crate) fn expand(py: Python<'_>, folder: PathBuf, pattern: &str) -> PyResult<Vec<String>> {
+    py.detach(|| nigh_sweep::expand(&folder, pattern)).map_err(of_sweep)
 }
 
 /// A job for each trace, as JSON.
@@ -74,29 +81,28 @@ pub(crate) fn content_of_parts(length: u64, parts: Vec<Bound<'_, PyBytes>>) -> S
     Content::of_parts(length, parts.iter().map(|part| part.as_bytes())).to_string()
 }
 
-/// Runs a job: its key, and its table as a file. A trace that is named by a URI is given by `open`, which opens it as a binary
-/// file object, and its content.
+/// Runs a job: its key, and its table as a file. A trace that is named by a URI is given by what opens it as a binary file
+/// object, and its content.
 #[pyfunction]
-#[pyo3(signature = (job, *, open, content, threads, progress))]
+#[pyo3(signature = (job, *, remote, threads, progress))]
 pub(crate) fn run_job<'py>(
     py: Python<'py>,
     job: &str,
-    open: Option<Py<PyAny>>,
-    content: Option<&str>,
+    remote: Option<(Py<PyAny>, String)>,
     threads: usize,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<(String, Bound<'py, PyBytes>)> {
     let job = Job::parse(job).map_err(of_sweep)?;
-    let content = content.map(parse_content).transpose()?;
+    let remote = remote.map(|(open, content)| Ok::<_, PyErr>((open, parse_content(&content)?))).transpose()?;
     let ran = work::run(py, progress.as_ref(), |work| {
-        let (key, table) = match (open, content) {
-            (Some(open), Some(content)) => job.run_on(&content, threads, &work.done, &work.stop, |settings| {
+        let (key, table) = match remote {
+            Some((open, content)) => job.run_on(&content, threads, &work.done, &work.stop, |options| {
                 let name = Path::new(&job.name);
                 let failed = |error| Error::Io { path: PathBuf::from(&job.trace), source: io::Error::other(error) };
                 let file = Python::attach(|py| open.call0(py)).map_err(|error: PyErr| failed(error))?;
-                Ok(nigh_trace::from_reader(PyFile { file }, name, settings.reading())?)
+                Ok(nigh_trace::from_reader(PyFile { file }, name, options)?)
             }),
-            _ => job.run(threads, &work.done, &work.stop),
+            None => job.run(threads, &work.done, &work.stop),
         }?;
         let bytes = nigh_sweep::encode(&key, &table);
         Ok((key, bytes))
@@ -107,8 +113,9 @@ pub(crate) fn run_job<'py>(
 
 /// The table in a file that [`run_job`] gave; nothing if the file is not whole, or not that of the job `key`.
 #[pyfunction]
-pub(crate) fn decode(key: &str, file: &[u8]) -> PyResult<Option<PyArrowType<RecordBatch>>> {
-    Ok(nigh_sweep::decode(&parse_key(key)?, file.to_vec()).map(PyArrowType))
+pub(crate) fn decode(py: Python<'_>, key: &str, file: &[u8]) -> PyResult<Option<PyArrowType<RecordBatch>>> {
+    let key = parse_key(key)?;
+    Ok(py.detach(|| nigh_sweep::decode(&key, file.to_vec())).map(PyArrowType))
 }
 
 /// Tables of jobs as CSV.
@@ -145,8 +152,9 @@ impl Folder {
     }
 
     /// The result of the job `key`, and whether it is there but damaged.
-    fn find(&self, key: &str) -> PyResult<(Option<PyArrowType<RecordBatch>>, bool)> {
-        match self.0.find(&parse_key(key)?).map_err(of_sweep)? {
+    fn find(&self, py: Python<'_>, key: &str) -> PyResult<(Option<PyArrowType<RecordBatch>>, bool)> {
+        let key = parse_key(key)?;
+        match py.detach(|| self.0.find(&key)).map_err(of_sweep)? {
             Found::Nothing => Ok((None, false)),
             Found::Damaged => Ok((None, true)),
             Found::Table(table) => Ok((Some(PyArrowType(table)), false)),
@@ -154,8 +162,9 @@ impl Folder {
     }
 
     /// Stores a file that `run_job` gave.
-    fn put(&self, key: &str, file: &[u8]) -> PyResult<()> {
-        self.0.put(&parse_key(key)?, file).map_err(of_sweep)
+    fn put(&self, py: Python<'_>, key: &str, file: &[u8]) -> PyResult<()> {
+        let key = parse_key(key)?;
+        py.detach(|| self.0.put(&key, file)).map_err(of_sweep)
     }
 
     /// Where the result of the job `key` is, or would be.

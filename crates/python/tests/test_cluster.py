@@ -29,9 +29,9 @@ from distributed import Client
 import nigh
 
 if __name__ == "__main__":
-    scheduler, traces, results, policies, sizes = sys.argv[1:]
+    scheduler, traces, results, policies, sizes, workers = sys.argv[1:]
     with Client(scheduler_file=scheduler, timeout=60) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(int(workers), timeout=60)
         result = nigh.sweep(traces, json.loads(policies), sizes, executor=client.get_executor(), results=results)
         workers = len(client.scheduler_info()["workers"])
     print(json.dumps({**result.info, "workers": workers, "errors": result.errors}))
@@ -83,9 +83,10 @@ class Machines:
                           "--nthreads", "1", "--no-dashboard", "--death-timeout", "60",
                           "--local-directory", str(self.folder / f"worker{at}"))  # fmt: skip
 
-    def client(self, traces: Path, results: Path) -> subprocess.Popen[str]:
+    def client(self, traces: Path, results: Path, workers: int) -> subprocess.Popen[str]:
+        """A sweep that begins when there are so many workers."""
         where = [str(self.scheduler), str(traces / "*.csv"), str(results)]
-        return self.start(0, "-c", CLIENT, *where, json.dumps(POLICIES), SIZES)
+        return self.start(0, "-c", CLIENT, *where, json.dumps(POLICIES), SIZES, str(workers))
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -129,7 +130,7 @@ def test_a_worker_that_dies_halfway_changes_no_byte(machines: Machines, tmp_path
 
     machines.worker(1)
     victim = machines.worker(2)
-    client = machines.client(traces, there)
+    client = machines.client(traces, there, 2)
     wait(lambda: len(files(there)) >= TRACES // 4 or client.poll() is not None, "a quarter of the jobs")
     os.killpg(victim.pid, signal.SIGKILL)
     before = len(files(there))
@@ -140,7 +141,7 @@ def test_a_worker_that_dies_halfway_changes_no_byte(machines: Machines, tmp_path
     assert files(there) == files(here)
 
     times = {path: path.stat().st_mtime_ns for path in there.iterdir()}
-    output, _ = machines.client(traces, there).communicate(timeout=PATIENCE)
+    output, _ = machines.client(traces, there, 1).communicate(timeout=PATIENCE)
     report = json.loads(output.splitlines()[-1])
     assert report["already_there"] == TRACES and report["replayed"] == 0, report
     assert times == {path: path.stat().st_mtime_ns for path in there.iterdir()}

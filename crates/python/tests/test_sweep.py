@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import nigh
+from nigh import _nigh
 
 POLICIES = ["lru", "lirs"]
 SIZES = "1%..20%"
@@ -45,7 +46,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_executor_gives_the_same_bytes(traces: Path, tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
     pattern = str(traces / "t*.csv")
     first = nigh.sweep(pattern, POLICIES, SIZES, threads=1, results=tmp_path / "one")
     assert first.info["replayed"] == 4 and not first.errors
@@ -61,6 +61,7 @@ def test_every_executor_gives_the_same_bytes(traces: Path, tmp_path: Path) -> No
         same("pool", pool)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         same("processes", processes)
+    distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=True) as cluster:
         with distributed.Client(cluster) as client:
             same("dask", client.get_executor())
@@ -103,7 +104,8 @@ def test_a_rerun_does_nothing_and_damage_is_repaired(traces: Path, tmp_path: Pat
     whole = files(folder)
     name = sorted(whole)[0]
     (folder / name).write_bytes(whole[name][:-100])
-    assert list(nigh.results(folder).errors) == [str(folder / name)]
+    damaged = nigh.results(folder)
+    assert list(damaged.errors) == [str(folder / name)] and damaged.info["already_there"] == 3
     repaired = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, results=folder)
     assert repaired.info["replayed"] == 1 and any("damaged" in note for note in repaired.notes)
     assert files(folder) == whole and repaired.table.equals(first.table)
@@ -136,6 +138,10 @@ def test_uris_are_read_where_they_are(traces: Path, tmp_path: Path) -> None:
     assert there.table.equals(here.table)
     with pytest.raises(ValueError, match="no file matches"):
         nigh.sweep("memory://sweep/*.zst", POLICIES, SIZES)
+    with pytest.raises(ValueError, match="a chained URI cannot have a pattern"):
+        nigh.sweep("simplecache::memory://sweep/*.csv", POLICIES, SIZES)
+    chained = nigh.sweep("simplecache::memory://sweep/t0.csv", POLICIES, SIZES)
+    assert chained.table.equals(nigh.sweep(traces / "t0.csv", POLICIES, SIZES).table)
     # Of a long one, only parts are read to know it.
     write_trace(tmp_path / "long.csv", 1, 250_000)
     assert (tmp_path / "long.csv").stat().st_size > 4 << 20
@@ -160,8 +166,8 @@ def test_a_job_that_fails_costs_only_itself(traces: Path, tmp_path: Path) -> Non
         nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=3)
 
 
-class Later(Executor):
-    """Runs nothing until it is told; then in order."""
+class Direct(Executor):
+    """Runs each job when it is submitted, and answers what it is told to."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -175,12 +181,34 @@ class Later(Executor):
         return future
 
 
+def test_numbers_may_be_those_of_numpy(traces: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    plain = nigh.sweep(traces / "t0.csv", POLICIES, SIZES, limit=1_000, block_size=8192)
+    assert nigh.sweep(traces / "t0.csv", POLICIES, SIZES, limit=numpy.int64(1_000), block_size=numpy.int32(8192)).table.equals(plain.table)
+
+
+def test_a_result_that_cannot_be_stored_costs_only_its_job(traces: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+
+    def blocking(fn: Any, job: str) -> Any:
+        if "t1.csv" in job:
+            # A folder cannot be replaced by a file.
+            _, key = _nigh.identify(job, None)
+            (results / f"{key}.parquet" / "in the way").mkdir(parents=True)
+        return fn(job)
+
+    result = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Direct(blocking), results=results)
+    assert list(result.errors) == [str(traces / "t1.csv")] and result.info["replayed"] == 3
+    assert ".parquet" in result.errors[str(traces / "t1.csv")]
+    assert result.table["trace"].unique().to_pylist() == ["t0.csv", "t2.csv", "t3.csv"]
+
+
 def test_a_worker_with_another_version_is_refused(traces: Path) -> None:
     def old(fn: Any, job: str) -> Any:
         return fn(job)._replace(version="nigh 0.0.1, results 0")
 
     with pytest.raises(RuntimeError, match="a worker has nigh 0.0.1, results 0"):
-        nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Later(old))
+        nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Direct(old))
 
 
 def test_a_worker_that_dies_costs_only_its_jobs(traces: Path, tmp_path: Path) -> None:
@@ -189,7 +217,7 @@ def test_a_worker_that_dies_costs_only_its_jobs(traces: Path, tmp_path: Path) ->
             raise OSError("the worker died")
         return fn(job)
 
-    result = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Later(dying), results=tmp_path / "results")
+    result = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Direct(dying), results=tmp_path / "results")
     assert result.errors == {str(traces / "t1.csv"): "the worker died"}
     again = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, results=tmp_path / "results")
     assert again.info["replayed"] == 1 and not again.errors
@@ -202,7 +230,7 @@ def test_jobs_are_text(traces: Path) -> None:
         sent.append(job)
         return fn(job)
 
-    nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Later(look))
+    nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, executor=Direct(look))
     assert len(sent) == 4 and all(isinstance(job, str) and len(job) < 500 for job in sent)
     assert json.loads(sent[0])["trace"] == str(traces / "t0.csv")
 

@@ -1,6 +1,5 @@
 //! Cache sizes as a user writes them: `1%`, `64M`, `32b`, `64M..4G`, `100b..1000b/100b`.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// One size, before the trace is known.
@@ -95,21 +94,31 @@ pub fn in_blocks(sizes: &[Sizes], distinct: u64, block_bytes: u32) -> Result<Vec
 }
 
 /// What is wrong with a size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SizeError {
     /// It is neither a share nor a number of bytes or blocks.
+    #[error(
+        "'{0}' is not a size: expected a share of the distinct blocks (5%), bytes (64M), blocks (1000b), \
+         or a range of these (64M..4G, doubling; 100b..1000b/100b, in steps)"
+    )]
     Syntax(String),
     /// It is a number alone.
+    #[error("size '{0}' has no unit: say {0}b for blocks, {0}K or {0}M for bytes")]
     NoUnit(String),
     /// It is 0.
+    #[error("size '{0}' is 0: a cache holds at least one block")]
     Zero(String),
     /// The ends of a range, or its step, differ in their units.
+    #[error("the sizes of the range '{0}' have different units")]
     Units(String),
     /// The range ends before it begins.
+    #[error("the range '{0}' ends before it begins")]
     Backwards(String),
     /// The range has too many sizes.
+    #[error("a range of more than {SIZES_MOST} sizes")]
     TooMany,
     /// It is less than a block.
+    #[error("a cache of {bytes} bytes does not hold a block of {block_bytes} bytes")]
     BelowBlock {
         /// The size.
         bytes: u64,
@@ -118,41 +127,17 @@ pub enum SizeError {
     },
 }
 
-impl fmt::Display for SizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SizeError::Syntax(text) => write!(
-                f,
-                "'{text}' is not a size: expected a share of the distinct blocks (5%), bytes (64M), blocks (1000b), \
-                 or a range of these (64M..4G, doubling; 100b..1000b/100b, in steps)"
-            ),
-            SizeError::NoUnit(text) => {
-                write!(f, "size '{text}' has no unit: say {text}b for blocks, {text}K or {text}M for bytes")
-            }
-            SizeError::Zero(text) => write!(f, "size '{text}' is 0: a cache holds at least one block"),
-            SizeError::Units(text) => write!(f, "the sizes of the range '{text}' have different units"),
-            SizeError::Backwards(text) => write!(f, "the range '{text}' ends before it begins"),
-            SizeError::TooMany => write!(f, "a range of more than {SIZES_MOST} sizes"),
-            SizeError::BelowBlock { bytes, block_bytes } => {
-                write!(f, "a cache of {bytes} bytes does not hold a block of {block_bytes} bytes")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SizeError {}
-
 impl FromStr for Size {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Size, SizeError> {
         let text = text.trim();
         let syntax = || SizeError::Syntax(text.to_owned());
-        let digits = |text: &'_ str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.to_owned());
+        let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
         let size = if let Some(percent) = text.strip_suffix('%') {
             let percent = percent.parse::<f64>().ok().filter(|percent| percent.is_finite() && *percent >= 0.0);
             Size::Percent(percent.ok_or_else(syntax)?)
-        } else if let Some(blocks) = text.strip_suffix('b').and_then(digits) {
+        } else if let Some(blocks) = text.strip_suffix('b').filter(digits) {
             Size::Blocks(blocks.parse().map_err(|_| syntax())?)
         } else {
             match text.parse::<f64>() {

@@ -1,6 +1,5 @@
 //! How many references warm the cache before any is counted.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// The references that warm the cache, as a user writes them: `100k`, or `10%` of all.
@@ -13,11 +12,13 @@ pub enum Warmup {
 }
 
 /// What is wrong with a warm-up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WarmupError {
     /// It is no number and no share.
+    #[error("{0}: expected a number of references, or a share below 100%")]
     Syntax(String),
     /// Nothing is left to count.
+    #[error("{warmup}: only {length} references are replayed")]
     All {
         /// The references that were to warm the cache.
         warmup: usize,
@@ -25,17 +26,6 @@ pub enum WarmupError {
         length: usize,
     },
 }
-
-impl fmt::Display for WarmupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WarmupError::Syntax(text) => write!(f, "{text}: expected a number of references, or a share below 100%"),
-            WarmupError::All { warmup, length } => write!(f, "{warmup}: only {length} references are replayed"),
-        }
-    }
-}
-
-impl std::error::Error for WarmupError {}
 
 impl FromStr for Warmup {
     type Err = WarmupError;
@@ -60,5 +50,31 @@ impl Warmup {
             Warmup::Share(share) => (length as f64 * share) as usize,
         };
         if warmup < length { Ok(warmup) } else { Err(WarmupError::All { warmup, length }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references(text: &str, length: usize) -> Result<usize, WarmupError> {
+        text.parse::<Warmup>()?.references(length)
+    }
+
+    #[test]
+    fn counts_and_shares() {
+        assert_eq!(references("0", 10), Ok(0));
+        assert_eq!(references("1k", 2_000), Ok(1_000));
+        assert_eq!(references("10%", 2_005), Ok(200));
+        assert_eq!(references("99.9%", 1), Ok(0));
+    }
+
+    #[test]
+    fn slips() {
+        for slip in ["", "x", "-1", "100%", "-1%", "nan%", "%"] {
+            assert_eq!(references(slip, 10), Err(WarmupError::Syntax(slip.to_owned())));
+        }
+        assert_eq!(references("10", 10), Err(WarmupError::All { warmup: 10, length: 10 }));
+        assert_eq!(references("0", 0), Err(WarmupError::All { warmup: 0, length: 0 }));
     }
 }

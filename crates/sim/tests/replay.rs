@@ -1,5 +1,8 @@
 //! Replays against the test host, the exact curve against replays, samples against the whole.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
 use nigh_policy::{Spec, registry};
 use nigh_sim::replay::Watch;
 use nigh_sim::sample::Misses;
@@ -46,6 +49,22 @@ fn replays_as_the_checking_host() {
             let evictions = outcomes.iter().filter(|outcome| outcome.evicted.is_some()).count() as u64;
             assert_eq!((run.counts.hits, run.counts.evictions), (hits, evictions), "{} at {capacity}", info.name);
         }
+    }
+}
+
+/// A replay that is to stop does so long before its end.
+#[test]
+fn replays_can_be_stopped() {
+    let references = gather(&workload::mixed(3, 200, 1 << 18), options());
+    let (progress, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    for (stopped, warmup) in [(false, 0), (true, 0), (true, 1 << 17)] {
+        stop.store(stopped, Relaxed);
+        progress.store(0, Relaxed);
+        let watch = Watch { warmup, progress: Some(&progress), stop: Some(&stop), ..Watch::default() };
+        replay(&references, &spec("lru"), 50, None, watch).unwrap();
+        let replayed = progress.load(Relaxed);
+        assert_eq!(replayed == 1 << 18, !stopped);
+        assert!(replayed <= 1 << 16 || !stopped, "{replayed}");
     }
 }
 

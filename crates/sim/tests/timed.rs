@@ -1,5 +1,8 @@
 //! The timed simulation: what it counts, how long things take, and that it does the same twice.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::Spec;
@@ -59,6 +62,17 @@ fn policy(name: &str) -> Spec {
 
 fn simulate(programs: &[Program], profile: &Profile, readahead: &str, capacity: u32) -> Outcome {
     run(&setup(programs, &disk(profile), &readahead.parse().unwrap()), &policy("lru"), capacity).unwrap()
+}
+
+#[test]
+fn runs_can_be_stopped() {
+    let (programs, profile) = ([program((0..1 << 18).map(|block| block % 100), What::Read, 0)], latency(1));
+    let (readahead, stop) = ("none".parse().unwrap(), AtomicBool::new(true));
+    let disks = disk(&profile);
+    let stopped = Setup { stop: Some(&stop), ..setup(&programs, &disks, &readahead) };
+    assert!(matches!(run(&stopped, &policy("lru"), 200), Err(TimedError::Stopped)));
+    stop.store(false, Relaxed);
+    assert_eq!(run(&stopped, &policy("lru"), 200).unwrap().cache.misses, 100);
 }
 
 #[test]

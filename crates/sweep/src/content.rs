@@ -62,9 +62,13 @@ impl Content {
     /// The identity that [`Display`](fmt::Display) wrote.
     pub fn parse(text: &str) -> Option<Content> {
         let (length, hash) = text.split_once('-')?;
-        let is_hash = hash.len() == 32 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        (length.parse::<u64>().is_ok() && is_hash).then(|| Content(text.to_owned()))
+        (length.parse::<u64>().is_ok() && is_hash(hash)).then(|| Content(text.to_owned()))
     }
+}
+
+/// Whether `text` is a hash of 128 bits in hexadecimal.
+pub(crate) fn is_hash(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl fmt::Display for Content {

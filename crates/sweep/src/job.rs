@@ -9,10 +9,11 @@ use nigh_sim::replay::Watch;
 use nigh_sim::rows::Plan;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::{Loader, Options, ReadError, References, TraceSummary};
-use nigh_trace::Opened;
+use nigh_trace::{Opened, ReadOptions};
 use serde::Serialize;
 use twox_hash::XxHash3_128;
 
+use crate::content::is_hash;
 use crate::keys::Keys;
 use crate::list::is_uri;
 use crate::settings::{self, Texts};
@@ -62,8 +63,7 @@ pub struct Key(String);
 impl Key {
     /// The key that [`Display`](fmt::Display) wrote.
     pub fn parse(text: &str) -> Option<Key> {
-        let is_key = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        is_key.then(|| Key(text.to_owned()))
+        is_hash(text).then(|| Key(text.to_owned()))
     }
 }
 
@@ -118,9 +118,7 @@ impl Job {
     /// Reads the trace, which is a file, and replays it in `threads` threads.
     pub fn run(&self, threads: usize, progress: &AtomicU64, stop: &AtomicBool) -> Result<(Key, RecordBatch), Error> {
         let content = self.read_content()?;
-        self.run_on(&content, threads, progress, stop, |settings| {
-            Ok(nigh_trace::open(Path::new(&self.trace), &settings.read)?)
-        })
+        self.run_on(&content, threads, progress, stop, |options| Ok(nigh_trace::open(Path::new(&self.trace), options)?))
     }
 
     /// Replays a trace of this content, which `open` opens, in `threads` threads. Rows and key depend on the job and the content
@@ -131,12 +129,12 @@ impl Job {
         threads: usize,
         progress: &AtomicU64,
         stop: &AtomicBool,
-        open: impl FnOnce(&Settings) -> Result<Opened, Error>,
+        open: impl FnOnce(&ReadOptions) -> Result<Opened, Error>,
     ) -> Result<(Key, RecordBatch), Error> {
         if self.content.as_ref().is_some_and(|expected| expected != content) {
             return Err(Error::OtherContent(self.trace.clone()));
         }
-        let mut opened = open(&self.settings)?;
+        let mut opened = open(&self.settings.read)?;
         let block_bytes = opened.block_bytes;
         if !block_bytes.is_power_of_two() {
             let problem = format!("its blocks have {block_bytes} bytes, which is no power of two: set the block size");

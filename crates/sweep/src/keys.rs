@@ -28,6 +28,12 @@ impl Keys {
             let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
             Error::Syntax(format!("line {line}: {}", error.message()))
         })?;
+        // JSON would have nothing in its place.
+        let mut floats = table.iter().filter_map(|(key, value)| Some((key, value.as_float()?)));
+        if let Some((key, float)) = floats.find(|(_, float)| !float.is_finite()) {
+            let (given, problem) = (float.to_string(), "expected a finite number".to_owned());
+            return Err(Error::Value { key: key.clone(), given, problem });
+        }
         match serde_json::to_value(table) {
             Ok(Value::Object(values)) => Ok(Keys { values, separator: '-' }),
             _ => Err(Error::Syntax("expected keys and values".to_owned())),

@@ -21,4 +21,4 @@ pub use folder::{Folder, Found};
 pub use job::{Job, Key, RESULTS};
 pub use list::{List, expand, is_uri, jobs};
 pub use settings::Settings;
-pub use sweep::{Outcome, State, Task, run, tasks};
+pub use sweep::{Outcome, Task, run, tasks};

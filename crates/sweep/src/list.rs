@@ -13,8 +13,10 @@ const RESULTS_DEFAULT: &str = "results";
 /// A list of traces, and what is to be done with each.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// Paths, patterns of paths, and URIs. Paths are absolute.
+    /// Paths, patterns of paths, and URIs.
     pub traces: Vec<String>,
+    /// What paths and patterns are relative to.
+    pub folder: PathBuf,
     /// How they are read and replayed.
     pub settings: Settings,
     /// The folder of results.
@@ -33,13 +35,9 @@ impl List {
     fn parse(text: &str, folder: &Path) -> Result<List, Error> {
         let mut keys = Keys::toml(text)?;
         keys.check(&[&["traces", "results"], settings::KEYS].concat())?;
-        let absolute = |trace: String| match is_uri(&trace) {
-            true => Ok(trace),
-            false => folder.join(trace).into_os_string().into_string().map_err(|path| Error::Name(path.into())),
-        };
-        let traces = keys.texts("traces")?.into_iter().map(absolute).collect::<Result<_, _>>()?;
+        let traces = keys.texts("traces")?;
         let results = folder.join(keys.text("results")?.as_deref().unwrap_or(RESULTS_DEFAULT));
-        Ok(List { traces, settings: Settings::take(&mut keys)?, results })
+        Ok(List { traces, folder: folder.to_owned(), settings: Settings::take(&mut keys)?, results })
     }
 }
 
@@ -51,26 +49,29 @@ pub fn is_uri(trace: &str) -> bool {
     })
 }
 
-/// The files that match a pattern (`*`, `?`, `[...]`, and `**` for folders of any depth), in alphabetical order, as absolute
-/// paths. What has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
-pub fn expand(pattern: &str) -> Result<Vec<String>, Error> {
+/// The files that match a pattern (`*`, `?`, `[...]`, and `**` for folders of any depth) in `folder`, in alphabetical order, as
+/// absolute paths. What has none of these characters, or is the name of a file, stands for itself, whether it is there or not.
+/// The name of `folder` is no part of the pattern.
+pub fn expand(folder: &Path, pattern: &str) -> Result<Vec<String>, Error> {
     let text = |path: PathBuf| path.into_os_string().into_string().map_err(|path| Error::Name(path.into()));
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|source| Error::Io { path: path.to_owned(), source }).and_then(text)
     };
-    if !pattern.contains(['*', '?', '[']) || Path::new(pattern).exists() {
-        return Ok(vec![absolute(Path::new(pattern))?]);
+    let path = folder.join(pattern);
+    if !pattern.contains(['*', '?', '[']) || path.exists() {
+        return Ok(vec![absolute(&path)?]);
     }
     let problem =
         |error: glob::PatternError| Error::Pattern { pattern: pattern.to_owned(), problem: error.to_string() };
+    let escaped = Path::new(&glob::Pattern::escape(&text(folder.to_owned())?)).join(pattern);
     let mut found = Vec::new();
-    for path in glob::glob(pattern).map_err(problem)? {
+    for path in glob::glob(&text(escaped)?).map_err(problem)? {
         let path = path.map_err(|error| Error::Io { path: error.path().to_owned(), source: error.into() })?;
         if !path.is_dir() {
             found.push(absolute(&path)?);
         }
     }
-    if found.is_empty() { Err(Error::NoMatch(pattern.to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(Error::NoMatch(text(path)?)) } else { Ok(found) }
 }
 
 /// A job for each of `traces`, paths or URIs, each once. Traces are named by the ends of their paths, by as many parts as it
@@ -108,7 +109,8 @@ mod tests {
         let text = "traces = ['a/*.csv', '/b/c.zst', 's3://bucket/x.zst']\npolicies = ['lru', 'min']\nsizes = ['1%..50%']\n\
                     block-size = '64K'\nsample = 0.1\n";
         let list = List::parse(text, Path::new("/here")).unwrap();
-        assert_eq!(list.traces, ["/here/a/*.csv", "/b/c.zst", "s3://bucket/x.zst"]);
+        assert_eq!(list.traces, ["a/*.csv", "/b/c.zst", "s3://bucket/x.zst"]);
+        assert_eq!(list.folder.to_str(), Some("/here"));
         assert_eq!((list.results.to_str().unwrap(), list.settings.specs.len()), ("/here/results", 2));
         let list = List::parse(&format!("{text}results = '/there'\n"), Path::new("/here")).unwrap();
         assert_eq!(list.results.to_str(), Some("/there"));
@@ -124,22 +126,29 @@ mod tests {
         assert_eq!(wrong("traces = []\n"), "traces = []: expected a list of texts");
         let text = "traces = ['x']\npolicies = ['lru']\nsizes = ['5%']\nblock-size = 3";
         assert!(wrong(text).starts_with("block-size = 3: "));
+        assert_eq!(wrong("sample = nan\n"), "sample = NaN: expected a finite number");
+        assert_eq!(wrong("sample = -inf\n"), "sample = -inf: expected a finite number");
     }
 
     #[test]
     fn patterns() {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        std::fs::create_dir(path("a.csv")).unwrap();
+        // Whose name is no pattern.
+        let folder = folder.path().join("[x]*");
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let expand = |pattern: &str| expand(&folder, pattern);
+        std::fs::create_dir_all(path("a.csv")).unwrap();
         for name in ["c.csv", "b.csv", "a.csv/d.csv", "x[1].csv"] {
             std::fs::write(path(name), "").unwrap();
         }
-        assert_eq!(expand(&path("?.csv")).unwrap(), [path("b.csv"), path("c.csv")]);
-        assert_eq!(expand(&path("*/*.csv")).unwrap(), [path("a.csv/d.csv")]);
-        assert_eq!(expand(&path("x[1].csv")).unwrap(), [path("x[1].csv")]);
-        assert_eq!(expand(&path("none.csv")).unwrap(), [path("none.csv")]);
-        assert!(matches!(expand(&path("*.zst")), Err(Error::NoMatch(_))));
-        assert!(matches!(expand(&path("[")), Err(Error::Pattern { .. })));
+        assert_eq!(expand("?.csv").unwrap(), [path("b.csv"), path("c.csv")]);
+        assert_eq!(expand("*/*.csv").unwrap(), [path("a.csv/d.csv")]);
+        assert_eq!(expand("x[1].csv").unwrap(), [path("x[1].csv")]);
+        assert_eq!(expand("none.csv").unwrap(), [path("none.csv")]);
+        assert_eq!(expand(&path("b.csv")).unwrap(), [path("b.csv")]);
+        assert_eq!(expand("/none.csv").unwrap(), ["/none.csv"]);
+        assert!(matches!(expand("*.zst"), Err(Error::NoMatch(pattern)) if pattern == path("*.zst")));
+        assert!(matches!(expand("["), Err(Error::Pattern { .. })));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How traces are read and replayed: what all jobs of a sweep have in common.
 
-use nigh_policy::{Spec, registry};
+use nigh_policy::Spec;
 use nigh_sim::{Ops, Sample, Sizes, Warmup};
 use nigh_trace::{BLOCK_BYTES_MAX, ReadOptions};
 use serde::Serialize;
@@ -25,8 +25,9 @@ pub(crate) const KEYS: &[&str] = &[
     "warmup",
 ];
 
-/// Settings as text, without those that are the default, so that what is the same is written the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Settings as text, without those that are the default. Numbers, flags and policies that mean the same are written the same;
+/// sizes, shares, `columns` and names are as they were given.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Texts {
     policies: Vec<String>,
     sizes: Vec<String>,
@@ -78,11 +79,6 @@ impl Settings {
     /// The settings in JSON, in one form.
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.texts).expect("text and numbers are JSON")
-    }
-
-    /// How a trace is opened.
-    pub fn reading(&self) -> &ReadOptions {
-        &self.read
     }
 
     pub(crate) fn take(keys: &mut Keys) -> Result<Settings, Error> {
@@ -143,7 +139,7 @@ impl Settings {
             format: texts.format.as_deref().map(str::parse).transpose()?,
             columns: texts.columns.as_deref().map(str::parse).transpose()?,
             block_bytes: block_size,
-            stream: texts.stream.as_deref().map(str::parse).transpose()?.unwrap_or_default(),
+            stream: texts.stream.as_deref().map(str::parse).transpose()?,
             action: texts.action.as_deref().map(str::parse).transpose()?,
             recorded_sizes: texts.recorded_sizes,
             limit,
@@ -155,19 +151,9 @@ impl Settings {
 
 /// The policies, each once.
 fn policies(keys: &mut Keys) -> Result<Vec<Spec>, Error> {
-    let mut specs: Vec<Spec> = Vec::new();
-    for name in keys.texts("policies")?.iter().flat_map(|text| text.split(',')).map(str::trim) {
-        let named: Vec<Spec> = match name {
-            "all" => registry().iter().filter_map(|info| info.name.parse().ok()).collect(),
-            name => vec![name.parse().map_err(|error| keys.wrong("policies", name, error))?],
-        };
-        for spec in named {
-            if !specs.contains(&spec) {
-                specs.push(spec);
-            }
-        }
-    }
-    Ok(specs)
+    let texts = keys.texts("policies")?;
+    let names = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
+    nigh_policy::parse_list(names).map_err(|(name, error)| keys.wrong("policies", name, error))
 }
 
 fn trimmed(text: &str) -> String {

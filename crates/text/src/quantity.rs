@@ -96,6 +96,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn exact_sizes_are_read_back() {
+        for (size, expected) in [
+            (0, (0, "")),
+            (1, (1, "")),
+            (1023, (1023, "")),
+            (1024, (1, "K")),
+            (3 << 19, (1536, "K")),
+            (5 << 40, (5, "T")),
+            (u64::MAX, (u64::MAX, "")),
+        ] {
+            let (number, unit) = exact(size);
+            assert_eq!((number, unit), expected);
+            assert_eq!(bytes(&format!("{number}{unit}")), Some(size));
+        }
+    }
+
+    #[test]
     fn sizes_in_bytes() {
         for (text, expected) in [
             ("0", 0),

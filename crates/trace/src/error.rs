@@ -104,6 +104,16 @@ pub enum Error {
     /// The block size is 0 or above [`crate::BLOCK_BYTES_MAX`].
     #[error("a block of {0} bytes: expected 1 to {max}", max = crate::BLOCK_BYTES_MAX)]
     BlockBytes(u32),
+    /// A setting that the trace's format does not know.
+    #[error("{setting} is for {formats}, not for {format}")]
+    NotOfFormat {
+        /// The setting, as the flag that has its name.
+        setting: &'static str,
+        /// The formats that it is for.
+        formats: &'static str,
+        /// The format of the trace.
+        format: Format,
+    },
     /// This build cannot read or write the format.
     #[error("{}: this build does not support {format}: build nigh with the feature `{format}`", path.display())]
     NotBuilt {

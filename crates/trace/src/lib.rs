@@ -48,8 +48,8 @@ pub struct ReadOptions {
     pub columns: Option<Columns>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: Option<u32>,
-    /// The column of the `pc` format that is the stream.
-    pub stream: format::pc::Stream,
+    /// The column of the `pc` format that is the stream; if `None`, the default of its type.
+    pub stream: Option<format::pc::Stream>,
     /// The events of a `blkparse` or `perf` listing that are read as requests. If `None`, these are the queued requests
     /// in `blkparse`, and in `perf` the first of queued, issued and completed ones that the listing contains.
     pub action: Option<format::blkparse::Action>,
@@ -100,5 +100,22 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
             None => detect::detect(&mut input)?,
         },
     };
+    options.check(format)?;
     format::open(format, input, options)
+}
+
+impl ReadOptions {
+    /// Refuses settings that mean nothing in `format`.
+    fn check(&self, format: Format) -> Result<()> {
+        use Format::{Blkparse, Lcs, OracleGeneral, Pc, Perf};
+        let settings: [(_, _, _, &[Format]); 3] = [
+            ("stream", self.stream.is_some(), "the pc format", &[Pc]),
+            ("action", self.action.is_some(), "the formats blkparse and perf", &[Blkparse, Perf]),
+            ("recorded-sizes", self.recorded_sizes, "formats that record objects", &[OracleGeneral, Lcs]),
+        ];
+        match settings.into_iter().find(|(_, given, _, of)| *given && !of.contains(&format)) {
+            Some((setting, _, formats, _)) => Err(Error::NotOfFormat { setting, formats, format }),
+            None => Ok(()),
+        }
+    }
 }

@@ -345,7 +345,10 @@ fn pc() {
     assert_eq!((requests[2].op, requests.len()), (Op::Write, 3));
     for (name, expected) in [("pc5", 0xa), ("pc8", 0xb), ("pc16", 0xc), ("ra0", 0xd), ("file", 1)] {
         let stream: Stream = name.parse().unwrap();
-        assert_eq!(read_with(content, &ReadOptions { stream, ..ReadOptions::default() })[1].stream, expected);
+        assert_eq!(
+            read_with(content, &ReadOptions { stream: Some(stream), ..ReadOptions::default() })[1].stream,
+            expected
+        );
     }
     let options = as_format(Format::Pc);
     refused(&options, b"0,1,x,stat,1,0,1,a,b,c,d\n", Place::Line(1), "`stat`", "read");

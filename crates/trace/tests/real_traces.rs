@@ -97,7 +97,7 @@ fn program_counters() {
         let Some(path) = find("program_counters", &format!("pc/{name}.csv.gz")) else { continue };
         let all = read_all(&path, Format::Pc, &ReadOptions::default());
         assert_eq!((count(&all, Op::Read), count(&all, Op::Write)), (reads, writes), "{name}");
-        let by_file = ReadOptions { stream: Stream::File, ..ReadOptions::default() };
+        let by_file = ReadOptions { stream: Some(Stream::File), ..ReadOptions::default() };
         assert!(read_all(&path, Format::Pc, &by_file).iter().all(|request| request.stream == request.volume.into()));
     }
     let Some(path) = find("program_counters", "pc/sqlite.csv.gz") else { return };

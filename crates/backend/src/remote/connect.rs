@@ -121,7 +121,7 @@ fn connect_one(uri: &Uri) -> Result<Connection, String> {
     }
     let Negotiated { stream, export, framing, contexts } = handshake.negotiate(&uri.export).map_err(wrong)?;
     let allocation = contexts.into_iter().find(|(_, name)| name == Context::Allocation.name()).map(|(id, _)| id);
-    Ok(Connection { fd: stream.into_fd(), framing, export, allocation })
+    Ok(Connection { fd: stream.socket, framing, export, allocation })
 }
 
 fn connect_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
@@ -164,10 +164,6 @@ impl Stream {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))?;
         }
         Ok(Stream { socket, until: Instant::now() + 2 * PATIENCE })
-    }
-
-    fn into_fd(self) -> OwnedFd {
-        self.socket
     }
 }
 

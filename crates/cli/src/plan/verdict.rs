@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::search::Answers;
 use super::told::Told;
-
 use crate::results::Results;
 use crate::timed::Timing;
 

@@ -1,4 +1,4 @@
-"""``python -m nigh sweep``: what ``nigh sweep`` does, also on a cluster of Dask and with URIs."""
+"""``python -m nigh sweep``: ``nigh sweep`` on a cluster of Dask and with URIs; it prints the rows, and compares no policies."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def sweep(given: argparse.Namespace) -> int:
     """The command ``sweep``."""
-    traces, settings, results = _nigh.sweep_list(given.list)
+    traces, list_folder, settings, results = _nigh.sweep_list(given.list)
     path = results if given.results is None else given.results
     threads = threads_of(given.threads)
-    tasks = _sweep.tasks_of(traces, settings)
+    tasks = _sweep.tasks_of(traces, settings, list_folder)
     if given.dry_run:
         _sweep.find(tasks, _nigh.Folder(path, False) if os.path.exists(path) else None, threads)
         for task in tasks:
             state = "failed" if task.error else "damaged" if task.damaged else "done" if task.was_there else "open"
-            print(f"{task.key or '-':<32}  {state:<7}  {task.error or task.trace}")
+            key, what = ("-", f"{task.name}: {task.error}") if task.error else (task.key, task.trace)
+            print(f"{key:<32}  {state:<7}  {what}")
         return int(any(task.error for task in tasks))
     folder = _nigh.Folder(path, True)
     _sweep.find(tasks, folder, threads)
@@ -67,6 +68,9 @@ def sweep(given: argparse.Namespace) -> int:
         _sweep.execute(tasks, folder, executor=executor, threads=threads, progress=None)
     tables = [task.table for task in tasks if task.table is not None]
     errors = [(task.name, task.error) for task in tasks if task.error]
+    # First, in case that who reads the results has gone away.
+    for name, error in errors:
+        print(f"nigh: {name}: {error}", file=sys.stderr)
     if given.json:
         sys.stdout.write(_nigh.tables_json(tables, errors))
     elif given.csv:
@@ -75,8 +79,6 @@ def sweep(given: argparse.Namespace) -> int:
         there = sum(task.was_there for task in tasks)
         print(_sweep.result_of(tasks, str(path)))
         print(f"traces: {len(tables) - there} replayed, {there} already there, {len(errors)} failed; results in {path}")
-    for name, error in errors:
-        print(f"nigh: {name}: {error}", file=sys.stderr)
     return int(bool(errors))
 
 

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, Union
 import pyarrow as pa
 
 from . import _nigh
-from ._arguments import Policies, Sizes, names_of, sizes_of, threads_of, warmup_of
+from ._arguments import Policies, Sizes, block_size_of, limit_of, names_of, sizes_of, threads_of, warmup_of
+from ._nigh import is_uri
 from ._progress import bar
 from ._result import Result
-from ._trace import is_uri, opener
+from ._trace import opener
 
 #: Paths and URIs of traces.
 Traces = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
@@ -32,7 +33,6 @@ class Answer(NamedTuple):
     """What a worker sends back: nothing but text and bytes."""
 
     version: str
-    key: str
     #: The table as a Parquet file; nothing if the job failed.
     file: bytes | None
     error: str
@@ -77,18 +77,18 @@ def sweep(
 ) -> Result:
     """Replays each of ``traces`` against ``policies`` and ``sizes``; one job is one trace.
 
-    * ``traces``: paths and URIs (fsspec), with patterns: ``"msr/*.csv.gz"``, ``"s3://bucket/**/*.zst"``. Traces are read where
-      jobs run, and never sent.
+    * ``traces``: paths and URIs (fsspec), with patterns: ``"msr/*.csv.gz"``, ``"s3://bucket/**/*.zst"``; ``?`` is no pattern in
+      URIs, and chained URIs (``simplecache::s3://...``) have none. Traces are read where jobs run, and never sent.
     * ``executor``: where jobs run: anything with ``submit``, such as a ``ThreadPoolExecutor`` or, for a cluster, a
-      ``dask.distributed.Client`` or what its ``get_executor()`` gives. Workers need the same version of nigh; with Dask, that is
-      checked before anything runs. By default, jobs run in ``threads`` threads of this process (one a processor).
+      ``dask.distributed.Client`` or what its ``get_executor()`` gives. Workers need the same version of nigh, which every
+      answer is checked for; with Dask, also every worker before anything runs. By default, jobs run in ``threads`` threads of this process (one a processor).
     * ``results``: a folder, in which each job's rows are stored as ``KEY.parquet``, by this process. Jobs whose results are
       there do not run, so a sweep that was stopped continues. Keys depend on the content of the trace and on the settings
       (docs/sweep.md).
     * ``format`` to ``recorded_sizes``: as of :class:`Trace`; ``ops`` to ``warmup`` and ``progress``: as of :func:`sim`.
 
     The rows are in the order of the traces, with the columns of :func:`sim` and ``trace`` and ``key``. They are the same, byte
-    for byte, with every executor and from ``nigh sweep``. A job that fails costs no other: ``Result.errors`` has its trace and
+    for byte, with every executor and from ``nigh sweep`` of the same version. A job that fails costs no other: ``Result.errors`` has its trace and
     the reason. Ctrl-C cancels the jobs that have not begun.
     """
     if isinstance(traces, (str, os.PathLike)):
@@ -100,14 +100,14 @@ def sweep(
         "sizes": sizes_of(sizes),
         "format": format,
         "columns": columns,
-        "block_size": block_size,
+        "block_size": block_size_of(block_size),
         "stream": stream,
         "action": action,
         "recorded_sizes": recorded_sizes,
         "ops": ops,
         "collapse": collapse,
         "sample": sample,
-        "limit": limit,
+        "limit": limit_of(limit),
         "warmup": warmup_of(warmup),
     }
     tasks = tasks_of((os.fspath(trace) for trace in traces), json.dumps(settings))
@@ -121,7 +121,8 @@ def run_job(spec: str | Mapping[str, Any]) -> pa.Table:
     """Runs one job in this process: a pure function of ``spec`` and of the content of the trace.
 
     ``spec`` is a mapping, or JSON, of ``trace`` (a path or URI), ``policies`` and ``sizes`` (texts), and optionally ``name`` (of
-    the trace in rows) and the settings of :func:`sweep`. The table has the rows and, as metadata, the settings.
+    the trace in rows), ``content`` (which the trace must have, as ``LENGTH-HASH``) and the settings of :func:`sweep`. The table
+    has the rows and, as metadata, the settings.
     """
     text = spec if isinstance(spec, str) else json.dumps(dict(spec))
     trace, _ = _nigh.job_trace(text)
@@ -137,15 +138,15 @@ def results(folder: str | os.PathLike[str]) -> Result:
         table, damaged = stored.find(key)
         path = os.fspath(stored.path(key))
         error = "the file is damaged: remove it, or sweep again" if damaged else ""
-        tasks.append(Task(job="", trace=path, name=path, key=key, table=table, was_there=True, error=error))
+        tasks.append(Task(job="", trace=path, name=path, key=key, table=table, was_there=table is not None, error=error))
     return result_of(tasks, os.fspath(folder))
 
 
-def tasks_of(patterns: Iterable[str], settings: str) -> list[Task]:
-    """A task for each trace that matches."""
+def tasks_of(patterns: Iterable[str], settings: str, folder: str = "") -> list[Task]:
+    """A task for each trace that matches; paths are relative to ``folder``."""
     traces: list[str] = []
     for pattern in patterns:
-        traces += _expand_uri(pattern) if is_uri(pattern) else _nigh.expand(pattern)
+        traces += _expand_uri(pattern) if is_uri(pattern) else _nigh.expand(folder, pattern)
     jobs = _nigh.jobs(traces, settings)
     return [Task(job, *_nigh.job_trace(job)) for job in jobs]
 
@@ -194,7 +195,8 @@ def _gather(
     tasks: Sequence[Task], folder: _nigh.Folder | None, submit: Callable[[str], Future[Answer]], progress: bool | None
 ) -> None:
     finished: SimpleQueue[tuple[Task, Future[Answer]]] = SimpleQueue()
-    futures: list[Future[Answer]] = []
+    #: Those whose answers were not taken: an answer is let go when it was.
+    futures: set[Future[Answer]] = set()
     try:
         for task in tasks:
             try:
@@ -203,11 +205,12 @@ def _gather(
                 # A pool whose processes died takes no more.
                 task.error = _reason(error)
                 continue
-            futures.append(future)
+            futures.add(future)
             future.add_done_callback(partial(_put, finished, task))
         with bar(progress, "sweeping", len(tasks), " traces") as update:
             for done in range(len(futures)):
                 task, future = finished.get()
+                futures.discard(future)
                 _take(task, future, folder)
                 if update is not None:
                     update(done + 1)
@@ -223,7 +226,7 @@ def _put(finished: SimpleQueue[tuple[Task, Future[Answer]]], task: Task, future:
 
 def _take(task: Task, future: Future[Answer], folder: _nigh.Folder | None) -> None:
     try:
-        version, key, file, error = future.result()
+        version, file, error = future.result()
     except Exception as problem:
         task.error = _reason(problem)
         return
@@ -232,9 +235,13 @@ def _take(task: Task, future: Future[Answer], folder: _nigh.Folder | None) -> No
     if file is None:
         task.error = error
         return
-    task.table = _decoded(key, file)
-    if folder is not None:
-        folder.put(key, file)
+    try:
+        table = _decoded(task.key, file)
+        if folder is not None:
+            folder.put(task.key, file)
+        task.table = table
+    except Exception as problem:
+        task.error = _reason(problem)
 
 
 def answer(job: str) -> Answer:
@@ -253,17 +260,15 @@ def _answer_unless(stop: threading.Event, threads: int, job: str) -> Answer:
 def _answer(job: str, threads: int, progress: Callable[[int], object] | None) -> Answer:
     try:
         trace, _ = _nigh.job_trace(job)
-        key, file = _run(job, trace, threads, progress)
-        return Answer(VERSION, key, file, "")
+        _, file = _run(job, trace, threads, progress)
+        return Answer(VERSION, file, "")
     except Exception as error:
-        return Answer(VERSION, "", None, _reason(error))
+        return Answer(VERSION, None, _reason(error))
 
 
 def _run(job: str, trace: str, threads: int, progress: Callable[[int], object] | None) -> tuple[str, bytes]:
-    if is_uri(trace):
-        content = _content(trace)
-        return _nigh.run_job(job, open=opener(trace), content=content, threads=threads, progress=progress)
-    return _nigh.run_job(job, open=None, content=None, threads=threads, progress=progress)
+    remote = (opener(trace), _content(trace)) if is_uri(trace) else None
+    return _nigh.run_job(job, remote=remote, threads=threads, progress=progress)
 
 
 def _decoded(key: str, file: bytes) -> pa.RecordBatch:
@@ -318,6 +323,8 @@ def _expand_uri(pattern: str) -> list[str]:
     # A question mark begins the query of a URI.
     if "*" not in pattern and "[" not in pattern:
         return [pattern]
+    if "::" in pattern:
+        raise ValueError(f"{pattern}: a chained URI cannot have a pattern: name each trace")
     filesystem, path = _filesystem(pattern)
     found = [filesystem.unstrip_protocol(path) for path in sorted(filesystem.glob(path)) if not filesystem.isdir(path)]
     if not found:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from . import _nigh
 from ._arguments import Sizes, block_size_of, count_of, limit_of
+from ._nigh import is_uri
 from ._policy import Factory
 from ._progress import bar
 from ._result import Result
@@ -227,11 +228,6 @@ def generate(
         poisson=poisson,
     )
     return Trace(source)
-
-
-def is_uri(trace: str) -> bool:
-    """Whether a trace is named by a URI, and not by a path."""
-    return "://" in trace
 
 
 def opener(uri: str) -> Callable[[], BinaryIO]:

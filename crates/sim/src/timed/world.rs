@@ -418,7 +418,7 @@ impl<'a> World<'a> {
             progress.fetch_add(steps as u64, Ordering::Relaxed);
         }
         if self.setup.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            self.refused = Some(TimedError::Stopped);
+            self.refused.get_or_insert(TimedError::Stopped);
         }
     }
 

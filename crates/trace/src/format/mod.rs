@@ -263,7 +263,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         Fio => Box::new(Text::new(input, fio::Parser::default(), limit)),
         RawU32 => Box::new(Binary::new(input, raw::Decoder32 { block_bytes }, limit)),
         RawU64 => Box::new(Binary::new(input, raw::Decoder64 { block_bytes }, limit)),
-        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream), limit)),
+        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream.unwrap_or_default()), limit)),
         Csv => csv::reader(input, columns, block_bytes, limit)?,
         Records => {
             let Some((columns, frame)) = columns.and_then(|columns| Some((columns, columns.record?))) else {
