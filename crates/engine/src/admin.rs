@@ -4,7 +4,7 @@ use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
 use crate::engine::Engine;
-use crate::frames::{DIRTY, LOADING, PREFETCHED};
+use crate::frames::{DIRTY, LOADING, PREFETCHED, UNFLUSHED};
 use crate::record::Reading;
 use crate::request::{BlockState, Refusal, Volume, WriteMode};
 use crate::slots::{Key, NONE};
@@ -133,6 +133,10 @@ impl Engine {
                 dirty += 1;
                 assert_eq!(self.current(Key::new(Volume(at as u32), block)), Some(frame));
                 assert!(self.frames.has(frame, DIRTY));
+            }
+            for block in state.targets.iter().flat_map(|target| target.unflushed.blocks()) {
+                let frame = self.current(Key::new(Volume(at as u32), block)).expect("an unflushed block is in memory");
+                assert!(self.frames.has(frame, DIRTY | UNFLUSHED), "nothing notes when an unflushed block leaves");
             }
         }
         assert_eq!(dirty, self.dirty);

@@ -81,6 +81,7 @@ impl Engine {
 
     /// Advances the closing of volumes until they have nothing to wait for: [`step`](Engine::step) does the rest.
     pub(crate) fn go_on_closing(&mut self, now: u64) {
+        let mut lost = Vec::new();
         for at in 0..self.closing.len() {
             let volume = self.closing[at];
             let state = self.volume(volume);
@@ -95,10 +96,17 @@ impl Engine {
                 self.flush_devices(volume, now);
                 continue;
             }
+            if let Some(fault) = state.lost.filter(|_| !closing.discard) {
+                lost.push((volume, fault));
+                continue;
+            }
             state.closing = Some(Closing { forgetting: Some(0), ..closing });
             self.stepping = true;
             let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
             dirty.into_iter().for_each(|block| self.drop_blocks(volume, block..block + 1));
+        }
+        for (volume, fault) in lost {
+            self.fail_closing(volume, fault);
         }
     }
 

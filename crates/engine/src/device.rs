@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::arena::Exclusive;
 use crate::engine::{Engine, LoadWaiters, Step};
-use crate::frames::{DIRTY, LOADING};
+use crate::frames::{DIRTY, LOADING, UNFLUSHED};
 use crate::queue::{Class, Waiting};
 use crate::record::{Fetch, Reading, Record, Store};
 use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
@@ -94,7 +94,7 @@ impl Engine {
     /// Adds the ports that need a device flush to the round.
     fn join_round(&mut self, volume: Volume, now: u64) {
         for at in 0..self.volume(volume).targets.len() {
-            let Target { port, unsynced, flushing } = self.volume(volume).targets[at];
+            let &Target { port, unsynced, flushing, .. } = &self.volume(volume).targets[at];
             if unsynced && !flushing {
                 self.queue_flush(volume, port, now);
             }
@@ -146,7 +146,7 @@ impl Engine {
                 let length = (bytes.end - bytes.start) as usize;
                 (first.volume(), blocks, Action::Read(Exclusive::of(&self.arena, &frames, 0, length)))
             }
-            Record::Write { first, blocks, held } => {
+            Record::Write { first, blocks, held, .. } => {
                 let held = held.take().expect("an operation starts once");
                 (first.volume(), consecutive(*first, *blocks as usize), Action::Write(held))
             }
@@ -155,7 +155,7 @@ impl Engine {
                 self.start_flush(volume, port, now);
                 (volume, 0..0, Action::Flush)
             }
-            Record::Range { volume, request, blocks } => {
+            Record::Range { volume, request, blocks, .. } => {
                 let (volume, request, blocks) = (*volume, *request, blocks.clone());
                 let action = match self.active(request).request.op {
                     Op::Zeroes { keep, fast } => Action::Zeroes { keep, fast },
@@ -208,7 +208,9 @@ impl Engine {
     /// So the first flush of a round takes the requests that wait, and adds a flush at every port that they need.
     fn start_flush(&mut self, volume: Volume, port: Port, now: u64) {
         let state = self.volume(volume);
-        state.target(port).unsynced = false;
+        let target = state.target(port);
+        target.unsynced = false;
+        target.unflushed.begin_flush();
         let round = state.round.as_mut().expect("a flush belongs to a round");
         if !round.begun {
             round.begun = true;
@@ -255,18 +257,25 @@ impl Engine {
                 }
                 Err(fault) => self.fail_loads(volume, first.index(), &frames, fault, now),
             },
-            Record::Write { first, blocks, .. } => {
+            Record::Write { first, blocks, void, .. } => {
                 state.target(port).unsynced = true;
                 self.port(port).writes -= 1;
-                self.complete_write(volume, first.index()..first.index() + blocks, result, now);
+                self.complete_write(volume, port, first.index()..first.index() + blocks, result, void, now);
                 self.unblock(port);
             }
             Record::Flush { .. } => self.complete_flush(volume, port, result, now),
-            Record::Range { request, blocks, .. } => {
+            Record::Range { request, blocks, void, .. } => {
                 state.target(port).unsynced = true;
                 self.invalidate_range(volume, &blocks);
                 match result {
-                    Ok(()) => self.drop_blocks(volume, blocks),
+                    // The request has failed already.
+                    Ok(()) if void => {}
+                    Ok(()) => {
+                        if self.active(request).request.op != Op::Trim && !self.port(port).replays {
+                            self.volume(volume).target(port).unflushed.zero();
+                        }
+                        self.drop_blocks(volume, blocks);
+                    }
                     Err(fault) => self.active(request).fault = Some(fault),
                 }
                 let mut locks = self.volume(volume).locks.iter_mut();
@@ -283,10 +292,17 @@ impl Engine {
     }
 
     fn complete_flush(&mut self, volume: Volume, port: Port, result: Result<(), Fault>, now: u64) {
+        if let Err(fault) = result {
+            self.fail_flush(port, fault, now);
+        }
         let state = self.volume(volume);
+        let lost = state.lost;
         let target = state.target(port);
         target.flushing = false;
-        target.unsynced |= result.is_err();
+        match result {
+            Ok(()) => target.unflushed.end_flush(),
+            Err(_) => target.unsynced = true,
+        }
         let mut round = state.round.take().expect("a flush belongs to a round");
         round.operations -= 1;
         round.fault = round.fault.or(result.err());
@@ -295,7 +311,7 @@ impl Engine {
             return;
         }
         for id in round.requests {
-            self.finish(id, round.fault.map_or(Outcome::Done, Outcome::Failed));
+            self.finish(id, round.fault.or(lost).map_or(Outcome::Done, Outcome::Failed));
         }
         if let Some(fault) = round.fault {
             self.fail_closing(volume, fault);
@@ -371,16 +387,31 @@ impl Engine {
         }
     }
 
-    fn complete_write(&mut self, volume: Volume, blocks: Range<u64>, result: Result<(), Fault>, now: u64) {
+    /// The device has finished the write of `blocks`. With `void`, they are written again whatever the result.
+    fn complete_write(
+        &mut self,
+        volume: Volume,
+        port: Port,
+        blocks: Range<u64>,
+        result: Result<(), Fault>,
+        void: bool,
+        now: u64,
+    ) {
         let mut told = false;
         let mut oldest = u64::MAX;
+        let is_written = result.is_ok() && !void;
+        let is_unflushed = is_written && !self.port(port).replays;
         for block in blocks {
             let key = Key::new(volume, block);
-            let written = self.volume(volume).dirty.written(block, result.is_ok(), now);
+            let written = self.volume(volume).dirty.written(block, is_written, now);
             oldest = oldest.min(written.first);
+            if is_unflushed {
+                self.volume(volume).target(port).unflushed.write(block);
+            }
             if written.clean {
                 self.dirty -= 1;
                 self.frames.clear(written.frame, DIRTY);
+                self.frames.set(written.frame, if is_unflushed { UNFLUSHED } else { 0 });
                 if self.outside.get(&key) == Some(&written.frame) {
                     self.offer(key, written.frame);
                 }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+/// The version that every flush after a write waits for.
+const OLDEST: u64 = 1;
+
 /// A request that waits until its version of a block is on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
@@ -78,6 +81,18 @@ impl Dirty {
         });
         entry.frame = frame;
         entry.last = version;
+    }
+
+    /// The contents of `block` in `frame` were written, but the device may have lost them: whatever its newest version,
+    /// a flush waits until it is written again. `version` is that of no later write.
+    pub(crate) fn write_again(&mut self, block: u64, frame: u32, version: u64, now: u64) {
+        let entry = self.blocks.entry(block).or_insert_with(|| {
+            let waiters = Vec::new();
+            Entry { frame, writing: false, captured: 0, first: OLDEST, last: version, since: now, waiters }
+        });
+        self.order.remove(&(entry.first, block));
+        entry.first = OLDEST;
+        self.order.insert((OLDEST, block));
     }
 
     /// `request` waits until the newest version of `block`, which is dirty, is on the device.

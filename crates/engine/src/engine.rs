@@ -13,7 +13,7 @@ use crate::config::{Config, Marks};
 use crate::decider::{self, Decider, Successor};
 use crate::error::ConfigError;
 use crate::files::Files;
-use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED};
+use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
 use crate::level::LevelState;
 use crate::queue::PortState;
 use crate::record::{Reading, Record};
@@ -417,7 +417,10 @@ impl Engine {
                     return false;
                 }
                 _ if self.arena.held(frame) => return true,
-                Some(key) => _ = self.outside.remove(&key),
+                Some(key) => {
+                    self.outside.remove(&key);
+                    self.note_unflushed(key, frame);
+                }
                 None => {}
             }
             self.frames.put(frame);
@@ -428,7 +431,7 @@ impl Engine {
 
     /// `frame` no longer has the contents of any block.
     pub(crate) fn retire(&mut self, frame: u32) {
-        self.frames.clear(frame, DIRTY | LOADING | PREFETCHED);
+        self.frames.clear(frame, DIRTY | LOADING | PREFETCHED | UNFLUSHED);
         if self.arena.held(frame) {
             self.lingering.push((None, frame));
         } else {
@@ -448,6 +451,7 @@ impl Engine {
             }
         } else {
             self.outside.remove(&key);
+            self.note_unflushed(key, frame);
             self.frames.put(frame);
         }
     }
@@ -580,6 +584,9 @@ impl Engine {
             },
         };
         self.note_leaving(key.volume(), frame);
+        if self.frames.has(frame, DIRTY | UNFLUSHED) {
+            self.volume(key.volume()).unflushed(key.index()).forget(key.index());
+        }
         match self.loads.get(&frame) {
             // The frame becomes free when the device has finished with it.
             Some(load) => assert!(load.waiters.is_empty(), "a block in use is not dropped"),

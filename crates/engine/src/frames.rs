@@ -6,10 +6,12 @@ pub(crate) const LOADING: u8 = 1;
 pub(crate) const DIRTY: u8 = 2;
 /// Loaded ahead, and not referenced since.
 pub(crate) const PREFETCHED: u8 = 4;
+/// Written to the device, and perhaps not flushed since.
+pub(crate) const UNFLUSHED: u8 = 8;
 
 /// The frames of the arena, in use or free.
 pub(crate) struct Frames {
-    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`.
+    /// Per frame in use: `LOADING`, `DIRTY`, `PREFETCHED`, `UNFLUSHED`.
     states: Vec<u8>,
     /// Free frames that were used before; the next to be used is the last.
     free: Vec<u32>,

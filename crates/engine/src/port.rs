@@ -17,11 +17,14 @@ pub struct PortConfig {
     pub depth: u32,
     /// The order in which operations go to the device.
     pub scheduler: Scheduler,
+    /// Whether the device itself repeats the changes that it may have lost when a flush failed, before any other
+    /// operation.
+    pub replays: bool,
 }
 
 impl Default for PortConfig {
     fn default() -> PortConfig {
-        PortConfig { depth: 32, scheduler: Scheduler::default() }
+        PortConfig { depth: 32, scheduler: Scheduler::default(), replays: false }
     }
 }
 
@@ -40,6 +43,7 @@ impl Engine {
         }
         self.ports[at] = Some(Box::new(PortState {
             depth: config.depth,
+            replays: config.replays,
             queue: Queue::new(config.scheduler),
             at_device: 0,
             writes: 0,

@@ -284,6 +284,7 @@ impl Queue {
 /// One port.
 pub(crate) struct PortState {
     pub(crate) depth: u32,
+    pub(crate) replays: bool,
     pub(crate) queue: Queue,
     /// Operations at the device.
     pub(crate) at_device: u32,

@@ -24,12 +24,13 @@ pub(crate) enum Reading {
 pub(crate) enum Record {
     /// Reads into these frames of consecutive blocks; with `alone`, no other operation may join it.
     Read { first: Key, frames: Vec<u32>, alone: bool },
-    /// Writes consecutive blocks, whose frames are held until the operation has them.
-    Write { first: Key, blocks: u64, held: Option<Shared> },
+    /// Writes consecutive blocks, whose frames are held until the operation has them; with `void`, the device may lose
+    /// them although it reports success.
+    Write { first: Key, blocks: u64, held: Option<Shared>, void: bool },
     /// Flushes for the requests that wait by the time the first flush of its round starts.
     Flush { volume: Volume },
-    /// The discard or zeroes of a request, within one region.
-    Range { volume: Volume, request: u32, blocks: Range<u64> },
+    /// The discard or zeroes of a request, within one region; `void` as above.
+    Range { volume: Volume, request: u32, blocks: Range<u64>, void: bool },
     /// Fetches blocks that a level holds.
     Fetch(Fetch),
     /// Stores blocks in a level.

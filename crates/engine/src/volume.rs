@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::counters::Counters;
 use crate::dirty::Dirty;
 use crate::request::{Fault, Port, WriteMode};
+use crate::unflushed::Unflushed;
 
 /// A range of blocks that a discard or zeroes locks, or is going to lock.
 pub(crate) struct Lock {
@@ -52,6 +53,7 @@ pub(crate) struct Target {
     pub(crate) unsynced: bool,
     /// Whether a device flush is queued or at the device.
     pub(crate) flushing: bool,
+    pub(crate) unflushed: Unflushed,
 }
 
 /// Device flushes at all ports that need one, for the same requests.
@@ -106,6 +108,8 @@ pub(crate) struct VolumeState {
     pub(crate) round: Option<Round>,
     /// The error of a write that has not been reported yet.
     pub(crate) fault: Option<Fault>,
+    /// The fault by which data was lost.
+    pub(crate) lost: Option<Fault>,
     /// The time before which write-back is not tried again, in µs.
     pub(crate) retry_at: u64,
     pub(crate) closing: Option<Closing>,
@@ -117,7 +121,12 @@ impl VolumeState {
         let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
         for part in &parts {
             if targets.iter().all(|target| target.port != part.port) {
-                targets.push(Target { port: part.port, unsynced: true, flushing: false });
+                targets.push(Target {
+                    port: part.port,
+                    unsynced: true,
+                    flushing: false,
+                    unflushed: Unflushed::default(),
+                });
             }
         }
         VolumeState {
@@ -135,6 +144,7 @@ impl VolumeState {
             syncs: Vec::new(),
             round: None,
             fault: None,
+            lost: None,
             retry_at: 0,
             closing: None,
             listed: Listed::No,
@@ -149,6 +159,12 @@ impl VolumeState {
 
     pub(crate) fn target(&mut self, port: Port) -> &mut Target {
         self.targets.iter_mut().find(|target| target.port == port).expect("a port that the volume has regions at")
+    }
+
+    /// The unflushed changes at the port of `block`.
+    pub(crate) fn unflushed(&mut self, block: u64) -> &mut Unflushed {
+        let port = self.parts[self.part_of(block)].port;
+        &mut self.target(port).unflushed
     }
 
     pub(crate) fn is_unsynced(&self) -> bool {

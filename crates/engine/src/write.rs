@@ -358,7 +358,7 @@ impl Engine {
                     let lock = &mut self.volume(volume).locks[lock];
                     (lock.started, lock.operations) = (true, pieces.len() as u32);
                     for blocks in pieces {
-                        let record = Record::Range { volume, request: id, blocks: blocks.clone() };
+                        let record = Record::Range { volume, request: id, blocks: blocks.clone(), void: false };
                         self.queue_home(volume, Class::Control, blocks, record, now);
                     }
                 }
@@ -425,8 +425,9 @@ impl Engine {
         if state.is_unsynced() {
             self.flush_devices(volume, now);
         } else {
+            let lost = state.lost;
             for id in std::mem::take(&mut state.syncs) {
-                self.finish(id, Outcome::Done);
+                self.finish(id, lost.map_or(Outcome::Done, Outcome::Failed));
             }
         }
     }

@@ -130,7 +130,7 @@ impl Engine {
             self.port(port).writes += 1;
             let held = Shared::of(&self.arena, &run.frames, 0, (bytes.end - bytes.start) as usize);
             let first = Key::new(volume, run.block);
-            let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held) };
+            let record = Record::Write { first, blocks: run.frames.len() as u64, held: Some(held), void: false };
             self.queue_home(volume, Class::Write, blocks, record, now);
         };
         self.list(volume, listed);

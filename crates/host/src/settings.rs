@@ -210,6 +210,6 @@ impl Settings {
 
     /// The port configuration of the engines.
     pub(crate) fn ports(&self) -> PortConfig {
-        PortConfig { depth: self.depth, scheduler: self.scheduler }
+        PortConfig { depth: self.depth, scheduler: self.scheduler, replays: false }
     }
 }

@@ -48,7 +48,9 @@ impl Host {
         let mut contents = Vec::new();
         for (at, &(bytes, mode)) in disks.iter().enumerate() {
             let port = Port(at as u16);
-            engine.attach(port, PortConfig { depth, scheduler: Scheduler::FirstCome }).expect("not open yet");
+            engine
+                .attach(port, PortConfig { depth, scheduler: Scheduler::FirstCome, replays: false })
+                .expect("not open yet");
             engine.open(Volume(at as u32), mode, &[Region::whole(port, bytes as u64)]).expect("not open yet");
             contents.push((0..bytes).map(|byte| (at * 64 + byte / BLOCK % 64) as u8).collect());
         }

@@ -89,6 +89,24 @@ impl Disk {
         self.volatile.retain(|_, versions| !versions.is_empty());
     }
 
+    /// A flush of the sectors that begin in `range` failed. As Linux does, the disk takes for written what it could not
+    /// write: of each sector any version is stable, no later flush changes that, and reads see it sooner or later.
+    pub(crate) fn fail_flush(&mut self, range: &Range<u64>, random: &mut impl Rng) {
+        let sectors = (range.start / SECTOR as u64) as usize..range.end.div_ceil(SECTOR as u64) as usize;
+        for (&sector, versions) in self.volatile.range_mut(sectors) {
+            let survivor = random.random_range(0..=versions.len());
+            let place = sector * SECTOR..sector * SECTOR + versions[0].1.len();
+            if survivor > 0 {
+                self.stable[place.clone()].copy_from_slice(&versions[survivor - 1].1);
+            }
+            if random.random_bool(0.5) {
+                self.view[place.clone()].copy_from_slice(&self.stable[place]);
+            }
+            versions.clear();
+        }
+        self.volatile.retain(|_, versions| !versions.is_empty());
+    }
+
     /// The power fails: of each sector, any version since the last flush is left.
     pub(crate) fn lose_power(&mut self, random: &mut impl Rng) {
         for (&sector, versions) in &self.volatile {
@@ -104,7 +122,11 @@ impl Disk {
 
     /// The process dies: what reached the device is left.
     pub(crate) fn lose_host(&mut self) {
+        for (&sector, versions) in &self.volatile {
+            let place = sector * SECTOR..sector * SECTOR + versions[0].1.len();
+            self.stable[place.clone()].copy_from_slice(&self.view[place]);
+        }
         self.volatile.clear();
-        self.stable.copy_from_slice(&self.view);
+        self.view.copy_from_slice(&self.stable);
     }
 }

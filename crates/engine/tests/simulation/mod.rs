@@ -62,6 +62,8 @@ pub(crate) struct Done {
     pub(crate) invalidations: u64,
     pub(crate) switched_off: u64,
     pub(crate) restored: u64,
+    /// Failed flushes after which a volume had lost data.
+    pub(crate) lost: u64,
 }
 
 struct Pending {
@@ -75,6 +77,8 @@ pub(crate) struct InFlight {
     /// For a flush: how far it reaches.
     reach: u64,
     fails: bool,
+    /// For a write: the device had it when a flush failed, and forgot it.
+    forgotten: bool,
 }
 
 struct Held {
@@ -171,7 +175,7 @@ fn port_config(random: &mut Random) -> PortConfig {
             reads_per_write: random.random_range(0..4),
         }),
     };
-    PortConfig { depth: random.random_range(1..12), scheduler }
+    PortConfig { depth: random.random_range(1..12), scheduler, replays: false }
 }
 
 impl World {
@@ -388,8 +392,9 @@ impl World {
                 Outcome::Done => {
                     let pending = self.pending.values().filter(|pending| pending.request.volume.0 as usize == at);
                     assert_eq!(pending.count(), 0, "requests of a closed volume are in progress");
+                    assert!(self.discarding[at] || !self.is_lost(at), "closed although data is lost");
                     match self.discarding[at] {
-                        true => self.models[at].lower(Safety::GivenUp, Safety::Failed),
+                        true => self.models[at].discard(now),
                         false => self.models[at].flushed(now),
                     }
                     match self.restarting {
@@ -412,6 +417,12 @@ impl World {
         let Pending { request, began } = self.pending.remove(&reply.token).expect("a request in progress");
         let at = request.volume.0 as usize;
         let changed = self.changed(&request);
+        if matches!(reply.outcome, Outcome::Done)
+            && (request.op == Op::Flush || request.fua)
+            && request.op != Op::Prefetch
+        {
+            assert!(!self.is_lost(at), "{request:?} is acknowledged although data is lost");
+        }
         match (request.op, reply.outcome) {
             (Op::Read, Outcome::Data(data)) => {
                 assert_eq!(data.len() as u64, request.length);
@@ -477,7 +488,7 @@ impl World {
             if let Some(level) = World::level_of(operation.port) {
                 let fails = self.level_fails(level);
                 let due = self.now + self.random.random_range(1..4000);
-                self.in_flight.push(InFlight { operation, due, reach: 0, fails });
+                self.in_flight.push(InFlight { operation, due, reach: 0, fails, forgotten: false });
                 continue;
             }
             let at = World::disk_of(operation.port);
@@ -506,7 +517,7 @@ impl World {
             self.done.operations += 1;
             let due = self.now + self.random.random_range(1..4000);
             let reach = self.disks[at].begin_flush();
-            self.in_flight.push(InFlight { operation, due, reach, fails });
+            self.in_flight.push(InFlight { operation, due, reach, fails, forgotten: false });
         }
     }
 
@@ -539,7 +550,9 @@ impl World {
             Action::Write(frames) => {
                 let mut data = vec![0; range.len()];
                 frames.copy_to(&mut data);
-                disk.write(start, &data, keep);
+                if !flight.forgotten {
+                    disk.write(start, &data, keep);
+                }
             }
             Action::Zeroes { .. } => disk.write(start, &vec![0; range.len()], keep),
             Action::Discard => {
@@ -561,7 +574,23 @@ impl World {
         let home = World::level_of(flight.operation.port).is_none();
         let write = home && matches!(flight.operation.action, Action::Write(_));
         let result = if flight.fails { Err(Fault(5)) } else { Ok(()) };
+        let unflushed =
+            (flight.fails && matches!(flight.operation.action, Action::Flush)).then_some(flight.operation.port);
+        if let Some(port) = unflushed {
+            self.forget_unflushed(port);
+        }
         self.engine.complete(self.now, flight.operation, result);
+        if let Some(port) = unflushed {
+            let at = World::disk_of(port);
+            let served = self.range_of(port);
+            let end = (self.disks[at].bytes().len() as u64).min(served.end);
+            let lost = self.is_lost(at);
+            self.done.lost += u64::from(lost);
+            self.models[at].flush_failed(served.start as usize / ATOM..end as usize / ATOM, lost);
+            if self.discarding[at] {
+                self.models[at].lower(Safety::Seen, Safety::GivenUp);
+            }
+        }
         self.replies();
         if write {
             self.done.device_writes += 1;
@@ -569,6 +598,21 @@ impl World {
                 self.crash(true);
             }
         }
+    }
+
+    /// A flush at `port` failed: its disk forgets what was not stable, also of writes that it has not acknowledged.
+    fn forget_unflushed(&mut self, port: Port) {
+        let served = self.range_of(port);
+        let World { random, disks, in_flight, .. } = self;
+        disks[World::disk_of(port)].fail_flush(&served, random);
+        for flight in in_flight.iter_mut().filter(|flight| flight.operation.port == port) {
+            flight.forgotten |= random.random_bool(0.5);
+        }
+    }
+
+    /// Whether the engine reports that a disk lost data.
+    fn is_lost(&self, at: usize) -> bool {
+        self.engine.lost(Volume(at as u32)).is_some()
     }
 
     /// Fills a write's frames and commits it, or gives it up.
@@ -777,7 +821,7 @@ impl World {
         (self.plan.fail_at, self.plan.dead_from) = (None, None);
         // Everything can be written now, and nothing is left behind.
         for at in 0..self.disks.len() {
-            self.close(at, false);
+            self.close(at, self.is_lost(at));
         }
         self.count();
         self.settle(|_| false);

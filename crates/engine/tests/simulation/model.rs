@@ -36,12 +36,16 @@ struct Write {
     request: u64,
     began: Moment,
     ended: Option<(Moment, Safety)>,
+    /// A device flush failed while it was in progress, and part of it may be lost.
+    lost: bool,
 }
 
 /// The history of one disk.
 pub(crate) struct Model {
     atoms: Vec<Vec<Write>>,
     salt: u64,
+    /// When its volume was last closed without a flush: no engine knows which earlier writes are not stable.
+    discarded: Moment,
 }
 
 /// Writes `value` as it stands in atom number `at` of the disk with this salt.
@@ -55,8 +59,8 @@ pub(crate) fn encode(value: u64, salt: u64, at: usize, out: &mut [u8]) {
 
 impl Model {
     pub(crate) fn new(atoms: usize, salt: u64) -> Model {
-        let first = Write { value: ZEROS, request: 0, began: 0, ended: Some((0, Safety::Stable)) };
-        Model { atoms: vec![vec![first]; atoms], salt }
+        let first = Write { value: ZEROS, request: 0, began: 0, ended: Some((0, Safety::Stable)), lost: false };
+        Model { atoms: vec![vec![first]; atoms], salt, discarded: 0 }
     }
 
     /// The value of atom number `at` that `bytes` hold.
@@ -71,7 +75,7 @@ impl Model {
     /// `request` begins to write `value`.
     pub(crate) fn begin(&mut self, now: Moment, atoms: std::ops::Range<usize>, request: u64, value: u64) {
         for atom in &mut self.atoms[atoms] {
-            atom.push(Write { value, request, began: now, ended: None });
+            atom.push(Write { value, request, began: now, ended: None, lost: false });
         }
     }
 
@@ -82,7 +86,7 @@ impl Model {
                 None => atom.retain(|write| write.request != request || write.ended.is_some()),
                 Some(safety) => {
                     for write in atom.iter_mut().filter(|write| write.request == request) {
-                        write.ended = Some((now, safety));
+                        write.ended = Some((now, if write.lost { Safety::Failed } else { safety }));
                     }
                 }
             }
@@ -101,6 +105,12 @@ impl Model {
         }
     }
 
+    /// The volume was closed without keeping what was dirty.
+    pub(crate) fn discard(&mut self, now: Moment) {
+        self.lower(Safety::GivenUp, Safety::Failed);
+        self.discarded = now;
+    }
+
     /// What is as safe as `from` is only as safe as `to` now.
     pub(crate) fn lower(&mut self, from: Safety, to: Safety) {
         for write in self.atoms.iter_mut().flatten() {
@@ -108,6 +118,24 @@ impl Model {
                 && *safety == from
             {
                 *safety = to;
+            }
+        }
+    }
+
+    /// A device flush of these atoms failed: what the device had, it may have lost, and so may the cache if `lost`.
+    /// A trim that is undone may uncover any contents that were written before it.
+    pub(crate) fn flush_failed(&mut self, atoms: std::ops::Range<usize>, lost: bool) {
+        for atom in &mut self.atoms[atoms] {
+            let is_stable = |write: &Write| matches!(write.ended, Some((_, Safety::Stable)));
+            let trims = atom.iter().filter(|write| write.value == DISCARDED && !is_stable(write));
+            let trimmed = trims.map(|trim| trim.ended.map_or(Moment::MAX, |(end, _)| end)).max().unwrap_or(0);
+            for write in atom.iter_mut().filter(|write| !is_stable(write)) {
+                let uncovered = lost || write.began < trimmed;
+                match &mut write.ended {
+                    Some((end, safety)) if uncovered || *end < self.discarded => *safety = Safety::Failed,
+                    Some((_, safety)) => *safety = (*safety).min(Safety::Seen),
+                    None => write.lost |= lost,
+                }
             }
         }
     }
@@ -145,7 +173,8 @@ impl Model {
                 self.salt,
                 self.atoms[at]
             );
-            self.atoms[at] = vec![Write { value, request: 0, began: now, ended: Some((now, Safety::Stable)) }];
+            self.atoms[at] =
+                vec![Write { value, request: 0, began: now, ended: Some((now, Safety::Stable)), lost: false }];
         }
     }
 

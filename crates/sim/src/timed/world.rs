@@ -110,7 +110,7 @@ impl<'a> World<'a> {
         let mut engine = Engine::new(config)?;
         for (number, device) in (0..).zip(&devices) {
             let depth = u32::try_from(device.parallel()).unwrap_or(u32::MAX);
-            engine.attach(Port(number), PortConfig { depth, scheduler: setup.scheduler })?;
+            engine.attach(Port(number), PortConfig { depth, scheduler: setup.scheduler, ..PortConfig::default() })?;
         }
         let disks = &devices[..setup.disks.len()];
         for (number, level) in (disks.len()..).zip(setup.levels) {

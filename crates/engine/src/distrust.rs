@@ -1,0 +1,116 @@
+//! Failed device flushes: what the device may have lost is written again, or the volume's flushes fail from then on.
+
+use crate::engine::{Active, Engine, Step};
+use crate::frames::{DIRTY, UNFLUSHED};
+use crate::record::Record;
+use crate::request::{Fault, Op, Outcome, Port, Volume, WriteMode};
+use crate::slots::Key;
+
+impl Engine {
+    /// A flush of the device at `port` failed with `fault`, for this engine or for another one: the device may have lost
+    /// what was written since its last good flush, and a later flush does not cover that. [`Engine::complete`] calls it
+    /// for its own flushes. Nothing happens with [`PortConfig::replays`](crate::PortConfig::replays).
+    ///
+    /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
+    /// [`Engine::condemn`].
+    pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
+        self.fail_flush(port, fault, now);
+        self.pump(now);
+    }
+
+    /// The fault by which `volume` lost data: since then, no flush and no write with FUA succeeds.
+    pub fn lost(&self, volume: Volume) -> Option<Fault> {
+        self.volumes.get(volume.0 as usize)?.as_ref()?.lost
+    }
+
+    /// Data of `volume` is lost, in this engine or in another one that has a part of it: until the volume is closed, with
+    /// `discard`, its flushes, its writes with FUA and its closing without `discard` do their work and then fail with
+    /// `fault`.
+    pub fn condemn(&mut self, volume: Volume, fault: Fault) {
+        if let Some(state) = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
+            state.lost = state.lost.or(Some(fault));
+        }
+    }
+
+    /// As `distrust`, within another call.
+    pub(crate) fn fail_flush(&mut self, port: Port, fault: Fault, now: u64) {
+        if self.port(port).replays {
+            return;
+        }
+        for at in 0..self.volumes.len() {
+            let Some(state) = &self.volumes[at] else { continue };
+            if state.targets.iter().any(|target| target.port == port) {
+                self.write_again(Volume(at as u32), port, fault, now);
+            }
+        }
+    }
+
+    /// The frame of `key` leaves memory.
+    pub(crate) fn note_unflushed(&mut self, key: Key, frame: u32) {
+        if self.frames.has(frame, UNFLUSHED) {
+            self.volume(key.volume()).unflushed(key.index()).leave(key.index());
+        }
+    }
+
+    fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
+        let version = self.version;
+        let (blocks, complete) = self.volume(volume).target(port).unflushed.take();
+        if !complete {
+            self.condemn(volume, fault);
+        }
+        for block in blocks {
+            let key = Key::new(volume, block);
+            let frame = self.current(key).expect("an unflushed block is in memory");
+            let is_outside = self.outside.contains_key(&key);
+            if !self.frames.has(frame, DIRTY) {
+                self.frames.set(frame, DIRTY);
+                self.dirty += 1;
+            }
+            let dirty = &mut self.volume(volume).dirty;
+            dirty.write_again(block, frame, version, now);
+            if is_outside {
+                dirty.hurry(block);
+            }
+        }
+        self.dirty_most = self.dirty_most.max(self.dirty + self.filling);
+        // The device may have had these, too.
+        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        for record in self.operations.values_mut().filter(|record| record.volume() == Some(volume)) {
+            match record {
+                Record::Write { first, held: None, void, .. } => {
+                    *void |= state.parts[state.part_of(first.index())].port == port;
+                }
+                Record::Range { void, .. } => *void = true,
+                _ => {}
+            }
+        }
+        self.fail_changes(volume, fault);
+        self.make_due(volume);
+    }
+
+    /// Fails the requests that must not be acknowledged before the device has their changes, and those that wait for a
+    /// device flush: blocks that they had written have to be written again.
+    fn fail_changes(&mut self, volume: Volume, fault: Fault) {
+        let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
+        let mode = state.mode;
+        let syncs = std::mem::take(&mut state.syncs);
+        if let Some(round) = state.round.as_mut().filter(|round| round.begun) {
+            round.fault = round.fault.or(Some(fault));
+        }
+        for id in syncs {
+            self.finish(id, Outcome::Failed(fault));
+        }
+        let began = |active: &Active| match active.request.op {
+            Op::Write => !matches!(active.step, Step::Queued | Step::Filling | Step::Filled),
+            Op::Trim | Op::Zeroes { .. } => true,
+            Op::Read | Op::Flush | Op::Prefetch => false,
+        };
+        let waits = |active: &Active| {
+            active.request.fua || active.storing > 0 || mode == WriteMode::Through || active.request.op != Op::Write
+        };
+        let requests = self.requests.iter_mut().flatten().filter(|active| active.request.volume == volume);
+        for active in requests.filter(|active| began(active) && waits(active)) {
+            active.fault = active.fault.or(Some(fault));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a device has but may lose: the changes since its last good flush.
+
+use std::mem;
+
+use hashbrown::HashSet;
+
+/// Changes that one device flush covers.
+#[derive(Default)]
+struct Changes {
+    /// Blocks that were written and are in memory, with the written contents or newer ones.
+    blocks: HashSet<u64>,
+    /// Whether there is a change whose bytes are not in memory: a block that left it, or a range that was zeroed.
+    gone: bool,
+}
+
+impl Changes {
+    fn take(&mut self) -> Changes {
+        mem::take(self)
+    }
+
+    fn add(&mut self, other: Changes) {
+        match self.blocks.is_empty() {
+            true => self.blocks = other.blocks,
+            false => self.blocks.extend(other.blocks),
+        }
+        self.gone |= other.gone;
+    }
+
+    /// `block` leaves memory.
+    fn leave(&mut self, block: u64) {
+        self.gone |= self.blocks.remove(&block);
+    }
+}
+
+/// The unflushed changes of a volume at one port. There are at most as many blocks as in memory.
+#[derive(Default)]
+pub(crate) struct Unflushed {
+    /// Covered by the flush at the device, if it succeeds.
+    before: Changes,
+    /// Changes that were completed since it began.
+    since: Changes,
+}
+
+impl Unflushed {
+    /// `block`, which is in memory, was written.
+    pub(crate) fn write(&mut self, block: u64) {
+        self.since.blocks.insert(block);
+    }
+
+    /// A range was zeroed.
+    pub(crate) fn zero(&mut self) {
+        self.since.gone = true;
+    }
+
+    /// `block` leaves memory.
+    pub(crate) fn leave(&mut self, block: u64) {
+        self.before.leave(block);
+        self.since.leave(block);
+    }
+
+    /// The contents of `block` are no longer needed.
+    pub(crate) fn forget(&mut self, block: u64) {
+        self.before.blocks.remove(&block);
+        self.since.blocks.remove(&block);
+    }
+
+    /// A flush is passed to the device.
+    pub(crate) fn begin_flush(&mut self) {
+        let since = self.since.take();
+        self.before.add(since);
+    }
+
+    /// That flush succeeded.
+    pub(crate) fn end_flush(&mut self) {
+        self.before = Changes::default();
+    }
+
+    /// The device may have lost all of it. Returns the blocks, in ascending order, and whether they are all.
+    pub(crate) fn take(&mut self) -> (Vec<u64>, bool) {
+        self.begin_flush();
+        let Changes { blocks, gone } = self.before.take();
+        let mut blocks: Vec<u64> = blocks.into_iter().collect();
+        blocks.sort_unstable();
+        (blocks, !gone)
+    }
+
+    /// The blocks, for `Engine::check`.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.before.blocks.iter().chain(&self.since.blocks).copied()
+    }
+}
