@@ -73,6 +73,11 @@ pub trait Geometry: Send + Sync {
     /// for again. The last one may go on beyond the range.
     fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>>;
 
+    /// Whether the device itself does again, before anything else, what it may have lost when a flush failed.
+    fn replays(&self) -> bool {
+        false
+    }
+
     /// What tells it from itself before a change, also while nobody served it; none where a change may not show.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
         Ok(None)

@@ -146,6 +146,11 @@ impl Geometry for Shared {
         Ok(self.size)
     }
 
+    /// From its journal.
+    fn replays(&self) -> bool {
+        true
+    }
+
     /// Where the server does not say, there is data.
     fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         let until = Instant::now() + ASKING;

@@ -127,6 +127,14 @@ fn text(status: &Statistics) -> String {
         ]);
     }
     text += &table.to_string();
+    for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.data_lost) {
+        let name = &disk.name;
+        let _ = writeln!(
+            text,
+            "\n{name}: its device failed a flush and may have lost data. Flushes fail until it is removed ('nigh ctl export \
+             remove {name} --discard') and added again."
+        );
+    }
     if !host.levels.is_empty() {
         let head = ["LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "FAULTS", "STATE"];
         let mut table = Table::new(&head);

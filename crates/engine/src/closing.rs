@@ -155,6 +155,9 @@ impl Engine {
         for part in &gone.parts {
             self.port(part.port).users -= 1;
         }
+        for target in &gone.targets {
+            self.port(target.port).volumes.retain(|&other| other != volume);
+        }
         self.replies.push_back(Reply { token, outcome: Outcome::Done });
     }
 }

@@ -37,11 +37,8 @@ impl Engine {
         if self.port(port).replays {
             return;
         }
-        for at in 0..self.volumes.len() {
-            let Some(state) = &self.volumes[at] else { continue };
-            if state.targets.iter().any(|target| target.port == port) {
-                self.write_again(Volume(at as u32), port, fault, now);
-            }
+        for volume in self.port(port).volumes.clone() {
+            self.write_again(volume, port, fault, now);
         }
     }
 
@@ -54,7 +51,11 @@ impl Engine {
 
     fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
         let version = self.version;
-        let (blocks, complete) = self.volume(volume).target(port).unflushed.take();
+        let state = self.volume(volume);
+        let (blocks, complete) = state.target(port).unflushed.take();
+        if state.closing.is_some_and(|closing| closing.forgetting.is_some()) {
+            return;
+        }
         if !complete {
             self.condemn(volume, fault);
         }

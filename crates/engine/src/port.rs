@@ -50,6 +50,7 @@ impl Engine {
             ready: false,
             blocked: VecDeque::new(),
             users: 0,
+            volumes: Vec::new(),
         }));
         Ok(())
     }
@@ -103,6 +104,9 @@ impl Engine {
         let state = VolumeState::new(mode, bytes, opening, parts);
         for part in &state.parts {
             self.port(part.port).users += 1;
+        }
+        for target in &state.targets {
+            self.port(target.port).volumes.push(volume);
         }
         self.volumes[at] = Some(Box::new(state));
         Ok(())

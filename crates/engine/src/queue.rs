@@ -296,6 +296,8 @@ pub(crate) struct PortState {
     pub(crate) blocked: VecDeque<Volume>,
     /// Regions of open volumes, and levels.
     pub(crate) users: u32,
+    /// Open volumes with regions here.
+    pub(crate) volumes: Vec<Volume>,
 }
 
 #[cfg(test)]

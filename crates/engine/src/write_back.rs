@@ -182,6 +182,9 @@ impl Engine {
             let Some(state) = state else { continue };
             let volume = Volume(at as u32);
             state.parts.iter().for_each(|part| users[usize::from(part.port.0)] += 1);
+            let lists =
+                |port: Port| self.ports[usize::from(port.0)].as_ref().is_some_and(|p| p.volumes.contains(&volume));
+            assert!(state.targets.iter().all(|target| lists(target.port)));
             assert_eq!(self.closing.contains(&volume), state.closing.is_some());
             assert_eq!(self.locked.contains(&volume), !state.locks.is_empty());
             let requests = self.requests.iter().flatten().filter(|active| active.request.volume == volume);

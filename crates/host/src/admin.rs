@@ -9,7 +9,7 @@ use nigh_policy::{Spec, Tenant};
 use crate::common::Common;
 use crate::device::DiskDevice;
 use crate::disk::{Disk, Opening, has_file};
-use crate::error::{ChangeError, DiskError, Unwritten};
+use crate::error::{ChangeError, DiskError, HostError, Unwritten};
 use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
 use crate::sync::lock;
 use crate::tenants::agree_on_bounds;
@@ -139,7 +139,10 @@ impl Common {
         };
         if let Err(unwritten) = closed {
             disk.set_hidden(false);
-            return Err(unwritten.into());
+            return Err(match unwritten {
+                Unwritten { name, cause: HostError::Lost(fault) } => ChangeError::Lost { name, fault },
+                unwritten => unwritten.into(),
+            });
         }
         self.drop_disk(&disk);
         Ok(())
@@ -154,7 +157,13 @@ impl Common {
                 break;
             }
         }
-        result.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause })
+        result.map_err(|cause| self.unwritten(disk, cause))
+    }
+
+    /// Not everything of `disk` is written because of `cause`; or everything is that was not lost before.
+    fn unwritten(&self, disk: &Disk, cause: HostError) -> Unwritten {
+        let lost = disk.lost().filter(|_| self.cache.counters(disk).1 == 0);
+        Unwritten { name: disk.name().to_owned(), cause: lost.map_or(cause, HostError::Lost) }
     }
 
     /// A disk that is closed in all engines. A tenant leaves with its last disk.
@@ -217,7 +226,7 @@ impl Common {
                     Err(_) => return Err(ChangeError::NoDisk(disk.name().to_owned())),
                 }
             };
-            result = result.and(written.map_err(|cause| Unwritten { name: disk.name().to_owned(), cause }));
+            result = result.and(written.map_err(|cause| self.unwritten(&disk, cause)));
         }
         Ok(result?)
     }

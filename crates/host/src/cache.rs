@@ -297,19 +297,17 @@ impl Cache {
     /// A device has finished an operation.
     pub(crate) fn complete(&self, completion: Completion, work: &mut Work) {
         let Completion { sender, operation, result } = completion;
-        let mut over = vec![(sender, operation)];
-        if let Action::Flush = over[0].1.action {
-            over.extend(self.disks.device(over[0].1.port).synced());
+        if matches!(operation.action, Action::Flush) {
+            self.complete_flush((sender, operation), result, work);
             // More requests may wait now.
             self.flush_wanted.store(true, Ordering::Release);
+            return;
         }
-        for (shard, operation) in over {
-            let port = operation.port;
-            // The waiters of a poisoned shard already have their replies.
-            let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, result));
-            if let Err(fault) = result {
-                self.note_fault(port, shard, fault, work);
-            }
+        let port = operation.port;
+        // The waiters of a poisoned shard already have their replies.
+        let _ = self.with(sender, work, |core, now| core.engine.complete(now, operation, result));
+        if let Err(fault) = result {
+            self.note_fault(port, sender, fault, work);
         }
     }
 

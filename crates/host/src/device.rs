@@ -14,6 +14,8 @@ use crate::sync::{lock, read, write};
 pub(crate) struct DiskDevice {
     /// The port to it.
     pub(crate) port: Port,
+    /// As `Geometry::replays`.
+    pub(crate) replays: bool,
     /// The start of its part of the disk, in bytes. The part ends where that of the next device begins, or with the
     /// disk.
     pub(crate) begin: u64,
@@ -28,6 +30,8 @@ pub(crate) struct DiskDevice {
 #[derive(Default)]
 struct Syncs {
     running: bool,
+    /// Whether the last one failed.
+    failing: bool,
     /// Those served by the flush that is under way, each with its shard.
     joined: Vec<(u32, Operation)>,
     waiting: Vec<(u32, Operation)>,
@@ -35,8 +39,9 @@ struct Syncs {
 
 impl DiskDevice {
     pub(crate) fn new(port: Port, begin: u64, geometry: Arc<dyn Geometry>, size: u64) -> DiskDevice {
+        let replays = geometry.replays();
         let (geometry, seen) = (RwLock::new(Some(geometry)), AtomicU64::new(size));
-        DiskDevice { port, begin, geometry, seen, syncs: Mutex::default() }
+        DiskDevice { port, replays, begin, geometry, seen, syncs: Mutex::default() }
     }
 
     /// Queries the device.
@@ -73,10 +78,16 @@ impl DiskDevice {
         Some(next)
     }
 
-    /// The device flush under way is complete: returns the others that it served.
-    pub(crate) fn synced(&self) -> Vec<(u32, Operation)> {
+    /// The others that the device flush under way serves. It is complete, but the next one waits for `synced`.
+    pub(crate) fn take_joined(&self) -> Vec<(u32, Operation)> {
+        mem::take(&mut lock(&self.syncs).joined)
+    }
+
+    /// The shards know the result of the device flush: the next one may begin. Returns whether it is the first one that
+    /// failed, or the first one that succeeded again.
+    pub(crate) fn synced(&self, failed: bool) -> bool {
         let mut syncs = lock(&self.syncs);
         syncs.running = false;
-        mem::take(&mut syncs.joined)
+        mem::replace(&mut syncs.failing, failed) != failed
     }
 }

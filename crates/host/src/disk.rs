@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
 use crate::sync::{lock, read, write};
 use crate::throttle::Throttle;
 use nigh_backend::{Extent, Stamp, joint_stamp};
-use nigh_engine::{Port, Region, Volume};
+use nigh_engine::{Fault, Port, Region, Volume};
 use nigh_policy::Tenant;
 
 /// The latency class of a request.
@@ -56,6 +56,8 @@ pub struct Disk {
     size: AtomicU64,
     opening: Mutex<Opening>,
     opened: Condvar,
+    /// The fault of the flush by which data was lost.
+    lost: OnceLock<Fault>,
     /// Reads that found everything in the cache, from request to reply sent.
     pub(crate) hits: Histogram,
     /// Reads that had to wait.
@@ -96,6 +98,7 @@ impl Disk {
             size: AtomicU64::new(size),
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
+            lost: OnceLock::new(),
             hits: Histogram::default(),
             misses: Histogram::default(),
             writes: Histogram::default(),
@@ -254,6 +257,17 @@ impl Disk {
         Ok(extents)
     }
 
+    /// The fault of a device flush by which data was lost: since then, flushes and writes with FUA fail.
+    pub fn lost(&self) -> Option<Fault> {
+        self.lost.get().copied()
+    }
+
+    /// A device flush failed with `fault`, and data was lost.
+    pub(crate) fn set_lost(&self, fault: Fault) {
+        // The first fault counts.
+        let _ = self.lost.set(fault);
+    }
+
     /// The devices are gone.
     pub(crate) fn forget_devices(&self) {
         self.devices.iter().for_each(|device| device.forget());
@@ -337,6 +351,12 @@ impl Disks {
     pub(crate) fn device(&self, port: Port) -> Arc<DiskDevice> {
         let device = read(&self.devices).get(&port).cloned();
         device.expect("a disk has no operations when it is removed")
+    }
+
+    /// The disk of a device with an operation.
+    pub(crate) fn of_port(&self, port: Port) -> Arc<Disk> {
+        let has = |disk: &Arc<Disk>| disk.devices.iter().any(|device| device.port == port);
+        self.all().into_iter().find(has).expect("a disk has no operations when it is removed")
     }
 
     /// A free number; `None` if the limit is reached.

@@ -51,6 +51,9 @@ pub enum HostError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] Fault),
+    /// The device failed a flush, and data that is no longer in memory may be lost.
+    #[error("its device failed a flush ({0}) and may have lost data that is no longer in memory")]
+    Lost(Fault),
     /// An assertion of the engine failed.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
@@ -240,6 +243,14 @@ pub enum ChangeError {
     /// Dirty blocks cannot be written: the disk stays open.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
+    /// Data of the disk was lost, everything else is written: the disk stays open.
+    #[error("disk {name}: {cause}; everything else is written: to give up what is lost, remove the disk with discard", cause = HostError::Lost(*.fault))]
+    Lost {
+        /// The disk.
+        name: String,
+        /// The fault of the flush.
+        fault: Fault,
+    },
     /// Tenants share the cache.
     #[error("a cache with tenants takes its policies from them, and its allocation and batches cannot change")]
     Tenants,

@@ -76,6 +76,9 @@ pub struct DiskStatistics {
     pub evictions: u64,
     /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
+    /// Whether the device failed a flush and may have lost data: since then, flushes and writes with FUA fail.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub data_lost: bool,
     /// Blocks prefetched.
     pub prefetch_issued: u64,
     /// Of these, blocks that were referenced later.
@@ -207,6 +210,7 @@ impl Common {
             level_hits: level_1_hits + level_2_hits,
             evictions,
             dirty_bytes: dirty * BLOCK,
+            data_lost: disk.lost().is_some(),
             prefetch_issued,
             prefetch_used,
             prefetch_late,

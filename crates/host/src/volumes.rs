@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, Refusal, WriteMode};
+use nigh_engine::{ConfigError, Counters, Gauges, Outcome, Port, PortConfig, Refusal, WriteMode};
 
 use crate::cache::Cache;
 use crate::disk::Disk;
@@ -18,8 +18,9 @@ impl Cache {
         let mut work = Work::default();
         let opened = (0..self.shards()).try_for_each(|shard| {
             let opened = self.with(shard, &mut work, |core, _| {
-                for region in &regions {
-                    match core.engine.attach(region.port, self.ports) {
+                for (region, device) in regions.iter().zip(&disk.devices) {
+                    let config = PortConfig { replays: device.replays, ..self.ports };
+                    match core.engine.attach(region.port, config) {
                         Ok(()) | Err(ConfigError::PortTaken(_)) => {}
                         Err(error) => return Err(error),
                     }
@@ -32,6 +33,9 @@ impl Cache {
                 Err(poisoned) => Err(Err(poisoned)),
             }
         });
+        if let Some(fault) = disk.lost() {
+            self.condemn(disk, fault, &mut work);
+        }
         self.dispatch(&mut work, None);
         opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
     }

@@ -146,6 +146,9 @@ impl Collector for Statistics {
             Ok::<_, fmt::Error>(())
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.disk.dirty_bytes)?;
+        gauge("data_lost", "Whether a failed flush lost data, so that flushes fail", |export| {
+            export.disk.data_lost.into()
+        })?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
         let counters: [(&str, &str, Value); 20] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),

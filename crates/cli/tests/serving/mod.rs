@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use nigh_testkit::tools::run;
 
@@ -17,6 +18,8 @@ pub(crate) struct Server {
     pub(crate) socket: PathBuf,
     /// What it said until it listened.
     said: Vec<String>,
+    /// What it said since.
+    later: Arc<Mutex<Vec<String>>>,
 }
 
 impl Folder {
@@ -43,14 +46,26 @@ impl Folder {
     }
 
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        self.serve_under(&[], arguments)
+    }
+
+    /// As `serve`, with this program and its first arguments before those of the server.
+    pub(crate) fn serve_under(&self, program: &[&str], arguments: &[&str]) -> Server {
         let socket = self.path("socket");
         let listen = format!("unix:{}", socket.display());
-        let process = nigh(&["--listen", &listen], arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut server = Server { process, socket, said: Vec::new() };
+        let mut command = nigh(&["--listen", &listen], arguments);
+        if let [first, more @ ..] = program {
+            let alone = command;
+            command = Command::new(first);
+            command.args(more).arg(alone.get_program()).args(alone.get_args()).stdin(Stdio::null());
+        }
+        let process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Server { process, socket, said: Vec::new(), later: Arc::default() };
         // Everything that it says, so that it never waits for a reader.
         let mut lines = BufReader::new(server.process.stderr.take().unwrap()).lines();
         server.said = until_listening(&mut lines);
-        std::thread::spawn(move || lines.for_each(drop));
+        let later = server.later.clone();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| later.lock().unwrap().push(line)));
         server
     }
 }
@@ -90,6 +105,11 @@ impl Server {
     /// Where its statistics are, started with `--metrics 127.0.0.1:0`.
     pub(crate) fn metrics(&self) -> String {
         address(&self.said, "metrics")
+    }
+
+    /// The lines with `what` that it said since it listens.
+    pub(crate) fn later(&self, what: &str) -> Vec<String> {
+        self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
     }
 
     pub(crate) fn signal(&self, signal: &str) {

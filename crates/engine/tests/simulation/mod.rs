@@ -769,14 +769,16 @@ impl World {
 
     /// Lets everything come to an end, or what `over` asks for.
     fn settle(&mut self, over: impl Fn(&World) -> bool) {
-        for _ in 0..1_000_000 {
+        for round in 0..1_000_000 {
             let more = self.engine.step(self.now);
             self.operations();
             self.replies();
             if over(self) {
                 return;
             }
-            if !self.in_flight.is_empty() {
+            // Dead devices may be busy for ever with writes that are tried again, while a close waits for a fill.
+            let is_for_clients = round % 4096 == 4095 && !(self.fills.is_empty() && self.held.is_empty());
+            if !self.in_flight.is_empty() && !is_for_clients {
                 let next = (0..self.in_flight.len()).min_by_key(|&at| self.in_flight[at].due).expect("not empty");
                 self.now = self.now.max(self.in_flight[next].due);
                 self.complete(next);
