@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nigh_engine::{Operation, Port};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use crate::device::{Completion, Device, Job};
 use crate::signal::Signal;
+
+/// When a wait is tried again that the kernel has no memory for.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// A change of what the driver drives.
 enum Change {
@@ -203,6 +206,7 @@ impl Driver {
             std::iter::once(common).chain(signals).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut signals, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::NOMEM) => std::thread::sleep(RETRY),
             Err(errno) => panic!("poll: {errno}"),
         }
         if !signals[0].revents().is_empty() {

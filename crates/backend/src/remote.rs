@@ -48,6 +48,11 @@ pub struct NbdExport {
 }
 
 impl NbdExport {
+    /// Most file descriptors that it takes: those of connections that are lost and of those made instead, the watch and the signal.
+    pub(crate) fn descriptors(&self) -> usize {
+        2 * self.connections + 2
+    }
+
     pub(crate) fn parse(text: &str) -> Result<NbdExport, TargetError> {
         let uri: Uri = text.parse().map_err(|error| TargetError::Uri { text: text.to_owned(), error })?;
         let (mut patience, mut connections) = (PATIENCE, CONNECTIONS);
@@ -105,6 +110,7 @@ impl NbdExport {
             exchange: Exchange::new(server.clone()),
             links: Vec::new(),
             connector: None,
+            connects: None,
             reason: String::new(),
             progress: now,
             adopted: now,
@@ -191,6 +197,8 @@ pub(crate) struct Remote {
     links: Vec<Link>,
     /// While there is no connection.
     connector: Option<Connector>,
+    /// When a connector is started for which there was no thread.
+    connects: Option<Instant>,
     /// Why there is no connection.
     reason: String,
     /// When the server last replied to something, or had nothing to reply to.
@@ -229,7 +237,8 @@ impl Remote {
         match Connector::start(uri, *connections, pause, &self.shared.signal) {
             Ok(connector) => self.connector = Some(connector),
             Err(error) => {
-                tracing::error!(disk = self.disk, target = %self.export, %error, "no thread to connect to the NBD server: it stays lost");
+                tracing::warn!(disk = self.disk, target = %self.export, %error, "no thread to connect to the NBD server");
+                self.connects = Some(Instant::now() + PAUSE_MAX);
             }
         }
     }
@@ -378,6 +387,9 @@ impl Device for Remote {
         if let Err(reason) = self.communicate(ready, now) {
             self.lose(reason);
         }
+        if self.connects.take_if(|at| *at <= now).is_some() {
+            self.connect(Duration::ZERO);
+        }
         if self.expires().is_some_and(|expires| expires <= now) {
             self.give_up();
         }
@@ -389,7 +401,7 @@ impl Device for Remote {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.expires().into_iter().chain(self.exchange.deadline()).min()
+        self.expires().into_iter().chain(self.exchange.deadline()).chain(self.connects).min()
     }
 
     fn signal(&self) -> Option<BorrowedFd<'_>> {

@@ -58,6 +58,17 @@ pub enum Target {
 }
 
 impl Target {
+    /// Most file descriptors that it takes while it is open.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            // Twice the file, the ring, the threads' signal, and one while it is opened.
+            Target::File(_) | Target::Raw(_) => 5,
+            Target::Memory(_) => 0,
+            Target::Nbd(export) => export.descriptors(),
+            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.descriptors(),
+        }
+    }
+
     /// Opens it.
     pub fn open(&self, options: &Options) -> Result<Box<dyn Device>, OpenError> {
         Ok(match self {

@@ -54,7 +54,7 @@ pub(crate) struct Uring {
     free: Vec<u32>,
     /// Jobs for which no flight is free.
     waiting: VecDeque<Job>,
-    pool: Option<Pool>,
+    pool: Pool,
     /// Whether the ring watches the pool's signal.
     watching: bool,
     /// Whether the last submission left entries behind.
@@ -88,7 +88,8 @@ impl Uring {
             flights: (0..depth).map(flight).collect(),
             free: (0..depth).rev().collect(),
             waiting: VecDeque::new(),
-            pool: None,
+            // From the start, since later there may be no descriptors and threads.
+            pool: Pool::new(file, POOL_THREADS)?,
             watching: false,
             stuck: false,
         })
@@ -105,8 +106,7 @@ impl Uring {
         if one_way {
             self.waiting.push_back(job);
         } else {
-            let pool = self.pool.get_or_insert_with(|| Pool::new(&self.file, POOL_THREADS).expect("threads for I/O"));
-            pool.submit(job);
+            self.pool.submit(job);
         }
     }
 
@@ -132,11 +132,9 @@ impl Uring {
 
     /// Collects what the pool has done, and has the ring watch for more.
     fn watch(&mut self, done: &mut Vec<Completion>) {
-        if let Some(pool) = &self.pool
-            && !self.watching
-        {
-            pool.poll(done);
-            let watch = opcode::PollAdd::new(types::Fd(pool.signal().as_raw_fd()), libc::POLLIN as u32);
+        if !self.watching {
+            self.pool.poll(done);
+            let watch = opcode::PollAdd::new(types::Fd(self.pool.signal().as_raw_fd()), libc::POLLIN as u32);
             self.watching = true;
             self.push(watch.build().user_data(POOL));
         }
@@ -162,7 +160,7 @@ impl Uring {
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    Some(libc::EAGAIN | libc::EBUSY) => {
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                         self.stuck = true;
                         break;
                     }

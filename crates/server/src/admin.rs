@@ -8,6 +8,7 @@ use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
 
 use crate::clients::{Client, Common};
+use crate::descriptors;
 use crate::error::{ChangeError, ExportError};
 use crate::export::{Export, offer};
 use crate::settings::{ExportSettings, Settings, TlsSettings};
@@ -35,6 +36,10 @@ impl Common {
         if self.find(name).is_ok() {
             return Err(ExportError::from(InvalidExport::Duplicate(name.clone())).into());
         }
+        let present: Vec<ExportSettings> = self.exports().iter().map(|export| export.settings()).collect();
+        let levels = self.host.settings().levels;
+        let of_exports = present.iter().chain([&settings]).flat_map(|export| export.disk.targets());
+        descriptors::allow(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
         let disk = self.host.add(settings.disk.clone())?;
         self.add_export(Export::new(disk, settings));
         Ok(())

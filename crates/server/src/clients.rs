@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::listen::Listen;
+use crate::newcomers::{self, CONNECTIONS_EXTRA, Newcomer, Peer};
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::settings::TlsSettings;
@@ -37,6 +38,8 @@ pub(crate) struct Common {
     accepted: AtomicU64,
     /// Connections beyond `Settings::connections_max`.
     refusals: Refusals,
+    /// Newcomers that were closed for other connections.
+    displaced: Refusals,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
     /// Where clients connect; paths are absolute.
@@ -48,6 +51,8 @@ pub(crate) struct Common {
 /// A connection.
 pub(crate) struct Client {
     stream: Arc<Stream>,
+    /// Until it chooses, unless it was passed to the server.
+    newcomer: Option<Newcomer>,
     /// What it chose.
     export: Option<Arc<Export>>,
     /// The names of its certificate, if it chose.
@@ -83,6 +88,7 @@ impl Common {
             left: Condvar::new(),
             accepted: AtomicU64::new(0),
             refusals: Refusals::default(),
+            displaced: Refusals::default(),
             recorder: Arc::default(),
             controllers: Mutex::default(),
             addresses: Mutex::default(),
@@ -153,19 +159,38 @@ impl Common {
         (counts, exports.iter().map(of).collect())
     }
 
-    /// Counts a connection in; none if there are enough.
-    pub(crate) fn register(&self, stream: Arc<Stream>) -> Option<u64> {
-        let most = self.connections_max;
+    /// Counts a connection in; none if there are enough. A connection that was accepted from `peer` may take the place of
+    /// another one that has chosen no export yet.
+    pub(crate) fn register(&self, stream: Arc<Stream>, peer: Option<Peer>) -> Option<u64> {
+        let (most, now) = (self.connections_max, Instant::now());
         let mut clients = lock(&self.clients);
-        if clients.len() >= most {
+        let is_full = clients.len() >= most;
+        let newcomers = clients.iter().filter_map(|(id, client)| Some((*id, client.newcomer?)));
+        let displaced = match peer {
+            None => None,
+            Some(_) if clients.len() >= most.saturating_add(CONNECTIONS_EXTRA) => None,
+            Some(_) if is_full => newcomers::dawdler(newcomers, now),
+            Some(peer) => newcomers::victim(newcomers, peer, most),
+        };
+        if let Some(other) = displaced.and_then(|id| clients.get_mut(&id)) {
+            other.newcomer = None;
+            other.stream.abandon();
+        } else if is_full {
             drop(clients);
-            if let Some(refused) = self.refusals.add(Instant::now()) {
+            if let Some(refused) = self.refusals.add(now) {
                 tracing::warn!(most, refused, "connections are refused: there are as many as allowed");
             }
             return None;
         }
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
-        clients.insert(id, Client { stream, export: None, names: Vec::new() });
+        let newcomer = peer.map(|peer| Newcomer { peer, since: now });
+        clients.insert(id, Client { stream, newcomer, export: None, names: Vec::new() });
+        drop(clients);
+        if displaced.is_some()
+            && let Some(closed) = self.displaced.add(now)
+        {
+            tracing::warn!(closed, "connections that choose no export are closed for others");
+        }
         Some(id)
     }
 
@@ -193,6 +218,7 @@ impl Common {
             return Err(Refused::Full);
         }
         let client = clients.get_mut(&id).expect("it is registered");
+        client.newcomer = None;
         client.export = Some(export.clone());
         client.names = names.to_vec();
         Ok(())

@@ -472,7 +472,7 @@ mod tests {
         let common = &server.common;
         let (ours, theirs) = UnixStream::pair().unwrap();
         let stream = Arc::new(Stream::socket(theirs.into()));
-        let id = common.register(stream.clone()).unwrap();
+        let id = common.register(stream.clone(), None).unwrap();
         std::thread::scope(|scope| {
             let (links, begun) = channel();
             scope.spawn(move || {

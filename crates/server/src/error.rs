@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use nigh_nbd::InvalidExport;
 
+use crate::descriptors::TooFewDescriptors;
 use crate::listen::ListenError;
 use crate::tls::TlsError;
 
@@ -23,6 +24,9 @@ pub enum StartError {
     /// The cache does not start.
     #[error(transparent)]
     Host(#[from] nigh_host::StartError),
+    /// There are not enough file descriptors.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -60,6 +64,9 @@ pub enum ChangeError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There are not enough file descriptors.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// TLS is for all clients over TCP or for none.
     #[error("TLS cannot be switched on or off while the server runs")]
     TlsOnOff,

@@ -7,6 +7,7 @@ mod clients;
 mod command;
 mod connection;
 mod control;
+mod descriptors;
 mod error;
 mod export;
 mod http;
@@ -16,6 +17,7 @@ mod link;
 mod listen;
 mod metrics;
 mod negotiate;
+mod newcomers;
 mod options;
 mod patience;
 mod recording;
@@ -36,6 +38,7 @@ pub use nigh_host::{
 
 pub use command::Command;
 pub use control::{Answer, ControlClient, ControlError};
+pub use descriptors::TooFewDescriptors;
 pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};

@@ -11,7 +11,9 @@ use std::str::FromStr;
 
 use nix::unistd::Group;
 use rustix::fs::Mode;
+use rustix::net::sockopt;
 
+use crate::newcomers::Peer;
 use crate::settings::SocketSettings;
 
 /// The mask for a Unix socket that is created: only its owner can connect.
@@ -179,14 +181,18 @@ impl Listener {
         }
     }
 
-    /// The next client.
-    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
+    /// The next client, and who it is.
+    pub(crate) fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
         Ok(match self {
-            Listener::Unix(listener, _) => listener.accept()?.0.into(),
+            Listener::Unix(listener, _) => {
+                let stream = listener.accept()?.0;
+                let user = sockopt::socket_peercred(&stream)?.uid.as_raw();
+                (stream.into(), Peer::User(user))
+            }
             Listener::Tcp(listener) => {
-                let stream: TcpStream = listener.accept()?.0;
+                let (stream, address): (TcpStream, SocketAddr) = listener.accept()?;
                 stream.set_nodelay(true)?;
-                stream.into()
+                (stream.into(), Peer::at(address.ip()))
             }
         })
     }

@@ -19,6 +19,9 @@ use crate::stream::Stream;
 /// How long a client may take to choose an export.
 const CHOICE: Duration = PATIENCE;
 
+/// The shortest wait for a client that the system knows.
+const LEAST: Duration = Duration::from_millis(1);
+
 /// A client that is let in, and how.
 pub(crate) struct Guest<'a> {
     pub(crate) common: &'a Common,
@@ -84,9 +87,11 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
             Outcome::Continue => {}
             Outcome::Need(more) => {
                 input.grow(input.bytes().len() + more);
-                if Instant::now() > deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left < LEAST {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }
+                input.stream.set_patience(left, link::GLANCE)?;
                 if !input.receive()? {
                     return Ok(None);
                 }
@@ -94,12 +99,12 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
             Outcome::StartTls => {
                 let Some(config) = &guest.tls else { return Ok(None) };
                 names = input.stream.secure(config).map_err(Ended::Tls)?;
-                input.stream.set_patience(PATIENCE, link::GLANCE)?;
                 let offered;
                 (exports, offered) = guest.sees(&names)?;
                 negotiation.tls_started(offered);
             }
             Outcome::Transmit(transmission) => {
+                input.stream.set_patience(PATIENCE, link::GLANCE)?;
                 let export = exports.swap_remove(transmission.export());
                 return Ok(Some((transmission, export)));
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nigh_control::Directive;
 use nigh_host::front::lock;
@@ -18,14 +18,17 @@ use crate::admin;
 use crate::clients::Common;
 use crate::connection;
 use crate::control::{self, Reload};
+use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
 use crate::http;
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
+use crate::newcomers::Peer;
 use crate::options::ExportOptions;
 use crate::recording::{RecordError, Recording};
+use crate::refusals::Refusals;
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
 use crate::tls;
@@ -55,6 +58,8 @@ impl Server {
         admin::check(&exports, tls.as_ref())?;
         host.disks = exports.iter().map(|export| export.disk.clone()).collect();
         let config = tls.as_ref().map(tls::configure).transpose()?;
+        let of_exports = exports.iter().flat_map(|export| export.disk.targets());
+        descriptors::allow(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
         let http = match metrics {
             Some(address) => {
                 let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -71,7 +76,7 @@ impl Server {
             server.common.add_export(Export::new(disk, export));
         }
         if let Some((_, listener)) = http {
-            server.accept(Listener::Tcp(listener), "metrics", |common, socket| {
+            server.accept(Listener::Tcp(listener), "metrics", |common, socket, _| {
                 http::answer(socket, &statistics(common));
             })?;
         }
@@ -116,7 +121,7 @@ impl Server {
     ) -> Result<(), StartError> {
         let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
         let reload: Reload = Arc::new(reload);
-        self.accept(listener, "control", move |common, socket| control::attend(common, socket, &reload))
+        self.accept(listener, "control", move |common, socket, _| control::attend(common, socket, &reload))
     }
 
     fn has_tls(&self) -> bool {
@@ -128,9 +133,9 @@ impl Server {
         let tcp = matches!(listener, Listener::Tcp(_));
         let address = listener.address();
         address.iter().for_each(|address| self.common.add_address(address));
-        self.accept(listener, "listener", move |common, socket| {
+        self.accept(listener, "listener", move |common, socket, peer| {
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
-            connect(common, Stream::socket(socket), tls, || ());
+            connect(common, Stream::socket(socket), Some(peer), tls, || ());
         })?;
         Ok(address)
     }
@@ -139,18 +144,21 @@ impl Server {
         &mut self,
         listener: Listener,
         name: &str,
-        client: impl Fn(&Arc<Common>, OwnedFd) + Send + 'static,
+        client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
     ) -> Result<(), StartError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
         let common = self.common.clone();
         let accept = move || {
+            let failures = Refusals::default();
             while !common.stopping.load(Ordering::Acquire) {
                 match listener.accept() {
-                    Ok(socket) => client(&common, socket),
+                    Ok((socket, peer)) => client(&common, socket, peer),
                     Err(_) if common.stopping.load(Ordering::Acquire) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "a client cannot be accepted");
+                        if let Some(failures) = failures.add(Instant::now()) {
+                            tracing::warn!(%error, failures, "a client cannot be accepted");
+                        }
                         std::thread::sleep(Duration::from_millis(100));
                     }
                 }
@@ -163,7 +171,7 @@ impl Server {
     /// Serves one client that is connected already, on a thread of its own: a socket twice, or two pipes. `left` is
     /// called when it has left.
     pub fn attach(&self, input: OwnedFd, output: OwnedFd, left: impl FnOnce() + Send + 'static) {
-        connect(&self.common, Stream::of(input, output), None, left);
+        connect(&self.common, Stream::of(input, output), None, None, left);
     }
 
     /// What it did so far, and holds at the moment.
@@ -298,9 +306,15 @@ impl Drop for Server {
     }
 }
 
-/// Serves a client on a thread of its own.
-fn connect(common: &Arc<Common>, stream: Stream, tls: Option<Arc<ServerConfig>>, left: impl FnOnce() + Send + 'static) {
-    let Some(id) = common.register(Arc::new(stream)) else { return };
+/// Serves a client on a thread of its own. It has a `peer` if it came by itself.
+fn connect(
+    common: &Arc<Common>,
+    stream: Stream,
+    peer: Option<Peer>,
+    tls: Option<Arc<ServerConfig>>,
+    left: impl FnOnce() + Send + 'static,
+) {
+    let Some(id) = common.register(Arc::new(stream), peer) else { return };
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {

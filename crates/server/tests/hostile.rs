@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
 use nigh_nbd::{Framing, RequestHeader, wire};
-use nigh_server::{ExportSettings, Server, Settings};
+use nigh_server::{ExportSettings, Listen, Server, Settings};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,5 +73,31 @@ fn left_18_reads_of_a_client_that_left_are_not_executed() {
     drop((client, in_chunks));
     wait_until_left(&server, check);
     check();
+    server.shut_down().unwrap();
+}
+
+/// Connections that choose no export take no place of others, however many there are.
+#[test]
+fn descriptors_1_newcomers_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![]);
+    settings.exports = vec![ExportSettings::new("disk", "memory:1M".parse().unwrap())];
+    settings.connections_max = 200;
+    let mut server = Server::start(settings).unwrap();
+    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    let connect = || UnixStream::connect(&path).unwrap();
+    let mut first = Client::connect(connect(), "disk", &[]).unwrap();
+    let silent: Vec<UnixStream> = (0..400).map(|_| connect()).collect();
+    let mut last = Client::connect(connect(), "disk", &[]).unwrap();
+    last.write(0, &[1; 512]).unwrap();
+    assert_eq!(first.read(0, 512).unwrap(), [1; 512]);
+    let begin = Instant::now();
+    while server.statistics().connections > 2 + 25 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{} connections", server.statistics().connections);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(server.statistics().refused, 0);
+    drop((first, last, silent));
     server.shut_down().unwrap();
 }

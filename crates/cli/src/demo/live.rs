@@ -150,6 +150,7 @@ pub(super) fn serve(
     let mut settings = Settings::new(memory, policy.clone(), exports);
     // The cache of a replay is not divided.
     settings.host.shards = Some(1);
+    settings.connections_max = 2 * CLIENTS * TENANTS.len();
     let mut server = Server::start(settings)?;
     let driven = server.listen(&Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|_| {
         let start = Instant::now();
