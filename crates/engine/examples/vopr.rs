@@ -42,7 +42,7 @@ fn main() {
         "{count} seeds in {:.1?}: {} requests ({} failed, {} refused, {} blocks joined a load, {} were adopted), {} device \
          operations, {} crashes; tenants said {} things, {} blocks were prefetched ({} used), {} lists dropped, {} decisions \
          overruled, {} of them wrongly; levels stored {} blocks, returned {}, {} were damaged, {} became invalid, {} survived a \
-         restart; {} levels were switched off",
+         restart; {} levels were switched off; {} flushes failed for other engines, after {} failed ones data was lost",
         began.elapsed(),
         sum(|done| done.requests),
         sum(|done| done.failed),
@@ -63,5 +63,7 @@ fn main() {
         sum(|done| done.invalidations),
         sum(|done| done.restored),
         sum(|done| done.switched_off),
+        sum(|done| done.distrusted),
+        sum(|done| done.lost),
     );
 }

@@ -51,11 +51,7 @@ impl Engine {
 
     fn write_again(&mut self, volume: Volume, port: Port, fault: Fault, now: u64) {
         let version = self.version;
-        let state = self.volume(volume);
-        let (blocks, complete) = state.target(port).unflushed.take();
-        if state.closing.is_some_and(|closing| closing.forgetting.is_some()) {
-            return;
-        }
+        let (blocks, complete) = self.volume(volume).target(port).unflushed.take();
         if !complete {
             self.condemn(volume, fault);
         }

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod change;
+mod flushes;
 mod host;
 mod levels;
 mod replay;

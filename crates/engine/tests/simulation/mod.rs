@@ -64,6 +64,8 @@ pub(crate) struct Done {
     pub(crate) restored: u64,
     /// Failed flushes after which a volume had lost data.
     pub(crate) lost: u64,
+    /// Flushes that failed for another engine.
+    pub(crate) distrusted: u64,
 }
 
 struct Pending {
@@ -581,15 +583,7 @@ impl World {
         }
         self.engine.complete(self.now, flight.operation, result);
         if let Some(port) = unflushed {
-            let at = World::disk_of(port);
-            let served = self.range_of(port);
-            let end = (self.disks[at].bytes().len() as u64).min(served.end);
-            let lost = self.is_lost(at);
-            self.done.lost += u64::from(lost);
-            self.models[at].flush_failed(served.start as usize / ATOM..end as usize / ATOM, lost);
-            if self.discarding[at] {
-                self.models[at].lower(Safety::Seen, Safety::GivenUp);
-            }
+            self.flush_failed(port);
         }
         self.replies();
         if write {
@@ -597,6 +591,32 @@ impl World {
             if self.plan.crash_at == Some(self.done.device_writes) {
                 self.crash(true);
             }
+        }
+    }
+
+    /// A flush of a device fails that was for another engine.
+    fn fail_elsewhere(&mut self) {
+        let at = self.random.random_range(0..self.disks.len());
+        let ports = World::ports(at);
+        let port = ports[self.random.random_range(0..ports.len())];
+        self.forget_unflushed(port);
+        self.engine.distrust(self.now, port, Fault(5));
+        self.flush_failed(port);
+        self.replies();
+        self.done.distrusted += 1;
+    }
+
+    /// The engine knows that a flush at `port` failed.
+    fn flush_failed(&mut self, port: Port) {
+        let at = World::disk_of(port);
+        let served = self.range_of(port);
+        let bytes = self.disks[at].bytes().len() as u64;
+        let lost = self.is_lost(at);
+        self.done.lost += u64::from(lost);
+        let atoms = served.start.min(bytes) as usize / ATOM..served.end.min(bytes) as usize / ATOM;
+        self.models[at].flush_failed(atoms, lost);
+        if self.discarding[at] {
+            self.models[at].lower(Safety::Seen, Safety::GivenUp);
         }
     }
 
@@ -749,6 +769,7 @@ impl World {
             }
             93 => self.administer(),
             95..=98 if self.talk.is_some() => self.talk(),
+            94 if self.random.random_bool(0.1) && self.fault_rate > 0.0 => self.fail_elsewhere(),
             94 if self.random.random_bool(0.05) && !self.plan.calm => {
                 let power = self.random.random_bool(0.6);
                 self.crash(power);
