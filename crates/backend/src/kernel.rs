@@ -2,7 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
 
 use nigh_engine::Exclusive;
 use rustix::io::Errno;
@@ -18,6 +21,32 @@ pub(crate) fn discard(device: impl AsFd, offset: u64, length: u64) -> Result<(),
     unsafe {
         let request = Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]);
         ioctl(device, request)
+    }
+}
+
+/// Locks bytes of a file, whether it has them or not, for its open file description: others can have shared locks there, too.
+pub(crate) fn share(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    lock(file, libc::F_OFD_SETLK, libc::F_RDLCK, bytes).map(|_| ())
+}
+
+/// Takes back the locks of the file's open file description on these bytes.
+pub(crate) fn unlock(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, bytes).map(|_| ())
+}
+
+/// Whether another open file description has a lock on any of these bytes.
+pub(crate) fn is_locked(file: &File, bytes: Range<i64>) -> io::Result<bool> {
+    Ok(lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, bytes)? != libc::F_UNLCK)
+}
+
+/// What the kernel leaves as the kind of lock.
+fn lock(file: &File, command: i32, kind: i32, bytes: Range<i64>) -> io::Result<i32> {
+    let (l_start, l_len) = (bytes.start, bytes.end - bytes.start);
+    let mut lock = libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start, l_len, l_pid: 0 };
+    // SAFETY: the descriptor is open, and the kernel is done with `lock` when the call returns.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0.. => Ok(lock.l_type.into()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -10,6 +10,25 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Between two looks at it.
 const GLANCE: Duration = Duration::from_millis(5);
 
+/// Locks the image `file`, for one writer or for any number of readers, also against QEMU and its tools.
+pub(crate) fn lock_image(file: &File, shared: bool) -> Result<(), TryLockError> {
+    lock(file, shared)?;
+    match image::lock(file, shared) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            unlock_image(file);
+            Err(TryLockError::WouldBlock)
+        }
+        Err(error) => Err(TryLockError::Error(error)),
+    }
+}
+
+/// An error says that it never was locked.
+pub(crate) fn unlock_image(file: &File) {
+    let _ = image::unlock(file);
+    let _ = file.unlock();
+}
+
 /// Locks `file`, for one writer or for any number of readers. What a process that is gone still has under way is waited for.
 pub(crate) fn lock(file: &File, shared: bool) -> Result<(), TryLockError> {
     let begin = Instant::now();
@@ -31,10 +50,9 @@ fn is_left_behind(file: &File) -> bool {
     holder.is_none_or(|process| program(&process).is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
 }
 
-/// The process that has locked a file, where the system tells it.
+/// The process that has locked a file with `flock`, where the system tells it.
 fn holder(metadata: &Metadata) -> Option<String> {
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    let id = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+    let id = id(metadata);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -42,13 +60,74 @@ fn holder(metadata: &Metadata) -> Option<String> {
     })
 }
 
+/// A file as `/proc/locks` names it.
+fn id(metadata: &Metadata) -> String {
+    let device = metadata.dev();
+    format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), metadata.ino())
+}
+
 /// The error of a file that somebody else has locked.
 pub(crate) fn in_use(metadata: &Metadata) -> io::Error {
-    let message = match holder(metadata) {
-        Some(process) => format!("process {process} has it open, and two must not write it"),
-        None => "another process has it open, and two must not write it".to_owned(),
-    };
+    let who = holder(metadata).map(|process| format!("process {process}")).or_else(|| image::holder(&id(metadata)));
+    let who = who.unwrap_or_else(|| "another process".to_owned());
+    let message = format!(
+        "{who} has it open, and two must not write it: end that process, or risk wrong data with the target unlocked:PATH"
+    );
     io::Error::new(io::ErrorKind::ResourceBusy, message)
+}
+
+/// QEMU's locks on images: shared locks of bytes that no data is in the way of, by open file description. One byte stands for each
+/// right that is used, and another one for each right that nobody else may use. What QEMU does is in its `block/file-posix.c`;
+/// `/proc/locks` shows the bytes.
+mod image {
+    use std::fs::File;
+    use std::io;
+
+    use crate::kernel::{is_locked, share, unlock as unlock_bytes};
+
+    const USED: i64 = 100;
+    const FORBIDDEN: i64 = 200;
+    const READ: i64 = 0;
+    const WRITE: i64 = 1;
+    const RESIZE: i64 = 3;
+    /// Beyond all of them.
+    const END: i64 = 300;
+
+    /// Locks `file`, which nobody else writes or resizes from now on. Whether that can be.
+    pub(super) fn lock(file: &File, shared: bool) -> io::Result<bool> {
+        let used = if shared { &[READ][..] } else { &[READ, WRITE] };
+        let forbidden = &[WRITE, RESIZE];
+        for at in used.iter().map(|right| USED + right).chain(forbidden.iter().map(|right| FORBIDDEN + right)) {
+            share(file, at..at + 1)?;
+        }
+        // After the locks are taken: of two that begin at once, at least one sees the other.
+        for at in used.iter().map(|right| FORBIDDEN + right).chain(forbidden.iter().map(|right| USED + right)) {
+            if is_locked(file, at..at + 1)? {
+                unlock(file)?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn unlock(file: &File) -> io::Result<()> {
+        unlock_bytes(file, USED..END)
+    }
+
+    /// A process with such locks on the file `id`, by its number and name, as far as this process may see that.
+    pub(super) fn holder(id: &str) -> Option<String> {
+        let is_lock = |line: &str| line.contains("OFDLCK") && line.split_whitespace().any(|word| word == id);
+        std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+            let process: u32 =
+                entry.file_name().to_str()?.parse().ok().filter(|process| *process != std::process::id())?;
+            let mut descriptors = std::fs::read_dir(entry.path().join("fdinfo")).ok()?.flatten();
+            descriptors.find(|descriptor| {
+                std::fs::read_to_string(descriptor.path()).is_ok_and(|text| text.lines().any(is_lock))
+            })?;
+            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            Some(format!("process {process} ({})", name.trim_end()))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::device::{Extent, Geometry};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::level::{Stamp, stamp};
-use crate::lock::{in_use, lock};
+use crate::lock::{in_use, lock_image, unlock_image};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
@@ -32,17 +32,26 @@ pub struct Options {
     pub depth: u32,
     /// Threads that call pread and pwrite, also where io_uring is available.
     pub threads: bool,
+    /// Files are neither locked nor refused if others have locked them.
+    pub unlocked: bool,
     /// The disk that the target belongs to, for the log.
     pub name: String,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, block_bytes: 4096, depth: 128, threads: false, name: String::new() }
+        Options {
+            read_only: false,
+            block_bytes: 4096,
+            depth: 128,
+            threads: false,
+            unlocked: false,
+            name: String::new(),
+        }
     }
 }
 
-/// An open file or block device. It is locked while it is open.
+/// An open file or block device. It is locked while it is open, unless it is to be unlocked.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) buffered: File,
@@ -103,7 +112,8 @@ impl OpenFile {
         };
         let (size, resizes) = (AtomicU64::new(0), AtomicU32::new(0));
         let file = OpenFile { buffered, direct, block_device, read_only: options.read_only, size, resizes };
-        match lock(file.way(), options.read_only) {
+        let locked = if options.unlocked { Ok(()) } else { lock_image(file.way(), options.read_only) };
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
             Err(TryLockError::Error(error)) => {
@@ -171,8 +181,8 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // A ring that is being taken down may hold the file a while longer. An error says that it never was locked.
-        let _ = self.way().unlock();
+        // A ring that is being taken down may hold the file a while longer.
+        unlock_image(self.way());
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an export is served from, as a user writes it.
 //!
 //! ```text
-//! TARGET = PATH | raw:PATH | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
+//! TARGET = PATH | raw:PATH | unlocked:TARGET | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
 //! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME | disk=PROFILE[,speed=N]
 //! ```
 
@@ -28,7 +28,7 @@ use crate::open::Options;
 use crate::remote::NbdExport;
 use crate::units::{rate, show_size, show_time, size, time};
 
-const KINDS: [&str; 4] = ["raw", "memory", "delay", "fault"];
+const KINDS: [&str; 5] = ["raw", "unlocked", "memory", "delay", "fault"];
 /// Schemes of URIs of NBD servers, those that are not supported included.
 const SCHEMES: [&str; 4] = ["nbd", "nbd+unix", "nbds", "nbds+unix"];
 const DELAY_FORM: &str = "delay:5ms:TARGET, delay:5ms,100M/s:TARGET, delay:seek=0.5ms..12ms,rotation=3ms:TARGET or delay:disk=hdd-10k:TARGET";
@@ -45,6 +45,8 @@ pub enum Target {
     File(PathBuf),
     /// The same, served as it is whatever its bytes look like.
     Raw(PathBuf),
+    /// Another target, whose file others may have open and change.
+    Unlocked(Box<Target>),
     /// Memory of so many bytes, zeros at first.
     Memory(u64),
     /// An export of an NBD server.
@@ -65,7 +67,9 @@ impl Target {
             Target::File(_) | Target::Raw(_) => 5,
             Target::Memory(_) => 0,
             Target::Nbd(export) => export.descriptors(),
-            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.descriptors(),
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
+                inner.descriptors()
+            }
         }
     }
 
@@ -77,6 +81,7 @@ impl Target {
                 Box::new(FileDevice::open(path, options)?)
             }
             Target::Raw(path) => Box::new(FileDevice::open(path, options)?),
+            Target::Unlocked(inner) => inner.open(&Options { unlocked: true, ..options.clone() })?,
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Nbd(export) => Box::new(export.open(options)?),
             Target::Delay(latency, inner) => {
@@ -116,7 +121,9 @@ impl Target {
         match self {
             Target::File(path) | Target::Raw(path) => Some(path),
             Target::Memory(_) | Target::Nbd(_) => None,
-            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.path(),
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
+                inner.path()
+            }
         }
     }
 
@@ -154,6 +161,8 @@ impl FromStr for Target {
             "nbd" => Err(TargetError::Uri { text: text.to_owned(), error: UriError::Form }),
             "raw" if rest.is_empty() => Err(TargetError::Form { kind: "raw", form: "raw:PATH" }),
             "raw" => Ok(Target::Raw(rest.into())),
+            "unlocked" if rest.is_empty() => Err(TargetError::Form { kind: "unlocked", form: "unlocked:PATH" }),
+            "unlocked" => Ok(Target::Unlocked(Box::new(rest.parse()?))),
             "memory" => Ok(Target::Memory(size(rest)?)),
             "delay" => {
                 let (options, inner) = wrapped("delay", DELAY_FORM)?;
@@ -244,6 +253,7 @@ impl fmt::Display for Target {
                 path => write!(f, "./{path}"),
             },
             Target::Raw(path) => write!(f, "raw:{}", path.display()),
+            Target::Unlocked(inner) => write!(f, "unlocked:{inner}"),
             Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
             Target::Nbd(export) => export.fmt(f),
             Target::Delay(latency, inner) => {
@@ -286,6 +296,8 @@ mod tests {
             "disk.img",
             "/srv/vm/a:b.img",
             "./memory:1G",
+            "unlocked:a.img",
+            "delay:5ms:unlocked:raw:a.img",
             "raw:disk.qcow2",
             "memory:1G",
             "delay:5ms:memory:64M",
@@ -325,6 +337,7 @@ mod tests {
         assert!(wrong("nbd://a/?x-retry=1").starts_with("`nbd:` has no option `x-retry`"));
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
         assert_eq!(wrong("delay:5ms"), format!("`delay:` lacks a part: it is written `{DELAY_FORM}`"));
+        assert_eq!(wrong("unlocked:"), "`unlocked:` lacks a part: it is written `unlocked:PATH`");
         assert_eq!(wrong("raw:"), "`raw:` lacks a part: it is written `raw:PATH`");
         assert_eq!(wrong("delay:5:x"), "`5` is not a time, such as `5ms` or `80us`");
         assert_eq!(wrong("delay:100M/m:x"), "`100M/m` is not a rate, such as `100M/s`");

@@ -90,6 +90,7 @@ const SERVE_HELP: &str = "\
 Targets:
   PATH                     a regular file or block device; images of other formats (qcow2, VMDK, ...) are refused
   raw:PATH                 the same, without a check for other formats
+  unlocked:PATH            the same, although others, such as a running VM, have it open and may change it
   memory:SIZE              memory, zeros at first; lost when the server ends
   nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH
                            an export of another NBD server, such as qemu-nbd with a qcow2 image

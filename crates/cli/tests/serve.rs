@@ -424,6 +424,45 @@ fn images_2_of_another_format_are_not_served_as_raw() {
     }
 }
 
+/// QEMU locks single bytes by open file description, which `flock` does not see.
+#[test]
+fn locks_11_are_those_of_qemu() {
+    if !installed("locks_11_are_those_of_qemu", "qemu-io") {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 1 << 20);
+    let socket = format!("unix:{}", folder.text("other"));
+    let qemu_io = |arguments: &[&str]| {
+        let output = Command::new("qemu-io").args(["-f", "raw"]).args(arguments).arg(&image).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+
+    let qemu = Command::new("qemu-io").args(["-f", "raw", &image]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut qemu = qemu.unwrap();
+    // Its prompt says that it has opened the image.
+    qemu.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    for more in [&[][..], &["--read-only"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["serve", &format!("disk={image}"), "--listen", &socket]).args(more);
+        let said = refusal(&command.output().unwrap());
+        assert!(said.contains(&format!("process {} (qemu-io)", qemu.id())) && said.contains("unlocked:PATH"), "{said}");
+    }
+    folder.serve(&[&format!("disk=unlocked:{image}")]).end();
+    drop(qemu.stdin.take());
+    assert!(qemu.wait().unwrap().success());
+
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let (opened, said) = qemu_io(&["-c", "write 0 4k"]);
+    assert!(!opened && said.contains("lock"), "{said}");
+    assert!(qemu_io(&["-r", "-c", "read 0 4k"]).0, "QEMU may read");
+    server.end();
+    assert!(qemu_io(&["-c", "write 0 4k"]).0, "the locks go with the server");
+    let server = folder.serve(&["--read-only", &format!("disk={image}")]);
+    assert!(!qemu_io(&["-c", "write 0 4k"]).0);
+    server.end();
+}
+
 #[test]
 fn check_explains_and_serves_nothing() {
     let folder = Folder::new();
