@@ -116,8 +116,8 @@ impl Engine {
 
     fn step_policy(&mut self) {
         self.drain_forgotten();
-        self.tick += 1;
         let tick = self.tick;
+        self.tick += 1;
         let (decider, known) = self.deciding();
         decider.step(BLOCKS_A_STEP, tick, &known);
         self.drain_forgotten();

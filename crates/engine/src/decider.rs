@@ -21,8 +21,8 @@ pub(crate) trait Decider: Policy + Send {
     /// Whether `step` can do something.
     fn is_pending(&self) -> bool;
 
-    /// Continues a change, for at most `most` blocks. Returns whether there is more to do. `tick` is that of the last
-    /// reference.
+    /// Continues a change, for at most `most` blocks. Returns whether there is more to do. `tick` is later than all
+    /// references.
     fn step(&mut self, most: u32, tick: u64, index: &dyn Index) -> bool;
 
     /// A replaced policy, to be dropped when there is time for it.
