@@ -169,6 +169,9 @@ pub(crate) struct ServeArgs {
     /// Most requests that each shard has at a device at a time; the scheduler orders those that wait [default: 32]
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<u32>,
+    /// How long all writes of a disk may fail before those that would wait for memory fail, too, from 0s to 1h [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) fail_after: Option<String>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
     #[arg(long, value_name = "NAME:OPTION,...")]
     pub(crate) set: Vec<String>,

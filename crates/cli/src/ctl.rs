@@ -127,6 +127,13 @@ fn text(status: &Statistics) -> String {
         ]);
     }
     text += &table.to_string();
+    for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.failing) {
+        let _ = writeln!(
+            text,
+            "\n{}: its device fails all writes. They are tried again each second; writes that find no room fail.",
+            disk.name
+        );
+    }
     for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.data_lost) {
         let name = &disk.name;
         let _ = writeln!(

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
@@ -42,6 +43,7 @@ struct File {
     readahead: Option<String>,
     scheduler: Option<String>,
     depth: Option<u32>,
+    fail_after: Option<String>,
     shards: Option<usize>,
     connections: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -276,6 +278,12 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     }
     settings.host.depth = args.depth.or(file.depth).unwrap_or(HostSettings::DEPTH);
     ensure!(settings.host.depth > 0, "--depth is at least 1");
+    if let Some(text) = args.fail_after.as_ref().or(file.fail_after.as_ref()) {
+        let seconds = nigh_text::seconds(text).filter(|seconds| (0.0..=3600.0).contains(seconds));
+        let seconds =
+            seconds.with_context(|| format!("--fail-after is a time from 0s to 1h, such as 5s, not '{text}'"))?;
+        settings.host.patience = Duration::from_secs_f64(seconds);
+    }
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);

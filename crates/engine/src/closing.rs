@@ -1,5 +1,7 @@
 //! Closing volumes: dirty blocks are written or dropped, then the volume's blocks are forgotten, a few in each step.
 
+use std::collections::VecDeque;
+
 use nigh_policy::Slot;
 
 use crate::engine::Engine;
@@ -63,18 +65,28 @@ impl Engine {
 
     /// Ends requests of `volume` that wait for room with `fault`.
     pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
+        self.fail_waiting(|engine| &mut engine.reads_waiting, volume, fault, now);
+        self.fail_writes(volume, fault, now);
+    }
+
+    /// Ends writes of `volume` that wait for room with `fault`.
+    pub(crate) fn fail_writes(&mut self, volume: Volume, fault: Fault, now: u64) {
+        self.fail_waiting(|engine| &mut engine.writes_waiting, volume, fault, now);
+    }
+
+    fn fail_waiting(&mut self, queue: fn(&mut Engine) -> &mut VecDeque<u32>, volume: Volume, fault: Fault, now: u64) {
         let mut failed = Vec::new();
-        for queue in [&mut self.reads_waiting, &mut self.writes_waiting] {
-            queue.retain(|&id| {
-                let active = self.requests[id as usize].as_mut().expect("a request in progress");
-                let fails = active.request.volume == volume;
-                if fails {
-                    active.fault = Some(fault);
-                    failed.push(id);
-                }
-                !fails
-            });
-        }
+        let mut waiting = std::mem::take(queue(self));
+        waiting.retain(|&id| {
+            let active = self.active(id);
+            let fails = active.request.volume == volume;
+            if fails {
+                active.fault = Some(fault);
+                failed.push(id);
+            }
+            !fails
+        });
+        *queue(self) = waiting;
         // An edge of a zeroes may be under way to the device.
         failed.into_iter().for_each(|id| self.store(id, now));
     }

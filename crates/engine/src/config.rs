@@ -70,6 +70,8 @@ pub struct WriteBack {
     pub age_us: u64,
     /// The delay after a failed write before the volume's next attempt, unless a flush requests it earlier.
     pub retry_us: u64,
+    /// A volume whose writes have failed for this long *fails*: its writes that would have to wait for room fail too.
+    pub patience_us: u64,
 }
 
 /// Bounds on dirty blocks at a certain capacity.
@@ -103,7 +105,13 @@ impl Config {
                 operation_bytes: 1 << 20,
                 dirty,
             },
-            write_back: WriteBack { start: dirty / 2, stop: dirty / 4, age_us: 5_000_000, retry_us: 1_000_000 },
+            write_back: WriteBack {
+                start: dirty / 2,
+                stop: dirty / 4,
+                age_us: 5_000_000,
+                retry_us: 1_000_000,
+                patience_us: 5_000_000,
+            },
             fixed_hash: false,
         }
     }

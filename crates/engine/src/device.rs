@@ -429,6 +429,10 @@ impl Engine {
                 }
             }
         }
+        match result {
+            Ok(()) => self.note_written(volume),
+            Err(fault) => self.note_unwritten(volume, fault, now),
+        }
         if let Err(fault) = result {
             let retry_at = now + self.config.write_back.retry_us;
             let state = self.volume(volume);

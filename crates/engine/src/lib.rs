@@ -18,6 +18,7 @@ mod dirty;
 mod distrust;
 mod engine;
 mod error;
+mod failing;
 mod files;
 mod frames;
 mod level;

@@ -83,6 +83,18 @@ pub(crate) enum Listed {
     Blocked,
 }
 
+/// Writes of a volume that failed, one after the other.
+pub(crate) struct Failures {
+    /// The time of the first one, in µs.
+    pub(crate) since: u64,
+    /// The time of the last one, in µs.
+    pub(crate) last: u64,
+    /// That of the last one.
+    pub(crate) fault: Fault,
+    /// Whether the volume fails.
+    pub(crate) lasting: bool,
+}
+
 /// One volume.
 pub(crate) struct VolumeState {
     pub(crate) bytes: u64,
@@ -110,6 +122,8 @@ pub(crate) struct VolumeState {
     pub(crate) fault: Option<Fault>,
     /// The fault by which data was lost.
     pub(crate) lost: Option<Fault>,
+    /// Writes that failed since the last one that succeeded.
+    pub(crate) failures: Option<Failures>,
     /// The time before which write-back is not tried again, in µs.
     pub(crate) retry_at: u64,
     pub(crate) closing: Option<Closing>,
@@ -145,6 +159,7 @@ impl VolumeState {
             round: None,
             fault: None,
             lost: None,
+            failures: None,
             retry_at: 0,
             closing: None,
             listed: Listed::No,

@@ -18,8 +18,16 @@ impl Engine {
     /// Starts the write of the request's part, or queues it.
     pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
         self.active(id).step = Step::Queued;
-        if !(self.writes_waiting.is_empty() && self.start_write(id, now)) {
-            self.writes_waiting.push_back(id);
+        if self.writes_waiting.is_empty() && self.start_write(id, now) {
+            return;
+        }
+        let volume = self.active(id).request.volume;
+        match self.failing(volume) {
+            Some(fault) => {
+                self.active(id).fault = Some(fault);
+                self.store(id, now);
+            }
+            None => self.writes_waiting.push_back(id),
         }
     }
 

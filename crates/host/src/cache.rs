@@ -22,7 +22,7 @@ use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
 use crate::sync::{Budget, lock};
-use crate::work::{Outlet, Submitted, Waiter, Waiting, Work};
+use crate::work::{Outlet, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, and reads that are being
 /// assembled. It holds the longest read.
@@ -256,6 +256,7 @@ impl Cache {
     /// waits, and leaves the replies for `own` to the caller.
     pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         loop {
+            work.reports.drain(..).for_each(|report| self.report(report));
             self.launch(&mut work.operations);
             for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
                 waiter.deliver(shard, range, outcome, work);
@@ -332,15 +333,27 @@ impl Cache {
         work: &mut Work,
         waiter: impl FnOnce() -> Arc<dyn Waiter>,
     ) -> Result<Submitted, SubmitError> {
-        self.with(shard, work, |core, now| {
+        let mut failure = None;
+        let submitted = self.with(shard, work, |core, now| {
             let entry = core.waiters.vacant_entry();
             let token = entry.key();
             let outcome = core.engine.submit(now, request(disk, &submission, token))?.reply.map(|reply| reply.outcome);
-            if matches!(outcome, None | Some(Outcome::Fill(_))) {
-                entry.insert(Waiting { waiter: waiter(), range: submission.range });
-            }
+            let outcome = match outcome {
+                None | Some(Outcome::Fill(_)) => {
+                    entry.insert(Waiting { waiter: waiter(), range: submission.range });
+                    outcome
+                }
+                // Who writes waits for the frames or for this.
+                Some(failed) if submission.op == Op::Write => {
+                    failure = Some((shard, Waiting { waiter: waiter(), range: submission.range }, failed));
+                    None
+                }
+                outcome => outcome,
+            };
             Ok(Submitted { shard, token, outcome })
-        })?
+        });
+        work.replies.extend(failure);
+        submitted?
     }
 
     /// Submits a read, within one extent, and prefetches what `prefetcher` requests because of it. Prefetches in the
@@ -516,6 +529,9 @@ fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
     }
     while let Some(operation) = engine.next_operation(now) {
         work.operations.push((shard, operation));
+    }
+    while let Some((volume, failing)) = engine.next_report() {
+        work.reports.push(Report { shard, volume, failing });
     }
     // The timer also returns memory that was freed after a change.
     let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };

@@ -58,6 +58,8 @@ pub struct Disk {
     opened: Condvar,
     /// The fault of the flush by which data was lost.
     lost: OnceLock<Fault>,
+    /// The shards whose writes have failed for long.
+    pub(crate) failing: Mutex<BTreeSet<u32>>,
     /// Reads that found everything in the cache, from request to reply sent.
     pub(crate) hits: Histogram,
     /// Reads that had to wait.
@@ -99,6 +101,7 @@ impl Disk {
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
             lost: OnceLock::new(),
+            failing: Mutex::default(),
             hits: Histogram::default(),
             misses: Histogram::default(),
             writes: Histogram::default(),
@@ -262,6 +265,11 @@ impl Disk {
         self.lost.get().copied()
     }
 
+    /// Whether its devices have failed writes for long.
+    pub(crate) fn is_failing(&self) -> bool {
+        !lock(&self.failing).is_empty()
+    }
+
     /// A device flush failed with `fault`, and data was lost.
     pub(crate) fn set_lost(&self, fault: Fault) {
         // The first fault counts.
@@ -313,6 +321,11 @@ impl Disks {
     /// All of them, in the order of their numbers.
     pub(crate) fn all(&self) -> Vec<Arc<Disk>> {
         read(&self.places).iter().filter_map(|place| place.disk.clone()).collect()
+    }
+
+    /// The disk with this number.
+    pub(crate) fn numbered(&self, volume: Volume) -> Option<Arc<Disk>> {
+        read(&self.places).get(volume.0 as usize)?.disk.clone()
     }
 
     /// The disk with this name, unless it is hidden.

@@ -11,6 +11,7 @@ mod device;
 mod disk;
 mod error;
 mod extent;
+mod failing;
 mod flush;
 mod hints;
 mod host;

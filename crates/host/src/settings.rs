@@ -126,6 +126,8 @@ pub struct Settings {
     pub scheduler: Scheduler,
     /// The most operations of each shard at one device at a time; further ones wait in the scheduler.
     pub depth: u32,
+    /// When all writes of a disk have failed for this long, those that would have to wait for room fail, too.
+    pub patience: Duration,
     /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,
     /// The levels, the fastest first: they hold blocks that left memory.
@@ -137,6 +139,9 @@ pub struct Settings {
 impl Settings {
     /// Default of the operations of a shard at a device: high enough for a fast device.
     pub const DEPTH: u32 = 32;
+
+    /// Default of the time for which a device may fail writes.
+    pub const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Default of the predicted blocks in one batch: ACFS, 5.3.
     pub const BATCH: u32 = 16;
@@ -152,6 +157,7 @@ impl Settings {
             readahead: ReadAhead::None,
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
+            patience: Settings::PATIENCE,
             shards: None,
             levels: Vec::new(),
             disks,
@@ -203,6 +209,7 @@ impl Settings {
         }
         config.limits.request_bytes = PIECE as u32;
         config.limits.dirty = (capacity / 8).max(128);
+        config.write_back.patience_us = self.patience.as_micros() as u64;
         config.write_back.start = config.limits.dirty / 2;
         config.write_back.stop = config.limits.dirty / 4;
         config

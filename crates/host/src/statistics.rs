@@ -76,6 +76,9 @@ pub struct DiskStatistics {
     pub evictions: u64,
     /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
+    /// Whether the device has failed all writes for [`Settings::patience`](crate::Settings::patience).
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub failing: bool,
     /// Whether the device failed a flush and may have lost data: since then, flushes and writes with FUA fail.
     #[cfg_attr(feature = "serde", serde(default))]
     pub data_lost: bool,
@@ -210,6 +213,7 @@ impl Common {
             level_hits: level_1_hits + level_2_hits,
             evictions,
             dirty_bytes: dirty * BLOCK,
+            failing: disk.is_failing(),
             data_lost: disk.lost().is_some(),
             prefetch_issued,
             prefetch_used,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nigh_engine::{Operation, Outcome, Shared};
+use nigh_engine::{Fault, Operation, Outcome, Shared, Volume};
 
 /// A waiter for an engine's reply.
 pub trait Waiter: Send + Sync {
@@ -35,6 +35,14 @@ pub struct Work {
     pub(crate) replies: Vec<(u32, Waiting, Outcome)>,
     pub(crate) polls: BTreeSet<u32>,
     pub(crate) outlets: Vec<Arc<dyn Outlet>>,
+    pub(crate) reports: Vec<Report>,
+}
+
+/// The writes of a disk that a shard has began to fail for long, with the fault, or succeed again.
+pub(crate) struct Report {
+    pub(crate) shard: u32,
+    pub(crate) volume: Volume,
+    pub(crate) failing: Option<Fault>,
 }
 
 impl Work {
@@ -54,7 +62,7 @@ impl Work {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.operations.is_empty() && self.replies.is_empty() && self.outlets.is_empty()
+        self.operations.is_empty() && self.replies.is_empty() && self.outlets.is_empty() && self.reports.is_empty()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod change;
+mod failing;
 mod flushes;
 mod host;
 mod levels;

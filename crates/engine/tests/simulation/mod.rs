@@ -159,6 +159,7 @@ fn config(random: &mut Random) -> Config {
             stop: random.random_range(0..=start),
             age_us: if random.random_bool(0.5) { u64::MAX } else { random.random_range(0..20_000) },
             retry_us: random.random_range(0..2_000),
+            patience_us: random.random_range(0..50_000),
         },
         fixed_hash: true,
     }

@@ -1,0 +1,113 @@
+//! `nigh serve` on a file system that is full.
+
+mod serving;
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nigh_nbd::Errno;
+use nigh_nbd::client::{Client, Error};
+use nigh_testkit::tools::run;
+use serde_json::Value;
+use serving::{Folder, Server};
+
+const BLOCK: usize = 4096;
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A file system of 1 MiB at `place` of a folder.
+struct Small<'a>(&'a str);
+
+impl Small<'_> {
+    /// `None` if this user cannot mount.
+    fn mount<'a>(test: &str, place: &'a str) -> Option<Small<'a>> {
+        std::fs::create_dir(place).unwrap();
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", "size=1M", "small", place]).stderr(Stdio::null());
+        if !mount.status().is_ok_and(|status| status.success()) {
+            println!("skipped: {test}: this user cannot mount");
+            return None;
+        }
+        Some(Small(place))
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy", self.0]).status();
+    }
+}
+
+fn connect(server: &Server) -> Client<UnixStream> {
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.set_write_timeout(Some(LONG)).unwrap();
+    Client::connect(stream, "disk", &[]).unwrap()
+}
+
+fn is_full(result: &Result<(), Error>) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(Error::Failed(failure)) if failure.errno == Errno::NoSpc => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Writes of a client get ENOSPC after the given time, and succeed when there is space again.
+#[test]
+fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
+    for mode in ["back", "through"] {
+        let folder = Folder::new();
+        let place = folder.text("small");
+        let Some(small) = Small::mount("full_15_writes_to_a_full_file_system_fail_with_its_error", &place) else {
+            return;
+        };
+        let image = folder.empty_image("small/image", 16 << 20);
+        let (disk, control) = (format!("disk={image}"), folder.text("control"));
+        let server =
+            folder.serve(&[&disk, "--memory", "8M", "--write", mode, "--control", &control, "--fail-after", "2s"]);
+        let status = || -> Value {
+            let nigh = env!("CARGO_BIN_EXE_nigh");
+            let text = run(nigh, &["ctl", "--control", &control, "status", "--json"]);
+            serde_json::from_str::<Value>(&text).unwrap()["exports"][0].clone()
+        };
+        let mut client = connect(&server);
+        let mut failed = 0;
+        let mut longest = Duration::ZERO;
+        for block in 0..1024 {
+            let begin = Instant::now();
+            failed += u32::from(is_full(&client.write((block * BLOCK) as u64, &[7; BLOCK])));
+            longest = longest.max(begin.elapsed());
+        }
+        assert!(failed > 300, "write mode {mode}: {failed} writes failed");
+        assert!(longest < Duration::from_secs(5), "write mode {mode}: {longest:?}");
+        assert_eq!(status()["failing"], true);
+
+        // Requests that need no room are answered.
+        let begin = Instant::now();
+        assert!(is_full(&client.flush()));
+        assert_eq!(client.read(0, BLOCK).unwrap(), [7; BLOCK]);
+        assert_eq!(client.read(15 << 20, BLOCK).unwrap(), [0; BLOCK]);
+        assert!(begin.elapsed() < Duration::from_secs(5));
+
+        // There is space again: it continues by itself.
+        run("mount", &["-o", "remount,size=32M", small.0]);
+        let begin = Instant::now();
+        while status()["failing"] == true {
+            assert!(begin.elapsed() < LONG, "it does not continue");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // The next flush reports what failed before, if no other did.
+        is_full(&client.flush());
+        (0..1024).for_each(|block| client.write((block * BLOCK) as u64, &[8; BLOCK]).unwrap());
+        client.flush().unwrap();
+        assert!(std::fs::read(Path::new(&image)).unwrap()[..4 << 20].iter().all(|&byte| byte == 8));
+        let lines = [server.later("No space left on device"), server.later("writes again")];
+        assert_eq!(lines.each_ref().map(Vec::len), [1, 1], "{lines:?}");
+        assert!(lines[0][0].contains("disk=\"disk\""));
+        client.disconnect().unwrap();
+        server.end();
+    }
+}

@@ -1,0 +1,80 @@
+//! Devices that fail writes for long.
+
+use nigh_engine::{Action, Fault, Op, Outcome, Volume, WriteMode};
+
+use super::host::{BLOCK, Host, config, fill_of};
+
+const ENOSPC: Fault = Fault(28);
+const PATIENCE: u64 = 5000;
+
+/// Lets the first device fail everything that is written, for `time` µs.
+fn fail_writes(host: &mut Host, time: u64) {
+    let end = host.now + time;
+    while host.now < end {
+        for operation in host.operations() {
+            match (&operation.action, operation.port.0) {
+                (Action::Write(_), 0) => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                _ => host.perform(operation),
+            }
+        }
+        host.now += 500;
+    }
+}
+
+#[test]
+fn full_15_writes_that_find_no_room_fail_after_a_time() {
+    let mut config = config(32, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back), (64 * BLOCK, WriteMode::Back)]);
+    let write = |host: &Host, volume, block| host.request(volume, Op::Write, block * BLOCK, BLOCK);
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    // There is no more room for dirty blocks: these wait.
+    assert!(host.submit(write(&host, 0, 16), 2).is_none());
+    fail_writes(&mut host, PATIENCE);
+    assert!(host.reply().is_none());
+    assert_eq!(host.engine.next_report(), None);
+
+    fail_writes(&mut host, 2000);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
+    assert_eq!(host.engine.next_report(), Some((Volume(0), Some(ENOSPC))));
+    assert_eq!(host.engine.next_report(), None);
+    let outcome = host.submit(write(&host, 0, 16), 2);
+    assert!(matches!(outcome, Some(Outcome::Failed(ENOSPC))), "{outcome:?}");
+    let zeroes = host.request(0, Op::Zeroes { keep: false, fast: false }, 17 * BLOCK, BLOCK / 2);
+    assert!(matches!(host.submit(zeroes, 0), Some(Outcome::Failed(ENOSPC))));
+    // The device of the other volume does not fail: its write waits.
+    assert!(host.submit(write(&host, 1, 0), 3).is_none());
+    assert_eq!(host.read(0, 0, BLOCK), [1; BLOCK]);
+    assert_eq!(host.engine.dirty(Volume(0)), Some(16));
+
+    // The device works again.
+    host.now += 2000;
+    host.run();
+    assert_eq!(host.engine.next_report(), Some((Volume(0), None)));
+    let fill = fill_of(host.engine.next_reply());
+    host.engine.abort(host.now, fill);
+    host.write(0, 16 * BLOCK, BLOCK, 4);
+    let flush = host.request(0, Op::Flush, 0, 0);
+    assert!(matches!(host.finish(flush, 0), Outcome::Failed(ENOSPC)), "the first flush reports what failed before");
+    assert!(matches!(host.finish(flush, 0), Outcome::Done));
+    assert_eq!(host.disks[0][..16 * BLOCK], [1; 16 * BLOCK]);
+    assert_eq!(host.disks[0][16 * BLOCK..17 * BLOCK], [4; BLOCK]);
+}
+
+/// A volume fails only if its writes fail one after the other.
+#[test]
+fn full_15_single_failures_do_not_add_up() {
+    let mut config = config(32, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Through)]);
+    for _ in 0..5 {
+        assert!(host.submit(host.request(0, Op::Write, 0, BLOCK), 1).is_none());
+        let failed = host.operations().pop().unwrap();
+        host.engine.complete(host.now, failed, Err(ENOSPC));
+        assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
+        // It is not needed any more.
+        assert!(matches!(host.finish(host.request(0, Op::Trim, 0, 8 * BLOCK), 0), Outcome::Done));
+        host.now += 2 * PATIENCE;
+    }
+    assert_eq!(host.engine.next_report(), None);
+}
