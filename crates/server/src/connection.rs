@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::Signal;
 use nigh_engine::{Op, Outcome, Refusal};
-use nigh_host::SubmitError;
 use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
+use nigh_host::{BLOCK, SubmitError};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
 use nigh_policy::Stream as Source;
 use nigh_trace::Op as Recorded;
 
 use crate::error::Ended;
-use crate::input::Input;
+use crate::input::{BUFFER, Input, Loan, PATIENCE_FRAMES};
 use crate::job::{Job, Kind};
 use crate::link::{self, Data, Link, Reply};
 use crate::negotiate::{Guest, negotiate};
@@ -27,6 +27,10 @@ use crate::stream::Stream;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
+/// After frames had to wait for a client, none do for so long.
+const SLOW: Duration = Duration::from_secs(1);
+/// Bytes per second at which the data of a write have to come, in addition to `PATIENCE`.
+const RATE_MIN: u64 = 16 << 10;
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
 
@@ -43,6 +47,20 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) 
     result
 }
 
+/// The data of a write request, on its way.
+struct Payload {
+    bytes: u64,
+    /// Set when it is waited for.
+    deadline: Option<Instant>,
+}
+
+impl Payload {
+    /// When all of it has to be there.
+    fn deadline(&mut self) -> Instant {
+        *self.deadline.get_or_insert_with(|| Instant::now() + PATIENCE + Duration::from_secs(self.bytes / RATE_MIN))
+    }
+}
+
 /// A connection in the transmission phase.
 struct Connection {
     input: Input,
@@ -57,6 +75,8 @@ struct Connection {
     since: Instant,
     /// Wakes this thread when a throttled request may go. Most connections never need it.
     turn: Option<(Arc<Signal>, Waker)>,
+    /// The client let frames wait: it gets none before its data are there, for so long.
+    slow_until: Option<Instant>,
     /// What this client reads, and what is therefore fetched ahead.
     ahead: Ahead,
     /// The number of the connection: what tells its requests from those of others to a policy.
@@ -69,6 +89,8 @@ impl Connection {
         stream.set_patience(PATIENCE, link::GLANCE)?;
         let mut input = Input::new(stream.clone());
         let Some((transmission, export)) = negotiate(&mut input, guest)? else { return Ok(None) };
+        stream.set_patience(PATIENCE_FRAMES, link::GLANCE)?;
+        input.patience = PATIENCE;
         let recorder = (guest.id, guest.common.recorder.clone());
         let link = Link::new(stream, transmission.framing(), export, cache.clone(), recorder);
         Ok(Some(Connection {
@@ -81,6 +103,7 @@ impl Connection {
             work: Work::default(),
             since: Instant::now(),
             turn: None,
+            slow_until: None,
             ahead: Ahead::new(cache.readahead()),
             stream: Source(guest.id),
         }))
@@ -356,45 +379,85 @@ impl Connection {
         let pieces = pieces(range, PIECE);
         let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
         self.admit(1, 0);
-        for piece in pieces {
-            let submitted = self.submit(Op::Write, &piece, fua, || job.clone());
-            let length = piece.end - piece.start;
-            let (shard, token, outcome) = match submitted {
-                Ok(Submitted { shard, token, outcome }) => (shard, token, outcome),
-                Err(errno) => {
-                    self.pass_over(length)?;
-                    job.refuse(piece, errno, &mut self.work);
-                    continue;
-                }
-            };
-            let fill = match outcome {
-                Some(Outcome::Fill(fill)) => Some(fill),
-                _ => {
-                    self.send();
-                    job.wait_for_frames(piece.start)
-                }
-            };
-            let Some(mut fill) = fill else {
-                self.pass_over(length)?;
-                continue;
-            };
-            if (self.input.bytes().len() as u64) < length {
-                self.send();
-            }
-            match self.input.fill(&mut fill.frames) {
-                Ok(()) => self.cache.commit(shard, fill, &mut self.work),
-                Err(error) => {
-                    self.cache.abort(shard, token, fill, &mut self.work);
-                    return Err(error);
-                }
+        let mut payload = Payload { bytes: request.length, deadline: None };
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                piece.start = self.write_part(&job, piece.clone(), fua, &mut payload)?;
             }
         }
         self.cache.dispatch(&mut self.work, Some(&*self.link));
         Ok(())
     }
 
+    /// Writes `part`, or as much of it as there is memory for; returns where the rest begins. No frames are taken for bytes
+    /// of a client that was slow.
+    fn write_part(
+        &mut self,
+        job: &Arc<Job>,
+        mut part: Range<u64>,
+        fua: bool,
+        payload: &mut Payload,
+    ) -> io::Result<u64> {
+        let (mut loan, mut gathered) = (None, false);
+        if (self.input.bytes().len() as u64) < part.end - part.start {
+            let length = (part.end - part.start) as usize;
+            let budget = self.link.receive_budget();
+            let is_slow = self.slow_until.is_some_and(|until| Instant::now() < until);
+            loan = if is_slow { None } else { Loan::take(budget, length) };
+            if loan.is_none() {
+                if !self.input.has_room(length, budget) {
+                    part.end = (part.start + BUFFER as u64) / BLOCK * BLOCK;
+                    job.divide_piece();
+                }
+                self.send();
+                self.input.gather((part.end - part.start) as usize, payload.deadline())?;
+                gathered = true;
+            }
+        }
+        let length = part.end - part.start;
+        let (shard, token, outcome) = match self.submit(Op::Write, &part, fua, || job.clone()) {
+            Ok(Submitted { shard, token, outcome }) => (shard, token, outcome),
+            Err(errno) => {
+                self.pass_over(length, payload)?;
+                job.refuse(part.clone(), errno, &mut self.work);
+                return Ok(part.end);
+            }
+        };
+        let fill = match outcome {
+            Some(Outcome::Fill(fill)) => Some(fill),
+            _ => {
+                self.send();
+                job.wait_for_frames(part.start)
+            }
+        };
+        let Some(mut fill) = fill else {
+            self.pass_over(length, payload)?;
+            return Ok(part.end);
+        };
+        let filled = match loan {
+            None => {
+                self.input.copy_to(&mut fill.frames);
+                Ok(true)
+            }
+            Some(loan) => {
+                self.send();
+                self.input.fill(&mut fill.frames, loan)
+            }
+        };
+        if let Ok(true) = filled {
+            self.cache.commit(shard, fill, &mut self.work);
+            if gathered {
+                self.input.shrink();
+            }
+            return Ok(part.end);
+        }
+        self.cache.abort(shard, token, fill, &mut self.work);
+        self.slow_until = Some(Instant::now() + SLOW);
+        filled.map(|_| part.start)
+    }
+
     /// Receives so many bytes and forgets them.
-    fn pass_over(&mut self, mut bytes: u64) -> io::Result<()> {
+    fn pass_over(&mut self, mut bytes: u64, payload: &mut Payload) -> io::Result<()> {
         loop {
             let passed = bytes.min(self.input.bytes().len() as u64);
             self.input.start += passed as usize;
@@ -403,9 +466,7 @@ impl Connection {
                 return Ok(());
             }
             self.send();
-            if !self.input.receive()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            self.input.gather(1, payload.deadline())?;
         }
     }
 
@@ -456,7 +517,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
-    use nigh_host::BLOCK;
     use nigh_nbd::client::Client;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nigh_engine::Exclusive;
 use nigh_host::front::Budget;
@@ -11,7 +11,9 @@ use nigh_host::front::Budget;
 use crate::stream::Stream;
 
 /// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
-const BUFFER: usize = 16 << 10;
+pub(crate) const BUFFER: usize = 16 << 10;
+/// How long frames wait for a payload, and after that for a byte of it: others need them. Reads of the socket wait as long.
+pub(crate) const PATIENCE_FRAMES: Duration = Duration::from_millis(20);
 /// Most arrivals that are remembered: nothing more is received ahead then.
 const ARRIVALS_MAX: usize = 1024;
 
@@ -27,8 +29,37 @@ pub(crate) struct Input {
     arrivals: VecDeque<Arrival>,
     /// The client sends nothing more.
     ended: bool,
-    /// Where memory for the buffer was taken from, and how much.
-    borrowed: Option<(Arc<Budget>, usize)>,
+    /// How long `receive` waits after the stream did.
+    pub(crate) patience: Duration,
+    /// Memory of the buffer beyond `BUFFER`.
+    borrowed: Option<Loan>,
+}
+
+/// Memory that was taken from a budget, until it is dropped.
+pub(crate) struct Loan {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Loan {
+    /// None if there is not so much left.
+    pub(crate) fn take(budget: &Arc<Budget>, bytes: usize) -> Option<Loan> {
+        budget.take(bytes).then(|| Loan { budget: budget.clone(), bytes })
+    }
+
+    /// Becomes part of `whole`, of the same budget.
+    fn join(mut self, whole: &mut Option<Loan>) {
+        match whole {
+            Some(whole) => whole.bytes += std::mem::take(&mut self.bytes),
+            None => *whole = Some(self),
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
 }
 
 struct Arrival {
@@ -47,6 +78,7 @@ impl Input {
             received: 0,
             arrivals: VecDeque::from([Arrival { received: 0, at: Instant::now() }]),
             ended: false,
+            patience: Duration::ZERO,
             borrowed: None,
         }
     }
@@ -73,10 +105,22 @@ impl Input {
         self.arrivals.push_back(Arrival { received: self.received, at: Instant::now() });
     }
 
-    /// Receives more; returns false at the end of the stream.
+    /// Receives more; returns false at the end of the stream. Waits as long as the stream does, and after that for `patience`.
     pub(crate) fn receive(&mut self) -> io::Result<bool> {
         self.compact();
-        let read = self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])], true)?;
+        let mut deadline = None;
+        let read = loop {
+            match self.stream.read(&mut [IoSliceMut::new(&mut self.buffer[self.end..])], true) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let now = Instant::now();
+                    let left = deadline.get_or_insert(now + self.patience).saturating_duration_since(now);
+                    if left.is_zero() || !self.stream.wait_for_input(left) {
+                        return Err(error);
+                    }
+                }
+                read => break read?,
+            }
+        };
         // What is left is the beginning of what comes now.
         self.arrived(read, false);
         self.end += read;
@@ -111,12 +155,33 @@ impl Input {
             self.compact();
             return true;
         }
-        let grows = budget.take(length);
-        if grows {
-            self.borrowed.get_or_insert_with(|| (budget.clone(), 0)).1 += length;
-            self.grow(2 * length);
+        let Some(loan) = Loan::take(budget, length) else { return false };
+        loan.join(&mut self.borrowed);
+        self.grow(2 * length);
+        true
+    }
+
+    /// Has room for so many bytes in all, within `budget`; says no if there is none.
+    pub(crate) fn has_room(&mut self, bytes: usize, budget: &Arc<Budget>) -> bool {
+        if self.buffer.len() < bytes {
+            let Some(loan) = Loan::take(budget, bytes.next_power_of_two()) else { return false };
+            loan.join(&mut self.borrowed);
+            self.grow(bytes);
         }
-        grows
+        true
+    }
+
+    /// Receives until there are so many bytes, for which there is room, or until `deadline`.
+    pub(crate) fn gather(&mut self, bytes: usize, deadline: Instant) -> io::Result<()> {
+        while self.bytes().len() < bytes {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if !self.receive()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
     }
 
     /// Moves what is left to the beginning of the buffer.
@@ -135,19 +200,20 @@ impl Input {
         }
     }
 
-    /// Nothing is received, and was not for a while: gives memory back.
+    /// Gives memory back, if little of it is in use.
     pub(crate) fn shrink(&mut self) {
-        if let Some((budget, bytes)) = self.borrowed.take() {
-            budget.give(bytes);
-            self.buffer = vec![0; BUFFER].into();
-            (self.start, self.end) = (0, 0);
+        let left = self.bytes().len();
+        if left <= BUFFER && self.borrowed.take().is_some() {
+            let mut smaller = vec![0; BUFFER];
+            smaller[..left].copy_from_slice(self.bytes());
+            self.buffer = smaller.into();
+            (self.start, self.end) = (0, left);
         }
     }
 
-    /// Receives a payload into `frames`.
-    pub(crate) fn fill(&mut self, frames: &mut Exclusive) -> io::Result<()> {
-        let total = frames.len();
-        let mut done = total.min(self.end - self.start);
+    /// Copies what there is of a payload into `frames`, and says how much.
+    pub(crate) fn copy_to(&mut self, frames: &mut Exclusive) -> usize {
+        let done = frames.len().min(self.end - self.start);
         let mut ready = &self.buffer[self.start..self.start + done];
         for slice in frames.slices_mut() {
             let (now, later) = ready.split_at(slice.len().min(ready.len()));
@@ -155,6 +221,15 @@ impl Input {
             ready = later;
         }
         self.start += done;
+        done
+    }
+
+    /// Receives a payload into `frames`, unless the client takes longer than `PATIENCE_FRAMES`. Then it returns false, and what
+    /// it received is unused again, in the memory of `loan`, which is as much as `frames` and has room for the rest.
+    pub(crate) fn fill(&mut self, frames: &mut Exclusive, loan: Loan) -> io::Result<bool> {
+        let total = frames.len();
+        let mut done = self.copy_to(frames);
+        let (deadline, waits) = (Instant::now() + PATIENCE_FRAMES, self.stream.keeps_patience());
         while done < total {
             let mut slices = Vec::with_capacity(frames.slices_mut().len() + 1);
             let mut skip = done;
@@ -166,23 +241,38 @@ impl Input {
                 }
             }
             slices.push(IoSliceMut::new(&mut self.buffer));
-            let read = self.stream.read(&mut slices, true)?;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            let is_over = match self.stream.read(&mut slices, waits) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    self.arrived(read, false);
+                    done += read;
+                    done < total && Instant::now() > deadline
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    waits || left.is_zero() || !self.stream.wait_for_input(left)
+                }
+                Err(error) => return Err(error),
+            };
+            if is_over {
+                self.take_back(frames, done, loan);
+                return Ok(false);
             }
-            self.arrived(read, false);
-            done += read;
         }
         if done > total {
             (self.start, self.end) = (0, done - total);
         }
-        Ok(())
+        Ok(true)
     }
-}
 
-impl Drop for Input {
-    fn drop(&mut self) {
-        self.shrink();
+    /// The first `done` bytes of `frames` are unused, and there are no others.
+    fn take_back(&mut self, frames: &mut Exclusive, done: usize, loan: Loan) {
+        let mut bytes = Vec::with_capacity(frames.len().max(BUFFER));
+        frames.slices_mut().for_each(|slice| bytes.extend_from_slice(slice));
+        bytes.resize(bytes.capacity(), 0);
+        self.buffer = bytes.into();
+        (self.start, self.end) = (0, done);
+        loan.join(&mut self.borrowed);
     }
 }
 
@@ -190,7 +280,6 @@ impl Drop for Input {
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     use super::*;
 

@@ -106,6 +106,11 @@ impl Job {
         job
     }
 
+    /// One of the pieces becomes two.
+    pub(crate) fn divide_piece(&self) {
+        lock(&self.state).left += 1;
+    }
+
     /// A piece does not get its reply at once.
     pub(crate) fn wait(&self) {
         self.waited.store(true, Ordering::Relaxed);

@@ -104,7 +104,6 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
                 negotiation.tls_started(offered);
             }
             Outcome::Transmit(transmission) => {
-                input.stream.set_patience(PATIENCE, link::GLANCE)?;
                 let export = exports.swap_remove(transmission.export());
                 return Ok(Some((transmission, export)));
             }

@@ -18,6 +18,10 @@ use crate::tls::Secure;
 /// Most slices that one call writes: what Linux allows.
 pub(crate) const SLICES_MAX: usize = 1024;
 
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
 fn is_readable(input: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(input, PollFlags::IN)];
     again(|| poll(&mut ends, Some(&Timespec::default()))).is_ok_and(|count| count > 0)
@@ -123,6 +127,18 @@ impl Stream {
         matches!(self.ends, Ends::Pipes { .. })
     }
 
+    /// Whether `read` waits no longer than `set_patience` says. With TLS it waits for a record, which may come in parts.
+    pub(crate) fn keeps_patience(&self) -> bool {
+        matches!(&self.ends, Ends::Socket(_, secure) if secure.get().is_none())
+    }
+
+    /// Waits for up to `timeout` until there may be something to read; says whether there may.
+    pub(crate) fn wait_for_input(&self, timeout: Duration) -> bool {
+        let (Ends::Socket(end, _) | Ends::Pipes { input: end, .. }) = &self.ends;
+        let mut ends = [PollFd::new(end, PollFlags::IN)];
+        again(|| poll(&mut ends, Some(&timespec(timeout)))).is_ok_and(|count| count > 0)
+    }
+
     /// Waits for up to `timeout` until `signal` is raised, the client has gone or, if `input`, there may be something to
     /// read. Returns whether the client has gone, as far as that is known: one over TCP that closed its socket looks like one
     /// that has only finished its requests, until it is sent something.
@@ -134,8 +150,7 @@ impl Stream {
         let mut ends =
             [PollFd::new(to, PollFlags::empty()), PollFd::new(signal, PollFlags::IN), PollFd::new(from, PollFlags::IN)];
         let ends = if input { &mut ends[..] } else { &mut ends[..2] };
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-        let polled = again(|| poll(ends, Some(&timeout)));
+        let polled = again(|| poll(ends, Some(&timespec(timeout))));
         signal.clear();
         polled.is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }

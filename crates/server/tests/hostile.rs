@@ -101,3 +101,94 @@ fn descriptors_1_newcomers_are_limited() {
     drop((first, last, silent));
     server.shut_down().unwrap();
 }
+
+/// Begins to write so much at `offset`: sends the header and the first bytes.
+fn begin_write(client: &mut UnixStream, offset: u64, length: u64, first: &[u8]) {
+    let mut bytes = header(wire::command::WRITE, 1, offset, length);
+    bytes.extend(first);
+    client.write_all(&bytes).unwrap();
+}
+
+/// The blocks of a cache are for those whose data have come.
+#[test]
+fn slow_writers_2_hold_up_nobody() {
+    const PIECE: u64 = 256 << 10;
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let server = start(16 * MIB, &[("slow", "memory:64M"), ("other", "memory:64M")]);
+    // Much more than there are frames for requests: of each one the first byte, or what a socket holds.
+    let slow: Vec<UnixStream> = (0..72)
+        .map(|at| {
+            let mut client = simple(&server, "slow");
+            let sent = if at % 2 == 0 { 1 } else { 100_000 };
+            begin_write(&mut client, at * PIECE, PIECE, &vec![at as u8; sent]);
+            client
+        })
+        .collect();
+    for (export, offset) in [("other", 0), ("slow", 40 * MIB)] {
+        let stream = socket(&server);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut client = Client::connect(stream, export, &[]).unwrap();
+        let data: Vec<u8> = (0..MIB).map(|at| (at % 251) as u8).collect();
+        for at in 0..8 {
+            client.write(offset + at * MIB, &data).expect("a write that waits for others' data");
+            assert!(client.read(offset + at * MIB, data.len()).unwrap() == data);
+        }
+        assert_eq!(client.read(offset + 20 * MIB, 4096).expect("a miss that waits for others' data"), [0; 4096]);
+        client.disconnect().unwrap();
+    }
+    // What slow clients write is as good as that of others, when it has come.
+    for (at, client) in (0..).zip(&slow) {
+        let left = PIECE - if at % 2 == 0 { 1 } else { 100_000 };
+        let mut client = client;
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(&vec![at; left as usize]).unwrap();
+        let mut reply = [0; 16];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0; 4]);
+    }
+    let mut client = Client::connect(socket(&server), "slow", &[]).unwrap();
+    for at in 0..72 {
+        assert!(client.read(at * PIECE, PIECE as usize).unwrap().iter().all(|&byte| byte == at as u8), "{at}");
+    }
+    client.disconnect().unwrap();
+    drop(slow);
+    wait_until_left(&server, || ());
+    assert_eq!(server.statistics().host.requests, 0);
+    server.shut_down().unwrap();
+}
+
+/// A write of unaligned parts, with pauses between them, is what it would be at once; on an export with many of them, too.
+#[test]
+fn slow_writers_2_write_what_they_send() {
+    const LENGTH: u64 = 600_000;
+    let server = start(16 * MIB, &[("disk", "memory:64M")]);
+    // They have all memory that there is for those who are slow.
+    let _others: Vec<UnixStream> = (0..40)
+        .map(|at| {
+            let mut client = simple(&server, "disk");
+            begin_write(&mut client, 32 * MIB + at * MIB / 2, MIB / 2, &[1]);
+            client
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let data: Vec<u8> = (0..LENGTH).map(|at| (at % 253) as u8).collect();
+    let mut random = fastrand::Rng::with_seed(2);
+    for offset in [0, 4096, 1_000_003] {
+        let mut client = simple(&server, "disk");
+        begin_write(&mut client, offset, LENGTH, &[]);
+        let mut at = 0;
+        while at < data.len() {
+            let end = data.len().min(at + random.usize(1..60_000));
+            client.write_all(&data[at..end]).unwrap();
+            at = end;
+            std::thread::sleep(Duration::from_millis(random.u64(0..35)));
+        }
+        client.read_exact(&mut [0; 16]).unwrap();
+        let mut client = Client::connect(socket(&server), "disk", &[]).unwrap();
+        assert!(client.read(offset, data.len()).unwrap() == data, "{offset}");
+        client.disconnect().unwrap();
+    }
+    drop(_others);
+    server.shut_down().unwrap();
+}
