@@ -349,6 +349,8 @@ impl FileExport {
             floor,
             ceiling,
         } = self;
+        let nobody = clients.as_ref().is_some_and(Vec::is_empty);
+        ensure!(!nobody, "export {name}: clients is an empty list: name clients, or leave it out to admit all");
         let target = target.parse().with_context(|| format!("export {name}"))?;
         let mut options = ExportOptions::default();
         for target in next {

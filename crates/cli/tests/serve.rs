@@ -290,6 +290,36 @@ print("done")
     }
 }
 
+/// Who sends a byte now and then holds up neither the next client nor the end.
+#[test]
+fn metrics_14_are_not_held_up() {
+    let folder = Folder::new();
+    let server = folder.serve(&["disk=memory:8M", "--metrics", "127.0.0.1:0"]);
+    let address = server.metrics();
+    let slow = || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n").unwrap();
+        std::thread::spawn(move || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(60) && stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        })
+    };
+    let begin = Instant::now();
+    let first = slow();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("nigh_memory_bytes"), "{text}");
+    let second = slow();
+    server.end();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    first.join().unwrap();
+    second.join().unwrap();
+}
+
 #[test]
 fn statistics_are_served_and_sighup_reloads() {
     let folder = Folder::new();
@@ -369,6 +399,8 @@ fn what_cannot_be_served_is_one_line() {
     assert!(fails(&[&disk, "--listen", &socket, "--memory", "12"]).contains("amount of memory"));
     assert!(fails(&[&disk, "--listen", &socket, "--policy", "lrv"]).contains("lrv"));
     assert!(fails(&[&disk, "--listen", &socket, "--policy", "opt"]).contains("opt"));
+    let config = folder.image("nobody.toml", b"[[export]]\nname = 'disk'\ntarget = 'memory:1M'\nclients = []\n");
+    assert!(fails(&["--config", &config, "--listen", &socket]).contains("clients is an empty list"));
     assert!(fails(&[&disk, "--listen", "/tmp/x"]).contains("unix:PATH"));
     assert!(fails(&[&disk, "--listen", "tcp:0.0.0.0:0"]).contains("--insecure-tcp"));
     assert!(fails(&[&disk]).contains("nobody can connect"));

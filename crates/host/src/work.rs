@@ -38,7 +38,7 @@ pub struct Work {
     pub(crate) reports: Vec<Report>,
 }
 
-/// The writes of a disk that a shard has began to fail for long, with the fault, or succeed again.
+/// A disk whose writes have begun to fail for long in a shard, with the fault, or succeed again.
 pub(crate) struct Report {
     pub(crate) shard: u32,
     pub(crate) volume: Volume,

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use nix::unistd::Group;
 use rustix::fs::Mode;
@@ -20,6 +21,11 @@ use crate::settings::SocketSettings;
 const OWNER_ONLY: u32 = 0o177;
 /// Permissions of a Unix socket with a group of its own.
 const GROUP_TOO: u32 = 0o660;
+
+/// When a silent client over TCP is first asked whether it is there, then how often, and how often in vain.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
+const KEEPALIVE_TRIES: u32 = 4;
 
 /// Where a server listens, as a user writes it: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,6 +198,11 @@ impl Listener {
             Listener::Tcp(listener) => {
                 let (stream, address): (TcpStream, SocketAddr) = listener.accept()?;
                 stream.set_nodelay(true)?;
+                // A client whose machine is gone gives back what it has, though nothing is sent to it.
+                sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+                sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_PAUSE)?;
+                sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_TRIES)?;
                 (stream.into(), Peer::at(address.ip()))
             }
         })
@@ -244,5 +255,19 @@ fn remove_stale(path: &Path, address: &Listen) -> Result<(), ListenError> {
             std::fs::remove_file(path).map_err(|source| ListenError::System { address: address.clone(), source })
         }
         _ => Err(ListenError::Taken(address.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_clients_over_tcp_are_asked_whether_they_are_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = Listener::Tcp(listener).accept().unwrap();
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), KEEPALIVE_IDLE);
     }
 }
