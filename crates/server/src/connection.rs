@@ -27,6 +27,10 @@ use crate::stream::Stream;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
+/// Extents of a trim or of zeroes that are submitted together. Before others follow, all but so many are waited for.
+const STEP: usize = 64;
+/// What takes so long that it is worth asking whether the client is there, in bytes.
+const LONG: u64 = 64 << 20;
 /// After frames had to wait for a client, none do for so long.
 const SLOW: Duration = Duration::from_secs(1);
 /// Bytes per second at which the data of a write have to come, in addition to `PATIENCE`.
@@ -212,6 +216,9 @@ impl Connection {
             }
             Command::Cache => self.prefetch(request, range),
             Command::BlockStatus { .. } => {
+                if request.length > LONG && self.is_abandoned() {
+                    return Ok(());
+                }
                 let disk = self.link.disk();
                 let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
                 let length = bytes.len();
@@ -258,7 +265,7 @@ impl Connection {
             SubmitError::Refused(Refusal::Busy) => {
                 self.send();
                 wait_for_room(&self.cache, &self.link);
-                Ok(())
+                if self.is_abandoned() { Err(Errno::Shutdown) } else { Ok(()) }
             }
             SubmitError::Refused(Refusal::NoVolume) => {
                 self.send();
@@ -496,16 +503,41 @@ impl Connection {
     /// Trims or zeroes a range.
     fn change(&mut self, request: &Request, op: Op, range: Range<u64>, fua: bool) {
         let pieces = self.cache.extents(range);
-        let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
+        let count = pieces.len();
+        let job = self.job(request, Kind::Plain, Measure::Write, count);
         self.admit(1, 0);
-        for piece in pieces {
+        for (at, piece) in pieces.enumerate() {
+            if at > 0 && at % STEP == 0 && !self.wait_for_pieces(&job, count - at + STEP) {
+                job.give_up(count - at, &mut self.work);
+                break;
+            }
             self.submit_piece(&job, op, piece, fua);
         }
         self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
 
+    /// Waits until at most `most` pieces of `job` are left; says no if the client left before that.
+    fn wait_for_pieces(&mut self, job: &Job, most: usize) -> bool {
+        loop {
+            self.send();
+            if self.is_abandoned() {
+                return false;
+            }
+            if job.wait_until_left(most, link::GLANCE) {
+                return true;
+            }
+        }
+    }
+
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
-        self.cache.prefetch(self.link.disk(), range, self.stream, &mut self.work);
+        let start = range.start;
+        for step in pieces(range, LONG) {
+            if step.start > start && self.is_abandoned() {
+                return;
+            }
+            self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
+            self.cache.dispatch(&mut self.work, Some(&*self.link));
+        }
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });
         self.cache.dispatch(&mut self.work, Some(&*self.link));

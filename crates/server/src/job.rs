@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use nigh_engine::{Fault, Fill, Outcome, Shared};
 use nigh_host::front::{Measure, Waiter, Work, lock};
@@ -34,7 +35,7 @@ pub(crate) struct Job {
     /// Whether the request had to wait for anything.
     waited: AtomicBool,
     state: Mutex<State>,
-    /// The frames of a write have come.
+    /// The frames of a write have come, or pieces have ended.
     filled: Condvar,
 }
 
@@ -46,6 +47,8 @@ struct State {
     buffer: Vec<u8>,
     /// Frames for the piece of a write that the connection's thread waits for.
     fill: Option<Fill>,
+    /// Somebody waits until no more pieces are left.
+    awaited: Option<usize>,
     /// Pieces of a write that failed, by where they begin.
     failed: Vec<u64>,
 }
@@ -86,7 +89,8 @@ impl Waiter for Job {
 impl Job {
     /// A request of `pieces` pieces.
     pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, asked: Asked, pieces: usize) -> Job {
-        let state = State { left: pieces, errno: None, buffer: Vec::new(), fill: None, failed: Vec::new() };
+        let state =
+            State { left: pieces, errno: None, buffer: Vec::new(), fill: None, awaited: None, failed: Vec::new() };
         Job {
             link: link.clone(),
             kind,
@@ -123,6 +127,9 @@ impl Job {
         };
         let mut state = lock(&self.state);
         state.left -= 1;
+        if state.awaited.is_some_and(|most| state.left <= most) {
+            self.filled.notify_one();
+        }
         state.errno = state.errno.or(failure);
         let last = state.left == 0;
         let framing = self.link.framing;
@@ -184,6 +191,23 @@ impl Job {
     /// A piece failed before an engine took it.
     pub(crate) fn refuse(&self, range: Range<u64>, errno: Errno, work: &mut Work) {
         self.end_piece(0, range, Err(errno), work);
+    }
+
+    /// Waits until at most so many pieces are left, but no longer than `timeout`; says whether they are.
+    pub(crate) fn wait_until_left(&self, most: usize, timeout: Duration) -> bool {
+        let mut state = lock(&self.state);
+        state.awaited = Some(most);
+        let more = |state: &mut State| state.left > most;
+        let waited = self.filled.wait_timeout_while(state, timeout, more);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.awaited = None;
+        state.left <= most
+    }
+
+    /// So many pieces, at least one, are not submitted.
+    pub(crate) fn give_up(&self, pieces: usize, work: &mut Work) {
+        lock(&self.state).left -= pieces - 1;
+        self.refuse(0..0, Errno::Shutdown, work);
     }
 
     /// Waits for the frames of the piece of a write that was submitted last and begins at `start`; none if it failed.

@@ -1,46 +1,72 @@
 //! What BLOCK_STATUS reports.
 
+use std::ops::Range;
+
 use nigh_engine::BlockState;
 use nigh_host::Poisoned;
 use nigh_host::front::{Cache, Disk};
 use nigh_nbd::wire::EXTENTS_MAX;
-use nigh_nbd::{Context, Contexts, Errno, Extent, Framing, Request, cache_state, state};
+use nigh_nbd::{Command, Context, Contexts, Errno, Extent, Framing, Request, cache_state, state};
 
 /// Extents of the device that are asked for at a time.
 const DEVICE_EXTENTS: usize = 1024;
 
+/// Bytes that one reply tells of at most: clients ask for the rest.
+const BYTES_MAX: u64 = 1 << 30;
+/// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
+const STEP: u64 = 16 << 20;
+
 /// The whole reply.
 pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Contexts, request: &Request) -> Vec<u8> {
-    let mut out = Vec::new();
     let Some(chunks) = framing.chunks() else {
         return framing.error(request.tag(), Errno::Inval).to_vec();
     };
-    // The cache first: what is written back meanwhile is then seen on the device.
-    let Ok(blocks) = blocks(cache, disk, request) else {
-        return framing.error(request.tag(), Errno::Io).to_vec();
-    };
-    let last = contexts.iter().last();
-    for context in contexts.iter() {
-        let is_last = Some(context) == last;
-        match context {
-            Context::Cache => chunks.extents(request, context, blocks.iter().copied(), is_last, &mut out),
-            Context::Allocation => match allocation(disk, request, &blocks) {
-                Ok(extents) => chunks.extents(request, context, extents, is_last, &mut out),
-                Err(error) => {
-                    tracing::warn!(disk = disk.name(), %error, "the extents cannot be told");
-                    out.clear();
-                    out.extend_from_slice(&framing.error(request.tag(), Errno::from(error.kind())));
-                    return out;
+    let one = matches!(request.command, Command::BlockStatus { one: true });
+    let enough = if one { 1 } else { EXTENTS_MAX };
+    let end = request.offset + request.length.min(BYTES_MAX);
+    let mut lists: Vec<(Context, Vec<Extent>)> = contexts.iter().map(|context| (context, Vec::new())).collect();
+    let (mut at, mut step) = (request.offset, STEP);
+    while at < end && lists.iter().any(|(_, list)| list.len() <= enough) {
+        let range = at..end.min(at.saturating_add(step));
+        // The cache first: what is written back meanwhile is then seen on the device.
+        let Ok(blocks) = blocks(cache, disk, range) else {
+            return framing.error(request.tag(), Errno::Io).to_vec();
+        };
+        for (context, list) in lists.iter_mut().filter(|(_, list)| list.len() <= enough) {
+            match context {
+                Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
+                Context::Allocation => {
+                    if let Err(error) = allocation(disk, at, &blocks, list) {
+                        tracing::warn!(disk = disk.name(), %error, "the extents cannot be told");
+                        return framing.error(request.tag(), Errno::from(error.kind())).to_vec();
+                    }
                 }
-            },
+            }
         }
+        at += length(&blocks);
+        step *= 4;
+    }
+    let mut out = Vec::new();
+    let last = contexts.iter().last();
+    for (context, list) in lists {
+        chunks.extents(request, context, list, Some(context) == last, &mut out);
     }
     out
 }
 
-/// What the cache has of the request's range, as far as one reply goes; flags of `x-nigh:cache`.
-fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Result<Vec<Extent>, Poisoned> {
-    let range = request.offset..request.offset + request.length;
+fn length(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| extent.length).sum()
+}
+
+fn push(list: &mut Vec<Extent>, extent: Extent) {
+    match list.last_mut() {
+        Some(last) if last.flags == extent.flags => last.length += extent.length,
+        _ => list.push(extent),
+    }
+}
+
+/// What the cache has of `range`, or of its beginning if that is as much as goes into one reply; flags of `x-nigh:cache`.
+fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>) -> Result<Vec<Extent>, Poisoned> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut at = range.start;
     for piece in cache.extents(range) {
@@ -53,10 +79,7 @@ fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Result<Vec<Extent>, 
             };
             let length = block_end.min(end) - at;
             at += length;
-            match extents.last_mut() {
-                Some(last) if last.flags == flags => last.length += length,
-                _ => extents.push(Extent { length, flags }),
-            }
+            push(&mut extents, Extent { length, flags });
         })?;
         if extents.len() > EXTENTS_MAX {
             break;
@@ -65,14 +88,13 @@ fn blocks(cache: &Cache, disk: &Disk, request: &Request) -> Result<Vec<Extent>, 
     Ok(extents)
 }
 
-/// The device's extents, with what is dirty in the cache as data; flags of `base:allocation`.
-fn allocation(disk: &Disk, request: &Request, blocks: &[Extent]) -> std::io::Result<Vec<Extent>> {
-    let known: u64 = blocks.iter().map(|extent| extent.length).sum();
-    let end = request.offset + known;
-    let mut extents = Vec::new();
+/// Appends the device's extents at `offset`, with what is dirty in the cache as data; flags of `base:allocation`. They are as
+/// long as `blocks`, or more than go into one reply.
+fn allocation(disk: &Disk, offset: u64, blocks: &[Extent], extents: &mut Vec<Extent>) -> std::io::Result<()> {
+    let end = offset + length(blocks);
     let mut cached = blocks.iter();
     let mut block = cached.next().copied();
-    let mut at = request.offset;
+    let mut at = offset;
     while at < end && extents.len() <= EXTENTS_MAX {
         for device in disk.extents(at..end, DEVICE_EXTENTS)? {
             while let Some(Extent { length, flags }) = &mut block
@@ -80,7 +102,7 @@ fn allocation(disk: &Disk, request: &Request, blocks: &[Extent]) -> std::io::Res
             {
                 let part = (*length).min(device.range.end - at);
                 let hole = device.hole && *flags & cache_state::DIRTY == 0;
-                extents.push(Extent { length: part, flags: if hole { state::HOLE | state::ZERO } else { 0 } });
+                push(extents, Extent { length: part, flags: if hole { state::HOLE | state::ZERO } else { 0 } });
                 at += part;
                 *length -= part;
                 if *length == 0 {
@@ -89,5 +111,5 @@ fn allocation(disk: &Disk, request: &Request, blocks: &[Extent]) -> std::io::Res
             }
         }
     }
-    Ok(extents)
+    Ok(())
 }

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use nigh_nbd::client::Client;
-use nigh_nbd::{Framing, RequestHeader, wire};
+use nigh_nbd::client::{Client, Handshake};
+use nigh_nbd::{Command, Framing, RequestHeader, wire};
 use nigh_server::{ExportSettings, Listen, Server, Settings};
 
 const MIB: u64 = 1 << 20;
@@ -191,4 +191,68 @@ fn slow_writers_2_write_what_they_send() {
     }
     drop(_others);
     server.shut_down().unwrap();
+}
+
+/// A client with requests of any length.
+fn extended(stream: UnixStream, export: &str) -> Client<UnixStream> {
+    let mut handshake = Handshake::begin(stream).unwrap();
+    assert!(handshake.extended_headers().unwrap());
+    handshake.set_contexts(export, &["base:allocation", "x-nigh:cache"]).unwrap();
+    handshake.go(export).unwrap()
+}
+
+/// What there is to tell of a large disk is told in parts, and no more is looked at than is asked for.
+#[test]
+fn cancel_8_the_status_of_a_large_disk_takes_a_moment() {
+    const DISK: u64 = 1 << 40;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(DISK).unwrap();
+    let server = start(8 * MIB, &[("disk", path.to_str().unwrap())]);
+    let mut client = extended(socket(&server), "disk");
+    client.write(100 * MIB + 4096, &[1; 4096]).unwrap();
+    let begin = Instant::now();
+    for one in [true, false] {
+        client.submit(Command::BlockStatus { one }, 0, DISK).unwrap();
+        let told = client.receive().unwrap();
+        told.result.unwrap();
+        for of in told.status {
+            assert_eq!(of.extents[0].length, 100 * MIB + 4096, "{}", of.context);
+            assert_eq!(of.extents.len() == 1, one);
+        }
+    }
+    // All of it, as a client does.
+    let mut at = DISK - 3 * (1 << 30);
+    while at < DISK {
+        client.submit(Command::BlockStatus { one: true }, at, DISK - at).unwrap();
+        let told = client.receive().unwrap();
+        told.result.unwrap();
+        at += told.status[0].extents[0].length;
+    }
+    assert_eq!(at, DISK);
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
+
+/// Trims and zeroes of a slow disk end soon after their client, and leave room for others.
+#[test]
+fn cancel_8_long_requests_end_when_their_client_leaves() {
+    const LONG: u64 = 1 << 40;
+    for command in [Command::Trim { fua: false }, Command::Cache] {
+        let server = start(8 * MIB, &[("slow", "delay:50ms:memory:2T"), ("other", "memory:8M")]);
+        let mut client = extended(socket(&server), "slow");
+        client.submit(command, 0, LONG).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let mut other = Client::connect(socket(&server), "other", &[]).unwrap();
+        let begin = Instant::now();
+        other.write(0, &[1; 4096]).unwrap();
+        assert_eq!(other.read(0, 4096).unwrap(), [1; 4096]);
+        assert!(begin.elapsed() < Duration::from_secs(2), "{command:?} of another export: {:?}", begin.elapsed());
+        other.disconnect().unwrap();
+        drop(client);
+        wait_until_left(&server, || ());
+        assert!(begin.elapsed() < Duration::from_secs(8), "{command:?} goes on for {:?}", begin.elapsed());
+        server.shut_down().unwrap();
+    }
 }
