@@ -23,6 +23,12 @@ use crate::uri::uri;
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
 
+/// How long a new connection waits for the end of others that are being closed.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// By number.
+type Clients = HashMap<u64, Client>;
+
 /// What the threads share.
 pub(crate) struct Common {
     pub(crate) host: Host,
@@ -32,7 +38,7 @@ pub(crate) struct Common {
     /// Which certificates there are, and as new clients meet them.
     pub(crate) tls: Mutex<(Option<TlsSettings>, Option<Arc<ServerConfig>>)>,
     pub(crate) stopping: AtomicBool,
-    clients: Mutex<HashMap<u64, Client>>,
+    clients: Mutex<Clients>,
     /// A client left.
     left: Condvar,
     accepted: AtomicU64,
@@ -164,11 +170,16 @@ impl Common {
     pub(crate) fn register(&self, stream: Arc<Stream>, peer: Option<Peer>) -> Option<u64> {
         let (most, now) = (self.connections_max, Instant::now());
         let mut clients = lock(&self.clients);
-        let is_full = clients.len() >= most;
+        if peer.is_some() {
+            clients = self.wait_for_closing(clients);
+        }
+        let stay = clients.values().filter(|client| !client.stream.is_abandoned()).count();
+        let too_many = clients.len() >= most.saturating_add(CONNECTIONS_EXTRA);
+        let is_full = too_many || stay >= most;
         let newcomers = clients.iter().filter_map(|(id, client)| Some((*id, client.newcomer?)));
         let displaced = match peer {
             None => None,
-            Some(_) if clients.len() >= most.saturating_add(CONNECTIONS_EXTRA) => None,
+            Some(_) if too_many => None,
             Some(_) if is_full => newcomers::dawdler(newcomers, now),
             Some(peer) => newcomers::victim(newcomers, peer, most),
         };
@@ -192,6 +203,15 @@ impl Common {
             tracing::warn!(closed, "connections that choose no export are closed for others");
         }
         Some(id)
+    }
+
+    /// Waits, for a limited time, until few connections are left that are being closed.
+    fn wait_for_closing<'a>(&self, clients: MutexGuard<'a, Clients>) -> MutexGuard<'a, Clients> {
+        let most = self.connections_max.saturating_add(CONNECTIONS_EXTRA);
+        let waits = |clients: &mut Clients| {
+            clients.len() >= most && clients.values().any(|client| client.stream.is_abandoned())
+        };
+        self.left.wait_timeout_while(clients, CLOSING, waits).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The stream of a client that is there.
