@@ -40,11 +40,11 @@ impl Drop for Small<'_> {
     }
 }
 
-fn connect(server: &Server) -> Client<UnixStream> {
+fn connect(server: &Server, export: &str) -> Client<UnixStream> {
     let stream = UnixStream::connect(&server.socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.set_write_timeout(Some(LONG)).unwrap();
-    Client::connect(stream, "disk", &[]).unwrap()
+    Client::connect(stream, export, &[]).unwrap()
 }
 
 fn is_full(result: &Result<(), Error>) -> bool {
@@ -66,14 +66,24 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         };
         let image = folder.empty_image("small/image", 16 << 20);
         let (disk, control) = (format!("disk={image}"), folder.text("control"));
-        let server =
-            folder.serve(&[&disk, "--memory", "8M", "--write", mode, "--control", &control, "--fail-after", "2s"]);
+        let server = folder.serve(&[
+            &disk,
+            "other=memory:64M",
+            "--memory",
+            "8M",
+            "--write",
+            mode,
+            "--control",
+            &control,
+            "--fail-after",
+            "2s",
+        ]);
         let status = || -> Value {
             let nigh = env!("CARGO_BIN_EXE_nigh");
             let text = run(nigh, &["ctl", "--control", &control, "status", "--json"]);
             serde_json::from_str::<Value>(&text).unwrap()["exports"][0].clone()
         };
-        let mut client = connect(&server);
+        let mut client = connect(&server, "disk");
         let mut failed = 0;
         let mut longest = Duration::ZERO;
         for block in 0..1024 {
@@ -91,6 +101,18 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         assert_eq!(client.read(0, BLOCK).unwrap(), [7; BLOCK]);
         assert_eq!(client.read(15 << 20, BLOCK).unwrap(), [0; BLOCK]);
         assert!(begin.elapsed() < Duration::from_secs(5));
+
+        // So are those to another disk, and their blocks find room.
+        let begin = Instant::now();
+        let mut other = connect(&server, "other");
+        for block in 0..4096 {
+            let at = (block * BLOCK) as u64;
+            assert_eq!(other.read((32 << 20) + at, BLOCK).unwrap(), [0; BLOCK]);
+            other.write(at, &[9; BLOCK]).unwrap();
+        }
+        other.flush().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        other.disconnect().unwrap();
 
         // There is space again: it continues by itself.
         run("mount", &["-o", "remount,size=32M", small.0]);

@@ -78,6 +78,8 @@ impl Engine {
             self.step_up(now);
         } else if self.goal < self.capacity && self.can_shrink() {
             self.step_down();
+        } else if self.is_cramped() {
+            self.give_way(BLOCKS_A_STEP, now);
         }
         self.stepping = self.is_changing();
         self.can_step()
@@ -101,12 +103,13 @@ impl Engine {
 
     /// Whether `step` can do something at once.
     pub(crate) fn can_step(&self) -> bool {
-        self.stepping
-            && (self.goal >= self.capacity
-                || self.can_shrink()
-                || self.next.is_some()
-                || self.policy.is_pending()
-                || self.forgetting().is_some())
+        self.is_cramped()
+            || self.stepping
+                && (self.goal >= self.capacity
+                    || self.can_shrink()
+                    || self.next.is_some()
+                    || self.policy.is_pending()
+                    || self.forgetting().is_some())
     }
 
     /// Not while frames that the last step withdrew are still in use: dirty blocks in them wait to be written.

@@ -164,6 +164,7 @@ impl Engine {
             self.forget_opening(volume);
         }
         let gone = self.volumes[volume.0 as usize].take().expect("an open volume");
+        self.failing.retain(|&other| other != volume);
         for part in &gone.parts {
             self.port(part.port).users -= 1;
         }

@@ -153,7 +153,7 @@ impl Config {
     }
 
     /// The most blocks of a request: it can touch one more than its length in blocks.
-    fn request_blocks(&self) -> u32 {
+    pub(crate) fn request_blocks(&self) -> u32 {
         self.limits.request_bytes.div_ceil(self.block_bytes) + 1
     }
 

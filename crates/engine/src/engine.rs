@@ -163,6 +163,8 @@ pub struct Engine {
     pub(crate) prefetching: u32,
     /// Whether write-back runs because of the number of dirty blocks.
     pub(crate) writing_back: bool,
+    /// Volumes that fail.
+    pub(crate) failing: Vec<Volume>,
     /// Volumes that began to fail, or no longer do.
     pub(crate) reports: BTreeSet<Volume>,
 }
@@ -229,6 +231,7 @@ impl Engine {
             dirty_most: marks.most,
             prefetching: 0,
             writing_back: false,
+            failing: Vec::new(),
             reports: BTreeSet::new(),
             config,
         })

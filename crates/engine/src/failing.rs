@@ -1,5 +1,5 @@
-//! Volumes whose device fails their writes for longer than `WriteBack::patience_us`: their dirty blocks occupy the room
-//! that new writes need, so these fail instead of waiting for it.
+//! Volumes whose device fails their writes for longer than `WriteBack::patience_us`: their dirty blocks occupy room that
+//! requests need. Their own writes fail instead of waiting for it, and other requests get other room.
 
 use crate::engine::Engine;
 use crate::request::{Fault, Volume};
@@ -11,14 +11,14 @@ impl Engine {
     pub fn next_report(&mut self) -> Option<(Volume, Option<Fault>)> {
         while let Some(volume) = self.reports.pop_first() {
             if self.volumes[volume.0 as usize].is_some() {
-                return Some((volume, self.failing(volume)));
+                return Some((volume, self.lasting_fault(volume)));
             }
         }
         None
     }
 
     /// The fault of the writes of `volume`, if it fails.
-    pub(crate) fn failing(&self, volume: Volume) -> Option<Fault> {
+    pub(crate) fn lasting_fault(&self, volume: Volume) -> Option<Fault> {
         let failures = self.volumes[volume.0 as usize].as_ref()?.failures.as_ref()?;
         failures.lasting.then_some(failures.fault)
     }
@@ -26,6 +26,7 @@ impl Engine {
     /// The device wrote blocks of `volume`.
     pub(crate) fn note_written(&mut self, volume: Volume) {
         if self.volume(volume).failures.take().is_some_and(|failures| failures.lasting) {
+            self.failing.retain(|&other| other != volume);
             self.reports.insert(volume);
         }
     }
@@ -42,8 +43,53 @@ impl Engine {
         (failures.last, failures.fault) = (now, fault);
         if !failures.lasting && now - failures.since >= patience {
             failures.lasting = true;
+            self.failing.push(volume);
             self.reports.insert(volume);
             self.fail_writes(volume, fault, now);
         }
+    }
+
+    /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. Blocks of failing volumes do not
+    /// count for the others, up to half of the cache.
+    pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
+        let dirty = self.dirty + self.filling + count;
+        if dirty <= self.marks.most {
+            return true;
+        }
+        if self.failing.is_empty() || self.failing.contains(&volume) || dirty > self.capacity / 2 {
+            return false;
+        }
+        let of =
+            |&volume: &Volume| self.volumes[volume.0 as usize].as_ref().map_or(0, |state| state.dirty.len() as u32);
+        let stuck: u32 = self.failing.iter().map(of).sum();
+        let allowed = dirty - stuck <= self.marks.most;
+        if allowed {
+            self.dirty_most = self.dirty_most.max(dirty);
+        }
+        allowed
+    }
+
+    /// Whether requests wait for frames that blocks of failing volumes may occupy, and the policy has blocks to give.
+    pub(crate) fn is_cramped(&self) -> bool {
+        let waits = !self.reads_waiting.is_empty() || !self.writes_waiting.is_empty();
+        waits
+            && !self.failing.is_empty()
+            && self.frames.available() < self.reserved + self.config.request_blocks() + 2
+            && self.resident > self.capacity / 2
+    }
+
+    /// Evicts some blocks, so that requests need not wait until a failing device writes. The frames of those that are
+    /// clean become free; the cache is smaller until then by at most the dirty blocks.
+    pub(crate) fn give_way(&mut self, most: u32, now: u64) {
+        for _ in 0..most {
+            if !self.is_cramped() {
+                break;
+            }
+            self.drain_forgotten();
+            let victim = self.policy.shed();
+            self.depart(victim);
+            self.drain_forgotten();
+        }
+        self.pump(now);
     }
 }

@@ -22,7 +22,7 @@ impl Engine {
             return;
         }
         let volume = self.active(id).request.volume;
-        match self.failing(volume) {
+        match self.lasting_fault(volume) {
             Some(fault) => {
                 self.active(id).fault = Some(fault);
                 self.store(id, now);
@@ -61,7 +61,7 @@ impl Engine {
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
         let edges = self.edges(request.volume, &part);
-        if self.dirty + self.filling + count > self.marks.most || !self.has_room(count + edges) {
+        if !self.may_become_dirty(request.volume, count) || !self.has_room(count + edges) {
             return false;
         }
         self.reserved += edges;

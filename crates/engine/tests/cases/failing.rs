@@ -2,7 +2,7 @@
 
 use nigh_engine::{Action, Fault, Op, Outcome, Volume, WriteMode};
 
-use super::host::{BLOCK, Host, config, fill_of};
+use super::host::{BLOCK, Host, config};
 
 const ENOSPC: Fault = Fault(28);
 const PATIENCE: u64 = 5000;
@@ -23,7 +23,7 @@ fn fail_writes(host: &mut Host, time: u64) {
 
 #[test]
 fn full_15_writes_that_find_no_room_fail_after_a_time() {
-    let mut config = config(32, "lru");
+    let mut config = config(64, "lru");
     config.write_back.patience_us = PATIENCE;
     let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back), (64 * BLOCK, WriteMode::Back)]);
     let write = |host: &Host, volume, block| host.request(volume, Op::Write, block * BLOCK, BLOCK);
@@ -42,8 +42,12 @@ fn full_15_writes_that_find_no_room_fail_after_a_time() {
     assert!(matches!(outcome, Some(Outcome::Failed(ENOSPC))), "{outcome:?}");
     let zeroes = host.request(0, Op::Zeroes { keep: false, fast: false }, 17 * BLOCK, BLOCK / 2);
     assert!(matches!(host.submit(zeroes, 0), Some(Outcome::Failed(ENOSPC))));
-    // The device of the other volume does not fail: its write waits.
-    assert!(host.submit(write(&host, 1, 0), 3).is_none());
+    // The device of the other volume does not fail: its writes do not wait.
+    (0..16).for_each(|block| {
+        let outcome = host.submit(write(&host, 1, block), 3);
+        assert!(matches!(outcome, Some(Outcome::Done)), "{outcome:?}");
+    });
+    host.engine.check();
     assert_eq!(host.read(0, 0, BLOCK), [1; BLOCK]);
     assert_eq!(host.engine.dirty(Volume(0)), Some(16));
 
@@ -51,14 +55,34 @@ fn full_15_writes_that_find_no_room_fail_after_a_time() {
     host.now += 2000;
     host.run();
     assert_eq!(host.engine.next_report(), Some((Volume(0), None)));
-    let fill = fill_of(host.engine.next_reply());
-    host.engine.abort(host.now, fill);
     host.write(0, 16 * BLOCK, BLOCK, 4);
     let flush = host.request(0, Op::Flush, 0, 0);
     assert!(matches!(host.finish(flush, 0), Outcome::Failed(ENOSPC)), "the first flush reports what failed before");
     assert!(matches!(host.finish(flush, 0), Outcome::Done));
     assert_eq!(host.disks[0][..16 * BLOCK], [1; 16 * BLOCK]);
     assert_eq!(host.disks[0][16 * BLOCK..17 * BLOCK], [4; BLOCK]);
+}
+
+/// Blocks that cannot be written leave the policy, but not memory: the frames that reads need come from other blocks.
+#[test]
+fn full_15_reads_find_room_beside_blocks_that_cannot_be_written() {
+    let mut config = config(32, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back), (64 * BLOCK, WriteMode::Back)]);
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    assert!(host.submit(host.request(0, Op::Write, 16 * BLOCK, BLOCK), 1).is_none());
+    fail_writes(&mut host, 2 * PATIENCE);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
+    for volume in [0, 1] {
+        for block in 16..64 {
+            assert!(host.submit(host.request(volume, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+            host.steps();
+            fail_writes(&mut host, 500);
+            assert!(matches!(host.reply(), Some(Outcome::Data(_))), "block {block} of volume {volume} waits");
+        }
+    }
+    host.engine.check();
+    assert_eq!(host.engine.dirty(Volume(0)), Some(16));
 }
 
 /// A volume fails only if its writes fail one after the other.
