@@ -5,6 +5,7 @@ mod serving;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -288,6 +289,23 @@ print("done")
         assert!(start.elapsed() < Duration::from_secs(10), "what was written is lost");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// As of a service manager that connects the output to its log.
+#[test]
+fn stdio_21_is_a_socket_as_input_whatever_the_output_is() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.args(["serve", "--stdio", "--log", "warn", "disk=memory:1M"]).stdin(OwnedFd::from(theirs));
+    let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+    // It holds an end of the pair.
+    drop(command);
+    ours.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut client = Client::connect(ours, "disk", &[]).unwrap();
+    client.write(5, b"stdio").unwrap();
+    assert_eq!(client.read(5, 5).unwrap(), b"stdio");
+    client.disconnect().unwrap();
+    assert!(server.wait().unwrap().success());
 }
 
 /// Who sends a byte now and then holds up neither the next client nor the end.

@@ -51,11 +51,11 @@ enum Ends {
 }
 
 impl Stream {
-    /// What `input` and `output` are: one socket, or pipes.
+    /// What `input` and `output` are: a socket as input, which then is for both directions whatever the output is, or pipes.
     pub(crate) fn of(input: OwnedFd, output: OwnedFd) -> Stream {
-        match sockopt::socket_type(&output).is_ok() && sockopt::socket_type(&input).is_ok() {
-            true => Stream::socket(output),
-            false => Stream::new(Ends::Pipes { input, output }),
+        match sockopt::socket_type(&input) {
+            Ok(_) => Stream::socket(input),
+            Err(_) => Stream::new(Ends::Pipes { input, output }),
         }
     }
 
