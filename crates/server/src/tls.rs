@@ -173,7 +173,7 @@ impl Secure {
         Ok(Secure { session, incoming: Mutex::new(incoming), outgoing: Mutex::default() })
     }
 
-    /// The names in the client's certificate: common names and alternative names. None without a certificate.
+    /// The names in the client's certificate: its alternative names, or if it has none, common names. None without a certificate.
     pub(crate) fn names(&self) -> Vec<String> {
         let session = lock(&self.session);
         let certificate = session.peer_certificates().and_then(|chain| chain.first());
@@ -284,19 +284,19 @@ fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant)
 }
 
 fn names(certificate: &Certificate) -> Vec<String> {
-    let subject = &certificate.tbs_certificate.subject;
-    let attributes = subject.0.iter().flat_map(|names| names.0.iter());
-    let mut names: Vec<String> =
-        attributes.filter(|attribute| attribute.oid == CN).filter_map(|attribute| text(&attribute.value)).collect();
-    if let Ok(Some((_, SubjectAltName(alternatives)))) = certificate.tbs_certificate.get::<SubjectAltName>() {
-        names.extend(alternatives.iter().filter_map(|name| match name {
+    // Where there are alternative names, the common name is a text for people (RFC 6125, 6.4.4).
+    if let Some((_, SubjectAltName(alternatives))) = certificate.tbs_certificate.get().ok().flatten() {
+        let name = |name: &GeneralName| match name {
             GeneralName::DnsName(name)
             | GeneralName::Rfc822Name(name)
             | GeneralName::UniformResourceIdentifier(name) => Some(name.to_string()),
             _ => None,
-        }));
+        };
+        return alternatives.iter().filter_map(name).collect();
     }
-    names
+    let subject = &certificate.tbs_certificate.subject;
+    let attributes = subject.0.iter().flat_map(|names| names.0.iter());
+    attributes.filter(|attribute| attribute.oid == CN).filter_map(|attribute| text(&attribute.value)).collect()
 }
 
 /// The text of an attribute.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::GzDecoder;
+use liblzma::bufread::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
 
 use crate::{Error, Result};
 
@@ -17,6 +19,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// The size of a decompressor's reads.
 const COMPRESSED_BYTES: usize = 64 << 10;
+/// The most memory of an xz decoder: four times what the highest preset of `xz` needs. The file asks for it, whatever its length.
+const XZ_BYTES_MAX: u64 = 256 << 20;
 
 /// The first byte of each member of a gzip file.
 const GZIP_FIRST: u8 = 0x1f;
@@ -49,7 +53,11 @@ impl Input {
             None => Box::new(whole),
             Some("gzip") => Box::new(Members { decoder: Some(GzDecoder::new(buffered(whole))) }),
             Some("zstd") => Box::new(zstd::Decoder::with_buffer(buffered(whole)).map_err(io)?),
-            Some(_) => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered(whole))),
+            Some(_) => {
+                let decoder = Stream::new_stream_decoder(XZ_BYTES_MAX, CONCATENATED);
+                let decoder = decoder.map_err(|error| io(error.into()))?;
+                Box::new(XzDecoder::new_stream(buffered(whole), decoder))
+            }
         };
         Ok(Input {
             source,
@@ -156,7 +164,12 @@ impl Input {
 
     fn error(&self, source: io::Error) -> Error {
         let path = self.path.clone();
+        let cause = source.get_ref().and_then(|cause| cause.downcast_ref());
         match self.compression {
+            Some("xz") if cause == Some(&liblzma::stream::Error::MemLimit) => {
+                let problem = format!("its decompression takes more than {} MiB of memory", XZ_BYTES_MAX >> 20);
+                Error::Io { path, source: io::Error::other(problem) }
+            }
             // A decompressor's own errors have no number of the operating system.
             Some(compression) if source.raw_os_error().is_none() => {
                 let truncated = source.kind() == io::ErrorKind::UnexpectedEof;

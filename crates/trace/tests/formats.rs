@@ -465,6 +465,26 @@ fn format_names() {
     assert!(!"zzzzzz".parse::<Format>().unwrap_err().to_string().contains("Did you mean"));
 }
 
+/// An xz file says how much memory its decoder takes.
+#[test]
+fn xz_14_files_get_a_limited_memory() {
+    use std::io::Write;
+
+    use liblzma::stream::{Check, Filters, LzmaOptions, Stream};
+    let packed = |dictionary| {
+        let mut options = LzmaOptions::new_preset(0).unwrap();
+        let stream = Stream::new_stream_encoder(Filters::new().lzma2(options.dict_size(dictionary)), Check::Crc32);
+        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream.unwrap());
+        encoder.write_all(b"1\n2\n").unwrap();
+        encoder.finish().unwrap()
+    };
+    assert_eq!(read(&packed(64 << 20), &as_format(Format::Lirs)).unwrap().1.len(), 2);
+    match read(&packed(512 << 20), &as_format(Format::Lirs)) {
+        Err(Error::Io { source, .. }) => assert!(source.to_string().contains("256 MiB of memory"), "{source}"),
+        other => panic!("{:?}", other.map(|(_, requests)| requests.len())),
+    }
+}
+
 #[test]
 fn compression_is_seen_by_content() {
     use std::io::Write;
