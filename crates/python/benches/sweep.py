@@ -1,8 +1,9 @@
 """A sweep of many jobs: wall and processor time on one thread, on a ThreadPoolExecutor, and on Dask with two workers.
 
-Processor time is that of all processes from start to end: client, scheduler and workers. A last line runs tasks that sleep
-on the same Dask cluster, so that what it spends is not hidden in the noise of the jobs: its share of the jobs' seconds is
-the overhead.
+Processor time is that of all processes from start to end: client, scheduler and workers. The last lines run tasks that sleep
+on such a Dask cluster, so that what it spends is not hidden in the noise of the jobs: its share of the jobs' seconds is the
+overhead. Its timers cost the same however many threads a worker has, so tasks that sleep also run on workers of four threads,
+for which no machine needs eight processors.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ QUIET = {
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
     "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "5s",
 }
+#: The threads of each of the two workers, in the modes that need them.
+THREADS = {"dask": 1, "sleep": 1, "sleep-4": 4}
 #: How long a process of a cluster that was shut down may take to end.
 PATIENCE_S = 20
 
@@ -71,13 +74,13 @@ def nap(job: int, seconds: float) -> int:
 
 def client(mode: str, scheduler: str, pattern: str, sizes: int, jobs: int, seconds: float, results: str) -> None:
     """A sweep in one mode, in a process of its own."""
-    if mode in ("dask", "sleep"):
+    if mode in THREADS:
         from distributed import Client
 
         with Client(scheduler_file=scheduler) as cluster:
             cluster.wait_for_workers(2)
             executor: Any = cluster.get_executor()
-            if mode == "sleep":
+            if mode != "dask":
                 start = time.perf_counter()
                 for future in [executor.submit(nap, job, seconds) for job in range(jobs)]:
                     future.result()
@@ -119,7 +122,7 @@ def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.N
     scheduler = folder / f"{mode}.json"
     others: list[subprocess.Popen[str]] = []
     environment = dict(os.environ)
-    if mode in ("dask", "sleep"):
+    if mode in THREADS:
         environment |= QUIET
         common = ["--no-dashboard", "--scheduler-file", str(scheduler)]
         log = open(folder / f"{mode}.log", "w")
@@ -130,7 +133,7 @@ def measure(mode: str, folder: Path, pattern: str, sizes: int, given: argparse.N
 
         start("dask_scheduler", "--port", "0", "--host", "127.0.0.1")
         for worker in ("one", "two"):
-            start("dask_worker", "--nthreads", "1", "--no-nanny", "--local-directory", str(folder / worker))
+            start("dask_worker", "--nthreads", str(THREADS[mode]), "--no-nanny", "--local-directory", str(folder / worker))
     where = [str(scheduler), pattern, str(sizes), str(given.jobs), str(given.seconds), str(folder / f"results-{mode}")]
     command = [sys.executable, __file__, "--client", mode, *where]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -156,20 +159,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0, help="processor time of a job (default: %(default)s)")
+    parser.add_argument("--modes", default="one,threads,dask,sleep,sleep-4", help="what to run (default: %(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pattern, sizes = write_traces(folder, given.jobs), calibrated(given.seconds)
         print(f"{given.jobs} jobs of {sizes} sizes of {POLICY}, about {given.seconds} s each")
-        measured = {}
-        for mode in ("one", "threads", "dask", "sleep"):
-            wall, cpu = measured[mode] = measure(mode, folder, pattern, sizes, given)
-            ratio = f"{cpu / measured['one'][1]:6.3f} of one thread's" if mode != "sleep" else ""
-            print(f"  {mode:8} {wall:9.2f} s  {cpu:9.2f} s of processor time  {ratio}", flush=True)
-        results = [{path.name: path.read_bytes() for path in (folder / f"results-{mode}").iterdir()} for mode in measured if mode != "sleep"]
-        assert results[0] == results[1] == results[2] and len(results[0]) == given.jobs, "results differ"
-        of_dask = measured["sleep"][1] / (given.jobs * given.seconds)
-        print(f"  the results are the same, byte for byte; overhead of Dask: {100 * of_dask:.2f} % of the jobs' processor time")
+        first, results = None, []
+        for mode in given.modes.split(","):
+            wall, cpu = measure(mode, folder, pattern, sizes, given)
+            if mode.startswith("sleep"):
+                said = f"{100 * cpu / (given.jobs * given.seconds):6.2f} % of the jobs' seconds; threads of a worker: {THREADS[mode]}"
+            else:
+                first = cpu if first is None else first
+                said = f"{cpu / first:6.3f} of the first line's"
+                results.append({path.name: path.read_bytes() for path in (folder / f"results-{mode}").iterdir()})
+            print(f"  {mode:8} {wall:9.2f} s  {cpu:9.2f} s of processor time  {said}", flush=True)
+        if results:
+            assert all(result == results[0] for result in results) and len(results[0]) == given.jobs, "results differ"
+            print(f"  {len(results)} x {given.jobs} results: the same, byte for byte")
 
 
 if __name__ == "__main__":
