@@ -69,7 +69,7 @@ pub(crate) fn distribution() -> anyhow::Result<()> {
         std::fs::remove_dir_all(&folder)?;
     }
     let mut maturin = Command::new(environment.join("bin/maturin"));
-    check(maturin.args(["sdist", "--quiet", "--out"]).arg(&folder).current_dir(root()))?;
+    check(maturin.args(["sdist", "--out"]).arg(&folder).current_dir(root()))?;
     let archive = only(&folder, ".tar.gz")?;
     check(Command::new("tar").arg("xf").arg(&archive).arg("-C").arg(&folder))?;
     let sources = only(&folder, env!("CARGO_PKG_VERSION"))?;
