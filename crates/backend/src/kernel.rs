@@ -39,7 +39,7 @@ pub(crate) fn is_locked(file: &File, bytes: Range<i64>) -> io::Result<bool> {
     Ok(lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, bytes)? != libc::F_UNLCK)
 }
 
-/// What the kernel leaves as the kind of lock.
+/// Returns the kind of lock in the kernel's answer.
 fn lock(file: &File, command: i32, kind: i32, bytes: Range<i64>) -> io::Result<i32> {
     let (l_start, l_len) = (bytes.start, bytes.end - bytes.start);
     let mut lock = libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start, l_len, l_pid: 0 };

@@ -19,11 +19,14 @@ pub(crate) fn lock_image(file: &File, shared: bool) -> Result<(), TryLockError> 
             unlock_image(file);
             Err(TryLockError::WouldBlock)
         }
-        Err(error) => Err(TryLockError::Error(error)),
+        Err(error) => {
+            let _ = image::unlock(file);
+            Err(TryLockError::Error(error))
+        }
     }
 }
 
-/// An error says that it never was locked.
+/// Errors are ignored: they say that the file was not locked.
 pub(crate) fn unlock_image(file: &File) {
     let _ = image::unlock(file);
     let _ = file.unlock();
@@ -71,12 +74,12 @@ pub(crate) fn in_use(metadata: &Metadata) -> io::Error {
     let who = holder(metadata).map(|process| format!("process {process}")).or_else(|| image::holder(&id(metadata)));
     let who = who.unwrap_or_else(|| "another process".to_owned());
     let message = format!(
-        "{who} has it open, and two must not write it: end that process, or risk wrong data with the target unlocked:PATH"
+        "{who} has it open, and may change it: end that process, or risk wrong data with the target unlocked:PATH"
     );
     io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
-/// QEMU's locks on images: shared locks of bytes that no data is in the way of, by open file description. One byte stands for each
+/// QEMU's locks on images: shared locks of single bytes, by open file description, whatever data the bytes have. One byte stands for each
 /// right that is used, and another one for each right that nobody else may use. What QEMU does is in its `block/file-posix.c`;
 /// `/proc/locks` shows the bytes.
 mod image {
@@ -93,7 +96,7 @@ mod image {
     /// Beyond all of them.
     const END: i64 = 300;
 
-    /// Locks `file`, which nobody else writes or resizes from now on. Whether that can be.
+    /// Locks `file`, so that no other program that looks at these locks writes or resizes it. Returns false if another's lock is in the way.
     pub(super) fn lock(file: &File, shared: bool) -> io::Result<bool> {
         let used = if shared { &[READ][..] } else { &[READ, WRITE] };
         let forbidden = &[WRITE, RESIZE];

@@ -117,7 +117,7 @@ impl OpenFile {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(fail("lock")(in_use(&metadata))),
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(path = %path.display(), %error, "the file cannot be locked: nothing keeps others from serving it");
+                tracing::warn!(path = %path.display(), %error, "not all locks can be taken: others may open the file, too");
             }
         }
         let size = file.present_size().map_err(fail("get the size of"))?;

@@ -566,6 +566,7 @@ impl Engine {
     pub(crate) fn drop_blocks(&mut self, volume: Volume, blocks: Range<u64>) {
         let gone = self.volume(volume).dirty.discard(blocks.clone());
         self.dirty -= gone.len() as u32;
+        self.note_unwanted(volume);
         let known = self.slots.len() + self.outside.len();
         let keys: Vec<Key> = if blocks.end - blocks.start <= known as u64 {
             blocks.map(|block| Key::new(volume, block)).collect()

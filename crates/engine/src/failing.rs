@@ -34,13 +34,9 @@ impl Engine {
     /// The device failed to write blocks of `volume`.
     pub(crate) fn note_unwritten(&mut self, volume: Volume, fault: Fault, now: u64) {
         let patience = self.config.write_back.patience_us;
-        let new = Failures { since: now, last: now, fault, lasting: false };
+        let new = Failures { since: now, fault, lasting: false };
         let failures = self.volume(volume).failures.get_or_insert(new);
-        if now - failures.last > patience && !failures.lasting {
-            // Nothing had to be written meanwhile.
-            failures.since = now;
-        }
-        (failures.last, failures.fault) = (now, fault);
+        failures.fault = fault;
         if !failures.lasting && now - failures.since >= patience {
             failures.lasting = true;
             self.failing.push(volume);
@@ -49,14 +45,23 @@ impl Engine {
         }
     }
 
+    /// Blocks of `volume` need not be written any more. If no other has to be, single failures that come later do not continue
+    /// those that were.
+    pub(crate) fn note_unwanted(&mut self, volume: Volume) {
+        let state = self.volume(volume);
+        if state.dirty.is_empty() && state.failures.as_ref().is_some_and(|failures| !failures.lasting) {
+            state.failures = None;
+        }
+    }
+
     /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. Blocks of failing volumes do not
-    /// count for the others, up to half of the cache.
+    /// count for those of which no write failed, up to half of the cache.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
         let dirty = self.dirty + self.filling + count;
         if dirty <= self.marks.most {
             return true;
         }
-        if self.failing.is_empty() || self.failing.contains(&volume) || dirty > self.capacity / 2 {
+        if self.failing.is_empty() || dirty > self.capacity / 2 || self.volume(volume).failures.is_some() {
             return false;
         }
         let of =

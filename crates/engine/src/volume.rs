@@ -87,8 +87,6 @@ pub(crate) enum Listed {
 pub(crate) struct Failures {
     /// The time of the first one, in µs.
     pub(crate) since: u64,
-    /// The time of the last one, in µs.
-    pub(crate) last: u64,
     /// That of the last one.
     pub(crate) fault: Fault,
     /// Whether the volume fails.

@@ -247,7 +247,8 @@ impl Common {
     /// Adapts disks to targets whose size changed.
     pub(crate) fn look_at_sizes(&self) {
         for disk in self.cache.disks.all() {
-            if disk.is_hidden() {
+            // A disk with lost data is closed by an administrator only.
+            if disk.is_hidden() || disk.lost().is_some() {
                 continue;
             }
             let _one = lock(&disk.changing);

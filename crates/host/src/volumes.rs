@@ -9,6 +9,7 @@ use crate::disk::Disk;
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::mailbox::Mailbox;
 use crate::settings::PAUSE;
+use crate::sync::lock;
 use crate::work::{Waiting, Work};
 
 impl Cache {
@@ -28,7 +29,12 @@ impl Cache {
                 core.engine.open(disk.volume, mode, &regions)
             });
             match opened {
-                Ok(Ok(()) | Err(ConfigError::Taken(_))) => Ok(()),
+                Ok(Ok(())) => {
+                    // Nobody tells the end of what failed before.
+                    lock(&disk.failing).remove(&shard);
+                    Ok(())
+                }
+                Ok(Err(ConfigError::Taken(_))) => Ok(()),
                 Ok(Err(error)) => Err(Ok(Err(error))),
                 Err(poisoned) => Err(Err(poisoned)),
             }

@@ -54,14 +54,13 @@ pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) 
 /// The data of a write request, on its way.
 struct Payload {
     bytes: u64,
-    /// Set when it is waited for.
-    deadline: Option<Instant>,
+    /// How long they may still be waited for; set when they are.
+    left: Option<Duration>,
 }
 
 impl Payload {
-    /// When all of it has to be there.
-    fn deadline(&mut self) -> Instant {
-        *self.deadline.get_or_insert_with(|| Instant::now() + PATIENCE + Duration::from_secs(self.bytes / RATE_MIN))
+    fn left(&mut self) -> &mut Duration {
+        self.left.get_or_insert(PATIENCE + Duration::from_secs(self.bytes / RATE_MIN))
     }
 }
 
@@ -107,7 +106,8 @@ impl Connection {
             work: Work::default(),
             since: Instant::now(),
             turn: None,
-            slow_until: None,
+            // Until it has shown that it is not: otherwise, who connects again and again would have frames each time.
+            slow_until: Some(Instant::now() + SLOW),
             ahead: Ahead::new(cache.readahead()),
             stream: Source(guest.id),
         }))
@@ -157,6 +157,14 @@ impl Connection {
     fn send(&mut self) {
         self.cache.dispatch(&mut self.work, Some(&*self.link));
         self.link.send_batch(&mut self.batch, &mut self.work);
+        self.batch_bytes = 0;
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
+    }
+
+    /// As `send`, without a wait for the client: it may have frames that others need.
+    fn queue(&mut self) {
+        self.cache.dispatch(&mut self.work, Some(&*self.link));
+        self.link.queue_batch(&mut self.batch, &mut self.work);
         self.batch_bytes = 0;
         self.cache.dispatch(&mut self.work, Some(&*self.link));
     }
@@ -386,7 +394,7 @@ impl Connection {
         let pieces = pieces(range, PIECE);
         let job = self.job(request, Kind::Plain, Measure::Write, pieces.len());
         self.admit(1, 0);
-        let mut payload = Payload { bytes: request.length, deadline: None };
+        let mut payload = Payload { bytes: request.length, left: None };
         for mut piece in pieces {
             while !piece.is_empty() {
                 piece.start = self.write_part(&job, piece.clone(), fua, &mut payload)?;
@@ -405,21 +413,14 @@ impl Connection {
         fua: bool,
         payload: &mut Payload,
     ) -> io::Result<u64> {
-        let (mut loan, mut gathered) = (None, false);
-        if (self.input.bytes().len() as u64) < part.end - part.start {
-            let length = (part.end - part.start) as usize;
-            let budget = self.link.receive_budget();
-            let is_slow = self.slow_until.is_some_and(|until| Instant::now() < until);
-            loan = if is_slow { None } else { Loan::take(budget, length) };
-            if loan.is_none() {
-                if !self.input.has_room(length, budget) {
-                    part.end = (part.start + BUFFER as u64) / BLOCK * BLOCK;
-                    job.divide_piece();
-                }
-                self.send();
-                self.input.gather((part.end - part.start) as usize, payload.deadline())?;
-                gathered = true;
+        let is_here = |input: &Input, part: &Range<u64>| input.bytes().len() as u64 >= part.end - part.start;
+        if !is_here(&self.input, &part) && self.slow_until.is_some_and(|until| Instant::now() < until) {
+            if !self.input.has_room((part.end - part.start) as usize, self.link.receive_budget()) {
+                part.end = (part.start + BUFFER as u64) / BLOCK * BLOCK;
+                job.divide_piece();
             }
+            self.send();
+            self.input.gather((part.end - part.start) as usize, payload.left())?;
         }
         let length = part.end - part.start;
         let (shard, token, outcome) = match self.submit(Op::Write, &part, fua, || job.clone()) {
@@ -433,7 +434,7 @@ impl Connection {
         let fill = match outcome {
             Some(Outcome::Fill(fill)) => Some(fill),
             _ => {
-                self.send();
+                self.queue();
                 job.wait_for_frames(part.start)
             }
         };
@@ -441,21 +442,19 @@ impl Connection {
             self.pass_over(length, payload)?;
             return Ok(part.end);
         };
-        let filled = match loan {
-            None => {
-                self.input.copy_to(&mut fill.frames);
-                Ok(true)
-            }
-            Some(loan) => {
-                self.send();
-                self.input.fill(&mut fill.frames, loan)
+        let filled = if is_here(&self.input, &part) {
+            self.input.copy_to(&mut fill.frames);
+            Ok(true)
+        } else {
+            self.queue();
+            match Loan::take(self.link.receive_budget(), length as usize) {
+                Some(loan) => self.input.fill(&mut fill.frames, loan),
+                None => Ok(false),
             }
         };
         if let Ok(true) = filled {
             self.cache.commit(shard, fill, &mut self.work);
-            if gathered {
-                self.input.shrink();
-            }
+            self.input.shrink();
             return Ok(part.end);
         }
         self.cache.abort(shard, token, fill, &mut self.work);
@@ -470,10 +469,11 @@ impl Connection {
             self.input.start += passed as usize;
             bytes -= passed;
             if bytes == 0 {
+                self.input.shrink();
                 return Ok(());
             }
             self.send();
-            self.input.gather(1, payload.deadline())?;
+            self.input.gather(1, payload.left())?;
         }
     }
 

@@ -12,7 +12,8 @@ use crate::stream::Stream;
 
 /// Bytes that are received ahead. Payloads of writes go past it into the engines' frames.
 pub(crate) const BUFFER: usize = 16 << 10;
-/// How long frames wait for a payload, and after that for a byte of it: others need them. Reads of the socket wait as long.
+/// Frames wait for a payload for as long, and then once more for a byte of it, since others need them. A read of the socket waits as
+/// long.
 pub(crate) const PATIENCE_FRAMES: Duration = Duration::from_millis(20);
 /// Most arrivals that are remembered: nothing more is received ahead then.
 const ARRIVALS_MAX: usize = 1024;
@@ -161,26 +162,30 @@ impl Input {
         true
     }
 
-    /// Has room for so many bytes in all, within `budget`; says no if there is none.
+    /// Grows to so many bytes in all, within `budget`; returns false if that does not allow it.
     pub(crate) fn has_room(&mut self, bytes: usize, budget: &Arc<Budget>) -> bool {
         if self.buffer.len() < bytes {
-            let Some(loan) = Loan::take(budget, bytes.next_power_of_two()) else { return false };
+            let more = bytes.next_power_of_two() - self.buffer.len();
+            let Some(loan) = Loan::take(budget, more) else { return false };
             loan.join(&mut self.borrowed);
             self.grow(bytes);
         }
         true
     }
 
-    /// Receives until there are so many bytes, for which there is room, or until `deadline`.
-    pub(crate) fn gather(&mut self, bytes: usize, deadline: Instant) -> io::Result<()> {
+    /// Receives until there are so many bytes, for which there is room. That may take as long as is `left`, of which it takes
+    /// what it took.
+    pub(crate) fn gather(&mut self, bytes: usize, left: &mut Duration) -> io::Result<()> {
+        let begin = Instant::now();
         while self.bytes().len() < bytes {
-            if Instant::now() > deadline {
+            if begin.elapsed() > *left {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if !self.receive()? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+        *left = left.saturating_sub(begin.elapsed());
         Ok(())
     }
 
@@ -272,7 +277,7 @@ impl Input {
         bytes.resize(bytes.capacity(), 0);
         self.buffer = bytes.into();
         (self.start, self.end) = (0, done);
-        loan.join(&mut self.borrowed);
+        self.borrowed = Some(loan);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nigh_engine::{Fault, Fill, Outcome, Shared};
 use nigh_host::front::{Measure, Waiter, Work, lock};
 use nigh_nbd::{Errno, Tag};
+use nigh_trace::Op;
 
 use crate::link::{Data, Link, Reply};
 use crate::recording::Asked;
@@ -47,7 +48,7 @@ struct State {
     buffer: Vec<u8>,
     /// Frames for the piece of a write that the connection's thread waits for.
     fill: Option<Fill>,
-    /// Somebody waits until no more pieces are left.
+    /// The connection's thread waits until no more pieces than these are left.
     awaited: Option<usize>,
     /// Pieces of a write that failed, by where they begin.
     failed: Vec<u64>,
@@ -75,7 +76,7 @@ impl Waiter for Job {
             Outcome::Data(data) => Ok(Some(data)),
             Outcome::Done => Ok(None),
             Outcome::Failed(fault) => {
-                if self.measure == Measure::Write {
+                if self.asked.op == Op::Write {
                     lock(&self.state).failed.push(range.start);
                     self.filled.notify_one();
                 }

@@ -128,6 +128,16 @@ impl Outlet for Link {
     }
 }
 
+impl State {
+    fn add(&mut self, batch: &mut Vec<Reply>) {
+        for reply in batch.drain(..) {
+            self.requests += usize::from(reply.ends);
+            self.bytes += reply.bytes;
+            self.queue.push_back(reply);
+        }
+    }
+}
+
 impl Link {
     /// `recorder` is where its requests are recorded, and under which number its client is known there.
     pub(crate) fn new(
@@ -202,14 +212,17 @@ impl Link {
         lock(&self.state).queue.push_back(reply);
     }
 
+    /// Queues the connection's own `batch`, and writes what the socket takes at once.
+    pub(crate) fn queue_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
+        let mut state = lock(&self.state);
+        state.add(batch);
+        self.send(state, Wait::No, work);
+    }
+
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
     pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
         let mut state = lock(&self.state);
-        for reply in batch.drain(..) {
-            state.requests += usize::from(reply.ends);
-            state.bytes += reply.bytes;
-            state.queue.push_back(reply);
-        }
+        state.add(batch);
         while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.export.requests_max())
         {
             state = self.wait(state);

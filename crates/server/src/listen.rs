@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Group;
 use rustix::fs::Mode;
 use rustix::net::sockopt;
@@ -192,7 +194,8 @@ impl Listener {
         Ok(match self {
             Listener::Unix(listener, _) => {
                 let stream = listener.accept()?.0;
-                let user = sockopt::socket_peercred(&stream)?.uid.as_raw();
+                // Not of rustix: a process of another PID namespace has the number 0, for which its type has no value.
+                let user = getsockopt(&stream, PeerCredentials).map_or(u32::MAX, |peer| peer.uid());
                 (stream.into(), Peer::User(user))
             }
             Listener::Tcp(listener) => {

@@ -42,14 +42,19 @@ impl Guest<'_> {
 }
 
 fn send_all(stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
+    loop {
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
         match stream.write(&[IoSlice::new(bytes)], true) {
             Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// Agrees with the client on an export; none if the client leaves.

@@ -306,7 +306,19 @@ impl Drop for Server {
     }
 }
 
-/// Serves a client on a thread of its own. It has a `peer` if it came by itself.
+/// Calls a function when it is dropped.
+struct AtEnd<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            call();
+        }
+    }
+}
+
+/// Serves a client on a thread of its own, and calls `left` when it has left or cannot be served. It has a `peer` if it came by
+/// itself.
 fn connect(
     common: &Arc<Common>,
     stream: Stream,
@@ -314,12 +326,13 @@ fn connect(
     tls: Option<Arc<ServerConfig>>,
     left: impl FnOnce() + Send + 'static,
 ) {
+    let left = AtEnd(Some(left));
     let Some(id) = common.register(Arc::new(stream), peer) else { return };
     let at = common.clone();
     let thread = Builder::new().name("connection".into()).stack_size(CONNECTION_STACK);
     let serve = move || {
         serve(&at, id, tls);
-        left();
+        drop(left);
     };
     if let Err(error) = thread.spawn(serve) {
         tracing::warn!(%error, "no thread for a connection");

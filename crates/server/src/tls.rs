@@ -284,15 +284,22 @@ fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant)
 }
 
 fn names(certificate: &Certificate) -> Vec<String> {
-    // Where there are alternative names, the common name is a text for people (RFC 6125, 6.4.4).
-    if let Some((_, SubjectAltName(alternatives))) = certificate.tbs_certificate.get().ok().flatten() {
-        let name = |name: &GeneralName| match name {
-            GeneralName::DnsName(name)
-            | GeneralName::Rfc822Name(name)
-            | GeneralName::UniformResourceIdentifier(name) => Some(name.to_string()),
-            _ => None,
-        };
-        return alternatives.iter().filter_map(name).collect();
+    let alternatives = match certificate.tbs_certificate.get::<SubjectAltName>() {
+        Ok(Some((_, SubjectAltName(alternatives)))) => alternatives,
+        Ok(None) => Vec::new(),
+        // It may have names that are not understood.
+        Err(_) => return Vec::new(),
+    };
+    let name = |name: &GeneralName| match name {
+        GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) | GeneralName::UniformResourceIdentifier(name) => {
+            Some(name.to_string())
+        }
+        _ => None,
+    };
+    let names: Vec<String> = alternatives.iter().filter_map(name).collect();
+    if !names.is_empty() {
+        // The common name is then a text for people (RFC 6125, 6.4.4).
+        return names;
     }
     let subject = &certificate.tbs_certificate.subject;
     let attributes = subject.0.iter().flat_map(|names| names.0.iter());

@@ -164,7 +164,7 @@ fn slow_writers_2_write_what_they_send() {
     const LENGTH: u64 = 600_000;
     let server = start(16 * MIB, &[("disk", "memory:64M")]);
     // They have all memory that there is for those who are slow.
-    let _others: Vec<UnixStream> = (0..40)
+    let others: Vec<UnixStream> = (0..40)
         .map(|at| {
             let mut client = simple(&server, "disk");
             begin_write(&mut client, 32 * MIB + at * MIB / 2, MIB / 2, &[1]);
@@ -189,7 +189,7 @@ fn slow_writers_2_write_what_they_send() {
         assert!(client.read(offset, data.len()).unwrap() == data, "{offset}");
         client.disconnect().unwrap();
     }
-    drop(_others);
+    drop(others);
     server.shut_down().unwrap();
 }
 

@@ -102,3 +102,66 @@ fn full_15_single_failures_do_not_add_up() {
     }
     assert_eq!(host.engine.next_report(), None);
 }
+
+/// However long a device takes to fail a write, and however long the pause before the next attempt.
+#[test]
+fn full_15_failures_that_come_slowly_add_up() {
+    for pause in [PATIENCE / 4, 2 * PATIENCE] {
+        let mut config = config(64, "lru");
+        config.write_back.patience_us = PATIENCE;
+        config.write_back.retry_us = pause;
+        let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back)]);
+        (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+        assert!(host.submit(host.request(0, Op::Write, 16 * BLOCK, BLOCK), 2).is_none());
+        for _ in 0..2 {
+            let operations = host.operations();
+            assert!(!operations.is_empty());
+            host.now += 2 * PATIENCE;
+            operations.into_iter().for_each(|operation| host.engine.complete(host.now, operation, Err(ENOSPC)));
+            host.now += pause;
+        }
+        assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))), "a pause of {pause} µs");
+        assert_eq!(host.engine.next_report(), Some((Volume(0), Some(ENOSPC))));
+    }
+}
+
+/// Volumes on one file system that is full: those that begin to write later do not take the room of others.
+#[test]
+fn full_15_volumes_that_fail_one_after_the_other_leave_room() {
+    let mut config = config(128, "lru");
+    config.write_back.patience_us = PATIENCE;
+    (config.write_back.start, config.write_back.stop) = (8, 4);
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back); 8]);
+    let write = |host: &Host, volume, block| host.request(volume, Op::Write, block * BLOCK, BLOCK);
+    for volume in 0..7 {
+        let mut waits = false;
+        for block in 0..17 {
+            if !waits {
+                waits = host.submit(write(&host, volume, block), 1).is_none();
+                fail_all_but_last(&mut host, 500);
+            }
+        }
+        fail_all_but_last(&mut host, 2 * PATIENCE);
+    }
+    host.engine.check();
+    for block in 0..16 {
+        let outcome = host.submit(write(&host, 7, block), 3);
+        assert!(matches!(outcome, Some(Outcome::Done)), "block {block}: {outcome:?}");
+        fail_all_but_last(&mut host, 500);
+    }
+}
+
+/// As `fail_writes`, for all devices but the last.
+fn fail_all_but_last(host: &mut Host, time: u64) {
+    let end = host.now + time;
+    while host.now < end {
+        for operation in host.operations() {
+            match (&operation.action, operation.port.0) {
+                (Action::Write(_), 0..7) => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                _ => host.perform(operation),
+            }
+        }
+        while host.reply().is_some() {}
+        host.now += 500;
+    }
+}
