@@ -76,10 +76,12 @@ impl Engine {
 
     /// Whether requests wait for frames that blocks of failing volumes may occupy, and the policy has blocks to give.
     pub(crate) fn is_cramped(&self) -> bool {
+        // The longest request, and the blocks at its edges.
+        let needed = self.config.request_blocks() + 2;
         let waits = !self.reads_waiting.is_empty() || !self.writes_waiting.is_empty();
         waits
             && !self.failing.is_empty()
-            && self.frames.available() < self.reserved + self.config.request_blocks() + 2
+            && self.frames.available() < self.reserved + needed
             && self.resident > self.capacity / 2
     }
 

@@ -165,7 +165,7 @@ impl Common {
         (counts, exports.iter().map(of).collect())
     }
 
-    /// Counts a connection in; none if there are enough. A connection that was accepted from `peer` may take the place of
+    /// Registers a connection and returns its number; none if there are as many as allowed. A connection that was accepted from `peer` may take the place of
     /// another one that has chosen no export yet.
     pub(crate) fn register(&self, stream: Arc<Stream>, peer: Option<Peer>) -> Option<u64> {
         let (most, now) = (self.connections_max, Instant::now());

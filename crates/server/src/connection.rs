@@ -27,7 +27,7 @@ use crate::stream::Stream;
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_REPLIES: usize = 64;
-/// Extents of a trim or of zeroes that are submitted together. Before others follow, all but so many are waited for.
+/// Extents of a trim or of zeroes that are submitted together. When no more than so many are left, the next ones follow.
 const STEP: usize = 64;
 /// What takes so long that it is worth asking whether the client is there, in bytes.
 const LONG: u64 = 64 << 20;
@@ -224,7 +224,7 @@ impl Connection {
             }
             Command::Cache => self.prefetch(request, range),
             Command::BlockStatus { .. } => {
-                if request.length > LONG && self.is_abandoned() {
+                if request.length > LONG && self.has_left() {
                     return Ok(());
                 }
                 let disk = self.link.disk();
@@ -273,7 +273,7 @@ impl Connection {
             SubmitError::Refused(Refusal::Busy) => {
                 self.send();
                 wait_for_room(&self.cache, &self.link);
-                if self.is_abandoned() { Err(Errno::Shutdown) } else { Ok(()) }
+                if self.has_left() { Err(Errno::Shutdown) } else { Ok(()) }
             }
             SubmitError::Refused(Refusal::NoVolume) => {
                 self.send();
@@ -336,7 +336,7 @@ impl Connection {
     }
 
     /// Whether nobody waits for replies any more. For requests that take long: it asks the system.
-    fn is_abandoned(&self) -> bool {
+    fn has_left(&self) -> bool {
         let stream = &self.input.stream;
         if !stream.is_abandoned() && stream.has_left() {
             stream.abandon();
@@ -364,7 +364,7 @@ impl Connection {
         self.admit(1, length);
         let deadline = Instant::now() + PATIENCE;
         let errno = loop {
-            if self.is_abandoned() {
+            if self.has_left() {
                 break Some(Errno::Shutdown);
             }
             if self.cache.heap().take(length) {
@@ -520,7 +520,7 @@ impl Connection {
     fn wait_for_pieces(&mut self, job: &Job, most: usize) -> bool {
         loop {
             self.send();
-            if self.is_abandoned() {
+            if self.has_left() {
                 return false;
             }
             if job.wait_until_left(most, link::GLANCE) {
@@ -532,7 +532,7 @@ impl Connection {
     fn prefetch(&mut self, request: &Request, range: Range<u64>) {
         let start = range.start;
         for step in pieces(range, LONG) {
-            if step.start > start && self.is_abandoned() {
+            if step.start > start && self.has_left() {
                 return;
             }
             self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);

@@ -12,7 +12,7 @@ use crate::settings::ExportSettings;
 
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: u64 = 512;
-/// Memory for what an export's clients send while their requests are throttled.
+/// Memory for what an export's clients send while their requests are throttled, and for writes that they send slowly.
 const RECEIVE_BUDGET: usize = 8 << 20;
 
 /// An export.
@@ -22,7 +22,7 @@ pub(crate) struct Export {
     access: Mutex<Access>,
     /// Most requests of a client in progress.
     requests_max: AtomicUsize,
-    /// Memory for what clients send while their requests are throttled.
+    /// Of `RECEIVE_BUDGET`.
     pub(crate) receive_budget: Arc<Budget>,
     /// Clients beyond `ExportSettings::connections`.
     pub(crate) refusals: Refusals,

@@ -10,7 +10,7 @@ const DAWDLES: Duration = Duration::from_secs(5);
 /// Below this, connections may all be newcomers.
 const FEW: usize = 32;
 
-/// Whom connections are counted for.
+/// Who connections are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// A machine, or a network of 2^64 addresses.

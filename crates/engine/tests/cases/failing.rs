@@ -7,13 +7,13 @@ use super::host::{BLOCK, Host, config};
 const ENOSPC: Fault = Fault(28);
 const PATIENCE: u64 = 5000;
 
-/// Lets the first device fail everything that is written, for `time` µs.
-fn fail_writes(host: &mut Host, time: u64) {
+/// Lets the first `failing` devices fail everything that is written, for `time` µs.
+fn fail_writes(host: &mut Host, failing: u16, time: u64) {
     let end = host.now + time;
     while host.now < end {
         for operation in host.operations() {
             match (&operation.action, operation.port.0) {
-                (Action::Write(_), 0) => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                (Action::Write(_), port) if port < failing => host.engine.complete(host.now, operation, Err(ENOSPC)),
                 _ => host.perform(operation),
             }
         }
@@ -30,11 +30,11 @@ fn full_15_writes_that_find_no_room_fail_after_a_time() {
     (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
     // There is no more room for dirty blocks: these wait.
     assert!(host.submit(write(&host, 0, 16), 2).is_none());
-    fail_writes(&mut host, PATIENCE);
+    fail_writes(&mut host, 1, PATIENCE);
     assert!(host.reply().is_none());
     assert_eq!(host.engine.next_report(), None);
 
-    fail_writes(&mut host, 2000);
+    fail_writes(&mut host, 1, 2000);
     assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
     assert_eq!(host.engine.next_report(), Some((Volume(0), Some(ENOSPC))));
     assert_eq!(host.engine.next_report(), None);
@@ -71,13 +71,13 @@ fn full_15_reads_find_room_beside_blocks_that_cannot_be_written() {
     let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back), (64 * BLOCK, WriteMode::Back)]);
     (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
     assert!(host.submit(host.request(0, Op::Write, 16 * BLOCK, BLOCK), 1).is_none());
-    fail_writes(&mut host, 2 * PATIENCE);
+    fail_writes(&mut host, 1, 2 * PATIENCE);
     assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
     for volume in [0, 1] {
         for block in 16..64 {
             assert!(host.submit(host.request(volume, Op::Read, block * BLOCK, BLOCK), 0).is_none());
             host.steps();
-            fail_writes(&mut host, 500);
+            fail_writes(&mut host, 1, 500);
             assert!(matches!(host.reply(), Some(Outcome::Data(_))), "block {block} of volume {volume} waits");
         }
     }
@@ -138,30 +138,17 @@ fn full_15_volumes_that_fail_one_after_the_other_leave_room() {
         for block in 0..17 {
             if !waits {
                 waits = host.submit(write(&host, volume, block), 1).is_none();
-                fail_all_but_last(&mut host, 500);
+                fail_writes(&mut host, 7, 500);
             }
         }
-        fail_all_but_last(&mut host, 2 * PATIENCE);
+        fail_writes(&mut host, 7, 2 * PATIENCE);
+        // Of the write that waited.
+        while host.reply().is_some() {}
     }
     host.engine.check();
     for block in 0..16 {
         let outcome = host.submit(write(&host, 7, block), 3);
         assert!(matches!(outcome, Some(Outcome::Done)), "block {block}: {outcome:?}");
-        fail_all_but_last(&mut host, 500);
-    }
-}
-
-/// As `fail_writes`, for all devices but the last.
-fn fail_all_but_last(host: &mut Host, time: u64) {
-    let end = host.now + time;
-    while host.now < end {
-        for operation in host.operations() {
-            match (&operation.action, operation.port.0) {
-                (Action::Write(_), 0..7) => host.engine.complete(host.now, operation, Err(ENOSPC)),
-                _ => host.perform(operation),
-            }
-        }
-        while host.reply().is_some() {}
-        host.now += 500;
+        fail_writes(&mut host, 7, 500);
     }
 }
