@@ -165,8 +165,8 @@ impl Common {
         (counts, exports.iter().map(of).collect())
     }
 
-    /// Registers a connection and returns its number; none if there are as many as allowed. A connection that was accepted from `peer` may take the place of
-    /// another one that has chosen no export yet.
+    /// Registers a connection and returns its number; none if there are as many as allowed. A connection that was accepted
+    /// from `peer` may take the place of another one that has chosen no export yet.
     pub(crate) fn register(&self, stream: Arc<Stream>, peer: Option<Peer>) -> Option<u64> {
         let (most, now) = (self.connections_max, Instant::now());
         let mut clients = lock(&self.clients);
