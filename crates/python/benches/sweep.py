@@ -1,9 +1,9 @@
 """A sweep of many jobs: wall and processor time on one thread, on a ThreadPoolExecutor, and on Dask with two workers.
 
-Processor time is that of all processes from start to end: client, scheduler and workers. The last lines run tasks that sleep
-on such a Dask cluster, so that what it spends is not hidden in the noise of the jobs: its share of the jobs' seconds is the
-overhead. Its timers cost the same however many threads a worker has, so tasks that sleep also run on workers of four threads,
-for which no machine needs eight processors.
+Processor time is that of all processes from start to end: client, scheduler and workers. The last lines run calls that sleep
+on such a Dask cluster, the way a sweep runs jobs, so that what Dask spends is not hidden in the noise of the jobs: its share of
+the jobs' seconds is the overhead. Its timers cost the same however many threads a worker has, so such calls also run on workers
+of four threads, for which no machine needs eight processors.
 """
 
 from __future__ import annotations
@@ -66,24 +66,20 @@ def calibrated(seconds: float) -> int:
         sizes *= 2
 
 
-def nap(job: int, seconds: float) -> int:
-    """A task that takes no processor time; each has a number of its own, so that none stands for another."""
-    time.sleep(seconds)
-    return job
-
-
 def client(mode: str, scheduler: str, pattern: str, sizes: int, jobs: int, seconds: float, results: str) -> None:
     """A sweep in one mode, in a process of its own."""
     if mode in THREADS:
         from distributed import Client
+
+        from nigh import _dask
 
         with Client(scheduler_file=scheduler) as cluster:
             cluster.wait_for_workers(2)
             executor: Any = cluster.get_executor()
             if mode != "dask":
                 start = time.perf_counter()
-                for future in [executor.submit(nap, job, seconds) for job in range(jobs)]:
-                    future.result()
+                naps = [seconds] * jobs
+                assert sorted(_dask.answers(executor, time.sleep, naps)) == [(job, None) for job in range(jobs)]
                 print(f"{time.perf_counter() - start:.3f}")
             else:
                 run(executor, pattern, sizes, results)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import nigh
-from nigh import _nigh
+from nigh import _dask, _nigh
 
 POLICIES = ["lru", "lirs"]
 SIZES = "1%..20%"
@@ -221,6 +221,34 @@ def test_a_worker_that_dies_costs_only_its_jobs(traces: Path, tmp_path: Path) ->
     assert result.errors == {str(traces / "t1.csv"): "the worker died"}
     again = nigh.sweep(str(traces / "*.csv"), POLICIES, SIZES, results=tmp_path / "results")
     assert again.info["replayed"] == 1 and not again.errors
+
+
+def test_a_call_that_fails_on_dask_costs_no_other(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+
+    def call(at: int) -> int:
+        if at % 5 == 3:
+            raise OSError(f"call {at}")
+        if at >= 20:
+            (tmp_path / str(at)).touch()
+            time.sleep(0.5)
+        return at
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=False) as cluster:
+        with distributed.Client(cluster) as client:
+            found = sorted(_dask.answers(client.get_executor(), call, range(20)), key=lambda pair: pair[0])
+            assert [at for at, _ in found] == list(range(20))
+            for at, answer in found:
+                assert repr(answer) == (f"OSError('call {at}')" if at % 5 == 3 else str(at))
+            # Those that have not begun are cancelled.
+            calls = _dask.answers(client, call, [0, *range(20, 220, 2)])
+            assert next(calls) == (0, 0)
+            calls.close()
+            start = time.monotonic()
+            while cluster.scheduler.tasks:
+                assert time.monotonic() - start < 30, cluster.scheduler.tasks
+                time.sleep(0.05)
+            assert len(list(tmp_path.iterdir())) < 50
 
 
 def test_jobs_are_text(traces: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
 
-from . import _nigh
+from . import _dask, _nigh
 from ._arguments import Policies, Sizes, block_size_of, limit_of, names_of, sizes_of, threads_of, warmup_of
 from ._nigh import is_uri
 from ._progress import bar
@@ -182,54 +182,72 @@ def execute(
         each = max(1, threads // len(waiting))
         pool = ThreadPoolExecutor(min(threads, len(waiting)))
         try:
-            _gather(waiting, folder, lambda job: pool.submit(_answer_unless, stop, each, job), progress)
+            answers = _submitted(waiting, lambda job: pool.submit(_answer_unless, stop, each, job))
+            _gather(waiting, answers, folder, progress)
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
         return
-    executor = _checked(executor)
-    _gather(waiting, folder, lambda job: executor.submit(answer, job), progress)
+    client = _dask.client_of(executor)
+    if client is not None:
+        _check_workers(client)
+        answers = _dask.answers(executor, answer, [task.job for task in waiting])
+    elif callable(getattr(executor, "submit", None)):
+        answers = _submitted(waiting, lambda job: executor.submit(answer, job))
+    else:
+        raise TypeError(f"executor: {type(executor).__name__}: expected an object with submit(), such as a ThreadPoolExecutor")
+    _gather(waiting, answers, folder, progress)
 
 
-def _gather(
-    tasks: Sequence[Task], folder: _nigh.Folder | None, submit: Callable[[str], Future[Answer]], progress: bool | None
-) -> None:
-    finished: SimpleQueue[tuple[Task, Future[Answer]]] = SimpleQueue()
+#: The places of tasks, and their answers or what went wrong, in the order of completion; cancels the rest when it is closed.
+Answers = Generator[tuple[int, Union[Answer, Exception]], None, None]
+
+
+def _submitted(tasks: Sequence[Task], submit: Callable[[str], Future[Answer]]) -> Answers:
+    finished: SimpleQueue[tuple[int, Future[Answer]]] = SimpleQueue()
     #: Those whose answers were not taken: an answer is let go when it was.
     futures: set[Future[Answer]] = set()
     try:
-        for task in tasks:
+        for at, task in enumerate(tasks):
             try:
                 future = submit(task.job)
             except Exception as error:
                 # A pool whose processes died takes no more.
-                task.error = _reason(error)
+                yield at, error
                 continue
             futures.add(future)
-            future.add_done_callback(partial(_put, finished, task))
-        with bar(progress, "sweeping", len(tasks), " traces") as update:
-            for done in range(len(futures)):
-                task, future = finished.get()
-                futures.discard(future)
-                _take(task, future, folder)
-                if update is not None:
-                    update(done + 1)
-    except BaseException:
+            future.add_done_callback(partial(_put, finished, at))
+        while futures:
+            at, future = finished.get()
+            futures.discard(future)
+            try:
+                taken: Answer | Exception = future.result()
+            except Exception as error:
+                taken = error
+            del future
+            yield at, taken
+    finally:
         for future in futures:
             future.cancel()
-        raise
 
 
-def _put(finished: SimpleQueue[tuple[Task, Future[Answer]]], task: Task, future: Future[Answer]) -> None:
-    finished.put((task, future))
+def _put(finished: SimpleQueue[tuple[int, Future[Answer]]], at: int, future: Future[Answer]) -> None:
+    finished.put((at, future))
 
 
-def _take(task: Task, future: Future[Answer], folder: _nigh.Folder | None) -> None:
-    try:
-        version, file, error = future.result()
-    except Exception as problem:
-        task.error = _reason(problem)
+def _gather(tasks: Sequence[Task], answers: Answers, folder: _nigh.Folder | None, progress: bool | None) -> None:
+    with closing(answers), bar(progress, "sweeping", len(tasks), " traces") as update:
+        for done, (at, taken) in enumerate(answers, 1):
+            _take(tasks[at], taken, folder)
+            if update is not None:
+                update(done)
+
+
+def _take(task: Task, taken: Answer | Exception, folder: _nigh.Folder | None) -> None:
+    if isinstance(taken, Exception):
+        task.error = _reason(taken)
         return
+    version, file, error = taken
     if version != VERSION:
         raise RuntimeError(f"a worker has {version}, and this process {VERSION}: install the same package everywhere")
     if file is None:
@@ -289,25 +307,12 @@ def worker_version() -> str:
     return VERSION
 
 
-def _checked(executor: Any) -> Any:
-    """The executor, after the versions on the workers of Dask were compared with the one here."""
-    if type(executor).__module__.split(".")[0] == "distributed":
-        # A client has get_executor(), and its executor the client.
-        client = getattr(executor, "_client", executor)
-        if not client.scheduler_info()["workers"]:
-            warnings.warn("the cluster has no workers yet: waiting for one", stacklevel=3)
-            client.wait_for_workers(1)
-        versions: dict[str, Any] = client.run(worker_version, on_error="return")
-        for worker, version in versions.items():
-            if isinstance(version, BaseException):
-                raise RuntimeError(f"{worker}: {_reason(version)}: every worker needs the Python package of nigh")
-            if version != VERSION:
-                raise RuntimeError(f"{worker} has {version}, and this process {VERSION}: install the same package everywhere")
-        if not hasattr(executor, "_client"):
-            executor = client.get_executor()
-    if not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor: {type(executor).__name__}: expected an object with submit(), such as a ThreadPoolExecutor")
-    return executor
+def _check_workers(client: Any) -> None:
+    for worker, version in _dask.on_all_workers(client, worker_version).items():
+        if isinstance(version, BaseException):
+            raise RuntimeError(f"{worker}: {_reason(version)}: every worker needs the Python package of nigh")
+        if version != VERSION:
+            raise RuntimeError(f"{worker} has {version}, and this process {VERSION}: install the same package everywhere")
 
 
 def _filesystem(uri: str) -> tuple[Any, str]:
