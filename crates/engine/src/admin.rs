@@ -8,6 +8,7 @@ use crate::frames::{DIRTY, LOADING, PREFETCHED, UNFLUSHED};
 use crate::record::Reading;
 use crate::request::{BlockState, Refusal, Volume, WriteMode};
 use crate::slots::{Key, NONE};
+use crate::volume::Target;
 
 impl Engine {
     /// Whether `surplus_memory` returns any frames: after a change, and after anything that frees frames.
@@ -87,7 +88,9 @@ impl Engine {
     /// Memory of the index and of the frames' bookkeeping, in bytes, without that of the policy and without that for
     /// dirty blocks, requests and operations.
     pub fn metadata_bytes(&self) -> usize {
-        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes() + self.level_bytes()
+        let targets = self.volumes.iter().flatten().flat_map(|state| &state.targets);
+        let unflushed = targets.map(|target| target.unflushed.bytes()).sum::<usize>();
+        self.slots.bytes() + self.frames.bytes() + self.arena.bookkeeping_bytes() + self.level_bytes() + unflushed
     }
 
     /// Recounts every invariant (tests and fuzzing only).
@@ -122,6 +125,7 @@ impl Engine {
         for &(key, frame) in &self.lingering {
             owners[frame as usize] += u32::from(key.is_none());
         }
+        let operation_blocks = self.config.limits.operation_bytes >> self.shift;
         let mut dirty = 0;
         for (at, state) in self.volumes.iter().enumerate() {
             let Some(state) = state else { continue };
@@ -133,6 +137,11 @@ impl Engine {
                 dirty += 1;
                 assert_eq!(self.current(Key::new(Volume(at as u32), block)), Some(frame));
                 assert!(self.frames.has(frame, DIRTY));
+            }
+            for Target { port, unflushed, .. } in &state.targets {
+                let at_once = self.ports[usize::from(port.0)].as_ref().expect("an open port").depth * operation_blocks;
+                let most = self.config.write_back.unflushed.saturating_mul(2).saturating_add(at_once);
+                assert!(unflushed.written() <= most, "more unflushed blocks than allowed");
             }
             for block in state.targets.iter().flat_map(|target| target.unflushed.blocks()) {
                 let frame = self.current(Key::new(Volume(at as u32), block)).expect("an unflushed block is in memory");

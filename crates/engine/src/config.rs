@@ -72,6 +72,8 @@ pub struct WriteBack {
     pub retry_us: u64,
     /// A volume whose writes have failed for this long *fails*: its writes that would have to wait for room fail too.
     pub patience_us: u64,
+    /// The engine flushes a device by itself after it wrote this many blocks of a volume there since the last flush.
+    pub unflushed: u32,
 }
 
 /// Bounds on dirty blocks at a certain capacity.
@@ -111,6 +113,8 @@ impl Config {
                 age_us: 5_000_000,
                 retry_us: 1_000_000,
                 patience_us: 5_000_000,
+                // 32 MiB, unless the cache is small.
+                unflushed: (capacity / 4).clamp(1024, 8192),
             },
             fixed_hash: false,
         }
@@ -145,6 +149,9 @@ impl Config {
         }
         if request > limits.loading || request > limits.dirty {
             return wrong("limits.loading and limits.dirty must each hold the largest request and a block more");
+        }
+        if self.write_back.unflushed == 0 {
+            return wrong("write_back.unflushed must be at least 1");
         }
         if self.write_back.stop > self.write_back.start || self.write_back.start > limits.dirty {
             return wrong("write_back.stop <= write_back.start <= limits.dirty");

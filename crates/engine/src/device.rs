@@ -295,6 +295,7 @@ impl Engine {
         if let Err(fault) = result {
             self.fail_flush(port, fault, now);
         }
+        let retry_us = self.config.write_back.retry_us;
         let state = self.volume(volume);
         let lost = state.lost;
         let target = state.target(port);
@@ -310,13 +311,19 @@ impl Engine {
             state.round = Some(round);
             return;
         }
+        if round.fault.is_some() && round.requests.is_empty() && state.flushes.is_empty() {
+            // It was the engine's own, and would be repeated at once.
+            state.retry_at = now + retry_us;
+        }
         for id in round.requests {
             self.finish(id, round.fault.or(lost).map_or(Outcome::Done, Outcome::Failed));
         }
         if let Some(fault) = round.fault {
             self.fail_closing(volume, fault);
         }
+        self.make_due(volume);
         self.sync(volume, now);
+        self.flush_if_due(volume, now);
     }
 
     /// The load of `frame` is over. Returns the requests that wait for it, unless the block was overwritten or dropped
@@ -458,5 +465,6 @@ impl Engine {
         }
         self.make_due(volume);
         self.drained(volume, now);
+        self.flush_if_due(volume, now);
     }
 }

@@ -9,11 +9,15 @@ use crate::slots::Key;
 impl Engine {
     /// A flush of the device at `port` failed with `fault`, for this engine or for another one: the device may have lost
     /// what was written since its last good flush, and a later flush does not cover that. [`Engine::complete`] calls it
-    /// for its own flushes. Nothing happens with [`PortConfig::replays`](crate::PortConfig::replays).
+    /// for its own flushes. Nothing happens with [`PortConfig::replays`](crate::PortConfig::replays), or if the port is not
+    /// open here.
     ///
     /// These blocks become dirty again. If one of them is no longer in memory, the volume is lost, as after
     /// [`Engine::condemn`].
     pub fn distrust(&mut self, now: u64, port: Port, fault: Fault) {
+        if self.ports.get(usize::from(port.0)).is_none_or(Option::is_none) {
+            return;
+        }
         self.fail_flush(port, fault, now);
         self.pump(now);
     }
@@ -29,6 +33,16 @@ impl Engine {
     pub fn condemn(&mut self, volume: Volume, fault: Fault) {
         if let Some(state) = self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             state.lost = state.lost.or(Some(fault));
+        }
+    }
+
+    /// Flushes the devices of `volume` if enough was written there since the last flush: what a failed flush entails, and
+    /// what has to be remembered for it, is limited.
+    pub(crate) fn flush_if_due(&mut self, volume: Volume, now: u64) {
+        let most = self.config.write_back.unflushed;
+        let state = self.volume(volume);
+        if state.round.is_none() && state.targets.iter().any(|target| target.unflushed.since() >= most) {
+            self.flush_devices(volume, now);
         }
     }
 

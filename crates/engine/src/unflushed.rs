@@ -9,6 +9,8 @@ use hashbrown::HashSet;
 struct Changes {
     /// Blocks that were written and are in memory, with the written contents or newer ones.
     blocks: HashSet<u64>,
+    /// Blocks that were written, including those that left memory; a block counts once for each write.
+    written: u32,
     /// Whether there is a change whose bytes are not in memory: a block that left it, or a range that was zeroed.
     gone: bool,
 }
@@ -23,6 +25,7 @@ impl Changes {
             true => self.blocks = other.blocks,
             false => self.blocks.extend(other.blocks),
         }
+        self.written = self.written.saturating_add(other.written);
         self.gone |= other.gone;
     }
 
@@ -32,7 +35,7 @@ impl Changes {
     }
 }
 
-/// The unflushed changes of a volume at one port. There are at most as many blocks as in memory.
+/// The unflushed changes of a volume at one port.
 #[derive(Default)]
 pub(crate) struct Unflushed {
     /// Covered by the flush at the device, if it succeeds.
@@ -45,6 +48,22 @@ impl Unflushed {
     /// `block`, which is in memory, was written.
     pub(crate) fn write(&mut self, block: u64) {
         self.since.blocks.insert(block);
+        self.since.written = self.since.written.saturating_add(1);
+    }
+
+    /// The number of written blocks that no flush at the device covers.
+    pub(crate) fn since(&self) -> u32 {
+        self.since.written
+    }
+
+    /// The number of written blocks that the device may lose.
+    pub(crate) fn written(&self) -> u32 {
+        self.before.written.saturating_add(self.since.written)
+    }
+
+    /// Its memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.before.blocks.allocation_size() + self.since.blocks.allocation_size()
     }
 
     /// A range was zeroed.
@@ -78,7 +97,7 @@ impl Unflushed {
     /// The device may have lost all of it. Returns the blocks, in ascending order, and whether they are all.
     pub(crate) fn take(&mut self) -> (Vec<u64>, bool) {
         self.begin_flush();
-        let Changes { blocks, gone } = self.before.take();
+        let Changes { blocks, gone, .. } = self.before.take();
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
         (blocks, !gone)

@@ -98,6 +98,7 @@ impl Engine {
     fn look_at(&mut self, volume: Volume, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let age_us = self.config.write_back.age_us;
+        let unflushed_most = self.config.write_back.unflushed.saturating_mul(2);
         let pressed = self.is_pressed();
         let listed = loop {
             let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
@@ -119,6 +120,11 @@ impl Engine {
                 state.listed = Listed::Blocked;
                 self.port(port).blocked.push_back(volume);
                 return;
+            }
+            let unflushed = state.targets.iter().map(|target| target.unflushed.written());
+            if state.round.is_some() && unflushed.max().is_some_and(|written| written >= unflushed_most) {
+                // Due again when the flush is complete.
+                break Listed::No;
             }
             let started = state.locks.iter().filter(|lock| lock.started);
             let closed: Vec<Range<u64>> = started.map(|lock| lock.blocks.clone()).collect();

@@ -117,7 +117,14 @@ fn several_threads_share_an_engine() {
             operation_bytes: 4 * BLOCK as u32,
             dirty: 8,
         },
-        write_back: WriteBack { start: 6, stop: 3, age_us: u64::MAX, retry_us: 0, patience_us: u64::MAX },
+        write_back: WriteBack {
+            start: 6,
+            stop: 3,
+            age_us: u64::MAX,
+            retry_us: 0,
+            patience_us: u64::MAX,
+            unflushed: 16,
+        },
         fixed_hash: false,
     };
     let mut engine = Engine::new(config).expect("a possible set-up");

@@ -130,3 +130,80 @@ fn flush_7_a_part_of_a_volume_that_another_engine_lost() {
     assert!(matches!(host.engine.submit(host.now, request), Err(Refusal::NoVolume)));
     assert_eq!(host.engine.lost(VOLUME), None);
 }
+
+/// A cache that flushes a device after so many blocks.
+const UNFLUSHED: u32 = 8;
+
+fn bounded() -> Host {
+    let mut config = config(64, "lru");
+    config.write_back.unflushed = UNFLUSHED;
+    Host::new(config, &[DISK])
+}
+
+/// What a device may lose when a flush fails is limited, although no client asks for flushes.
+#[test]
+fn flush_bound_the_engine_flushes_by_itself() {
+    let mut host = bounded();
+    let mut flushes = 0;
+    for block in 0..32 {
+        assert!(host.submit(host.request(0, Op::Write, block * BLOCK, BLOCK), 1).is_none());
+        loop {
+            let operations = host.operations();
+            flushes += operations.iter().filter(|operation| matches!(operation.action, Action::Flush)).count();
+            if operations.is_empty() {
+                break;
+            }
+            operations.into_iter().for_each(|operation| host.perform(operation));
+        }
+        assert!(matches!(host.reply(), Some(Outcome::Done)));
+        host.engine.check();
+    }
+    assert_eq!(flushes, 32 / UNFLUSHED as usize);
+    host.engine.distrust(host.now, Port(0), EIO);
+    assert_eq!(host.engine.dirty(VOLUME), Some(0));
+    assert_eq!(host.engine.lost(VOLUME), None);
+}
+
+/// While the device does not complete the flush, write-back waits.
+#[test]
+fn flush_bound_write_back_waits_for_the_flush() {
+    let mut host = bounded();
+    let mut at_device = None;
+    for block in 0..28 {
+        host.submit(host.request(0, Op::Write, block % 16 * BLOCK, BLOCK), 1);
+        for operation in host.operations() {
+            match operation.action {
+                Action::Flush => at_device = Some(operation),
+                _ => host.perform(operation),
+            }
+        }
+        host.engine.check();
+    }
+    let written = host.counters(0).device_written_bytes as usize / BLOCK;
+    assert!(written <= 2 * UNFLUSHED as usize, "{written} blocks were written");
+    assert!(host.engine.dirty(VOLUME) > Some(0));
+    host.fail(at_device.expect("the engine flushes"));
+    // The engine does not repeat it at once.
+    assert!(host.operations().is_empty());
+    host.now += 1000;
+    host.run();
+    while host.reply().is_some() {}
+    assert!(matches!(flush(&mut host), Outcome::Done));
+    assert_eq!(host.disks[0][..16 * BLOCK], [1; 16 * BLOCK]);
+}
+
+#[test]
+fn flush_bound_a_port_that_is_not_open() {
+    let mut host = bounded();
+    host.engine.distrust(host.now, Port(7), EIO);
+    host.engine.distrust(host.now, Port(u16::MAX), EIO);
+}
+
+/// The memory for unflushed blocks is reported.
+#[test]
+fn flush_bound_memory_is_counted() {
+    let mut host = host(64);
+    let before = host.engine.metadata_bytes();
+    (0..32).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    assert!(host.engine.metadata_bytes() >= before + 32 * size_of::<u64>());
+}

@@ -26,7 +26,14 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
             operation_bytes: 4 * BLOCK as u32,
             dirty: 16,
         },
-        write_back: WriteBack { start: 16, stop: 8, age_us: u64::MAX, retry_us: 1000, patience_us: u64::MAX },
+        write_back: WriteBack {
+            start: 16,
+            stop: 8,
+            age_us: u64::MAX,
+            retry_us: 1000,
+            patience_us: u64::MAX,
+            unflushed: u32::MAX,
+        },
         fixed_hash: false,
     }
 }

@@ -160,6 +160,7 @@ fn config(random: &mut Random) -> Config {
             age_us: if random.random_bool(0.5) { u64::MAX } else { random.random_range(0..20_000) },
             retry_us: random.random_range(0..2_000),
             patience_us: random.random_range(0..50_000),
+            unflushed: if random.random_bool(0.5) { 1 << 20 } else { random.random_range(1..60) },
         },
         fixed_hash: true,
     }
