@@ -66,7 +66,7 @@ impl Engine {
             frames: self.frames.in_use(),
             loading: self.loads.len() as u32,
             requests: (self.requests.len() - self.free_requests.len()) as u32,
-            waiting: (self.reads_waiting.len() + self.writes_waiting.len()) as u32,
+            waiting: self.queueing,
             queued: self.queued,
         }
     }
@@ -170,6 +170,6 @@ impl Engine {
         assert!(owners.iter().all(|&count| count <= 1), "a frame has two owners");
         assert_eq!(owners.iter().sum::<u32>(), self.frames.in_use(), "frames leaked");
         assert_eq!(self.loads.values().filter(|load| load.reading != Reading::Demand).count() as u32, self.prefetching);
-        assert!(self.requests.len() <= self.config.limits.requests as usize);
+        self.check_shares();
     }
 }

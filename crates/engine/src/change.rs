@@ -180,6 +180,7 @@ impl Engine {
         self.set_slots();
         self.frames.set_limit(capacity + self.config.spare + self.config.storing);
         self.marks = self.config.marks(capacity);
+        self.looks = self.aging.len();
         self.dirty_most = self.marks.most.max(self.dirty + self.filling);
     }
 

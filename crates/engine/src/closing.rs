@@ -65,30 +65,24 @@ impl Engine {
 
     /// Ends requests of `volume` that wait for room with `fault`.
     pub(crate) fn fail_queued(&mut self, volume: Volume, fault: Fault, now: u64) {
-        self.fail_waiting(|engine| &mut engine.reads_waiting, volume, fault, now);
+        let failed = std::mem::take(&mut self.volume(volume).reads_waiting);
+        self.fail_waiting(failed, fault, now);
         self.fail_writes(volume, fault, now);
     }
 
     /// Ends writes of `volume` that wait for room with `fault`.
     pub(crate) fn fail_writes(&mut self, volume: Volume, fault: Fault, now: u64) {
-        self.fail_waiting(|engine| &mut engine.writes_waiting, volume, fault, now);
+        let failed = std::mem::take(&mut self.volume(volume).writes_waiting);
+        self.fail_waiting(failed, fault, now);
     }
 
-    fn fail_waiting(&mut self, queue: fn(&mut Engine) -> &mut VecDeque<u32>, volume: Volume, fault: Fault, now: u64) {
-        let mut failed = Vec::new();
-        let mut waiting = std::mem::take(queue(self));
-        waiting.retain(|&id| {
-            let active = self.active(id);
-            let fails = active.request.volume == volume;
-            if fails {
-                active.fault = Some(fault);
-                failed.push(id);
-            }
-            !fails
-        });
-        *queue(self) = waiting;
-        // An edge of a zeroes may be under way to the device.
-        failed.into_iter().for_each(|id| self.store(id, now));
+    fn fail_waiting(&mut self, failed: VecDeque<u32>, fault: Fault, now: u64) {
+        self.queueing -= failed.len() as u32;
+        for id in failed {
+            self.active(id).fault = Some(fault);
+            // An edge of a zeroes may be under way to the device.
+            self.store(id, now);
+        }
     }
 
     /// Advances the closing of volumes until they have nothing to wait for: [`step`](Engine::step) does the rest.

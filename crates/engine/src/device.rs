@@ -330,7 +330,11 @@ impl Engine {
     /// meanwhile.
     pub(crate) fn end_load(&mut self, key: Key, frame: u32, failed: bool) -> Option<LoadWaiters> {
         let load = self.loads.remove(&frame).expect("a frame being loaded has a load");
-        self.prefetching -= u32::from(load.reading != Reading::Demand);
+        let ahead = u32::from(load.reading != Reading::Demand);
+        self.prefetching -= ahead;
+        let state = self.volume(key.volume());
+        state.loading -= 1;
+        state.prefetching -= ahead;
         if let Reading::Predicted(tenant) = load.reading {
             self.predicted_loaded(tenant, key.volume(), failed);
         }
@@ -404,6 +408,7 @@ impl Engine {
         void: bool,
         now: u64,
     ) {
+        let count = blocks.end - blocks.start;
         let mut told = false;
         let mut oldest = u64::MAX;
         let is_written = result.is_ok() && !void;
@@ -437,7 +442,10 @@ impl Engine {
             }
         }
         match result {
-            Ok(()) => self.note_written(volume),
+            Ok(()) => {
+                self.count_written(volume, count, now);
+                self.note_written(volume);
+            }
             Err(fault) => self.note_unwritten(volume, fault, now),
         }
         if let Err(fault) = result {

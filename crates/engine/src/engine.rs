@@ -12,6 +12,7 @@ use crate::arena::{Arena, Shared};
 use crate::config::{Config, Marks};
 use crate::decider::{self, Decider, Successor};
 use crate::error::ConfigError;
+use crate::fair::Recent;
 use crate::files::Files;
 use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
 use crate::level::LevelState;
@@ -140,8 +141,13 @@ pub struct Engine {
     /// Requests in progress.
     pub(crate) requests: Vec<Option<Active>>,
     pub(crate) free_requests: Vec<u32>,
-    pub(crate) reads_waiting: VecDeque<u32>,
-    pub(crate) writes_waiting: VecDeque<u32>,
+    /// Volumes with reads or writes that wait in line, the next first.
+    pub(crate) waiting: VecDeque<Volume>,
+    /// The number of these requests.
+    pub(crate) queueing: u32,
+    /// Whether the line is being served, and whether frames without holders were freed meanwhile.
+    pub(crate) serving: bool,
+    pub(crate) reclaimed: bool,
     /// Requests at `Step::Parked` or `Step::Filled`.
     pub(crate) parked: Vec<u32>,
     pub(crate) replies: VecDeque<Reply>,
@@ -161,8 +167,13 @@ pub struct Engine {
     /// lowered.
     pub(crate) dirty_most: u32,
     pub(crate) prefetching: u32,
+    /// Blocks that devices wrote.
+    pub(crate) recent: Recent,
     /// Whether write-back runs because of the number of dirty blocks.
     pub(crate) writing_back: bool,
+    /// The last volume of `aging` that was looked at because of that, and the number of those to be looked at.
+    pub(crate) looked_at: (u64, Volume),
+    pub(crate) looks: usize,
     /// Volumes that fail.
     pub(crate) failing: Vec<Volume>,
     /// Volumes that began to fail, or no longer do.
@@ -216,8 +227,10 @@ impl Engine {
             queued: 0,
             requests: Vec::new(),
             free_requests: Vec::new(),
-            reads_waiting: VecDeque::new(),
-            writes_waiting: VecDeque::new(),
+            waiting: VecDeque::new(),
+            queueing: 0,
+            serving: false,
+            reclaimed: false,
             parked: Vec::new(),
             replies: VecDeque::new(),
             operations: HashMap::new(),
@@ -230,7 +243,10 @@ impl Engine {
             dirty: 0,
             dirty_most: marks.most,
             prefetching: 0,
+            recent: Recent::default(),
             writing_back: false,
+            looked_at: (0, Volume(0)),
+            looks: 0,
             failing: Vec::new(),
             reports: BTreeSet::new(),
             config,
@@ -270,8 +286,8 @@ impl Engine {
         match request.op {
             Op::Read => {
                 let id = self.enter(request)?;
-                if !(self.reads_waiting.is_empty() && self.start_read(id, now)) {
-                    self.reads_waiting.push_back(id);
+                if !(self.volume(request.volume).reads_waiting.is_empty() && self.start_read(id, now)) {
+                    self.wait_in_line(id);
                     let mut blocks = self.blocks(&(request.offset..request.offset + request.length));
                     self.missed = blocks.any(|block| self.current(Key::new(request.volume, block)).is_none());
                 }
@@ -313,8 +329,7 @@ impl Engine {
     }
 
     fn enter(&mut self, request: Request) -> Result<u32, Refusal> {
-        let used = self.requests.len() - self.free_requests.len();
-        if used >= self.config.limits.requests as usize {
+        if !self.may_enter(request.volume, request.op) {
             return Err(Refusal::Busy);
         }
         let active = Active {
@@ -333,7 +348,9 @@ impl Engine {
             self.requests.push(None);
             self.requests.len() as u32 - 1
         });
-        self.volume(request.volume).requests += 1;
+        let state = self.volume(request.volume);
+        state.requests += 1;
+        state.ranges += u32::from(request.op.is_range());
         self.requests[id as usize] = Some(active);
         Ok(id)
     }
@@ -348,7 +365,9 @@ impl Engine {
     pub(crate) fn leave(&mut self, id: u32) -> Active {
         let active = self.requests[id as usize].take().expect("a request in progress");
         self.free_requests.push(id);
-        self.volume(active.request.volume).requests -= 1;
+        let state = self.volume(active.request.volume);
+        state.requests -= 1;
+        state.ranges -= u32::from(active.request.op.is_range());
         active
     }
 
@@ -369,19 +388,7 @@ impl Engine {
     pub(crate) fn pump(&mut self, now: u64) {
         self.drop_discarded(now);
         self.start_ranges(now);
-        while let Some(&id) = self.reads_waiting.front()
-            && self.start_read(id, now)
-        {
-            self.reads_waiting.pop_front();
-        }
-        while let Some(&id) = self.writes_waiting.front()
-            && self.start_write(id, now)
-        {
-            self.writes_waiting.pop_front();
-        }
-        if self.reads_waiting.is_empty() && self.writes_waiting.is_empty() {
-            self.arena.want(false);
-        }
+        self.serve_line(now);
         self.go_on_closing(now);
     }
 
@@ -402,15 +409,23 @@ impl Engine {
     /// told to call `poll`.
     pub(crate) fn has_room(&mut self, count: u32) -> bool {
         let enough = |engine: &Engine| engine.frames.available() >= engine.reserved + count;
-        if enough(self) {
-            return true;
+        if enough(self) || self.reclaimed {
+            return enough(self);
         }
         self.reclaim();
         if !enough(self) {
             self.arena.want(true);
             self.reclaim();
+            self.reclaimed = self.serving;
         }
         enough(self)
+    }
+
+    /// The block of `key` is no longer outside, if it was; its frame.
+    pub(crate) fn take_outside(&mut self, key: Key) -> Option<u32> {
+        let frame = self.outside.remove(&key)?;
+        self.volume(key.volume()).outside -= 1;
+        Some(frame)
     }
 
     /// Frees the frames without holders.
@@ -424,7 +439,7 @@ impl Engine {
                 }
                 _ if self.arena.held(frame) => return true,
                 Some(key) => {
-                    self.outside.remove(&key);
+                    self.take_outside(key);
                     self.note_unflushed(key, frame);
                 }
                 None => {}
@@ -456,7 +471,7 @@ impl Engine {
                 self.reclaim();
             }
         } else {
-            self.outside.remove(&key);
+            self.take_outside(key);
             self.note_unflushed(key, frame);
             self.frames.put(frame);
         }
@@ -507,7 +522,7 @@ impl Engine {
         }
         self.policy.insert(slot, &access);
         self.resident += 1;
-        let frame = self.outside.remove(&key);
+        let frame = self.take_outside(key);
         if let Some(frame) = frame {
             self.place(slot, frame);
         }
@@ -537,6 +552,7 @@ impl Engine {
         let dirty = self.frames.has(frame, DIRTY);
         let state = self.volume(key.volume());
         state.counters.evictions += 1;
+        state.outside += 1;
         if dirty {
             state.dirty.hurry(key.index());
             self.make_due(key.volume());
@@ -585,7 +601,7 @@ impl Engine {
     pub(crate) fn drop_block(&mut self, key: Key) {
         let frame = match self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE) {
             Some(slot) => self.forget(slot),
-            None => match self.outside.remove(&key) {
+            None => match self.take_outside(key) {
                 Some(frame) => frame,
                 None => return,
             },

@@ -23,9 +23,12 @@ impl Engine {
         failures.lasting.then_some(failures.fault)
     }
 
-    /// The device wrote blocks of `volume`.
+    /// The device wrote blocks of `volume`. If it fails, that ends when no block is dirty any more that was when it began.
     pub(crate) fn note_written(&mut self, volume: Volume) {
-        if self.volume(volume).failures.take().is_some_and(|failures| failures.lasting) {
+        let state = self.volume(volume);
+        let oldest = state.dirty.oldest().map_or(u64::MAX, |(_, since)| since);
+        let ends = |failures: &mut Failures| !failures.lasting || oldest > failures.since;
+        if state.failures.take_if(ends).is_some_and(|failures| failures.lasting) {
             self.failing.retain(|&other| other != volume);
             self.reports.insert(volume);
         }
@@ -54,32 +57,18 @@ impl Engine {
         }
     }
 
-    /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. Blocks of failing volumes do not
-    /// count for those of which no write failed, up to half of the cache.
-    pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
-        let dirty = self.dirty + self.filling + count;
-        if dirty <= self.marks.most {
-            return true;
-        }
-        if self.failing.is_empty() || dirty > self.capacity / 2 || self.volume(volume).failures.is_some() {
-            return false;
-        }
+    /// The dirty blocks of failing volumes.
+    pub(crate) fn stuck(&self) -> u32 {
         let of =
             |&volume: &Volume| self.volumes[volume.0 as usize].as_ref().map_or(0, |state| state.dirty.len() as u32);
-        let stuck: u32 = self.failing.iter().map(of).sum();
-        let allowed = dirty - stuck <= self.marks.most;
-        if allowed {
-            self.dirty_most = self.dirty_most.max(dirty);
-        }
-        allowed
+        self.failing.iter().map(of).sum()
     }
 
     /// Whether requests wait for frames that blocks of failing volumes may occupy, and the policy has blocks to give.
     pub(crate) fn is_cramped(&self) -> bool {
         // The longest request, and the blocks at its edges.
         let needed = self.config.request_blocks() + 2;
-        let waits = !self.reads_waiting.is_empty() || !self.writes_waiting.is_empty();
-        waits
+        !self.waiting.is_empty()
             && !self.failing.is_empty()
             && self.frames.available() < self.reserved + needed
             && self.resident > self.capacity / 2

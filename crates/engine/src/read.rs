@@ -93,8 +93,8 @@ impl Engine {
             }
         }
         let absent = blocks.clone().filter(|&block| self.current(key(block)).is_none()).count() as u32;
-        let loading = self.loads.len() as u32 + absent;
-        if absent > 0 && (loading > self.config.limits.loading || !self.has_room(absent)) {
+        let room = |engine: &mut Engine| engine.has_room(absent) || engine.make_room(request.volume, absent);
+        if absent > 0 && !(self.may_load(request.volume, absent) && room(self)) {
             return false;
         }
         self.count_read(&request, 0);
@@ -174,6 +174,7 @@ impl Engine {
         for &(block, frame) in missing {
             self.loads.insert(frame, Load { operation: 0, waiters: waiters(block), reading });
         }
+        self.volume(volume).loading += missing.len() as u32;
         let class = if reading == Reading::Demand { Class::Read } else { Class::Prefetch };
         self.queue_loads(volume, missing, class, 0, now);
     }
@@ -215,15 +216,13 @@ impl Engine {
         self.finish(id, outcome);
     }
 
-    /// Whether one more block can be prefetched, besides `more` blocks whose loads are not queued yet.
-    pub(crate) fn has_prefetch_budget(&mut self, more: u32) -> bool {
-        let limits = &self.config.limits;
+    /// Whether one more block of `volume` can be prefetched, besides `more` blocks whose loads are not queued yet.
+    pub(crate) fn has_prefetch_budget(&mut self, volume: Volume, more: u32) -> bool {
         // The other half of the spare frames is left for requests.
         let spare = self.config.spare / 2;
-        self.prefetching < limits.prefetching
-            && self.loads.len() as u32 + more < limits.loading
-            && self.reads_waiting.is_empty()
-            && self.writes_waiting.is_empty()
+        self.may_prefetch(volume)
+            && self.loads.len() as u32 + more < self.config.limits.loading
+            && !self.volume(volume).is_waiting()
             && self.has_room(spare)
     }
 
@@ -237,7 +236,7 @@ impl Engine {
         let mut missing = Vec::new();
         for block in considered {
             let key = Key::new(volume, block);
-            if !self.has_prefetch_budget(missing.len() as u32) {
+            if !self.has_prefetch_budget(volume, missing.len() as u32) {
                 break;
             }
             if self.current(key).is_some() || self.volume(volume).is_locked(&(block..block + 1), NONE) {
@@ -248,6 +247,7 @@ impl Engine {
             self.place(slot, frame);
             self.frames.set(frame, LOADING | PREFETCHED);
             self.prefetching += 1;
+            self.volume(volume).prefetching += 1;
             missing.push((block, frame));
         }
         let counters = &mut self.volume(volume).counters;

@@ -64,6 +64,13 @@ pub enum Op {
     Prefetch,
 }
 
+impl Op {
+    /// Whether it is a trim or zeroes.
+    pub(crate) fn is_range(self) -> bool {
+        matches!(self, Op::Trim | Op::Zeroes { .. })
+    }
+}
+
 /// One request of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {

@@ -216,7 +216,7 @@ impl Engine {
         // Prefetches of a list belong to its tenant.
         let stream = Stream(tenant.0.into());
         let mut missing: Vec<(u64, u32)> = Vec::new();
-        while self.has_prefetch_budget(missing.len() as u32) {
+        while self.has_prefetch_budget(volume, missing.len() as u32) {
             let (decider, known) = self.deciding();
             let Some(block) = decider.next_prefetch(tenant, volume.0, &known) else { break };
             let place = known.files.key(block).filter(|key| key.volume() == volume);
@@ -234,6 +234,7 @@ impl Engine {
             self.place(slot, frame);
             self.frames.set(frame, LOADING | PREFETCHED);
             self.prefetching += 1;
+            self.volume(volume).prefetching += 1;
             missing.push((key.index(), frame));
         }
         self.volume(volume).counters.prefetch_issued += missing.len() as u64;

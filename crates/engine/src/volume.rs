@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::counters::Counters;
 use crate::dirty::Dirty;
+use crate::fair::Recent;
 use crate::request::{Fault, Port, WriteMode};
 use crate::unflushed::Unflushed;
 
@@ -107,6 +108,22 @@ pub(crate) struct VolumeState {
     pub(crate) targets: SmallVec<[Target; 1]>,
     /// Requests in progress.
     pub(crate) requests: u32,
+    /// Of these, trims and zeroes.
+    pub(crate) ranges: u32,
+    /// Of these, reads and writes that wait in line for their turn.
+    pub(crate) reads_waiting: VecDeque<u32>,
+    pub(crate) writes_waiting: VecDeque<u32>,
+    /// Whether `Engine::waiting` has it.
+    pub(crate) in_line: bool,
+    /// Blocks being loaded.
+    pub(crate) loading: u32,
+    /// Of these, blocks that no request waited for.
+    pub(crate) prefetching: u32,
+    /// As `Engine::filling` and `Engine::outside`.
+    pub(crate) filling: u32,
+    pub(crate) outside: u32,
+    /// Blocks that its devices wrote.
+    pub(crate) recent: Recent,
     /// Operations queued or at devices.
     pub(crate) operations: u32,
     /// In the order of their requests.
@@ -150,6 +167,15 @@ impl VolumeState {
             parts,
             targets,
             requests: 0,
+            ranges: 0,
+            reads_waiting: VecDeque::new(),
+            writes_waiting: VecDeque::new(),
+            in_line: false,
+            loading: 0,
+            prefetching: 0,
+            filling: 0,
+            outside: 0,
+            recent: Recent::default(),
             operations: 0,
             locks: Vec::new(),
             flushes: VecDeque::new(),
@@ -162,6 +188,16 @@ impl VolumeState {
             closing: None,
             listed: Listed::No,
         }
+    }
+
+    /// Whether requests wait in line.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !(self.reads_waiting.is_empty() && self.writes_waiting.is_empty())
+    }
+
+    /// Blocks that are dirty or about to be.
+    pub(crate) fn changed(&self) -> u32 {
+        self.dirty.len() as u32 + self.filling
     }
 
     /// The number of the region that has `block`.

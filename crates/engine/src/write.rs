@@ -18,16 +18,16 @@ impl Engine {
     /// Starts the write of the request's part, or queues it.
     pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
         self.active(id).step = Step::Queued;
-        if self.writes_waiting.is_empty() && self.start_write(id, now) {
+        let volume = self.active(id).request.volume;
+        if self.volume(volume).writes_waiting.is_empty() && self.start_write(id, now) {
             return;
         }
-        let volume = self.active(id).request.volume;
         match self.lasting_fault(volume) {
             Some(fault) => {
                 self.active(id).fault = Some(fault);
                 self.store(id, now);
             }
-            None => self.writes_waiting.push_back(id),
+            None => self.wait_in_line(id),
         }
     }
 
@@ -61,11 +61,14 @@ impl Engine {
         let blocks = self.blocks(&part);
         let count = (blocks.end - blocks.start) as u32;
         let edges = self.edges(request.volume, &part);
-        if !self.may_become_dirty(request.volume, count) || !self.has_room(count + edges) {
+        let room =
+            |engine: &mut Engine| engine.has_room(count + edges) || engine.make_room(request.volume, count + edges);
+        if !self.may_become_dirty(request.volume, count) || !room(self) {
             return false;
         }
         self.reserved += edges;
         self.filling += count;
+        self.volume(request.volume).filling += count;
         let frames: Vec<u32> = blocks.map(|_| self.frames.take()).collect();
         let skip = (part.start & (u64::from(self.config.block_bytes) - 1)) as usize;
         let mut target = Exclusive::of(&self.arena, &frames, skip, (part.end - part.start) as usize);
@@ -101,6 +104,7 @@ impl Engine {
         let id = self.take_back(fill);
         let active = self.leave(id);
         self.filling -= active.frames.len() as u32;
+        self.volume(active.request.volume).filling -= active.frames.len() as u32;
         self.reserved -= self.edges(active.request.volume, &active.part);
         for frame in active.frames {
             self.frames.put(frame);
@@ -216,8 +220,10 @@ impl Engine {
         self.filling -= 1;
         self.dirty += u32::from(!was_dirty);
         self.version += 1;
+        self.looks = self.aging.len();
         let version = self.version;
         let state = self.volume(volume);
+        state.filling -= 1;
         state.dirty.write(block, frame, version, now);
         let waits = request.fua || state.mode == WriteMode::Through;
         if resident.is_none() {
@@ -269,10 +275,12 @@ impl Engine {
     /// Every block of the write's part has its new contents, or failed.
     pub(crate) fn merged(&mut self, id: u32, now: u64) {
         let active = self.active(id);
+        let volume = active.request.volume;
         // A failed block leaves its frame behind.
         let left: Vec<u32> = active.frames.drain(..).filter(|&frame| frame != NONE).collect();
         for frame in left {
             self.filling -= 1;
+            self.volume(volume).filling -= 1;
             self.frames.put(frame);
         }
         if matches!(self.active(id).request.op, Op::Zeroes { .. }) && self.active(id).fault.is_none() {
@@ -388,7 +396,7 @@ impl Engine {
                 self.filled(parked, now);
             } else {
                 active.step = Step::Queued;
-                self.reads_waiting.push_back(parked);
+                self.wait_in_line(parked);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! be a reason to write makes it due: it is looked at once, and either queues writes or moves to the list of what it
 //! waits for next.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 use crate::arena::Shared;
 use crate::engine::Engine;
@@ -55,11 +55,6 @@ impl Engine {
         }
     }
 
-    /// Whether there is a reason to write any dirty block.
-    fn is_pressed(&self) -> bool {
-        self.writing_back || !self.writes_waiting.is_empty()
-    }
-
     /// Queues the writes that are due.
     pub(crate) fn write_back(&mut self, now: u64) {
         if self.dirty > self.marks.start {
@@ -79,9 +74,17 @@ impl Engine {
         }
         self.look_at_due(now);
         for _ in 0..LOOKS {
-            let Some(&(_, volume)) = self.aging.first().filter(|_| self.is_pressed()) else { break };
-            self.make_due(volume);
-            self.look_at_due(now);
+            if self.looks == 0 || !self.writing_back {
+                break;
+            }
+            self.looks -= 1;
+            let next = self.aging.range((Bound::Excluded(self.looked_at), Bound::Unbounded)).next();
+            let Some(&(time, volume)) = next.or(self.aging.first()) else { break };
+            self.looked_at = (time, volume);
+            if self.is_pressed(volume) {
+                self.make_due(volume);
+                self.look_at_due(now);
+            }
         }
     }
 
@@ -99,8 +102,8 @@ impl Engine {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
         let age_us = self.config.write_back.age_us;
         let unflushed_most = self.config.write_back.unflushed.saturating_mul(2);
-        let pressed = self.is_pressed();
         let listed = loop {
+            let pressed = self.is_pressed(volume);
             let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
             let Some((_, since)) = state.dirty.oldest() else { break Listed::No };
             if now < state.retry_at {
@@ -171,11 +174,12 @@ impl Engine {
         let due = self.due.iter().filter_map(|volume| {
             let state = self.volumes[volume.0 as usize].as_ref()?;
             let (_, since) = state.dirty.oldest()?;
-            let waited_for = state.dirty.has_urgent() || !state.flushes.is_empty() || self.is_pressed();
+            let waited_for = state.dirty.has_urgent() || !state.flushes.is_empty() || self.is_pressed(*volume);
             let time = if waited_for { 0 } else { since.saturating_add(self.config.write_back.age_us) };
             Some(time.max(state.retry_at))
         });
-        let aging = self.aging.first().map(|&(time, _)| if self.is_pressed() { 0 } else { time });
+        let looks = self.writing_back && self.looks > 0;
+        let aging = self.aging.first().map(|&(time, _)| if looks { 0 } else { time });
         let resting = self.resting.first().map(|&(time, _)| time);
         due.chain(aging).chain(resting).min()
     }

@@ -14,6 +14,12 @@ fn seeds() {
     }
 }
 
+#[test]
+fn a_disk_that_hangs_stops_no_other_volume() {
+    let hung = |seed| run(Plan { seed, steps: 600, hangs: true, ..Plan::default() }).hung > 0;
+    assert!((4000..4200).filter(|&seed| hung(seed)).count() > 150);
+}
+
 /// The simulation gets to what tenants can do.
 #[test]
 fn tenants_have_a_say() {

@@ -208,6 +208,8 @@ impl Settings {
             config.storing = config.spare;
         }
         config.limits.request_bytes = PIECE as u32;
+        // Blocks being loaded and dirty blocks cannot leave. Most of the cache can.
+        config.limits.loading = (capacity / 4).clamp(256, 4096);
         config.limits.dirty = (capacity / 8).max(128);
         config.write_back.patience_us = self.patience.as_micros() as u64;
         config.write_back.start = config.limits.dirty / 2;

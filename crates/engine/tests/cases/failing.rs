@@ -152,3 +152,36 @@ fn full_15_volumes_that_fail_one_after_the_other_leave_room() {
         fail_writes(&mut host, 7, 500);
     }
 }
+
+/// Some blocks can be written, and others still cannot: it is one failure, not many.
+#[test]
+fn full_15_a_volume_fails_until_the_blocks_that_could_not_be_written_are() {
+    let mut config = config(64, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back)]);
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    assert!(host.submit(host.request(0, Op::Write, 16 * BLOCK, BLOCK), 1).is_none());
+    fail_writes(&mut host, 1, 2 * PATIENCE);
+    assert!(matches!(host.reply(), Some(Outcome::Failed(ENOSPC))));
+    assert_eq!(host.engine.next_report(), Some((Volume(0), Some(ENOSPC))));
+    for round in 0..4 {
+        // Those of its second half find space, and there are new ones each time.
+        host.submit(host.request(0, Op::Write, (20 + round) * BLOCK, BLOCK), 1);
+        host.submit(host.request(0, Op::Flush, 0, 0), 0);
+        for _ in 0..20 {
+            for operation in host.operations() {
+                match operation.offset >= (8 * BLOCK) as u64 {
+                    true => host.perform(operation),
+                    false => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                }
+            }
+            host.now += 500;
+        }
+        assert_eq!(host.engine.next_report(), None, "round {round}");
+    }
+    assert!((8..16).contains(&host.engine.dirty(Volume(0)).unwrap()));
+    host.now += 2000;
+    // The first one reports what failed before.
+    (0..2).for_each(|_| _ = host.finish(host.request(0, Op::Flush, 0, 0), 0));
+    assert_eq!(host.engine.next_report(), Some((Volume(0), None)));
+}

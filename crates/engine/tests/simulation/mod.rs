@@ -2,6 +2,7 @@
 //! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
 
 pub(crate) mod disk;
+pub(crate) mod hang;
 pub(crate) mod level;
 pub(crate) mod model;
 pub(crate) mod tenants;
@@ -35,6 +36,9 @@ pub(crate) struct Plan {
     pub(crate) dead_from: Option<u64>,
     /// The loss of power comes when so many device writes are complete.
     pub(crate) crash_at: Option<u64>,
+    /// From some operation on, the first disk completes nothing until the end. The other volumes must not notice. Implies
+    /// `calm`.
+    pub(crate) hangs: bool,
 }
 
 /// What a run did, for those who count.
@@ -66,6 +70,8 @@ pub(crate) struct Done {
     pub(crate) lost: u64,
     /// Flushes that failed for another engine.
     pub(crate) distrusted: u64,
+    /// Operations that a disk did not complete until the end.
+    pub(crate) hung: u64,
 }
 
 struct Pending {
@@ -117,6 +123,9 @@ pub(crate) struct World {
     fills: Vec<(u64, Fill)>,
     held: Vec<Held>,
     in_flight: Vec<InFlight>,
+    /// Operations that a disk that hangs does not complete, and the first of them, counted from 0.
+    stuck: Vec<InFlight>,
+    hangs_from: u64,
     fault_rate: f64,
     /// Where tenants have a say, and no policy.
     talk: Option<Talk>,
@@ -186,10 +195,15 @@ impl World {
     fn new(mut plan: Plan) -> World {
         let mut random = Random::seed_from_u64(plan.seed);
         let mut config = config(&mut random);
+        let hangs_from = if plan.hangs { random.random_range(0..100) } else { u64::MAX };
+        if plan.hangs {
+            plan.calm = true;
+            hang::enlarge(&mut config);
+        }
         let ports = port_config(&mut random);
         let (levels, storing) = level::levels(&mut random, config.block_bytes, plan.calm);
         config.storing = storing;
-        let count = random.random_range(1..4);
+        let count = random.random_range(if plan.hangs { 2..4 } else { 1..4 });
         let fault_rate = if !plan.calm && random.random_bool(0.5) { random.random_range(0.0..0.2) } else { 0.0 };
         if !plan.calm && random.random_bool(0.2) {
             plan.dead_from = Some(random.random_range(0..200));
@@ -238,6 +252,8 @@ impl World {
             fills: Vec::new(),
             held: Vec::new(),
             in_flight: Vec::new(),
+            stuck: Vec::new(),
+            hangs_from,
             fault_rate,
             talk,
             done: Done::default(),
@@ -381,7 +397,8 @@ impl World {
             }
             Err(Refusal::Busy) => {
                 self.done.refused += 1;
-                assert_eq!(self.engine.gauges().requests, self.engine.config().limits.requests);
+                let own = |pending: &Pending| pending.request.volume.0 as usize == at;
+                assert!(self.pending.values().any(own), "a volume is refused because of others");
             }
             Err(Refusal::NoVolume) => assert!(self.closed[at]),
             Err(other) => panic!("{request:?}: {other}"),
@@ -521,7 +538,9 @@ impl World {
             self.done.operations += 1;
             let due = self.now + self.random.random_range(1..4000);
             let reach = self.disks[at].begin_flush();
-            self.in_flight.push(InFlight { operation, due, reach, fails, forgotten: false });
+            let hangs = at == 0 && self.done.operations > self.hangs_from;
+            let list = if hangs { &mut self.stuck } else { &mut self.in_flight };
+            list.push(InFlight { operation, due, reach, fails, forgotten: false });
         }
     }
 
@@ -769,7 +788,7 @@ impl World {
                 let at = self.random.random_range(0..self.held.len());
                 self.release(at);
             }
-            93 => self.administer(),
+            93 if !self.plan.hangs => self.administer(),
             95..=98 if self.talk.is_some() => self.talk(),
             94 if self.random.random_bool(0.1) && self.fault_rate > 0.0 => self.fail_elsewhere(),
             94 if self.random.random_bool(0.05) && !self.plan.calm => {
@@ -840,6 +859,9 @@ impl World {
                 self.close(at, discard);
                 self.settle(|world| !world.closed[at]);
             }
+        }
+        if self.plan.hangs {
+            self.others_go_on();
         }
         self.settle(|_| false);
         self.fault_rate = 0.0;

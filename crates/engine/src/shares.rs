@@ -1,0 +1,190 @@
+//! What one volume may use of what all share: requests, loads, frames and room for dirty blocks. Who uses much leaves
+//! something to the others, without knowing whether there are any; so a volume that begins finds its share at once,
+//! whatever the devices of others do.
+
+use crate::engine::Engine;
+use crate::fair::{self, fits};
+use crate::request::{Op, Volume};
+use crate::volume::VolumeState;
+
+/// The most trims and zeroes of a volume in progress. They are compared with each other and with all requests.
+const RANGES: u32 = 64;
+/// The most volumes of the line that one call tries to serve in vain. The next call begins with the next one.
+const ATTEMPTS: u32 = 64;
+
+impl Engine {
+    fn state_of(&self, volume: Volume) -> &VolumeState {
+        self.volumes[volume.0 as usize].as_ref().expect("an open volume")
+    }
+
+    /// Whether another request of `volume` may begin.
+    pub(crate) fn may_enter(&self, volume: Volume, op: Op) -> bool {
+        let state = self.state_of(volume);
+        let all = (self.requests.len() - self.free_requests.len()) as u32;
+        let fits = state.requests == 0 || fits(state.requests, all, 1, self.config.limits.requests);
+        fits && !(op.is_range() && state.ranges >= RANGES)
+    }
+
+    /// Whether `count` blocks of `volume` may be loaded. A volume that loads nothing may load what any request needs.
+    pub(crate) fn may_load(&self, volume: Volume, count: u32) -> bool {
+        let own = self.state_of(volume).loading;
+        own == 0 || fits(own, self.loads.len() as u32, count, self.config.limits.loading)
+    }
+
+    /// Whether one more block of `volume` may be prefetched.
+    pub(crate) fn may_prefetch(&self, volume: Volume) -> bool {
+        fits(self.state_of(volume).prefetching, self.prefetching, 1, self.config.limits.prefetching)
+    }
+
+    /// The read or write `id` waits in line, behind others of its volume.
+    pub(crate) fn wait_in_line(&mut self, id: u32) {
+        let request = self.active(id).request;
+        let state = self.volume(request.volume);
+        match request.op {
+            Op::Read => state.reads_waiting.push_back(id),
+            _ => state.writes_waiting.push_back(id),
+        }
+        if !std::mem::replace(&mut state.in_line, true) {
+            self.waiting.push_back(request.volume);
+        }
+        self.queueing += 1;
+        if request.op != Op::Read {
+            // It may wait for dirty blocks of its volume.
+            self.make_due(request.volume);
+        }
+    }
+
+    /// Starts requests that wait in line, in turns: one read and one write of each volume.
+    pub(crate) fn serve_line(&mut self, now: u64) {
+        let mut attempts = ATTEMPTS;
+        self.serving = true;
+        let mut more = true;
+        while std::mem::take(&mut more) {
+            for _ in 0..self.waiting.len() {
+                let Some(volume) = self.waiting.pop_front().filter(|_| attempts > 0) else { break };
+                if self.volumes[volume.0 as usize].is_none() {
+                    continue;
+                }
+                let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
+                attempts -= u32::from(started.contains(&Some(false)));
+                more |= started.contains(&Some(true));
+                let state = self.volume(volume);
+                state.in_line = state.is_waiting();
+                if state.in_line {
+                    self.waiting.push_back(volume);
+                }
+            }
+        }
+        (self.serving, self.reclaimed) = (false, false);
+        if self.waiting.is_empty() {
+            self.arena.want(false);
+        }
+    }
+
+    /// Tries to start the first read of `volume` that waits. Returns whether it did, if there is one that may be able to.
+    fn serve_read(&mut self, volume: Volume, now: u64) -> Option<bool> {
+        let &id = self.state_of(volume).reads_waiting.front().filter(|_| self.may_load(volume, 1))?;
+        let starts = self.start_read(id, now);
+        if starts {
+            self.volume(volume).reads_waiting.pop_front();
+            self.queueing -= 1;
+        }
+        Some(starts)
+    }
+
+    /// As `serve_read`, for a write.
+    fn serve_write(&mut self, volume: Volume, now: u64) -> Option<bool> {
+        let &id = self.state_of(volume).writes_waiting.front()?;
+        let starts = self.start_write(id, now);
+        if starts {
+            self.volume(volume).writes_waiting.pop_front();
+            self.queueing -= 1;
+        }
+        Some(starts)
+    }
+
+    /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. When all volumes together have
+    /// reached it, each volume of which no write failed still has its part, and the longest request at least, up to half of
+    /// the cache; so slow devices do not hold up the others. Nor do blocks of failing volumes count for it.
+    pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
+        let (state, most) = (self.state_of(volume), self.marks.most);
+        let (own, all) = (state.changed() + count, self.dirty + self.filling + count);
+        let allowed = all <= most
+            || all <= self.dirty_bound()
+                && state.failures.is_none()
+                && (own <= self.config.request_blocks()
+                    || own <= self.written_part(volume, most)
+                    || all - self.stuck() <= most);
+        if allowed {
+            self.dirty_most = self.dirty_most.max(all);
+        }
+        allowed
+    }
+
+    /// The most dirty blocks of all volumes, unless flushes fail.
+    fn dirty_bound(&self) -> u32 {
+        (self.capacity / 2).max(self.marks.most + self.config.request_blocks())
+    }
+
+    /// The part of `most` blocks for `volume`: in proportion to what its devices wrote recently.
+    fn written_part(&self, volume: Volume, most: u32) -> u32 {
+        self.state_of(volume).recent.part_of(self.recent, most)
+    }
+
+    /// Devices wrote `blocks` blocks of `volume`.
+    pub(crate) fn count_written(&mut self, volume: Volume, blocks: u64, now: u64) {
+        self.volume(volume).recent.add(now, blocks);
+        self.recent.add(now, blocks);
+        self.looks = self.aging.len();
+    }
+
+    /// Whether `volume` has to write dirty blocks because there are too many of them. If so, at least one volume has to:
+    /// the parts of all together are at most `marks.stop`.
+    pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
+        let state = self.state_of(volume);
+        let has_more = || state.dirty.len() as u32 > self.written_part(volume, self.marks.stop);
+        !state.writes_waiting.is_empty() || self.writing_back && has_more()
+    }
+
+    /// As [`Engine::check`], for shares.
+    pub(crate) fn check_shares(&self) {
+        let states = || self.volumes.iter().flatten();
+        let sum = |of: fn(&VolumeState) -> u32| states().map(|state| of(state)).sum::<u32>();
+        assert_eq!(sum(|state| state.loading), self.loads.len() as u32);
+        assert_eq!(sum(|state| state.prefetching), self.prefetching);
+        assert_eq!(sum(|state| state.filling), self.filling);
+        assert_eq!(sum(|state| state.outside), self.outside.len() as u32);
+        let queueing = |state: &VolumeState| state.reads_waiting.len() + state.writes_waiting.len();
+        assert_eq!(states().map(|state| queueing(state)).sum::<usize>(), self.queueing as usize);
+        for (at, state) in self.volumes.iter().enumerate() {
+            let Some(state) = state else { continue };
+            let listed = self.waiting.contains(&Volume(at as u32));
+            assert!(listed && state.in_line || !state.is_waiting(), "requests are forgotten");
+        }
+        let most = fair::most(self.config.limits.requests) as usize + self.volumes.len();
+        assert!(self.requests.len() <= most);
+    }
+
+    /// Makes room for `count` frames for a request of `volume`, if it has few of those beyond the capacity, and others may
+    /// have them: blocks that the policy would evict leave memory. The cache is smaller until the others' blocks are
+    /// written or loaded.
+    pub(crate) fn make_room(&mut self, volume: Volume, count: u32) -> bool {
+        let state = self.state_of(volume);
+        let own = state.outside + state.filling;
+        let modest = (self.config.spare / 8).max(self.config.request_blocks() + 2);
+        let all = self.dirty + self.filling + self.outside.len() as u32 + self.loads.len() as u32;
+        if own + count > modest || all == state.changed() + state.outside + state.loading {
+            return false;
+        }
+        let needed = self.reserved + count;
+        let mut left = 4 * count + modest;
+        while self.frames.available() < needed && left > 0 && self.resident > self.capacity / 2 {
+            left -= 1;
+            self.drain_forgotten();
+            let victim = self.policy.shed();
+            self.depart(victim);
+            self.drain_forgotten();
+        }
+        self.frames.available() >= needed
+    }
+}
