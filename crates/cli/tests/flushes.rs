@@ -228,7 +228,8 @@ fn flush_7_changes_of_an_nbd_target_are_replayed() {
     let target = format!("disk={}", rear.uri("disk"));
     let server = front.serve(&[&target, "--memory", "1M", "--metrics", "127.0.0.1:0"]);
     let mut client = connect(&server);
-    write(&mut client, 0x22, 8);
+    // More than there is memory for, but less than what lets the servers flush by themselves.
+    write(&mut client, 0x22, 2);
     fails(client.flush());
     client.flush().unwrap();
     assert!(metric(&server, "nigh_data_lost{").ends_with(" 0"));
