@@ -54,6 +54,18 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seeds: u64,
     },
+    /// Servers whose power fails, that are killed or told to end, under load on a disk that loses what was not flushed: no promise is broken
+    Power {
+        /// How many
+        #[arg(long, default_value_t = 10_000)]
+        cuts: u32,
+        /// What the clients ask, and what the disk loses, depends on it
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The server: nigh (in turn with write-back, write-through and a level), qemu-nbd or nbdkit
+        #[arg(long, default_value = "nigh")]
+        server: String,
+    },
     /// Servers with a level, killed at random points: nothing that they read afterwards is stale
     Levels {
         /// How many
@@ -101,6 +113,7 @@ fn main() -> ExitCode {
         Command::Agreement => suite::agreement(),
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
+        Command::Power { cuts, seed, server } => suite::power(cuts, seed, &server),
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::GuardGuest { part } => guest::guard_guest(part),

@@ -184,6 +184,12 @@ pub(crate) fn levels(kills: u32) -> anyhow::Result<()> {
     check(test.env("NIGH_KILLS", kills.to_string()))
 }
 
+pub(crate) fn power(cuts: u32, seed: u64, server: &str) -> anyhow::Result<()> {
+    let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "power"]);
+    test.args(["no_promise_is_broken_by_a_power_cut", "--", "--nocapture"]);
+    check(test.env("NIGH_CUTS", cuts.to_string()).env("NIGH_SEED", seed.to_string()).env("NIGH_SERVER", server))
+}
+
 pub(crate) fn docs() -> anyhow::Result<()> {
     check(cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "cli_reference"]).env("UPDATE", "1"))
 }
