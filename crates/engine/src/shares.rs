@@ -61,7 +61,10 @@ impl Engine {
         let mut more = true;
         while std::mem::take(&mut more) {
             for _ in 0..self.waiting.len() {
-                let Some(volume) = self.waiting.pop_front().filter(|_| attempts > 0) else { break };
+                if attempts == 0 {
+                    break;
+                }
+                let Some(volume) = self.waiting.pop_front() else { break };
                 if self.volumes[volume.0 as usize].is_none() {
                     continue;
                 }

@@ -7,4 +7,5 @@ mod flushes;
 mod host;
 mod levels;
 mod replay;
+mod shares;
 mod tenants;

@@ -1,0 +1,88 @@
+//! What volumes leave to each other.
+
+use nigh_engine::{Op, Outcome, Refusal, Request, WriteMode};
+
+use super::host::{BLOCK, Host, config};
+
+const DISK: (usize, WriteMode) = (64 * BLOCK, WriteMode::Back);
+
+#[test]
+fn quota_3_a_volume_finds_requests_although_another_has_taken_all_it_can() {
+    let mut config = config(64, "lru");
+    config.limits.requests = 56;
+    config.limits.dirty = 64;
+    let mut host = Host::new(config, &[DISK; 3]);
+    let flush = |host: &mut Host, volume| {
+        let request = host.request(volume, Op::Write, 0, BLOCK);
+        let request = Request { fua: true, ..request };
+        host.engine.submit(0, request).map(|submitted| submitted.reply)
+    };
+    for (volume, most) in [(0, 56), (1, 7), (2, 1)] {
+        let fills: Vec<_> = (0..).map_while(|_| flush(&mut host, volume).ok()).collect();
+        assert_eq!(fills.len(), most, "volume {volume}");
+        assert!(matches!(flush(&mut host, volume), Err(Refusal::Busy)));
+        for reply in fills {
+            if let Some(Outcome::Fill(fill)) = reply.map(|reply| reply.outcome) {
+                host.engine.commit(0, fill);
+            }
+        }
+    }
+    host.engine.check();
+}
+
+/// More volumes than one call serves wait for room.
+#[test]
+fn dirty_10_all_volumes_that_wait_are_served() {
+    let mut host = Host::new(config(32, "lru"), &[DISK; 100]);
+    for (volume, blocks) in [(0, 16), (1, 9)] {
+        (0..blocks).for_each(|block| host.write(volume, block * BLOCK, BLOCK, 1));
+    }
+    for volume in 2..100 {
+        assert!(host.submit(host.request(volume, Op::Write, 0, BLOCK), 2).is_none());
+    }
+    let mut done = 0;
+    while done < 98 {
+        host.run();
+        let reply = host.engine.next_reply().expect("nobody is forgotten");
+        match reply.outcome {
+            Outcome::Fill(fill) => host.engine.commit(0, fill),
+            Outcome::Done => done += 1,
+            outcome => panic!("{outcome:?}"),
+        }
+        host.engine.check();
+    }
+}
+
+/// A device that writes as fast as its client never makes it wait, although a slow one has more dirty blocks than it can
+/// write.
+#[test]
+fn dirty_10_writes_to_a_fast_device_do_not_wait_for_a_slow_one() {
+    let mut config = config(256, "lru");
+    config.limits.dirty = 64;
+    (config.write_back.start, config.write_back.stop) = (32, 16);
+    let mut host = Host::new(config, &[DISK, DISK]);
+    let mut at_devices = Vec::new();
+    let mut waited = [0, 0];
+    for turn in 0..4000_usize {
+        for volume in [0, 1] {
+            // The client of the slow one has one write that waits.
+            if volume == 1 || host.engine.gauges().waiting == 0 {
+                let write = host.request(volume, Op::Write, turn % 64 * BLOCK, BLOCK);
+                waited[volume as usize] += u32::from(host.submit(write, 3).is_none());
+            }
+        }
+        at_devices.extend(host.operations());
+        // Of 16 operations, the slow device completes one.
+        let mine = |port: u16| port == 1 || turn.is_multiple_of(16);
+        if let Some(at) = at_devices.iter().position(|operation| mine(operation.port.0)) {
+            host.perform(at_devices.remove(at));
+        }
+        while let Some(reply) = host.engine.next_reply() {
+            if let Outcome::Fill(fill) = reply.outcome {
+                host.engine.commit(host.now, fill);
+            }
+        }
+        host.now += 1000;
+    }
+    assert!(waited[0] > 100 && waited[1] == 0, "writes that waited: {waited:?}");
+}
