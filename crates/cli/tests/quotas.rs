@@ -145,3 +145,44 @@ fn dirty_10_writes_beside_a_slow_export_go_on_at_their_own_rate() {
     });
     server.kill();
 }
+
+/// The most memory that a server had, in MiB.
+fn peak(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Clients that ask for the status of a disk in many pieces, and never read the replies.
+#[test]
+fn status_9_replies_that_are_not_read_have_limited_memory() {
+    let folder = Folder::new();
+    let server = folder.serve(&["disk=memory:64M", "other=memory:8M", "--memory", "64M"]);
+    // Every second block is cached.
+    let mut client = connect(&server, "disk");
+    for at in (0..64 * MIB).step_by(2 * BLOCK) {
+        client.read(at, BLOCK).unwrap();
+    }
+    client.disconnect().unwrap();
+    let before = peak(&server);
+    let hostile = |_| {
+        let stream = UnixStream::connect(&server.socket).unwrap();
+        stream.set_write_timeout(Some(BRIEF)).unwrap();
+        let mut client = Client::connect(stream, "disk", &["x-nigh:cache"]).unwrap();
+        (0..64).take_while(|_| client.submit(Command::BlockStatus { one: false }, 0, 64 * MIB).is_ok()).count();
+        client
+    };
+    let hostile: Vec<_> = (0..100).map(hostile).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let more = peak(&server) - before;
+    println!("{before} MiB before, {more} MiB more");
+    assert!(more < 80, "{more} MiB more than before");
+    // Clients of other exports find memory for the status of theirs.
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut client = Client::connect(stream, "other", &["base:allocation"]).unwrap();
+    assert_eq!(client.block_status(0, 8 * MIB).unwrap()[0].extents.len(), 1);
+    client.disconnect().unwrap();
+    drop(hostile);
+    server.kill();
+}

@@ -24,8 +24,8 @@ use crate::settings::{BLOCK, PAUSE};
 use crate::sync::{Budget, lock};
 use crate::work::{Outlet, Report, Submitted, Waiter, Waiting, Work};
 
-/// Memory for replies outside of the engines: replies that slow clients have not taken, and reads that are being
-/// assembled. It holds the longest read.
+/// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
+/// assembled, and other long replies. It holds the longest read.
 const HEAP: usize = 40 << 20;
 /// The longest wait for an event that may never be signalled.
 const GLANCE: Duration = Duration::from_millis(10);

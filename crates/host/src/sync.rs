@@ -37,6 +37,14 @@ impl Budget {
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
+    /// As `take`, for one of several who share the budget, and who has `own` bytes of it: one who has some leaves a seventh of
+    /// that to the others, so that each finds some.
+    pub fn take_share(&self, own: usize, bytes: usize) -> bool {
+        let least = if own == 0 { 0 } else { (own + bytes).div_ceil(7) };
+        let less = |left: usize| left.checked_sub(bytes).filter(|&left| left >= least);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+    }
+
     /// Returns `bytes`.
     pub fn give(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::AcqRel);

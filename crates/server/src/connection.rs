@@ -227,10 +227,7 @@ impl Connection {
                 if request.length > LONG && self.has_left() {
                     return Ok(());
                 }
-                let disk = self.link.disk();
-                let bytes = status::reply(&self.cache, disk, self.link.framing, self.transmission.contexts(), request);
-                let length = bytes.len();
-                self.reply(Reply { data: Data::Bytes(bytes), bytes: length, ends: true, ..Reply::default() });
+                self.block_status(request);
             }
         }
         Ok(())
@@ -359,24 +356,43 @@ impl Connection {
         }
     }
 
+    /// Takes memory for a reply, after a wait if necessary.
+    fn take_heap(&mut self, bytes: usize) -> Result<(), Errno> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.link.take_heap(bytes) {
+            self.send();
+            if self.has_left() {
+                return Err(Errno::Shutdown);
+            }
+            if Instant::now() > deadline {
+                return Err(Errno::NoMem);
+            }
+            std::thread::sleep(HEAP_GLANCE);
+        }
+        Ok(())
+    }
+
+    fn block_status(&mut self, request: &Request) {
+        let (framing, contexts) = (self.link.framing, self.transmission.contexts());
+        let memory = status::memory(contexts, request);
+        if let Err(errno) = self.take_heap(memory) {
+            return self.reply(Reply {
+                head: Some(framing.error(request.tag(), errno)),
+                ends: true,
+                ..Reply::default()
+            });
+        }
+        let reply = status::reply(&self.cache, self.link.disk(), framing, contexts, request);
+        let bytes = reply.len();
+        self.link.free(memory - bytes);
+        self.reply(Reply { data: Data::Heap(reply), bytes, ends: true, ..Reply::default() });
+    }
+
     fn read_collected(&mut self, request: &Request, range: Range<u64>) {
         let length = request.length as usize;
         self.admit(1, length);
-        let deadline = Instant::now() + PATIENCE;
-        let errno = loop {
-            if self.has_left() {
-                break Some(Errno::Shutdown);
-            }
-            if self.cache.heap().take(length) {
-                break None;
-            }
-            self.send();
-            if Instant::now() > deadline {
-                break Some(Errno::NoMem);
-            }
-            std::thread::sleep(HEAP_GLANCE);
-        };
-        if let Some(errno) = errno {
+        let taken = if self.has_left() { Err(Errno::Shutdown) } else { self.take_heap(length) };
+        if let Err(errno) = taken {
             self.link.release(1, length);
             let head = Some(self.link.framing.error(request.tag(), errno));
             return self.reply(Reply { head, ends: true, ..Reply::default() });

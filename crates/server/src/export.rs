@@ -24,6 +24,8 @@ pub(crate) struct Export {
     requests_max: AtomicUsize,
     /// Of `RECEIVE_BUDGET`.
     pub(crate) receive_budget: Arc<Budget>,
+    /// What it has of `Cache::heap`, in bytes.
+    heap: AtomicUsize,
     /// Clients beyond `ExportSettings::connections`.
     pub(crate) refusals: Refusals,
     /// It is about to be removed: no client sees it any more.
@@ -57,6 +59,7 @@ impl Export {
             requests_max: AtomicUsize::new(access.requests_max()),
             access: Mutex::new(access),
             receive_budget: Arc::new(Budget::new(RECEIVE_BUDGET)),
+            heap: AtomicUsize::new(0),
             refusals: Refusals::default(),
             leaving: AtomicBool::new(false),
         }
@@ -94,6 +97,21 @@ impl Export {
     pub(crate) fn is_for(&self, names: &[String]) -> bool {
         let access = lock(&self.access);
         access.clients.is_empty() || access.clients.iter().any(|name| names.contains(name))
+    }
+
+    /// Takes memory for replies from `heap`, of which each export leaves some to the others.
+    pub(crate) fn take_heap(&self, heap: &Budget, bytes: usize) -> bool {
+        let taken = heap.take_share(self.heap.load(Ordering::Relaxed), bytes);
+        if taken {
+            self.heap.fetch_add(bytes, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Returns memory to `heap`.
+    pub(crate) fn give_heap(&self, heap: &Budget, bytes: usize) {
+        self.heap.fetch_sub(bytes, Ordering::Relaxed);
+        heap.give(bytes);
     }
 
     pub(crate) fn is_leaving(&self) -> bool {

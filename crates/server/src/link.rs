@@ -34,7 +34,6 @@ pub(crate) enum Data {
     None,
     /// Of this shard.
     Frames(u32, Shared),
-    Bytes(Vec<u8>),
     /// Memory that was taken from `Cache::heap`.
     Heap(Vec<u8>),
 }
@@ -60,7 +59,7 @@ impl Reply {
         match &self.data {
             Data::None => {}
             Data::Frames(_, frames) => frames.slices().for_each(add),
-            Data::Bytes(bytes) | Data::Heap(bytes) => add(bytes),
+            Data::Heap(bytes) => add(bytes),
         }
     }
 
@@ -202,9 +201,14 @@ impl Link {
         state.bytes -= bytes;
     }
 
-    /// Memory of a collected read is not needed.
+    /// Takes memory for a reply from `Cache::heap`.
+    pub(crate) fn take_heap(&self, bytes: usize) -> bool {
+        self.export.take_heap(self.cache.heap(), bytes)
+    }
+
+    /// Returns memory of a reply.
     pub(crate) fn free(&self, bytes: usize) {
-        self.cache.heap().give(bytes);
+        self.export.give_heap(self.cache.heap(), bytes);
     }
 
     /// Queues a reply.
@@ -321,9 +325,9 @@ impl Link {
     /// `reply` is written, or will never be.
     fn dispose(&self, reply: Reply, work: &mut Work) {
         match reply.data {
-            Data::None | Data::Bytes(_) => {}
+            Data::None => {}
             Data::Frames(shard, frames) => work.release(shard, frames),
-            Data::Heap(bytes) => self.cache.heap().give(bytes.len()),
+            Data::Heap(bytes) => self.free(bytes.len()),
         }
     }
 
@@ -333,7 +337,7 @@ impl Link {
         for reply in batch {
             if let Data::Frames(_, frames) = &reply.data {
                 let length = frames.len();
-                if !self.cache.heap().take(length) {
+                if !self.take_heap(length) {
                     tracing::warn!("a slow client is left: others need the memory of its replies");
                     return false;
                 }
@@ -517,14 +521,18 @@ mod tests {
             link.admit(1, 0);
             link.push(Reply { data, ends: true, ..Reply::default() });
         };
+        let long = || {
+            assert!(link.take_heap(LONG));
+            Data::Heap(vec![0; LONG])
+        };
         // Has the writer started, and wait for more.
-        push(Data::Bytes(vec![0; LONG]));
+        push(long());
         link.clone().flush(&mut Work::default());
         ours.read_exact(&mut vec![0; LONG]).unwrap();
         while lock(&link.state).writing {
             std::thread::yield_now();
         }
-        push(Data::Bytes(vec![0; LONG]));
+        push(long());
         push(first);
         std::thread::scope(|scope| {
             let held = lock(&gate.state);
@@ -535,7 +543,7 @@ mod tests {
                 link.send_batch(&mut Vec::new(), &mut work);
                 cache.dispatch(&mut work, None);
             });
-            while cache.heap().left() == heap {
+            while cache.heap().left() == heap - LONG {
                 std::thread::yield_now();
             }
             push(second);

@@ -3,20 +3,35 @@
 use std::ops::Range;
 
 use nigh_engine::BlockState;
-use nigh_host::Poisoned;
 use nigh_host::front::{Cache, Disk};
+use nigh_host::{BLOCK, Poisoned};
 use nigh_nbd::wire::EXTENTS_MAX;
 use nigh_nbd::{Command, Context, Contexts, Errno, Extent, Framing, Request, cache_state, state};
 
 /// Extents of the device that are asked for at a time.
 const DEVICE_EXTENTS: usize = 1024;
 
+/// More than the headers of a reply, and the message of an error.
+const HEADERS: usize = 4096;
 /// Bytes that one reply tells of at most: clients ask for the rest.
 const BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
 const STEP: u64 = 16 << 20;
 
-/// The whole reply.
+/// Memory that `reply` needs at most: what is found out, and the reply.
+pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
+    // Devices have holes of 512 bytes at least.
+    let extents = (request.length.min(BYTES_MAX) / 512 + 2).min(EXTENTS_MAX as u64) as usize;
+    let extents = match request.command {
+        Command::BlockStatus { one: true } => extents.min((STEP / BLOCK) as usize),
+        _ => extents,
+    };
+    let each = size_of::<Extent>();
+    // The extents in the cache, and those of each context twice: in the reply with a header.
+    HEADERS + extents * each * (1 + 2 * contexts.iter().count())
+}
+
+/// The whole reply, without more memory than it needs.
 pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Contexts, request: &Request) -> Vec<u8> {
     let Some(chunks) = framing.chunks() else {
         return framing.error(request.tag(), Errno::Inval).to_vec();
@@ -51,6 +66,7 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
     for (context, list) in lists {
         chunks.extents(request, context, list, Some(context) == last, &mut out);
     }
+    out.shrink_to_fit();
     out
 }
 
