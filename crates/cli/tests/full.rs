@@ -133,3 +133,35 @@ fn full_15_writes_to_a_full_file_system_fail_with_its_error() {
         server.end();
     }
 }
+
+/// Nor do others wait before the writes have failed for long enough that they get the error.
+#[test]
+fn sick_16_writes_to_a_full_file_system_do_not_hang_the_others() {
+    let folder = Folder::new();
+    let place = folder.text("small");
+    let Some(_small) = Small::mount("sick_16_writes_to_a_full_file_system_do_not_hang_the_others", &place) else {
+        return;
+    };
+    let image = folder.empty_image("small/image", 16 << 20);
+    let server = folder.serve(&[&format!("disk={image}"), "other=memory:64M", "--memory", "8M", "--fail-after", "60s"]);
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut client = Client::connect(stream, "disk", &[]).unwrap();
+    let taken = |&block: &usize| client.submit_write((block * BLOCK) as u64, &[7; BLOCK], false).is_ok();
+    assert!((0..4096).take_while(taken).count() > 256);
+    // It fills what it can.
+    std::thread::sleep(Duration::from_secs(2));
+    let mut other = connect(&server, "other");
+    let begin = Instant::now();
+    for block in 0..4096 {
+        let at = (block * BLOCK) as u64;
+        assert_eq!(other.read((32 << 20) + at, BLOCK).unwrap(), [0; BLOCK]);
+        other.write(at, &[9; BLOCK]).unwrap();
+        if block % 256 == 0 {
+            other.flush().unwrap();
+        }
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    other.disconnect().unwrap();
+    server.kill();
+}

@@ -56,11 +56,10 @@ fn victim(server: &Server, export: &str) -> [Duration; 4] {
     [misses, writes, hits, flushes]
 }
 
-/// A server with an export `other` and one whose device takes `delay`, and clients of that which have sent what `send`
-/// does.
-fn beside(delay: &str, clients: usize, send: impl Fn(usize, &mut Client<UnixStream>)) -> [Duration; 4] {
+/// The times of a client of an export beside one whose device is `sick`, and whose clients have sent what `send` does.
+fn beside(sick: &str, clients: usize, send: impl Fn(usize, &mut Client<UnixStream>)) -> [Duration; 4] {
     let folder = Folder::new();
-    let slow = format!("slow=delay:{delay}:{}", folder.empty_image("slow.img", DISK));
+    let slow = format!("slow={sick}:{}", folder.empty_image("slow.img", DISK));
     let other = format!("other={}", folder.empty_image("other.img", 1 << 30));
     let server = folder.serve(&[&slow, &other, "--memory", "64M"]);
     let mut hostile: Vec<_> = (0..clients).map(|_| connect_for(&server, "slow", BRIEF)).collect();
@@ -78,7 +77,7 @@ fn check(times: [Duration; 4]) {
 
 #[test]
 fn quota_3_trims_of_a_slow_export_do_not_hang_the_others() {
-    check(beside("20s", 24, |_, client| {
+    check(beside("delay:20s", 24, |_, client| {
         for at in 0..3 {
             client.submit(Command::Trim { fua: false }, at * 4096 * MIB, 4000 * MIB).unwrap();
         }
@@ -87,7 +86,7 @@ fn quota_3_trims_of_a_slow_export_do_not_hang_the_others() {
 
 #[test]
 fn quota_3_reads_of_a_hung_export_do_not_hang_the_others() {
-    check(beside("3600s", 24, |client, connection| {
+    check(beside("delay:3600s", 24, |client, connection| {
         for at in 0..32 {
             let offset = (client as u64 * 32 + at) * MIB;
             connection.submit_read(offset, vec![0; MIB as usize]).unwrap();
@@ -95,17 +94,19 @@ fn quota_3_reads_of_a_hung_export_do_not_hang_the_others() {
     }));
 }
 
+/// Sends writes until the server takes no more.
+fn write_all(client: usize, connection: &mut Client<UnixStream>) {
+    for at in 0..64 {
+        let offset = (client as u64 * 64 + at) * MIB;
+        if connection.submit_write(offset, &[1; 64 << 10], false).is_err() {
+            break;
+        }
+    }
+}
+
 #[test]
 fn sick_16_writes_to_a_hung_export_do_not_hang_the_others() {
-    check(beside("3600s", 24, |client, connection| {
-        for at in 0..64 {
-            let offset = (client as u64 * 64 + at) * MIB;
-            // At some point, the server takes no more.
-            if connection.submit_write(offset, &[1; 64 << 10], false).is_err() {
-                break;
-            }
-        }
-    }));
+    check(beside("delay:3600s", 24, write_all));
 }
 
 /// Writes to `export` until `over`; returns the time that the longest took, and how many were made.
