@@ -473,6 +473,8 @@ impl Engine {
         }
         self.make_due(volume);
         self.drained(volume, now);
-        self.flush_if_due(volume, now);
+        if self.volume(volume).target(port).unflushed.since() >= self.config.write_back.unflushed {
+            self.flush_if_due(volume, now);
+        }
     }
 }

@@ -26,8 +26,8 @@ impl Engine {
     /// The device wrote blocks of `volume`. If it fails, that ends when no block is dirty any more that was when it began.
     pub(crate) fn note_written(&mut self, volume: Volume) {
         let state = self.volume(volume);
-        let oldest = state.dirty.oldest().map_or(u64::MAX, |(_, since)| since);
-        let ends = |failures: &mut Failures| !failures.lasting || oldest > failures.since;
+        let oldest = || state.dirty.oldest().map_or(u64::MAX, |(_, since)| since);
+        let ends = |failures: &mut Failures| !failures.lasting || oldest() > failures.since;
         if state.failures.take_if(ends).is_some_and(|failures| failures.lasting) {
             self.failing.retain(|&other| other != volume);
             self.reports.insert(volume);

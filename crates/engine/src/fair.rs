@@ -36,8 +36,8 @@ impl Recent {
 
     /// The part of `most` that is in proportion to the part of `all`.
     pub(crate) fn part_of(self, all: Recent, most: u32) -> u32 {
-        let part = u128::from(self.at(all.period)) * u128::from(most);
-        part.checked_div(u128::from(all.blocks)).unwrap_or(0) as u32
+        let part = self.at(all.period).saturating_mul(most.into()).checked_div(all.blocks);
+        part.map_or(0, |part| part.min(most.into()) as u32)
     }
 }
 

@@ -145,8 +145,9 @@ impl Engine {
     /// the parts of all together are at most `marks.stop`.
     pub(crate) fn is_pressed(&self, volume: Volume) -> bool {
         let state = self.state_of(volume);
-        let has_more = || state.dirty.len() as u32 > self.written_part(volume, self.marks.stop);
-        !state.writes_waiting.is_empty() || self.writing_back && has_more()
+        let (dirty, stop) = (state.dirty.len() as u32, self.marks.stop);
+        !state.writes_waiting.is_empty()
+            || self.writing_back && (dirty > stop || dirty > self.written_part(volume, stop))
     }
 
     /// As [`Engine::check`], for shares.

@@ -16,17 +16,14 @@ struct Changes {
 }
 
 impl Changes {
-    fn take(&mut self) -> Changes {
-        mem::take(self)
-    }
-
-    fn add(&mut self, other: Changes) {
+    /// Adds those of `other`, which has none then.
+    fn take(&mut self, other: &mut Changes) {
         match self.blocks.is_empty() {
-            true => self.blocks = other.blocks,
-            false => self.blocks.extend(other.blocks),
+            true => mem::swap(&mut self.blocks, &mut other.blocks),
+            false => self.blocks.extend(other.blocks.drain()),
         }
-        self.written = self.written.saturating_add(other.written);
-        self.gone |= other.gone;
+        self.written = self.written.saturating_add(mem::take(&mut other.written));
+        self.gone |= mem::take(&mut other.gone);
     }
 
     /// `block` leaves memory.
@@ -85,19 +82,22 @@ impl Unflushed {
 
     /// A flush is passed to the device.
     pub(crate) fn begin_flush(&mut self) {
-        let since = self.since.take();
-        self.before.add(since);
+        self.before.take(&mut self.since);
     }
 
     /// That flush succeeded.
     pub(crate) fn end_flush(&mut self) {
-        self.before = Changes::default();
+        let blocks = &mut self.before.blocks;
+        // While writes continue, the memory is used again.
+        let blocks = if self.since.written == 0 { HashSet::default() } else { mem::take(blocks) };
+        self.before = Changes { blocks, ..Changes::default() };
+        self.before.blocks.clear();
     }
 
     /// The device may have lost all of it. Returns the blocks, in ascending order, and whether they are all.
     pub(crate) fn take(&mut self) -> (Vec<u64>, bool) {
         self.begin_flush();
-        let Changes { blocks, gone, .. } = self.before.take();
+        let Changes { blocks, gone, .. } = mem::take(&mut self.before);
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
         (blocks, !gone)

@@ -12,7 +12,7 @@ use crate::queue::Class;
 use crate::record::Record;
 use crate::request::{Port, Volume};
 use crate::slots::Key;
-use crate::volume::Listed;
+use crate::volume::{Listed, Target};
 
 /// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
@@ -124,8 +124,8 @@ impl Engine {
                 self.port(port).blocked.push_back(volume);
                 return;
             }
-            let unflushed = state.targets.iter().map(|target| target.unflushed.written());
-            if state.round.is_some() && unflushed.max().is_some_and(|written| written >= unflushed_most) {
+            let is_bound = |target: &Target| target.unflushed.written() >= unflushed_most;
+            if state.round.is_some() && state.targets.iter().any(is_bound) {
                 // Due again when the flush is complete.
                 break Listed::No;
             }
