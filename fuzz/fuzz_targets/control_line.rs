@@ -23,7 +23,7 @@ impl Controlled {
         let export = |name| ExportSettings::new(name, Target::Memory(BYTES));
         let mut settings = Settings::new(BYTES / 4, "lru".parse().expect("a policy"), vec![export("a"), export("b")]);
         settings.host.allocate = Some(Allocation::LruSp);
-        let mut server = Server::start(settings.clone()).expect("a server");
+        let server = Server::start(settings.clone()).expect("a server");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("control");
         server.control(&path, || Ok(())).expect("a socket");

@@ -1,10 +1,7 @@
 //! Which parts of a file are known to be holes, so that they are not read.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
-
-use crate::device::Extent;
 
 /// Extents that are remembered; when there are more, all are forgotten and looked up again as needed.
 const EXTENTS_MAX: usize = 1 << 14;
@@ -20,23 +17,12 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Whether all of `range` is a hole. What is not known is looked up: `look` gives the extent at an offset.
-    pub(crate) fn is_hole(
-        &mut self,
-        range: Range<u64>,
-        mut look: impl FnMut(u64) -> io::Result<Extent>,
-    ) -> io::Result<bool> {
+    /// Whether all of `range` is a hole; the first offset of which that is not known, if it depends on that.
+    pub(crate) fn is_hole(&self, range: Range<u64>) -> Result<bool, u64> {
         let mut at = range.start;
         while at < range.end {
             let known = self.known.range(..=at).next_back().filter(|(_, (end, _))| *end > at);
-            let (end, hole) = match known {
-                Some((_, &extent)) => extent,
-                None => {
-                    let Extent { range, hole } = look(at)?;
-                    self.learn(range.clone(), hole);
-                    (range.end, hole)
-                }
-            };
+            let (_, &(end, hole)) = known.ok_or(at)?;
             if !hole {
                 return Ok(false);
             }
@@ -121,16 +107,12 @@ mod tests {
                         bytes[within].fill(Some(hole));
                     }
                     _ => {
-                        let mut asked = None;
-                        let answer = allocation.is_hole(range, |at| {
-                            asked = Some(at);
-                            Err(io::ErrorKind::Other.into())
-                        });
+                        let answer = allocation.is_hole(range);
                         let first = bytes[within].iter().find(|byte| **byte != Some(true));
                         match first {
-                            None => assert!(answer.expect("known")),
-                            Some(Some(_)) => assert!(!answer.expect("known")),
-                            Some(None) => assert_eq!(bytes[asked.expect("looked up") as usize], None),
+                            None => assert_eq!(answer, Ok(true)),
+                            Some(Some(_)) => assert_eq!(answer, Ok(false)),
+                            Some(None) => assert_eq!(bytes[answer.expect_err("not known") as usize], None),
                         }
                     }
                 }

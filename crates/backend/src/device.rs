@@ -64,7 +64,8 @@ pub struct Extent {
     pub hole: bool,
 }
 
-/// What can be asked of a device from any thread, beside its operations.
+/// What can be asked of a device from any thread, beside its operations. A device that does not respond is an error
+/// after a few seconds.
 pub trait Geometry: Send + Sync {
     /// Its present size in bytes. Cheap enough to be polled, so that a change is noticed.
     fn size(&self) -> io::Result<u64>;

@@ -20,8 +20,8 @@ const RETRY: Duration = Duration::from_millis(1);
 /// A change of what the driver drives.
 enum Change {
     Attach(Port, Box<dyn Device>),
-    /// The sender goes once the device is gone.
-    Detach(Port, Sender<()>),
+    /// The sender gets the device once it has nothing to do.
+    Detach(Port, Sender<Box<dyn Device>>),
 }
 
 /// What other threads have for the driver.
@@ -67,9 +67,9 @@ impl Handle {
         self.tell(|inbox| inbox.changes.push(Change::Attach(port, device)));
     }
 
-    /// Lets the device of `port` go, once all its operations are done; no more may be given. What is returned ends
-    /// when it is gone, and its file unlocked.
-    pub fn detach(&self, port: Port) -> Receiver<()> {
+    /// Returns the device of `port`, once all its operations are done; no more may be given. To drop it closes and unlocks
+    /// its file, which may wait for the file: the driver's thread does not.
+    pub fn detach(&self, port: Port) -> Receiver<Box<dyn Device>> {
         let (sender, gone) = channel();
         self.tell(|inbox| inbox.changes.push(Change::Detach(port, sender)));
         gone
@@ -97,8 +97,8 @@ struct Attached {
     device: Box<dyn Device>,
     /// Operations that it has.
     busy: usize,
-    /// It goes when they are done.
-    leaving: Option<Sender<()>>,
+    /// It goes there when they are done.
+    leaving: Option<Sender<Box<dyn Device>>>,
 }
 
 impl Attached {
@@ -136,7 +136,7 @@ impl Driver {
                 attached.busy -= done.len() - before;
                 self.busy -= done.len() - before;
             }
-            self.devices.retain(|_, attached| attached.busy > 0 || attached.leaving.is_none());
+            self.release_idle();
             if !done.is_empty() {
                 complete(&mut done);
                 assert!(done.is_empty(), "completions are taken");
@@ -144,6 +144,18 @@ impl Driver {
                 return;
             } else {
                 self.wait();
+            }
+        }
+    }
+
+    /// Returns the devices that are to leave and have nothing to do.
+    fn release_idle(&mut self) {
+        let idle =
+            |(port, attached): (&Port, &Attached)| (attached.busy == 0 && attached.leaving.is_some()).then_some(*port);
+        while let Some(port) = self.devices.iter().find_map(idle) {
+            if let Some(Attached { device, leaving: Some(leaving), .. }) = self.devices.remove(&port) {
+                // Who does not wait for it leaves it to this thread.
+                let _ = leaving.send(device);
             }
         }
     }

@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod allocation;
+mod asker;
 mod delay;
 mod device;
 mod driver;

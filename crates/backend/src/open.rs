@@ -1,17 +1,17 @@
 //! Files and block devices: how they are opened, and what is known of them from then on.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
-use rustix::io::Errno;
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, fstatfs, statx};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::device::{Extent, Geometry};
+use crate::device::Extent;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::level::{Stamp, stamp};
 use crate::lock::{in_use, lock_image, unlock_image};
@@ -20,6 +20,10 @@ use crate::lock::{in_use, lock_image, unlock_image};
 const PAGE: u64 = 4096;
 /// The alignment that O_DIRECT is taken to need where the system does not say.
 const USUAL_ALIGN: u64 = 4096;
+
+/// The type of file systems in user space, as `statfs` tells it. A process that has direct operations there does not end before
+/// they do, even if it is killed.
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
 /// How a target is opened.
 #[derive(Clone, Debug)]
@@ -131,6 +135,14 @@ impl OpenFile {
         self.direct.as_ref().map_or(&self.buffered, |direct| &direct.file)
     }
 
+    /// Whether the kernel takes an operation on and says at once that it would have to wait. On other files, such as those of
+    /// file systems in user space, io_uring itself may wait for the file.
+    pub(crate) fn knows_no_wait(&self) -> bool {
+        let mut byte = [0];
+        let read = preadv2(self.way(), &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
+        read != Err(Errno::OPNOTSUPP)
+    }
+
     fn present_size(&self) -> io::Result<u64> {
         match self.block_device {
             true => (&self.buffered).seek(SeekFrom::End(0)),
@@ -177,17 +189,9 @@ impl OpenFile {
             Err(error) => Err(error.into()),
         }
     }
-}
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        // A ring that is being taken down may hold the file a while longer.
-        unlock_image(self.way());
-    }
-}
-
-impl Geometry for OpenFile {
-    fn size(&self) -> io::Result<u64> {
+    /// Its present size in bytes, which counts from now on.
+    pub(crate) fn look_at_size(&self) -> io::Result<u64> {
         let size = self.present_size()?;
         if self.size.swap(size, Ordering::AcqRel) != size {
             self.resizes.fetch_add(1, Ordering::Release);
@@ -195,7 +199,8 @@ impl Geometry for OpenFile {
         Ok(size)
     }
 
-    fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
+    /// As `Geometry::extents`.
+    pub(crate) fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         let mut extents = Vec::new();
         let mut at = range.start;
         while at < range.end && extents.len() < most {
@@ -206,13 +211,25 @@ impl Geometry for OpenFile {
         Ok(extents)
     }
 
-    fn stamp(&self) -> io::Result<Option<Stamp>> {
+    /// As `Geometry::stamp`.
+    pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
         Ok(stamp(&self.buffered.metadata()?))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // A ring that is being taken down may hold the file a while longer.
+        unlock_image(self.way());
     }
 }
 
 /// Opens `file` once more with O_DIRECT, if blocks and frames fit its alignment.
 fn open_direct(file: &File, options: &Options) -> io::Result<Direct> {
+    if fstatfs(file)?.f_type == FUSE {
+        let reason = "operations past it cannot be interrupted where the file system is in user space";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
     let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
     let (memory, align) = match known {

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use nigh_device::{Batch, Timed};
 
-use crate::device::Geometry;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::open::{OpenFile, Options};
 
@@ -33,7 +32,7 @@ impl ReadTimer {
 
     /// Its size in bytes.
     pub fn size(&self) -> io::Result<u64> {
-        self.0.size()
+        self.0.look_at_size()
     }
 
     /// Does the reads of `batch`, as many at a time as it says, with a thread for each of those.

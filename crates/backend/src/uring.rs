@@ -24,6 +24,9 @@ use crate::pool::Pool;
 const FILE: types::Fixed = types::Fixed(0);
 /// The user data of the watch over the pool's signal; flights have their number.
 const POOL: u64 = u64::MAX;
+/// Threads of the kernel for operations that wait, of all rings of a thread together: the flights of 32 full rings. By
+/// default, there are four for each processor.
+const WORKERS_MAX: u32 = 4096;
 /// Threads for what the ring does not do.
 const POOL_THREADS: usize = 2;
 /// Completions that are taken at a time: few, so that what follows from them is at the device while the others are
@@ -80,6 +83,8 @@ impl Uring {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        // Another file of the same thread that does not respond must not use up the workers. Linux before 5.15 cannot.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         ring.submitter().register_files(&[file.way().as_raw_fd()])?;
         let flight = |_| Flight { job: None, slices: Vec::new(), at: 0, offset: 0, tries: 0 };
         Ok(Uring {

@@ -111,10 +111,10 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
 
 TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
 
-SIGTERM and SIGINT write everything back and end the server. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
+SIGTERM and SIGINT write everything back and end the server, as does the end of the client of --stdio. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
 again and sets memory, policy, read-ahead and exports as flags and file specify.";
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// The disks: a name for clients, what is served under it, and options
     #[arg(value_name = "NAME=TARGET[,OPTION...]")]
@@ -172,6 +172,9 @@ pub(crate) struct ServeArgs {
     /// How long all writes of a disk may fail before those that would wait for memory fail, too, from 0s to 1h [default: 5s]
     #[arg(long, value_name = "TIME")]
     pub(crate) fail_after: Option<String>,
+    /// How long the end of the server may take: what is not written then is named and lost, from 1s to 1h [default: 8s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) stop_within: Option<String>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
     #[arg(long, value_name = "NAME:OPTION,...")]
     pub(crate) set: Vec<String>,

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ struct File {
     scheduler: Option<String>,
     depth: Option<u32>,
     fail_after: Option<String>,
+    stop_within: Option<String>,
     shards: Option<usize>,
     connections: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,12 +98,8 @@ struct Plan {
     record: Option<Recording>,
 }
 
-/// What the main thread waits for.
-enum Event {
-    Stop,
-    /// Whoever asked for it may want to know how it went.
-    Reload(Option<Sender<Result<(), String>>>),
-}
+/// Asks for a reload. Whoever asked for it may want to know how it went.
+type Reload = Option<Sender<Result<(), String>>>;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
@@ -120,20 +118,20 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
 
-    let (sender, events) = channel();
-    watch_signals(sender.clone())?;
+    let (stop, stopped) = channel();
+    let (reload, reloads) = channel();
+    watch_signals(stop.clone(), reload.clone())?;
     nigh_backend::map_large_allocations();
-    let mut server = Server::start(plan.settings.clone())?;
+    let server = Arc::new(Server::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone())?;
     }
     if let Some(path) = &plan.control {
-        let sender = sender.clone();
         server.control(path, move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
             let ending = |_| "the server is shutting down".to_owned();
-            sender.send(Event::Reload(Some(done))).map_err(|_| ending(()))?;
+            reload.send(Some(done)).map_err(|_| ending(()))?;
             result.recv().unwrap_or_else(|_| Err(ending(())))
         })?;
     }
@@ -150,7 +148,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
         server.attach(input, output, move || {
             // Fails where the server ends already.
-            let _ = sender.send(Event::Stop);
+            let _ = stop.send(());
         });
     }
     if plan.listen.is_empty() && passed == 0 && !args.stdio {
@@ -159,7 +157,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
     }
     introduce(&server);
-    wait(&server, args, &events);
+    let (at, args) = (server.clone(), args.clone());
+    // On a thread of its own: a device that does not respond delays reloads, but not the end.
+    std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
+    // Fails if nobody can ask for the end any more.
+    let _ = stopped.recv();
     tracing::info!("shutting down");
     server.shut_down().map_err(|unwritten| {
         let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
@@ -180,12 +182,12 @@ fn introduce(server: &Server) {
     }
 }
 
-fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
+fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let event = if signal == SIGHUP { Event::Reload(None) } else { Event::Stop };
-            if sender.send(event).is_err() {
+            let sent = if signal == SIGHUP { reload.send(None).is_ok() } else { stop.send(()).is_ok() };
+            if !sent {
                 return;
             }
         }
@@ -193,8 +195,8 @@ fn watch_signals(sender: Sender<Event>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wait(server: &Server, args: &ServeArgs, events: &Receiver<Event>) {
-    while let Ok(Event::Reload(asked)) = events.recv() {
+fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reload>) {
+    for asked in reloads {
         let done = reload(server, args).map_err(|error| causes(&*error));
         match &done {
             Ok(()) => {
@@ -278,11 +280,17 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     }
     settings.host.depth = args.depth.or(file.depth).unwrap_or(HostSettings::DEPTH);
     ensure!(settings.host.depth > 0, "--depth is at least 1");
-    if let Some(text) = args.fail_after.as_ref().or(file.fail_after.as_ref()) {
-        let seconds = nigh_text::seconds(text).filter(|seconds| (0.0..=3600.0).contains(seconds));
+    let time = |text: &String, least: u64, flag: &str| {
+        let seconds = nigh_text::seconds(text).filter(|seconds| (least as f64..=3600.0).contains(seconds));
         let seconds =
-            seconds.with_context(|| format!("--fail-after is a time from 0s to 1h, such as 5s, not '{text}'"))?;
-        settings.host.patience = Duration::from_secs_f64(seconds);
+            seconds.with_context(|| format!("{flag} is a time from {least}s to 1h, such as 5s, not '{text}'"))?;
+        anyhow::Ok(Duration::from_secs_f64(seconds))
+    };
+    if let Some(text) = args.fail_after.as_ref().or(file.fail_after.as_ref()) {
+        settings.host.patience = time(text, 0, "--fail-after")?;
+    }
+    if let Some(text) = args.stop_within.as_ref().or(file.stop_within.as_ref()) {
+        settings.stop_within = time(text, 1, "--stop-within")?;
     }
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");

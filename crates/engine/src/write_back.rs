@@ -55,6 +55,13 @@ impl Engine {
         }
     }
 
+    /// From now on, dirty blocks are written whatever their age, beginning with the next call of `next_operation`.
+    pub fn hurry(&mut self) {
+        self.config.write_back.age_us = 0;
+        let aging: Vec<Volume> = self.aging.iter().map(|&(_, volume)| volume).collect();
+        aging.into_iter().for_each(|volume| self.make_due(volume));
+    }
+
     /// Queues the writes that are due.
     pub(crate) fn write_back(&mut self, now: u64) {
         if self.dirty > self.marks.start {

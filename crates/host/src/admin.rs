@@ -1,6 +1,9 @@
 //! Changes of a running host: memory, policy, disks and their settings.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
+use std::time::Duration;
 
 use nigh_backend::{Device, Options};
 use nigh_engine::{Port, Volume};
@@ -11,11 +14,15 @@ use crate::device::DiskDevice;
 use crate::disk::{Disk, Opening, has_file};
 use crate::error::{ChangeError, DiskError, HostError, Unwritten};
 use crate::settings::{BLOCK, DiskSettings, TARGETS_MAX, TENANT_NAME_MAX};
-use crate::sync::lock;
+use crate::sync::{lock, lock_within};
 use crate::tenants::agree_on_bounds;
 
+/// How long a client waits for a disk whose size changed.
+const RESIZING: Duration = Duration::from_secs(5);
+/// How long a change of a disk waits for another one.
+const CHANGING: Duration = Duration::from_secs(1);
 /// The number of attempts to write dirty blocks when a disk is closed.
-const CLOSING_TRIES: u32 = 3;
+pub(crate) const CLOSING_TRIES: u32 = 3;
 
 /// Memory of the machine, in bytes.
 pub(crate) fn machine_memory() -> u64 {
@@ -140,7 +147,7 @@ impl Common {
         if let Err(unwritten) = closed {
             disk.set_hidden(false);
             return Err(match unwritten {
-                Unwritten { name, cause: HostError::Lost(fault) } => ChangeError::Lost { name, fault },
+                Unwritten { name, cause: HostError::Lost(fault), .. } => ChangeError::Lost { name, fault },
                 unwritten => unwritten.into(),
             });
         }
@@ -161,9 +168,10 @@ impl Common {
     }
 
     /// Not everything of `disk` is written because of `cause`; or everything is that was not lost before.
-    fn unwritten(&self, disk: &Disk, cause: HostError) -> Unwritten {
-        let lost = disk.lost().filter(|_| self.cache.counters(disk).1 == 0);
-        Unwritten { name: disk.name().to_owned(), cause: lost.map_or(cause, HostError::Lost) }
+    pub(crate) fn unwritten(&self, disk: &Disk, cause: HostError) -> Unwritten {
+        let bytes = self.cache.counters(disk).1 * BLOCK;
+        let lost = disk.lost().filter(|_| bytes == 0);
+        Unwritten { name: disk.name().to_owned(), bytes, cause: lost.map_or(cause, HostError::Lost) }
     }
 
     /// A disk that is closed in all engines. A tenant leaves with its last disk.
@@ -200,7 +208,8 @@ impl Common {
         if settings.tenant() != before.tenant() {
             return Err(ChangeError::Moves { name: settings.name, tenant: before.tenant().to_owned() });
         }
-        let _changing = lock(&disk.changing);
+        let busy = || ChangeError::Busy(disk.name().to_owned());
+        let _changing = lock_within(&disk.changing, CHANGING).ok_or_else(busy)?;
         if self.cache.has_tenants() {
             let set = self.cache.set_bounds(disk.tenant, settings.bounds())?;
             set.map_err(|source| DiskError::Bounds { name: settings.name.clone(), source })?;
@@ -244,19 +253,43 @@ impl Common {
         }
     }
 
-    /// Adapts disks to targets whose size changed.
-    pub(crate) fn look_at_sizes(&self) {
-        for disk in self.cache.disks.all() {
-            // A disk with lost data is closed by an administrator only.
-            if disk.is_hidden() || disk.lost().is_some() {
-                continue;
+    /// Adapts a disk to targets whose size changed. Waits no longer than a few seconds: if its device does not respond,
+    /// it is adapted later.
+    pub(crate) fn look_at_size(self: &Arc<Self>, disk: &Arc<Disk>) {
+        // A disk with lost data is closed by an administrator only.
+        if disk.is_hidden() || disk.lost().is_some() {
+            return;
+        }
+        let present = disk.present_size();
+        let is_new = disk.set_silent(present.is_err());
+        match present {
+            Ok(size) if size == disk.size() => return,
+            Ok(_) => {}
+            Err(error) if is_new => return tracing::warn!(disk = disk.name(), %error, "cannot determine its size"),
+            Err(_) => return,
+        }
+        if disk.wait_for_opening_within(Duration::ZERO).is_some() {
+            let (common, disk) = (self.clone(), disk.clone());
+            let (done, resized) = channel();
+            let run = move || {
+                common.resize_if_open(&disk);
+                // Nobody waits any more if it took long.
+                let _ = done.send(());
+            };
+            match Builder::new().name("resize".into()).spawn(run) {
+                Ok(_) => _ = resized.recv_timeout(RESIZING),
+                Err(error) => tracing::warn!(%error, "no thread to change the size of a disk"),
             }
-            let _one = lock(&disk.changing);
-            match disk.present_size() {
-                Ok(size) if size != disk.size() && !disk.is_hidden() => self.resize(&disk, size),
-                Ok(_) => {}
-                Err(error) => tracing::warn!(disk = disk.name(), %error, "cannot determine its size"),
-            }
+        } else {
+            disk.wait_for_opening_within(RESIZING);
+        }
+    }
+
+    fn resize_if_open(&self, disk: &Disk) {
+        let _one = lock(&disk.changing);
+        match disk.present_size() {
+            Ok(size) if size != disk.size() && !disk.is_hidden() => self.resize(disk, size),
+            _ => {}
         }
     }
 
@@ -291,24 +324,6 @@ impl Common {
             self.cache.name_whole(disk, size)?;
         }
         Ok(())
-    }
-
-    /// Closes every disk: writes back dirty blocks, and drops those that cannot be written. Returns the disks with
-    /// dropped blocks.
-    pub(crate) fn close_all(&self) -> Vec<Unwritten> {
-        let mut unwritten = Vec::new();
-        for disk in self.cache.disks.all() {
-            let _one = lock(&disk.changing);
-            disk.set_hidden(true);
-            disk.lift_rates();
-            disk.set_opening(Opening::Closed);
-            if let Err(error) = self.close(&disk, false) {
-                unwritten.push(error);
-                // The loss was already logged.
-                let _ = self.cache.close(&disk, true);
-            }
-        }
-        unwritten
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Disk {
     pub(crate) changing: Mutex<()>,
     /// Its size in the engines, in bytes.
     size: AtomicU64,
+    /// Its devices did not tell their size when they were asked last.
+    silent: AtomicBool,
     opening: Mutex<Opening>,
     opened: Condvar,
     /// The fault of the flush by which data was lost.
@@ -98,6 +100,7 @@ impl Disk {
             changing: Mutex::default(),
             settings: Mutex::new(settings),
             size: AtomicU64::new(size),
+            silent: AtomicBool::new(false),
             opening: Mutex::new(Opening::Open),
             opened: Condvar::new(),
             lost: OnceLock::new(),
@@ -187,6 +190,11 @@ impl Disk {
             (settings.iops, settings.bandwidth)
         };
         self.throttle.set(iops, bandwidth);
+    }
+
+    /// Whether its devices tell their size; returns whether that is new.
+    pub(crate) fn set_silent(&self, silent: bool) -> bool {
+        self.silent.swap(silent, Ordering::Relaxed) != silent
     }
 
     /// Records the latency of a request.
@@ -293,6 +301,16 @@ impl Disk {
     pub(crate) fn set_opening(&self, opening: Opening) {
         *lock(&self.opening) = opening;
         self.opened.notify_all();
+    }
+
+    /// As `wait_for_opening`, for at most `limit`; `None` if that is over before.
+    pub fn wait_for_opening_within(&self, limit: Duration) -> Option<bool> {
+        let changing = |opening: &mut Opening| *opening == Opening::Changing;
+        let waited = self.opened.wait_timeout_while(lock(&self.opening), limit, changing);
+        match *waited.unwrap_or_else(PoisonError::into_inner).0 {
+            Opening::Changing => None,
+            opening => Some(opening == Opening::Open),
+        }
     }
 
     /// Waits until the engines accept requests again; returns false if they never will.

@@ -54,6 +54,9 @@ pub enum HostError {
     /// The device failed a flush, and data that is no longer in memory may be lost.
     #[error("its device failed a flush ({0}) and may have lost data that is no longer in memory")]
     Lost(Fault),
+    /// The device did not complete what it was to do within the time that the host had to end.
+    #[error("its device did not complete in time")]
+    Late,
     /// An assertion of the engine failed.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
@@ -262,6 +265,9 @@ pub enum ChangeError {
         /// Why.
         source: Box<HintError>,
     },
+    /// The disk is being removed, or adapted to another size.
+    #[error("disk {0} is being changed, and its device has not completed that: try again later")]
+    Busy(String),
     /// The host is shutting down.
     #[error("the cache is shutting down")]
     Stopping,
@@ -272,10 +278,12 @@ pub enum ChangeError {
 
 /// A disk with dirty blocks that could not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("disk {name}: not everything is written: {cause}")]
+#[error("disk {name}: not everything is written ({bytes} bytes in memory): {cause}")]
 pub struct Unwritten {
     /// Its name.
     pub name: String,
+    /// Its data that is only in memory, in bytes. Without any, its device has not confirmed that all is stable.
+    pub bytes: u64,
     /// The last error.
     pub cause: HostError,
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use nigh_backend::Driver;
 use nigh_control::Directive;
@@ -14,6 +15,7 @@ use crate::cache::Cache;
 use crate::call;
 use crate::common::Common;
 use crate::disk::Disk;
+use crate::ending;
 use crate::error::{ChangeError, HostError, StartError, Unwritten};
 use crate::extent::FileExtent;
 use crate::level;
@@ -222,9 +224,10 @@ impl Host {
         self.common.write_back(name)
     }
 
-    /// Adapts a disk whose last target changed its size: it is written back and opened anew, with an empty cache.
-    pub fn look_at_sizes(&self) {
-        self.common.look_at_sizes();
+    /// Adapts a disk whose last target changed its size: it is written back and opened anew, with an empty cache. Waits
+    /// a few seconds at most: a device that does not respond is adapted when it does.
+    pub fn look_at_size(&self, disk: &Arc<Disk>) {
+        self.common.look_at_size(disk);
     }
 
     /// Replies to the requests in progress, writes everything back, and ends the threads. Blocks that cannot be
@@ -233,37 +236,37 @@ impl Host {
     /// # Panics
     /// In a callback, which must not wait.
     pub fn shut_down(&self) -> Result<(), Vec<Unwritten>> {
-        assert!(!call::is_running(), "a callback must not wait for the end of its host");
-        end(&self.common, &mut lock(&self.threads))
+        ending::shut_down(&self.common, self.take_threads())
     }
-}
 
-fn end(common: &Common, threads: &mut Vec<JoinHandle<()>>) -> Result<(), Vec<Unwritten>> {
-    let Common { cache, handle, stopping, closed, administration, .. } = common;
-    // A change in progress completes first.
-    let changing = lock(administration);
-    stopping.store(true, Ordering::Release);
-    drop(changing);
-    let unwritten = if threads.is_empty() { Vec::new() } else { common.close_all() };
-    if !threads.is_empty() {
-        common.keep_levels();
+    /// As [`shut_down`](Host::shut_down), for at most `limit`. All disks are written at once, so a device that does not
+    /// respond delays no other disk. Disks that are not closed when the time is over are returned with
+    /// [`HostError::Late`] and the number of bytes that are only in memory. The process should then end: what remains is
+    /// written only while it lives.
+    ///
+    /// # Panics
+    /// As `shut_down`.
+    pub fn shut_down_within(&self, limit: Duration) -> Result<(), Vec<Unwritten>> {
+        ending::shut_down_within(&self.common, self.take_threads(), limit)
     }
-    closed.store(true, Ordering::Release);
-    cache.wake_timer();
-    handle.stop();
-    for thread in threads.drain(..) {
-        if thread.join().is_err() {
-            tracing::error!("a thread of the cache panicked");
-        }
+
+    /// From now on, the dirty blocks of all disks are written at once, whatever their age: for a host that is about to be
+    /// shut down.
+    pub fn hurry(&self) {
+        self.common.cache.hurry();
     }
-    if unwritten.is_empty() { Ok(()) } else { Err(unwritten) }
+
+    fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        assert!(!call::is_running(), "a callback must not wait for the end of its host");
+        std::mem::take(&mut *lock(&self.threads))
+    }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let (common, mut threads) = (self.common.clone(), std::mem::take(&mut *lock(&self.threads)));
-        let mut end = move || {
-            for lost in end(&common, &mut threads).err().unwrap_or_default() {
+        let (common, threads) = (self.common.clone(), std::mem::take(&mut *lock(&self.threads)));
+        let end = move || {
+            for lost in ending::shut_down(&common, threads).err().unwrap_or_default() {
                 tracing::error!(%lost, "dirty blocks are lost");
             }
         };

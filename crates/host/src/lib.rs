@@ -9,6 +9,7 @@ mod change;
 mod common;
 mod device;
 mod disk;
+mod ending;
 mod error;
 mod extent;
 mod failing;

@@ -1,13 +1,30 @@
 //! Locks, and limits that threads share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// The interval between attempts to get a lock within a limit.
+const GLANCE: Duration = Duration::from_millis(5);
 
 /// Locks `mutex`, even if a thread panicked while it held it: the shard records what matters after a panic
 /// (`Cache::with`).
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for `mutex`, but no longer than `limit`.
+pub(crate) fn lock_within<T>(mutex: &Mutex<T>, limit: Duration) -> Option<MutexGuard<'_, T>> {
+    let begin = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begin.elapsed() >= limit => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(GLANCE),
+        }
+    }
 }
 
 /// As `lock`, to read.

@@ -10,7 +10,7 @@ use crate::error::{HostError, Poisoned, SubmitError};
 use crate::mailbox::Mailbox;
 use crate::settings::PAUSE;
 use crate::sync::lock;
-use crate::work::{Waiting, Work};
+use crate::work::{Waiter, Waiting, Work};
 
 impl Cache {
     /// Opens `disk` in the engines where it is closed, with this many bytes.
@@ -60,12 +60,31 @@ impl Cache {
     /// blocks. After an error it stays open in the shards that had it.
     pub(crate) fn close(&self, disk: &Disk, discard: bool) -> Result<(), HostError> {
         let mailbox = Arc::new(Mailbox::default());
+        let (closing, mut result) = self.begin_to_close(disk, discard, &mailbox);
+        // The timer continues if there is something to wait for.
+        self.step_all();
+        for _ in 0..closing {
+            result = result.and(self.result_of(&mailbox));
+        }
+        if self.has_tenants() && result.is_ok() {
+            self.forget_files(disk)?;
+        }
+        result
+    }
+
+    /// Begins to close `disk` as `close` does, without waiting. Returns the number of shards whose replies go to `waiter`,
+    /// and the error of the others.
+    pub(crate) fn begin_to_close<W: Waiter + 'static>(
+        &self,
+        disk: &Disk,
+        discard: bool,
+        waiter: &Arc<W>,
+    ) -> (usize, Result<(), HostError>) {
         let mut work = Work::default();
-        let mut closing = 0;
-        let mut result = Ok(());
+        let (mut closing, mut result) = (0, Ok(()));
         for shard in 0..self.shards() {
             let begun = self.with(shard, &mut work, |core, now| {
-                let token = core.waiters.insert(Waiting { waiter: mailbox.clone(), range: 0..0 });
+                let token = core.waiters.insert(Waiting { waiter: waiter.clone(), range: 0..0 });
                 let begun = core.engine.close(now, disk.volume, discard, token as u64);
                 if begun.is_err() {
                     core.waiters.remove(token);
@@ -78,19 +97,27 @@ impl Cache {
             }
         }
         self.dispatch(&mut work, None);
-        // The timer continues if there is something to wait for.
+        (closing, result)
+    }
+
+    /// Does the steps of all shards that can be done at once.
+    pub(crate) fn step_all(&self) {
+        let mut work = Work::default();
         for shard in 0..self.shards() {
             while self.step(shard, &mut work) {
                 std::thread::sleep(PAUSE);
             }
         }
-        for _ in 0..closing {
-            result = result.and(self.result_of(&mailbox));
+    }
+
+    /// From now on, dirty blocks are written whatever their age.
+    pub(crate) fn hurry(&self) {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            // A poisoned shard writes nothing.
+            let _ = self.with(shard, &mut work, |core, _| core.engine.hurry());
         }
-        if self.has_tenants() && result.is_ok() {
-            self.forget_files(disk)?;
-        }
-        result
+        self.dispatch(&mut work, None);
     }
 
     /// Waits for a reply without data.
@@ -176,6 +203,11 @@ impl Cache {
             }
         }
         (sum, dirty)
+    }
+
+    /// Whether a shard still has `disk`.
+    pub(crate) fn is_open(&self, disk: &Disk) -> bool {
+        (0..self.shards()).any(|shard| self.peek(shard, |core| core.engine.dirty(disk.volume).is_some()) == Ok(true))
     }
 
     /// Memory of the indexes and the frames' bookkeeping, in bytes.

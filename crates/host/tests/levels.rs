@@ -184,7 +184,7 @@ fn a_disk_over_two_targets_is_warm_if_both_are_what_they_were() {
     check(&host, "first", 5);
     let file = std::fs::OpenOptions::new().write(true).open(place.path("first")).unwrap();
     file.set_len((border + 4096) as u64).unwrap();
-    host.look_at_sizes();
+    host.look_at_size(&host.disk("first").unwrap());
     check(&host, "first", 5);
     end(host);
     let host = Host::start(settings.clone()).unwrap();
@@ -239,7 +239,7 @@ fn disks_come_and_go() {
     // A disk that becomes longer.
     let file = std::fs::OpenOptions::new().write(true).open(place.path("two")).unwrap();
     file.set_len(DISK as u64 + BLOCK).unwrap();
-    host.look_at_sizes();
+    host.look_at_size(&host.disk("two").unwrap());
     assert_eq!(host.disk("two").unwrap().size(), DISK as u64 + BLOCK);
     check(&host, "two", 5);
     end(host);

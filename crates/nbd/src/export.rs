@@ -142,6 +142,13 @@ impl Exports {
         Ok(Self(exports.into()))
     }
 
+    /// The size of the export at `index`, if there is one, is another one now.
+    pub(crate) fn set_size(&mut self, index: usize, size: u64) {
+        if let Some(export) = Arc::make_mut(&mut self.0).get_mut(index) {
+            export.size = size;
+        }
+    }
+
     /// The exports in their order.
     pub fn as_slice(&self) -> &[Export] {
         &self.0

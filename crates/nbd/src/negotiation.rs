@@ -98,6 +98,25 @@ impl Negotiation {
         self.selected = None;
     }
 
+    /// The index of the export whose size the next message asks for, if `input` has all of the message. The host may look
+    /// at the size then, and [set](Self::set_size) it.
+    pub fn asks_about(&self, input: &[u8]) -> Option<usize> {
+        let Decoded::Whole(OptionHeader { option, length }, _) = OptionHeader::decode(input).ok()? else { return None };
+        let end = OptionHeader::SIZE.checked_add(length as usize)?;
+        let data = input.get(OptionHeader::SIZE..end).filter(|_| length <= OPTION_MAX)?;
+        let name = match option {
+            option::EXPORT_NAME => text(data).ok()?,
+            option::INFO | option::GO => InfoQuery::decode(data).ok()?.export,
+            _ => return None,
+        };
+        self.exports.find(name).map(|(index, _)| index)
+    }
+
+    /// The size of the export at `index` in what the client may see is another one now.
+    pub fn set_size(&mut self, index: usize, size: u64) {
+        self.exports.set_size(index, size);
+    }
+
     /// Takes at most one message from the front of `input`, which is everything received and not yet consumed, and
     /// appends the reply to `out`. Returns how many bytes were consumed. Messages are at most 64 KiB and 16 bytes
     /// long. After a violation the connection must be closed.

@@ -71,6 +71,11 @@ pub(crate) fn negotiate(input: &mut Input, guest: &Guest<'_>) -> Result<Option<(
     let mut out = Vec::new();
     let mut names = Vec::new();
     loop {
+        if let Some(at) = negotiation.asks_about(input.bytes()) {
+            let disk = &exports[at].disk;
+            guest.common.host.look_at_size(disk);
+            negotiation.set_size(at, disk.size());
+        }
         let (used, mut outcome) = negotiation.step(input.bytes(), &mut out)?;
         input.start += used;
         if let Outcome::Transmit(transmission) = &outcome

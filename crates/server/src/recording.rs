@@ -196,22 +196,26 @@ impl Recorder {
 
     /// Ends the recording and returns what became of it, when the file is complete.
     pub(crate) fn stop(&self) -> Result<RecordingStatus, RecordError> {
+        self.stop_within(PATIENCE)
+    }
+
+    fn stop_within(&self, limit: Duration) -> Result<RecordingStatus, RecordError> {
         let mut state = lock(&self.state);
         state.run.as_mut().ok_or(RecordError::Idle)?.stop = true;
         self.changed.notify_all();
         let begun = Instant::now();
         while let Some(run) = &state.run {
-            let Some(left) = PATIENCE.checked_sub(begun.elapsed()) else { return Ok(run.status()) };
+            let Some(left) = limit.checked_sub(begun.elapsed()) else { return Ok(run.status()) };
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         state.last.clone().ok_or(RecordError::Idle)
     }
 
-    /// Ends the recording, if there is one, for good.
-    pub(crate) fn close(&self) {
+    /// Ends the recording, if there is one, for good. Waits for the file for up to `limit`.
+    pub(crate) fn close(&self, limit: Duration) {
         lock(&self.state).closed = true;
         // Its thread reports how it went; without a recording there is nothing to stop.
-        let _ = self.stop();
+        let _ = self.stop_within(limit);
     }
 
     /// The recording there is, or the last one.

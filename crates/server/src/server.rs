@@ -3,8 +3,8 @@
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -35,23 +35,30 @@ use crate::tls;
 
 /// Stack of a connection's thread.
 const CONNECTION_STACK: usize = 256 << 10;
-/// How long a shutdown waits for clients to take their replies.
+/// How long a shutdown waits for clients to take their replies, unless it has less than twice as long in all.
 const FAREWELL: Duration = Duration::from_secs(20);
+/// How long a shutdown waits for the file of a recording, although its time is over.
+const RECORDING: Duration = Duration::from_millis(200);
+/// The interval between looks at a thread that is to end.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// A running server. Dropping it shuts it down; what cannot be written then is lost.
 pub struct Server {
     pub(crate) common: Arc<Common>,
     sockets: SocketSettings,
-    listeners: Vec<Arc<Listener>>,
+    stop_within: Duration,
+    listeners: Mutex<Vec<Arc<Listener>>>,
     metrics: Option<SocketAddr>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// It was shut down.
+    ended: AtomicBool,
 }
 
 impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
-        let Settings { mut host, exports, connections_max, metrics, sockets, tls } = agreed;
+        let Settings { mut host, exports, connections_max, metrics, sockets, tls, stop_within } = agreed;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -69,8 +76,15 @@ impl Server {
         };
         let common = Common::new(Host::start(host)?, connections_max, (tls, config));
         let metrics = http.as_ref().map(|(address, _)| *address);
-        let mut server =
-            Server { common: Arc::new(common), sockets, listeners: Vec::new(), metrics, threads: Vec::new() };
+        let server = Server {
+            common: Arc::new(common),
+            sockets,
+            stop_within,
+            listeners: Mutex::default(),
+            metrics,
+            threads: Mutex::default(),
+            ended: AtomicBool::new(false),
+        };
         for export in exports {
             let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
             server.common.add_export(Export::new(disk, export));
@@ -95,7 +109,7 @@ impl Server {
 
     /// Listens for clients, and returns where: with the port that the system chose for port 0. Where `insecure`, TCP need not
     /// be this machine's own.
-    pub fn listen(&mut self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
+    pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
         let listener = Listener::bind(address, insecure || self.has_tls(), &self.sockets)?;
         let at = self.let_in(listener)?;
         Ok(at.unwrap_or_else(|| address.clone()))
@@ -103,7 +117,7 @@ impl Server {
 
     /// Listens on the sockets that the parent process passed by `LISTEN_FDS`, and returns how many there are. Those sockets
     /// have the permissions that the parent process gave them.
-    pub fn listen_on_passed(&mut self, insecure: bool) -> Result<usize, StartError> {
+    pub fn listen_on_passed(&self, insecure: bool) -> Result<usize, StartError> {
         let passed = Listener::passed(insecure || self.has_tls())?;
         let count = passed.len();
         for listener in passed {
@@ -115,7 +129,7 @@ impl Server {
     /// Takes commands on a Unix socket that is its owner's alone. `reload` does what SIGHUP does, and says in words what went
     /// wrong.
     pub fn control(
-        &mut self,
+        &self,
         path: &Path,
         reload: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
@@ -129,7 +143,7 @@ impl Server {
     }
 
     /// Lets clients connect, and returns where, if that has a name. Clients over TCP have to start TLS, if there is any.
-    fn let_in(&mut self, listener: Listener) -> Result<Option<Listen>, StartError> {
+    fn let_in(&self, listener: Listener) -> Result<Option<Listen>, StartError> {
         let tcp = matches!(listener, Listener::Tcp(_));
         let address = listener.address();
         address.iter().for_each(|address| self.common.add_address(address));
@@ -141,13 +155,13 @@ impl Server {
     }
 
     fn accept(
-        &mut self,
+        &self,
         listener: Listener,
         name: &str,
         client: impl Fn(&Arc<Common>, OwnedFd, Peer) + Send + 'static,
     ) -> Result<(), StartError> {
         let listener = Arc::new(listener);
-        self.listeners.push(listener.clone());
+        lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
         let accept = move || {
             let failures = Refusals::default();
@@ -164,7 +178,7 @@ impl Server {
                 }
             }
         };
-        self.threads.push(Builder::new().name(name.to_owned()).spawn(accept)?);
+        lock(&self.threads).push(Builder::new().name(name.to_owned()).spawn(accept)?);
         Ok(())
     }
 
@@ -269,28 +283,34 @@ impl Server {
     }
 
     /// Lets no more clients in, finishes the replies to those there are, and writes everything back. What could not
-    /// be written is lost and returned.
-    pub fn shut_down(mut self) -> Result<(), Vec<Unwritten>> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Vec<Unwritten>> {
-        let Common { host, stopping, administration, controllers, recorder, .. } = &*self.common;
-        // Whoever changes the server now finishes that.
-        let changing = lock(administration);
+    /// be written within `Settings::stop_within` is lost, unless the process lives on, and returned.
+    pub fn shut_down(&self) -> Result<(), Vec<Unwritten>> {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let until = Instant::now() + self.stop_within;
+        let left = || until.saturating_duration_since(Instant::now());
+        let Common { host, stopping, controllers, recorder, .. } = &*self.common;
         stopping.store(true, Ordering::Release);
-        drop(changing);
-        self.listeners.drain(..).for_each(|listener| listener.stop());
+        // Before anything that waits, for what was acknowledged.
+        host.hurry();
+        lock(&self.listeners).drain(..).for_each(|listener| listener.stop());
         for stream in &*lock(controllers) {
             // Its client is gone already, if this fails.
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
-        self.common.disconnect(|_| true, FAREWELL);
-        let result = host.shut_down();
-        recorder.close();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
+        // Requests at a device that does not respond take no more than half of the time.
+        self.common.disconnect(|_| true, FAREWELL.min(self.stop_within / 2));
+        // It needs no more than what is left at the end, unless its file does not respond.
+        recorder.close(Duration::ZERO);
+        let result = host.shut_down_within(left());
+        recorder.close(left().max(RECORDING));
+        for thread in lock(&self.threads).drain(..) {
+            while !thread.is_finished() && !left().is_zero() {
+                std::thread::sleep(GLANCE);
+            }
+            if thread.is_finished() && thread.join().is_err() {
                 tracing::error!("a listening thread panicked");
             }
         }
@@ -300,7 +320,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for lost in self.end().err().unwrap_or_default() {
+        for lost in self.shut_down().err().unwrap_or_default() {
             tracing::error!(%lost, "dirty blocks are lost");
         }
     }
@@ -344,7 +364,6 @@ fn serve(common: &Common, id: u64, tls: Option<Arc<ServerConfig>>) {
     let stream = common.stream_of(id);
     // One that came in too late to be told of the end.
     if !common.stopping.load(Ordering::Acquire) {
-        common.host.look_at_sizes();
         tracing::debug!(id, "connected");
         match connection::serve(stream, common.host.cache(), &Guest { common, id, tls }) {
             Ok(()) => tracing::debug!(id, "left"),

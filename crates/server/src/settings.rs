@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nigh_backend::Target;
 use nigh_host::{DiskError, DiskSettings, agree_on_bounds};
@@ -68,13 +69,26 @@ pub struct Settings {
     pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.
     pub tls: Option<TlsSettings>,
+    /// How long its end may take: what is not written then is lost.
+    pub stop_within: Duration,
 }
 
 impl Settings {
+    /// `stop_within` unless said otherwise: less than the 10 s after which container engines kill.
+    pub const STOP_WITHIN: Duration = Duration::from_secs(8);
+
     /// `exports` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, exports: Vec<ExportSettings>) -> Settings {
         let host = nigh_host::Settings::new(memory, policy, Vec::new());
-        Settings { host, exports, connections_max: 1024, metrics: None, sockets: SocketSettings::default(), tls: None }
+        Settings {
+            host,
+            exports,
+            connections_max: 1024,
+            metrics: None,
+            sockets: SocketSettings::default(),
+            tls: None,
+            stop_within: Settings::STOP_WITHIN,
+        }
     }
 
     /// The same with what one export of a tenant gives in all of them ([`DiskSettings::floor`]). An error where two of them

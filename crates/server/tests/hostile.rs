@@ -84,7 +84,7 @@ fn descriptors_1_newcomers_are_limited() {
     let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![]);
     settings.exports = vec![ExportSettings::new("disk", "memory:1M".parse().unwrap())];
     settings.connections_max = 200;
-    let mut server = Server::start(settings).unwrap();
+    let server = Server::start(settings).unwrap();
     server.listen(&Listen::Unix(path.clone()), false).unwrap();
     let connect = || UnixStream::connect(&path).unwrap();
     let mut first = Client::connect(connect(), "disk", &[]).unwrap();

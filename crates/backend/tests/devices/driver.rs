@@ -108,10 +108,7 @@ fn engines_share_devices() {
     });
     // A device that left has unlocked its file.
     let gone = handle.detach(Port(0));
-    assert!(
-        gone.recv_timeout(Duration::from_secs(10))
-            .is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected)
-    );
+    drop(gone.recv_timeout(Duration::from_secs(10)).expect("it leaves"));
     drop(open(&path(0), &Options::default()));
     handle.stop();
     thread.join().expect("the driver ends");

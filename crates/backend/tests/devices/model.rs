@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::host::{Host, config, folders, open, sparse};
 use nigh_backend::{Device, Options};
@@ -208,6 +209,8 @@ fn holes_are_known() {
             let options = Options { threads, ..Options::default() };
             let mut host = Host::new(open(file.path().to_str().expect("a path"), &options), config(4096));
             assert!(host.read(1 << 20, 4096) == Ok(vec![0; 4096]));
+            // Meanwhile, the extent is looked up.
+            std::thread::sleep(Duration::from_millis(200));
             // Behind the device's back: were the hole read, this would be seen.
             std::os::unix::fs::FileExt::write_all_at(file.as_file(), &[7; 4096], 1 << 20).expect("a write");
             host.read(0, 4096).expect("a read");

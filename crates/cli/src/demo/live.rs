@@ -151,7 +151,7 @@ pub(super) fn serve(
     // The cache of a replay is not divided.
     settings.host.shards = Some(1);
     settings.connections_max = 2 * CLIENTS * TENANTS.len();
-    let mut server = Server::start(settings)?;
+    let server = Server::start(settings)?;
     let driven = server.listen(&Listen::Unix(disks.socket()), false).map_err(anyhow::Error::from).and_then(|_| {
         let start = Instant::now();
         let latencies = drive(&server, &disks.socket(), requests, done, stop)?;

@@ -14,7 +14,8 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
 }
 
 fn file(Plan { settings, listen, insecure_tcp, control, record: _ }: &Plan) -> File {
-    let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls } = settings;
+    let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls, stop_within } =
+        settings;
     let alone = host.allocate.is_none();
     File {
         memory: Some(amount(host.memory)),
@@ -32,6 +33,7 @@ fn file(Plan { settings, listen, insecure_tcp, control, record: _ }: &Plan) -> F
         scheduler: Some(host.scheduler.to_string()),
         depth: Some(host.depth),
         fail_after: Some(format!("{}s", host.patience.as_secs_f64())),
+        stop_within: Some(format!("{}s", stop_within.as_secs_f64())),
         shards: alone.then(|| host.shards()),
         connections: Some(*connections_max),
         level: host.levels.iter().map(level).collect(),
@@ -123,6 +125,7 @@ mod tests {
             scheduler: text(),
             depth: Some(1),
             fail_after: text(),
+            stop_within: text(),
             shards: Some(1),
             connections: Some(1),
             level: vec![String::new()],

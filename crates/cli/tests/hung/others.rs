@@ -1,0 +1,108 @@
+//! Whoever does not use a hung device does not notice it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::device::Device;
+use crate::serving::{Folder, Server};
+use crate::{MIB, connect};
+
+/// Far more than anything takes that waits for no device.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What it does takes no longer than `PATIENCE`.
+fn quickly<R>(what: &str, run: impl FnOnce() -> R) -> R {
+    let begin = Instant::now();
+    let result = run();
+    assert!(begin.elapsed() < PATIENCE, "{what} takes {:?}", begin.elapsed());
+    result
+}
+
+fn ctl(folder: &Folder, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    let output = command.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn metrics(server: &Server) -> String {
+    let mut scrape = TcpStream::connect(server.metrics()).unwrap();
+    scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    scrape.read_to_string(&mut page).unwrap();
+    page
+}
+
+/// Kills the server if `run` takes too long, so that the test does not hang.
+fn within<R>(server: &Server, limit: Duration, run: impl FnOnce() -> R) -> R {
+    let (done, over) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                server.signal("-KILL");
+            }
+        });
+        let _done = done;
+        run()
+    })
+}
+
+fn serve(folder: &Folder, device: &Device) -> Server {
+    let image = folder.image("image", &vec![7; 64 * MIB]);
+    let hung = format!("hung={}", device.file.display());
+    let control = folder.text("control");
+    folder.serve(&[&hung, &format!("well={image}"), "--control", &control, "--metrics", "127.0.0.1:0"])
+}
+
+/// Everything that an export is used for, while another one does not respond.
+fn use_all(folder: &Folder, server: &Server) {
+    let mut well = quickly("a new connection", || connect(&server.socket, "well"));
+    for at in 0..20 {
+        let offset = (at * 3 * MIB) as u64;
+        quickly("a miss", || well.read(offset, 4096).unwrap());
+        quickly("a hit", || well.read(offset, 4096).unwrap());
+        quickly("a write", || well.write(offset + 8192, &[at as u8; 4096]).unwrap());
+        quickly("a flush", || well.flush().unwrap());
+    }
+    quickly("the status of blocks", || well.trim(0, 4096).unwrap());
+    well.disconnect().unwrap();
+    quickly("nigh ctl status", || ctl(folder, &["status"]));
+    quickly("nigh ctl flush", || ctl(folder, &["flush", "well"]));
+    quickly("nigh ctl set", || ctl(folder, &["set", "export", "well", "iops=100000"]));
+    quickly("nigh ctl export add", || ctl(folder, &["export", "add", "more=memory:1M"]));
+    quickly("another export", || connect(&server.socket, "more").write(0, &[1; 4096]).unwrap());
+    quickly("nigh ctl export remove", || ctl(folder, &["export", "remove", "more"]));
+    assert!(quickly("metrics", || metrics(server)).contains("nigh_"));
+}
+
+/// A hung device with requests of every kind delays only its own clients.
+#[test]
+fn hung_6_a_device_delays_only_its_clients() {
+    let folder = Folder::new();
+    let Some(device) = Device::new("hung_6_a_device_delays_only_its_clients", &folder, 16 * MIB) else { return };
+    let server = serve(&folder, &device);
+    within(&server, Duration::from_secs(60), || {
+        let mut first = connect(&server.socket, "hung");
+        first.write(0, &[1; 4096]).unwrap();
+        device.hang();
+        // The first one finds out that its size is not told.
+        let mut second = connect(&server.socket, "hung");
+        for at in 1..16 {
+            second.submit_read((at * MIB) as u64, vec![0; 4096]).unwrap();
+        }
+        first.submit(nigh_nbd::Command::Flush, 0, 0).unwrap();
+        first.submit(nigh_nbd::Command::Trim { fua: false }, 0, 4096).unwrap();
+        use_all(&folder, &server);
+
+        device.go_on();
+        for client in [&mut first, &mut second] {
+            while client.in_flight() > 0 {
+                assert_eq!(client.receive().unwrap().result, Ok(()));
+            }
+        }
+    });
+    server.end();
+}
