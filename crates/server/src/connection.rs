@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use nigh_backend::Signal;
-use nigh_engine::{Op, Outcome, Refusal};
+use nigh_engine::{Fill, Op, Outcome, Refusal};
 use nigh_host::front::{Ahead, Cache, Measure, PIECE, Submission, Submitted, Waiter, Work, pieces};
 use nigh_host::{BLOCK, SubmitError};
 use nigh_nbd::{Command, Errno, Event, Framing, Request, Transmission};
@@ -16,7 +16,7 @@ use nigh_trace::Op as Recorded;
 
 use crate::error::Ended;
 use crate::input::{BUFFER, Input, Loan, PATIENCE_FRAMES};
-use crate::job::{Job, Kind};
+use crate::job::{Frames, Job, Kind};
 use crate::link::{self, Data, Link, Reply};
 use crate::negotiate::{Guest, negotiate};
 use crate::patience::PATIENCE;
@@ -274,7 +274,11 @@ impl Connection {
             }
             SubmitError::Refused(Refusal::NoVolume) => {
                 self.send();
-                if self.link.disk().wait_for_opening() { Ok(()) } else { Err(Errno::Shutdown) }
+                match self.link.disk().wait_for_opening_within(link::GLANCE) {
+                    Some(true) => Ok(()),
+                    None if !self.has_left() => Ok(()),
+                    _ => Err(Errno::Shutdown),
+                }
             }
             // The disk has become shorter.
             SubmitError::Refused(Refusal::OutOfRange) => Err(if is_read { Errno::Inval } else { Errno::NoSpc }),
@@ -451,7 +455,7 @@ impl Connection {
             Some(Outcome::Fill(fill)) => Some(fill),
             _ => {
                 self.queue();
-                job.wait_for_frames(part.start)
+                self.wait_for_frames(job, part.start, (shard, token))?
             }
         };
         let Some(mut fill) = fill else {
@@ -476,6 +480,24 @@ impl Connection {
         self.cache.abort(shard, token, fill, &mut self.work);
         self.slow_until = Some(Instant::now() + SLOW);
         filled.map(|_| part.start)
+    }
+
+    /// Waits for the frames of the piece of `job` that begins at `start`; `None` if it failed. An error if the client leaves
+    /// before they come.
+    fn wait_for_frames(&mut self, job: &Job, start: u64, (shard, token): (u32, usize)) -> io::Result<Option<Fill>> {
+        loop {
+            match job.wait_for_frames(start, link::GLANCE) {
+                Frames::Here(fill) => return Ok(Some(fill)),
+                Frames::Failed => return Ok(None),
+                Frames::Awaited if !self.has_left() => {}
+                Frames::Awaited => {
+                    if let Some(fill) = job.desert(token) {
+                        self.cache.abort(shard, token, fill, &mut self.work);
+                    }
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+            }
+        }
     }
 
     /// Receives so many bytes and forgets them.

@@ -50,8 +50,20 @@ struct State {
     fill: Option<Fill>,
     /// The connection's thread waits until no more pieces than these are left.
     awaited: Option<usize>,
+    /// The token of the piece whose frames the connection's thread does not wait for any more.
+    deserted: Option<usize>,
     /// Pieces of a write that failed, by where they begin.
     failed: Vec<u64>,
+}
+
+/// What becomes of a piece of a write.
+pub(crate) enum Frames {
+    /// They are to be filled.
+    Here(Fill),
+    /// It failed.
+    Failed,
+    /// They have not come yet.
+    Awaited,
 }
 
 /// What a client is told of a fault of a device.
@@ -70,8 +82,17 @@ impl Waiter for Job {
     fn deliver(self: Arc<Self>, shard: u32, range: Range<u64>, outcome: Outcome, work: &mut Work) {
         let result = match outcome {
             Outcome::Fill(fill) => {
-                lock(&self.state).fill = Some(fill);
-                return self.filled.notify_one();
+                let mut state = lock(&self.state);
+                return match state.deserted {
+                    Some(token) => {
+                        drop(state);
+                        self.link.abort(shard, token, fill, work);
+                    }
+                    None => {
+                        state.fill = Some(fill);
+                        self.filled.notify_one();
+                    }
+                };
             }
             Outcome::Data(data) => Ok(Some(data)),
             Outcome::Done => Ok(None),
@@ -90,8 +111,15 @@ impl Waiter for Job {
 impl Job {
     /// A request of `pieces` pieces.
     pub(crate) fn new(link: &Arc<Link>, kind: Kind, tag: Tag, measure: Measure, asked: Asked, pieces: usize) -> Job {
-        let state =
-            State { left: pieces, errno: None, buffer: Vec::new(), fill: None, awaited: None, failed: Vec::new() };
+        let state = State {
+            left: pieces,
+            errno: None,
+            buffer: Vec::new(),
+            fill: None,
+            awaited: None,
+            deserted: None,
+            failed: Vec::new(),
+        };
         Job {
             link: link.clone(),
             kind,
@@ -211,15 +239,23 @@ impl Job {
         self.refuse(0..0, Errno::Shutdown, work);
     }
 
-    /// Waits for the frames of the piece of a write that was submitted last and begins at `start`; none if it failed.
-    pub(crate) fn wait_for_frames(&self, start: u64) -> Option<Fill> {
-        let mut state = lock(&self.state);
-        loop {
-            match state.fill.take() {
-                Some(fill) => return Some(fill),
-                None if state.failed.contains(&start) => return None,
-                None => state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
-            }
+    /// Waits for the frames of the piece of a write that was submitted last and begins at `start`, for up to `timeout`.
+    pub(crate) fn wait_for_frames(&self, start: u64, timeout: Duration) -> Frames {
+        let awaited = |state: &mut State| state.fill.is_none() && !state.failed.contains(&start);
+        let waited = self.filled.wait_timeout_while(lock(&self.state), timeout, awaited);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.fill.take() {
+            Some(fill) => Frames::Here(fill),
+            None if state.failed.contains(&start) => Frames::Failed,
+            None => Frames::Awaited,
         }
+    }
+
+    /// Nobody waits for the frames of the piece of a write that was submitted last, with this token: they go back to the
+    /// engine when they come. Returns them if they are here.
+    pub(crate) fn desert(&self, token: usize) -> Option<Fill> {
+        let mut state = lock(&self.state);
+        state.deserted = Some(token);
+        state.fill.take()
     }
 }

@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nigh_engine::Shared;
+use nigh_engine::{Fill, Shared};
 use nigh_host::front::{Budget, Cache, Disk, Measure, Outlet, Work, lock};
 use nigh_nbd::{Framing, Header};
 
@@ -234,10 +234,20 @@ impl Link {
         self.send(state, Wait::Briefly, work);
     }
 
-    /// The connection's own thread waits until somebody wrote.
+    /// The connection's own thread waits until somebody wrote. It ends with the client: replies may be long in coming.
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waits = true;
-        self.room.wait(state).unwrap_or_else(PoisonError::into_inner)
+        let (mut state, waited) = self.room.wait_timeout(state, GLANCE).unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() && self.stream.has_left() {
+            self.stream.abandon();
+            state.broken = true;
+        }
+        state
+    }
+
+    /// The frames of a write will not be filled.
+    pub(crate) fn abort(&self, shard: u32, token: usize, fill: Fill, work: &mut Work) {
+        self.cache.abort(shard, token, fill, work);
     }
 
     /// Somebody wrote. Most of the time nobody waits for that, and a system call is spared.

@@ -4,6 +4,7 @@
 mod serving;
 
 mod device;
+mod left;
 mod others;
 mod stop;
 
