@@ -2,31 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::device::Device;
 use crate::serving::{Folder, Server};
-use crate::{MIB, connect};
-
-/// Far more than anything takes that waits for no device.
-const PATIENCE: Duration = Duration::from_millis(1500);
-
-/// What it does takes no longer than `PATIENCE`.
-fn quickly<R>(what: &str, run: impl FnOnce() -> R) -> R {
-    let begin = Instant::now();
-    let result = run();
-    assert!(begin.elapsed() < PATIENCE, "{what} takes {:?}", begin.elapsed());
-    result
-}
-
-fn ctl(folder: &Folder, arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    let output = command.args(["ctl", "--control", &folder.text("control")]).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::{MIB, connect, ctl, quickly};
 
 fn metrics(server: &Server) -> String {
     let mut scrape = TcpStream::connect(server.metrics()).unwrap();
