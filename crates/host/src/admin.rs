@@ -5,9 +5,9 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Options};
-use nigh_engine::{Port, Volume};
-use nigh_policy::{Spec, Tenant};
+use nigh_backend::{Device, Geometry, Options};
+use nigh_engine::Volume;
+use nigh_policy::Spec;
 
 use crate::common::Common;
 use crate::device::DiskDevice;
@@ -64,36 +64,58 @@ impl Common {
 
     /// Opens another disk.
     pub(crate) fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
+        let opened = self.open_targets(&settings)?;
         let _one = self.administrate()?;
-        Ok(self.add_one(settings)?)
+        Ok(self.add_opened(settings, opened)?)
     }
 
-    pub(crate) fn add_one(&self, mut settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
-        self.check_tenant(&settings)?;
-        let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
-        if self.cache.disks.is_taken(&settings.name) {
-            return Err(DiskError::Duplicate(settings.name));
-        }
+    /// Opens another disk before the host is in use.
+    pub(crate) fn add_first(&self, settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
+        let opened = self.open_targets(&settings)?;
+        self.add_opened(settings, opened)
+    }
+
+    /// Opens the targets of another disk. They may not respond, so no lock is held.
+    fn open_targets(&self, settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
+        self.check_new(settings)?;
         if settings.targets().count() > TARGETS_MAX {
-            return Err(DiskError::Targets(settings.name));
+            return Err(DiskError::Targets(settings.name.clone()));
         }
-        if let Some(level) = self.cache.levels.iter().find(|level| has_file(&settings, level.path())) {
-            return Err(DiskError::Level { name: settings.name, path: level.path().to_owned() });
+        if let Some(level) = self.cache.levels.iter().find(|level| has_file(settings, level.path())) {
+            return Err(DiskError::Level { name: settings.name.clone(), path: level.path().to_owned() });
         }
+        open(settings)
+    }
+
+    fn check_new(&self, settings: &DiskSettings) -> Result<Volume, DiskError> {
+        self.check_tenant(settings)?;
+        let volume = self.cache.disks.free_number().ok_or(DiskError::TooMany)?;
+        match self.cache.disks.is_taken(&settings.name) {
+            true => Err(DiskError::Duplicate(settings.name.clone())),
+            false => Ok(volume),
+        }
+    }
+
+    fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, DiskError> {
+        let volume = self.check_new(&settings)?;
         let tenant = self.cache.disks.tenant_named(settings.tenant());
         if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
             agree_on_bounds([&mut member.settings(), &mut settings])?;
         }
-        let (disk, opened) = open(volume, tenant, &self.cache.disks.free_ports(), settings)?;
-        let disk = Arc::new(disk);
-        for (device, opened) in disk.devices.iter().zip(opened) {
-            self.handle.attach(device.port, opened);
+        let end = opened.iter().map(|opened| opened.size).fold(0, u64::saturating_add);
+        let (mut devices, mut begin) = (Vec::new(), 0u64);
+        for (Opened { device, geometry, size }, port) in opened.into_iter().zip(self.cache.disks.free_ports()) {
+            devices.push(Arc::new(DiskDevice::new(port, begin, geometry, size)));
+            begin = begin.saturating_add(size);
+            self.handle.attach(port, device);
         }
+        let disk = Arc::new(Disk::new(volume, tenant, settings, devices, end));
         self.cache.disks.add(disk.clone());
         if let Err(error) = self.open_in_cache(&disk) {
             // Nothing can be lost.
             let _ = self.cache.close(&disk, true);
-            self.drop_disk(&disk);
+            drop(self.take_disk(&disk));
+            disk.forget_devices();
             return Err(error);
         }
         self.share_bounds(&disk);
@@ -127,9 +149,13 @@ impl Common {
     /// Removes a disk: requests in progress are replied to, and its dirty blocks are written, or dropped with
     /// `discard`.
     pub(crate) fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
-        let _one = self.administrate()?;
-        let disk = self.find(name)?;
-        disk.set_hidden(true);
+        let disk = {
+            let _one = self.administrate()?;
+            let disk = self.find(name)?;
+            disk.set_hidden(true);
+            disk
+        };
+        // Its device may not respond, so the host is not locked: nobody else changes a hidden disk.
         // No request waits for the rates.
         disk.lift_rates();
         let closed = {
@@ -151,7 +177,14 @@ impl Common {
                 unwritten => unwritten.into(),
             });
         }
-        self.drop_disk(&disk);
+        let devices = {
+            // If the host ends, that is part of its end.
+            let _one = self.administrate()?;
+            self.take_disk(&disk)
+        };
+        // Now its files are closed and unlocked, which may wait for them, too.
+        drop(devices);
+        disk.forget_devices();
         Ok(())
     }
 
@@ -174,21 +207,22 @@ impl Common {
         Unwritten { name: disk.name().to_owned(), bytes, cause: lost.map_or(cause, HostError::Lost) }
     }
 
-    /// A disk that is closed in all engines. A tenant leaves with its last disk.
-    fn drop_disk(&self, disk: &Disk) {
+    /// Removes a disk that is closed in all engines, and returns its devices. A tenant leaves with its last disk.
+    fn take_disk(&self, disk: &Disk) -> Vec<Box<dyn Device>> {
+        let mut devices = Vec::new();
         for device in &disk.devices {
             if self.cache.is_driven() {
-                // An error means the same: the device is gone.
-                let _ = self.handle.detach(device.port).recv();
+                // An error means that the device is gone.
+                devices.extend(self.handle.detach(device.port).recv());
             }
             self.cache.detach(device.port);
         }
-        disk.forget_devices();
         self.cache.disks.remove(disk);
         if self.cache.has_tenants() && self.cache.disks.of_tenant(disk.tenant).is_empty() {
             // A poisoned shard forgets everything.
             let _ = self.cache.close_tenant(disk.tenant);
         }
+        devices
     }
 
     /// Changes the settings of a disk while it is in use.
@@ -226,16 +260,20 @@ impl Common {
             Some(name) => vec![self.find(name)?],
             None => self.cache.disks.all(),
         };
+        // All at once: one that does not respond does not delay the others.
+        let begun: Vec<_> = disks.iter().map(|disk| self.cache.begin_write_back(disk)).collect();
         let mut result = Ok(());
-        for disk in disks {
-            let written = loop {
-                match self.cache.write_back(&disk) {
-                    Ok(written) => break written,
-                    Err(_) if disk.wait_for_opening() => {}
-                    Err(_) => return Err(ChangeError::NoDisk(disk.name().to_owned())),
+        for (disk, begun) in disks.iter().zip(begun) {
+            let mut written = begun.map(|begun| self.cache.finish_write_back(begun));
+            while written.is_err() {
+                if !disk.wait_for_opening() {
+                    return Err(ChangeError::NoDisk(disk.name().to_owned()));
                 }
-            };
-            result = result.and(written.map_err(|cause| self.unwritten(&disk, cause)));
+                written = self.cache.write_back(disk);
+            }
+            if let Ok(Err(cause)) = written {
+                result = result.and(Err(self.unwritten(disk, cause)));
+            }
         }
         Ok(result?)
     }
@@ -327,18 +365,21 @@ impl Common {
     }
 }
 
-/// Opens the targets of a disk, each at one of `ports`.
-fn open(
-    volume: Volume,
-    tenant: Tenant,
-    ports: &[Port],
-    settings: DiskSettings,
-) -> Result<(Disk, Vec<Box<dyn Device>>), DiskError> {
+/// A target of a disk.
+struct Opened {
+    device: Box<dyn Device>,
+    geometry: Arc<dyn Geometry>,
+    /// In bytes.
+    size: u64,
+}
+
+/// Opens the targets of a disk.
+fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
     let name = || settings.name.clone();
     let (read_only, block_bytes) = (settings.read_only, BLOCK as u32);
     let options = Options { read_only, block_bytes, name: name(), ..Options::default() };
-    let (mut devices, mut opened, mut end) = (Vec::new(), Vec::new(), 0u64);
-    for ((target, port), at) in settings.targets().zip(ports).zip(0..) {
+    let mut opened = Vec::new();
+    for (target, at) in settings.targets().zip(0..) {
         let wrong = |reason| Err(DiskError::Size { name: name(), reason });
         let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;
         let geometry = device.geometry();
@@ -352,9 +393,7 @@ fn open(
             Ok(size) => size,
             Err(error) => return wrong(format!("cannot determine the size of {target}: {error}")),
         };
-        devices.push(Arc::new(DiskDevice::new(*port, end, geometry, size)));
-        opened.push(device);
-        end = end.saturating_add(size);
+        opened.push(Opened { device, geometry, size });
     }
-    Ok((Disk::new(volume, tenant, settings, devices, end), opened))
+    Ok(opened)
 }

@@ -93,7 +93,7 @@ impl Host {
         let host = Host { common: Arc::new(common), threads: Mutex::default() };
         host.drive(driver)?;
         for disk in disks {
-            host.common.add_one(disk)?;
+            host.common.add_first(disk)?;
         }
         host.common.begin_levels(before)?;
         Ok(host)

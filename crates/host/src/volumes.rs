@@ -12,6 +12,15 @@ use crate::settings::PAUSE;
 use crate::sync::lock;
 use crate::work::{Waiter, Waiting, Work};
 
+/// A write-back of a disk on its way.
+pub(crate) struct WriteBack {
+    mailbox: Arc<Mailbox>,
+    /// Shards that have not replied.
+    waiting: usize,
+    /// Of the others.
+    result: Result<(), HostError>,
+}
+
 impl Cache {
     /// Opens `disk` in the engines where it is closed, with this many bytes.
     pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<Result<(), ConfigError>, Poisoned> {
@@ -129,8 +138,8 @@ impl Cache {
         }
     }
 
-    /// Writes back the dirty blocks of `disk` and flushes its devices. An error if an engine does not have it.
-    pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
+    /// Begins to write back the dirty blocks of `disk` and to flush its devices. An error if an engine does not have it.
+    pub(crate) fn begin_write_back(&self, disk: &Disk) -> Result<WriteBack, Refusal> {
         let mailbox = Arc::new(Mailbox::default());
         let mut work = Work::default();
         let mut result = Ok(());
@@ -159,10 +168,23 @@ impl Cache {
             }
         }
         self.dispatch(&mut work, None);
+        Ok(WriteBack { mailbox, waiting, result })
+    }
+
+    /// As `begin_write_back`, and waits until everything is written and flushed.
+    pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
+        Ok(self.finish_write_back(self.begin_write_back(disk)?))
+    }
+
+    /// Waits until everything is written and flushed.
+    pub(crate) fn finish_write_back(
+        &self,
+        WriteBack { mailbox, waiting, mut result }: WriteBack,
+    ) -> Result<(), HostError> {
         for _ in 0..waiting {
             result = result.and(self.result_of(&mailbox));
         }
-        Ok(result)
+        result
     }
 
     /// From now on, writes of `disk` reach its devices according to `mode`. No effect in engines that do not have it.

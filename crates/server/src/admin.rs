@@ -26,34 +26,39 @@ impl Common {
 
     /// Serves another export.
     pub(crate) fn add(&self, settings: ExportSettings) -> Result<(), ChangeError> {
-        let _one = self.administrate()?;
-        self.add_one(settings)
+        self.check_new(&settings)?;
+        // Its targets may not respond, so the server is not locked: the host refuses a second one of this name.
+        let disk = self.host.add(settings.disk.clone())?;
+        self.add_export(Export::new(disk, settings));
+        Ok(())
     }
 
-    fn add_one(&self, settings: ExportSettings) -> Result<(), ChangeError> {
-        check(std::slice::from_ref(&settings), lock(&self.tls).0.as_ref())?;
+    fn check_new(&self, settings: &ExportSettings) -> Result<(), ChangeError> {
+        let _one = self.administrate()?;
+        check(std::slice::from_ref(settings), lock(&self.tls).0.as_ref())?;
         let name = &settings.disk.name;
         if self.find(name).is_ok() {
             return Err(ExportError::from(InvalidExport::Duplicate(name.clone())).into());
         }
         let present: Vec<ExportSettings> = self.exports().iter().map(|export| export.settings()).collect();
         let levels = self.host.settings().levels;
-        let of_exports = present.iter().chain([&settings]).flat_map(|export| export.disk.targets());
+        let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.targets());
         descriptors::allow(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
-        let disk = self.host.add(settings.disk.clone())?;
-        self.add_export(Export::new(disk, settings));
         Ok(())
     }
 
     /// Removes an export: its clients are let go, and its dirty blocks written, or dropped if `discard`.
     pub(crate) fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
-        let _one = self.administrate()?;
-        self.remove_one(name, discard)
-    }
-
-    fn remove_one(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
-        let export = self.find(name)?;
-        export.set_leaving(true);
+        let export = {
+            let _one = self.administrate()?;
+            let export = self.find(name)?;
+            if export.is_leaving() {
+                return Err(ChangeError::Leaving(name.to_owned()));
+            }
+            export.set_leaving(true);
+            export
+        };
+        // Its device may not respond, so the server is not locked: nobody else changes an export that is leaving.
         // No request waits for its turn.
         export.disk.lift_rates();
         self.disconnect(|client| client.has(&export), FAREWELL);
@@ -133,7 +138,6 @@ impl Common {
 
     /// Makes the exports those of `wanted`: adds, changes and removes. Failures are collected, and the rest done.
     fn reconcile(&self, wanted: &[ExportSettings]) -> Result<(), Vec<ChangeError>> {
-        let _one = self.administrate().map_err(|error| vec![error])?;
         let mut errors = Vec::new();
         let changes = self.exports().into_iter().map(|export| {
             let now = export.settings();
@@ -155,14 +159,16 @@ impl Common {
         for (wanted, now) in changes {
             let done = match wanted {
                 Some(settings) if *settings == now => Ok(()),
-                Some(settings) => self.set_one(settings.clone()),
-                None => self.remove_one(&now.disk.name, false),
+                Some(settings) => self.administrate().and_then(|_one| self.set_one(settings.clone())),
+                None => self.remove(&now.disk.name, false),
             };
             errors.extend(done.err());
         }
         for settings in wanted {
-            if self.find(&settings.disk.name).is_err() {
-                errors.extend(self.add_one(settings.clone()).err());
+            match self.find(&settings.disk.name) {
+                Ok(export) if export.is_leaving() => errors.push(ChangeError::Leaving(settings.disk.name.clone())),
+                Ok(_) => {}
+                Err(_) => errors.extend(self.add(settings.clone()).err()),
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }

@@ -55,6 +55,9 @@ pub enum ChangeError {
     /// There is no export of this name.
     #[error("there is no export {0}")]
     NoExport(String),
+    /// The export is being removed.
+    #[error("export {0} is being removed, and its device has not completed that: try again later")]
+    Leaving(String),
     /// An export cannot be served.
     #[error(transparent)]
     Export(#[from] ExportError),

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -76,6 +77,19 @@ fn hung_6_a_device_delays_only_its_clients() {
         }
         first.submit(nigh_nbd::Command::Flush, 0, 0).unwrap();
         first.submit(nigh_nbd::Command::Trim { fua: false }, 0, 4096).unwrap();
+        // Nor do those delay others who change something of it.
+        let commands = [
+            &["flush"][..],
+            &["export", "add", &format!("again=unlocked:{}", device.file.display())],
+            &["export", "remove", "hung"],
+        ];
+        let children = commands.map(|arguments| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+            command.args(["ctl", "--control", &folder.text("control")]).args(arguments);
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            child
+        });
         use_all(&folder, &server);
 
         device.go_on();
@@ -84,6 +98,10 @@ fn hung_6_a_device_delays_only_its_clients() {
                 assert_eq!(client.receive().unwrap().result, Ok(()));
             }
         }
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        assert!(ctl(&folder, &["status"]).contains("again"));
     });
     server.end();
 }
