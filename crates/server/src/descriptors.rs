@@ -5,8 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::newcomers::CONNECTIONS_EXTRA;
 
-/// Listeners, control clients, the driver, recordings, certificates that are read again, and files that are open for a moment.
-const OWN: usize = 80;
+/// Listeners, clients for control and statistics, the driver, recordings, certificates that are read again, and files that are open for a moment.
+const OWN: usize = 88;
 /// The socket of a connection, and what wakes it if its export has a rate.
 const OF_CONNECTION: usize = 2;
 

@@ -3,24 +3,51 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::metrics::Statistics;
+use crate::clients::Common;
+use crate::metrics::{Statistics, statistics};
 
 /// Longest request that is looked at.
 const REQUEST_MAX: usize = 4096;
-/// How long a client may take for all of it: the next one waits.
+/// How long a client may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Clients that are answered by threads of their own. If there are more, the next ones wait for each other.
+const THREADS_MAX: usize = 8;
 
-/// Answers one request: `/metrics` in Prometheus' text format, `/json`.
-pub(crate) fn answer(socket: OwnedFd, statistics: &Statistics) {
-    let mut stream = TcpStream::from(socket);
-    if let Err(error) = exchange(&mut stream, statistics) {
+/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`. It is shared with the
+/// threads that answer.
+#[derive(Default)]
+pub(crate) struct Desk(Arc<()>);
+
+impl Desk {
+    /// Answers a client, so that the next ones need not wait for it.
+    pub(crate) fn attend(&self, common: &Arc<Common>, socket: OwnedFd) {
+        let stream = Arc::new(TcpStream::from(socket));
+        if Arc::strong_count(&self.0) <= THREADS_MAX {
+            let (common, stream, place) = (common.clone(), stream.clone(), self.0.clone());
+            let run = move || {
+                answer(&stream, &statistics(&common));
+                drop(place);
+            };
+            match Builder::new().name("statistics".into()).spawn(run) {
+                Ok(_) => return,
+                Err(error) => tracing::warn!(%error, "no thread to answer a request for statistics"),
+            }
+        }
+        answer(&stream, &statistics(common));
+    }
+}
+
+fn answer(stream: &TcpStream, statistics: &Statistics) {
+    if let Err(error) = exchange(stream, statistics) {
         tracing::debug!(%error, "statistics could not be sent");
     }
 }
 
-fn exchange(stream: &mut TcpStream, statistics: &Statistics) -> io::Result<()> {
+fn exchange(mut stream: &TcpStream, statistics: &Statistics) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let mut part = [0; 512];

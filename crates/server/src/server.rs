@@ -21,7 +21,7 @@ use crate::control::{self, Reload};
 use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
-use crate::http;
+use crate::http::Desk;
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
@@ -90,9 +90,8 @@ impl Server {
             server.common.add_export(Export::new(disk, export));
         }
         if let Some((_, listener)) = http {
-            server.accept(Listener::Tcp(listener), "metrics", |common, socket, _| {
-                http::answer(socket, &statistics(common));
-            })?;
+            let desk = Desk::default();
+            server.accept(Listener::Tcp(listener), "metrics", move |common, socket, _| desk.attend(common, socket))?;
         }
         Ok(server)
     }
