@@ -79,7 +79,7 @@ fn release_run(run: Option<(*mut u8, usize)>, page: usize) {
 }
 
 /// From this size on, in bytes.
-const LARGE: i32 = 1 << 20;
+const LARGE: i32 = 128 << 10;
 
 /// Gives each large allocation of this process pages of its own. To enlarge one then moves pages and copies nothing, so
 /// that a cache that grows holds nobody up; and what is freed goes back to the system. For a program to call before its

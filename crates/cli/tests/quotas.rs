@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 /// How long a hostile client waits until its socket takes more.
-const BRIEF: Duration = Duration::from_millis(200);
+const BRIEF: Duration = Duration::from_millis(100);
 /// The size of the disks.
 const DISK: u64 = 64 << 30;
 
@@ -147,11 +147,16 @@ fn dirty_10_writes_beside_a_slow_export_go_on_at_their_own_rate() {
     server.kill();
 }
 
-/// The most memory that a server had, in MiB.
-fn peak(server: &Server) -> u64 {
+/// The memory of a server, of this kind, in MiB.
+fn memory(server: &Server, kind: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// The most memory that it had.
+fn peak(server: &Server) -> u64 {
+    memory(server, "VmHWM:")
 }
 
 /// Clients that ask for the status of a disk in many pieces, and never read the replies.
@@ -185,5 +190,57 @@ fn status_9_replies_that_are_not_read_have_limited_memory() {
     assert_eq!(client.block_status(0, 8 * MIB).unwrap()[0].extents.len(), 1);
     client.disconnect().unwrap();
     drop(hostile);
+    server.kill();
+}
+
+/// The memory that a server has, in MiB.
+fn resident(server: &Server) -> u64 {
+    memory(server, "VmRSS:")
+}
+
+/// Clients that send whatever a server takes, of each kind, and read nothing; then they leave.
+#[test]
+fn memory_19_is_limited_and_returned() {
+    let folder = Folder::new();
+    let server = folder.serve(&[&format!("disk={}", folder.empty_image("disk.img", 256 * MIB)), "--memory", "64M"]);
+    let mut client = connect(&server, "disk");
+    for at in 0..128 {
+        client.read(at * MIB, MIB as usize).unwrap();
+    }
+    client.disconnect().unwrap();
+    let before = resident(&server);
+    let hostile = |at: u64| {
+        let stream = UnixStream::connect(&server.socket).unwrap();
+        stream.set_write_timeout(Some(BRIEF)).unwrap();
+        let mut client = Client::connect(stream, "disk", &["base:allocation", "x-nigh:cache"]).unwrap();
+        (0..64)
+            .take_while(|turn| {
+                let offset = (at * 7 + turn) % 192 * MIB;
+                let sent = match (at + turn) % 5 {
+                    0 => client.submit_read(offset, vec![0; 32 << 20]),
+                    1 => client.submit_read(offset, vec![0; BLOCK]),
+                    2 => client.submit_write(offset, &vec![1; MIB as usize], false),
+                    3 => client.submit(Command::BlockStatus { one: false }, 0, 256 * MIB),
+                    _ => client.submit(Command::WriteZeroes { fua: false, no_hole: false, fast: false }, offset, MIB),
+                };
+                sent.is_ok()
+            })
+            .count();
+        client
+    };
+    let hostile: Vec<_> = (0..60).map(hostile).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let most = peak(&server);
+    drop(hostile);
+    let begin = Instant::now();
+    let mut after = resident(&server);
+    while after > before + 16 && begin.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(100));
+        after = resident(&server);
+    }
+    println!("{before} MiB before, {most} MiB at most, {after} MiB after");
+    // Replies, and data that is received: 40 and 8 MiB. Each connection has stacks.
+    assert!(most < before + 64, "{before} MiB before, {most} MiB at most");
+    assert!(after <= before + 16, "{before} MiB before, {after} MiB after");
     server.kill();
 }
