@@ -2,9 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+use nigh_nbd::client::Client;
 
 use crate::device::Device;
 use crate::serving::{Folder, Server};
@@ -32,11 +35,12 @@ fn within<R>(server: &Server, limit: Duration, run: impl FnOnce() -> R) -> R {
     })
 }
 
-fn serve(folder: &Folder, device: &Device) -> Server {
+fn serve(folder: &Folder, device: &Device, memory: &str) -> Server {
     let image = folder.image("image", &vec![7; 64 * MIB]);
     let hung = format!("hung={}", device.file.display());
     let control = folder.text("control");
-    folder.serve(&[&hung, &format!("well={image}"), "--control", &control, "--metrics", "127.0.0.1:0"])
+    let well = format!("well={image}");
+    folder.serve(&["--memory", memory, &hung, &well, "--control", &control, "--metrics", "127.0.0.1:0"])
 }
 
 /// Everything that an export is used for, while another one does not respond.
@@ -65,7 +69,7 @@ fn use_all(folder: &Folder, server: &Server) {
 fn hung_6_a_device_delays_only_its_clients() {
     let folder = Folder::new();
     let Some(device) = Device::new("hung_6_a_device_delays_only_its_clients", &folder, 16 * MIB) else { return };
-    let server = serve(&folder, &device);
+    let server = serve(&folder, &device, "16M");
     within(&server, Duration::from_secs(60), || {
         let mut first = connect(&server.socket, "hung");
         first.write(0, &[1; 4096]).unwrap();
@@ -102,6 +106,35 @@ fn hung_6_a_device_delays_only_its_clients() {
             assert!(child.wait().unwrap().success());
         }
         assert!(ctl(&folder, &["status"]).contains("again"));
+    });
+    server.end();
+}
+
+/// Neither does one whose clients write as much as the server takes.
+#[test]
+fn hung_16_a_device_that_takes_no_writes_delays_only_its_clients() {
+    let folder = Folder::new();
+    let test = "hung_16_a_device_that_takes_no_writes_delays_only_its_clients";
+    let Some(device) = Device::new(test, &folder, 256 * MIB) else { return };
+    let server = serve(&folder, &device, "64M");
+    within(&server, Duration::from_secs(60), || {
+        let stream = UnixStream::connect(&server.socket).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut writer = Client::connect(stream, "hung", &[]).unwrap();
+        device.hang();
+        let block = vec![1; 256 << 10];
+        let mut at = 0;
+        while writer.submit_write(at, &block, false).is_ok() {
+            at += block.len() as u64;
+            assert!(at < 256 * MIB as u64, "it takes everything");
+        }
+        let mut reader = connect(&server.socket, "hung");
+        for at in 0..64 {
+            reader.submit_read((at * 2 * MIB) as u64, vec![0; 4096]).unwrap();
+        }
+        use_all(&folder, &server);
+        drop((writer, reader));
+        device.go_on();
     });
     server.end();
 }
