@@ -8,6 +8,7 @@ mod engine;
 mod growth;
 mod guard;
 mod history;
+mod isolation;
 mod levels;
 mod live;
 mod load;
@@ -92,6 +93,18 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_value = "client,fio")]
         part: Vec<live::Part>,
     },
+    /// What a client of `nigh serve` waits because of others: beside 20 hostile clients and 8 sick devices (FUSE, root)
+    Isolation {
+        /// Rounds for each
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// How long the client is measured, alone and beside each
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Only those with this in their name
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold
     Levels,
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
@@ -162,6 +175,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
         Bench::History { cells, blocks } => history::run(cells, blocks),
+        Bench::Isolation { rounds, seconds, only } => {
+            isolation::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, only.as_deref())
+        }
         Bench::Levels => levels::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),

@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-prefetch",
             "nigh-server",
             "nigh-sim",
+            "nigh-testkit",
             "nigh-trace",
         ],
     ),

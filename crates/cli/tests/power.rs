@@ -230,7 +230,7 @@ impl Bench {
         let time = Duration::from_micros(random.u64(..longest * 1000));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.u64(..)).collect();
         self.disk.start(failing);
-        let mut server = Server::start(kind, &self.folder, &self.folder.path("disk").join(disk::NAME));
+        let mut server = Server::start(kind, &self.folder, self.disk.file());
         self.shared.is_over.store(false, Ordering::Relaxed);
         let (shared, disk) = (&self.shared, &self.disk);
         let socket = server.socket.clone();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use nigh_engine::{
 };
 use nigh_policy::Stream;
 use nigh_prefetch::Prefetcher;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 
 use crate::disk::{Disk, Disks};
@@ -21,7 +22,7 @@ use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
-use crate::sync::{Budget, lock};
+use crate::sync::Budget;
 use crate::work::{Outlet, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
@@ -32,6 +33,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// A part of the cache.
 struct Shard {
+    /// A lock of `parking_lot`, because it is fair in the end: with `std`'s, a thread that takes it again and again keeps it from others.
     core: Mutex<Core>,
     /// Signalled when a request was replied to.
     room: Condvar,
@@ -178,11 +180,14 @@ impl Cache {
 
     /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
     pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
-        let mut core = lock(&self.shards[shard as usize].core);
+        self.guarded(&mut self.shards[shard as usize].core.lock(), shard, call)
+    }
+
+    /// As `peek`, with the lock of the shard.
+    fn guarded<R>(&self, core: &mut Core, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
         if core.poisoned {
             return Err(Poisoned { shard });
         }
-        let core = &mut *core;
         catch_unwind(AssertUnwindSafe(|| call(core))).map_err(|_| {
             core.poisoned = true;
             tracing::error!(shard, "an assertion of the cache failed: the shard is out of use");
@@ -221,7 +226,7 @@ impl Cache {
 
     /// Fails the requests that wait for a poisoned shard, since no reply will come.
     fn fail_waiters(&self, shard: u32, work: &mut Work) {
-        let waiters = std::mem::take(&mut lock(&self.shards[shard as usize].core).waiters);
+        let waiters = std::mem::take(&mut self.shards[shard as usize].core.lock().waiters);
         let fail = |(_, waiting)| (shard, waiting, Outcome::Failed(Fault::SHUT_DOWN));
         work.replies.extend(waiters.into_iter().map(fail));
     }
@@ -229,7 +234,7 @@ impl Cache {
     /// The error of a request that `shard` answered with this outcome.
     pub(crate) fn failure(&self, shard: u32, fault: Fault) -> HostError {
         match fault {
-            Fault::SHUT_DOWN if lock(&self.shards[shard as usize].core).poisoned => Poisoned { shard }.into(),
+            Fault::SHUT_DOWN if self.shards[shard as usize].core.lock().poisoned => Poisoned { shard }.into(),
             Fault::SHUT_DOWN => HostError::Closed,
             fault => HostError::Device(fault),
         }
@@ -245,7 +250,7 @@ impl Cache {
         self.driven.store(false, Ordering::Release);
         let mut work = Work::default();
         for shard in 0..self.shards() {
-            lock(&self.shards[shard as usize].core).poisoned = true;
+            self.shards[shard as usize].core.lock().poisoned = true;
             self.fail_waiters(shard, &mut work);
         }
         work.operations.clear();
@@ -447,9 +452,9 @@ impl Cache {
     /// As `wait_for_room`.
     pub fn wait_for_room_in(&self, shard: u32) {
         let shard = &self.shards[shard as usize];
-        let mut core = lock(&shard.core);
+        let mut core = shard.core.lock();
         core.queueing += 1;
-        let (mut core, _) = shard.room.wait_timeout(core, GLANCE).unwrap_or_else(PoisonError::into_inner);
+        shard.room.wait_for(&mut core, GLANCE);
         core.queueing -= 1;
     }
 
@@ -461,11 +466,16 @@ impl Cache {
         range: Range<u64>,
         mut report: impl FnMut(u64, BlockState),
     ) -> Result<(), Poisoned> {
-        self.peek(self.shard_of(disk.volume, range.start), |core| {
+        let shard = self.shard_of(disk.volume, range.start);
+        let mut core = self.shards[shard as usize].core.lock();
+        let reported = self.guarded(&mut core, shard, |core| {
             for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
                 report((block + 1) * BLOCK, core.engine.state(disk.volume, block));
             }
-        })
+        });
+        // The caller may ask for all blocks of a disk: others come between.
+        MutexGuard::unlock_fair(core);
+        reported
     }
 
     /// Runs on its own thread: calls the engines at the times they request, until `over`.

@@ -2,6 +2,8 @@
 //! contract at every step, the contract as a suite, a host that only drives a policy, and random reference strings.
 
 pub mod contract;
+#[cfg(feature = "fuse")]
+pub mod fuse;
 pub mod host;
 pub mod naive;
 pub mod replay;

@@ -1,27 +1,16 @@
-//! A disk in this process, as a file that FUSE serves: what was written to it is volatile until it is synced.
+//! A disk in this process: what was written to it is volatile until it is synced.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use fastrand::Rng;
-use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
-};
-use rustix::fs::FallocateFlags;
+use nigh_testkit::fuse::{Device, Mounted};
 
 /// Bytes of a sector: a power cut tears writes between sectors, not within.
 pub(crate) const SECTOR: usize = 512;
-/// The name of the file.
-pub(crate) const NAME: &str = "image";
-/// How long the kernel may keep names and sizes.
-const TTL: Duration = Duration::from_secs(60);
-const FILE: INodeNo = INodeNo(2);
 /// The longest that a write or sync takes, in microseconds.
 const DELAY_US: u64 = 300;
 
@@ -126,22 +115,15 @@ impl Platter {
     }
 }
 
-struct Files {
-    platter: Arc<Mutex<Platter>>,
+struct Volatile {
+    platter: Mutex<Platter>,
     length: u64,
 }
 
 /// A mounted disk; unmounted when dropped.
 pub(crate) struct Disk {
-    platter: Arc<Mutex<Platter>>,
-    session: Option<BackgroundSession>,
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Servers have ended: nothing uses it.
-        let _ = self.session.take().map(BackgroundSession::umount_and_join);
-    }
+    device: Arc<Volatile>,
+    mounted: Mounted,
 }
 
 impl Disk {
@@ -160,16 +142,17 @@ impl Disk {
             counts: Counts::default(),
             random: Rng::with_seed(seed),
         };
-        let platter = Arc::new(Mutex::new(platter));
-        let files = Files { platter: platter.clone(), length: length as u64 };
-        let mut config = Config::default();
-        config.mount_options = vec![MountOption::FSName("nigh-test".into())];
-        config.n_threads = Some(4);
-        Ok(Disk { platter, session: Some(fuser::spawn_mount(files, folder, &config)?) })
+        let device = Arc::new(Volatile { platter: Mutex::new(platter), length: length as u64 });
+        let mounted = Mounted::new(folder, device.clone(), 4)?;
+        Ok(Disk { device, mounted })
+    }
+
+    pub(crate) fn file(&self) -> &Path {
+        self.mounted.file()
     }
 
     fn platter(&self) -> MutexGuard<'_, Platter> {
-        self.platter.lock().unwrap()
+        self.device.platter.lock().unwrap()
     }
 
     /// From now on, every request fails, and what the platter has is final.
@@ -214,154 +197,68 @@ impl Disk {
     }
 }
 
-impl Files {
-    fn attributes(&self, file: INodeNo) -> FileAttr {
-        let is_file = file == FILE;
-        FileAttr {
-            ino: file,
-            size: if is_file { self.length } else { 0 },
-            blocks: if is_file { self.length / 512 } else { 0 },
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
-            perm: if is_file { 0o600 } else { 0o700 },
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            flags: 0,
-            blksize: 4096,
-        }
-    }
-
-    fn platter(&self) -> MutexGuard<'_, Platter> {
-        self.platter.lock().unwrap()
-    }
-
-    /// Writes, and takes its time before it says so; `false` if the power failed meanwhile.
-    fn write_slowly(&self, offset: u64, bytes: &[u8]) -> bool {
-        let (write, epoch, delay) = {
-            let mut platter = self.platter();
+impl Volatile {
+    /// A request that takes its time: `begin` returns what it is about, and `end` does it, unless the power fails
+    /// meanwhile.
+    fn take_time<T>(
+        &self,
+        begin: impl FnOnce(&mut Platter) -> T,
+        end: impl FnOnce(&mut Platter, T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let failed = || io::Error::other("the power failed");
+        let (begun, epoch, delay) = {
+            let mut platter = self.platter.lock().unwrap();
             if platter.is_off {
-                return false;
+                return Err(failed());
             }
-            (platter.write(offset as usize, bytes), platter.epoch, platter.delay())
+            (begin(&mut platter), platter.epoch, platter.delay())
         };
         std::thread::sleep(delay);
-        let mut platter = self.platter();
-        platter.open.retain(|open| *open != write);
-        platter.epoch == epoch
-    }
-
-    fn is_inside(&self, offset: u64, length: u64) -> bool {
-        offset.checked_add(length).is_some_and(|end| end <= self.length)
+        let mut platter = self.platter.lock().unwrap();
+        if platter.epoch == epoch { end(&mut platter, begun) } else { Err(failed()) }
     }
 }
 
-impl Filesystem for Files {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == NAME {
-            true => reply.entry(&TTL, &self.attributes(FILE), Generation(0)),
-            false => reply.error(Errno::ENOENT),
-        }
+impl Device for Volatile {
+    fn length(&self) -> u64 {
+        self.length
     }
 
-    fn getattr(&self, _: &Request, file: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.attributes(file));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Every write comes here at once: `current` is the page cache.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let platter = self.platter();
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let platter = self.platter.lock().unwrap();
         if platter.is_off {
-            return reply.error(Errno::EIO);
+            return Err(io::Error::other("the power failed"));
         }
         let start = self.length.min(offset) as usize;
-        let end = self.length.min(offset.saturating_add(u64::from(size))) as usize;
-        reply.data(&platter.current[start..end]);
+        let end = (self.length as usize).min(start + length);
+        Ok(platter.current[start..end].to_vec())
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        if !self.is_inside(offset, data.len() as u64) {
-            reply.error(Errno::ENOSPC);
-        } else if self.write_slowly(offset, data) {
-            reply.written(data.len() as u32);
-        } else {
-            reply.error(Errno::EIO);
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.length) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let zeroes = FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
-        if !FallocateFlags::from_bits_retain(mode as u32).intersects(zeroes) || !self.is_inside(offset, length) {
-            reply.error(Errno::EOPNOTSUPP);
-        } else if self.write_slowly(offset, &vec![0; length as usize]) {
-            reply.ok();
-        } else {
-            reply.error(Errno::EIO);
-        }
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let (before, open, epoch, delay) = {
-            let mut platter = self.platter();
-            if platter.is_off {
-                return reply.error(Errno::EIO);
-            }
-            platter.counts.syncs += 1;
-            (platter.writes, platter.open.clone(), platter.epoch, platter.delay())
+        let end = |platter: &mut Platter, write| {
+            platter.open.retain(|open| *open != write);
+            Ok(())
         };
-        std::thread::sleep(delay);
-        let mut platter = self.platter();
-        if platter.epoch != epoch {
-            reply.error(Errno::EIO);
-        } else if platter.random.u64(..100) < platter.failing {
-            platter.counts.failed_syncs += 1;
-            platter.forget(before, &open);
-            reply.error(Errno::EIO);
-        } else {
+        self.take_time(|platter| platter.write(offset as usize, bytes), end)?;
+        Ok(bytes.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let begin = |platter: &mut Platter| {
+            platter.counts.syncs += 1;
+            (platter.writes, platter.open.clone())
+        };
+        self.take_time(begin, |platter, (before, open)| {
+            if platter.random.u64(..100) < platter.failing {
+                platter.counts.failed_syncs += 1;
+                platter.forget(before, &open);
+                return Err(io::Error::other("a sync failed"));
+            }
             platter.sync(before, &open);
-            reply.ok();
-        }
+            Ok(())
+        })
     }
 }

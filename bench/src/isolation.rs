@@ -1,0 +1,161 @@
+//! What a client of one export waits because of another export: beside hostile and clumsy clients, and beside a sick device.
+//! The neighbours' own threads give way to the server and to the client that is measured, as if they were elsewhere.
+
+mod hostile;
+mod sick;
+mod victim;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nigh_testkit::fuse::Mounted;
+
+use crate::measure::{load, median, nigh};
+use crate::peers::Peer;
+use hostile::{CLIENTS, COMPUTE, Hostile, Place, WORKING};
+use sick::{DEVICES, Sick};
+use victim::{KINDS, Times, Victim};
+
+/// Memory of the server.
+const MEMORY: &str = "64M";
+/// The victim's device: every miss and flush takes as long.
+const OWN: &str = "victim=delay:500us:memory:1G";
+/// What its neighbour may do before the victim is measured beside it.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How many times as long as alone p99 may be, of each of `KINDS`.
+const GOALS: [f64; 4] = [1.5, 3.0, 3.0, 3.0];
+
+pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyhow::Result<()> {
+    ensure!(rounds > 0, "a median needs a round");
+    println!(
+        "p99 of a client with one request at a time, us: alone, beside its neighbour, and the ratio; medians of {rounds} \
+         rounds, {} s each",
+        how_long.as_secs_f64()
+    );
+    println!(
+        "goals: {}; load {}",
+        KINDS.iter().zip(GOALS).map(|(kind, goal)| format!("{kind} <= {goal}")).collect::<Vec<_>>().join(", "),
+        load()
+    );
+    println!("{:34}{}  held", "neighbour", KINDS.map(|kind| format!("{kind:^27}")).concat());
+    let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
+    let mut tally = Tally::default();
+    // Not counted: it says what processors do to a client without any neighbour.
+    if is_wanted(COMPUTE.name) {
+        Tally::default().print(COMPUTE.name, &rounds_of(rounds, || beside_client(&COMPUTE, how_long))?);
+    }
+    for client in CLIENTS.iter().filter(|client| is_wanted(client.name)) {
+        tally.print(client.name, &rounds_of(rounds, || beside_client(client, how_long)).context(client.name)?);
+    }
+    for device in DEVICES.iter().filter(|device| is_wanted(device.name())) {
+        let times = rounds_of(rounds, || beside_device(*device, how_long)).with_context(|| device.name())?;
+        match times.into_iter().collect::<Option<Vec<_>>>() {
+            Some(times) => tally.print(device.name(), &times),
+            None => println!("{:34}skipped: this system mounts no FUSE file system", device.name()),
+        }
+    }
+    println!("{} of {} figures within their goals", tally.held, tally.figures);
+    Ok(())
+}
+
+fn rounds_of<T>(rounds: usize, mut round: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+    (0..rounds).map(|_| round()).collect()
+}
+
+#[derive(Default)]
+struct Tally {
+    figures: usize,
+    held: usize,
+}
+
+impl Tally {
+    /// Prints the row of a neighbour, by what was measured alone and beside it in each round.
+    fn print(&mut self, name: &str, rounds: &[[Times; 2]]) {
+        let middle = |figure: &dyn Fn(&[Times; 2]) -> f64| median(&mut rounds.iter().map(figure).collect::<Vec<_>>());
+        let mut text = format!("{name:34}");
+        let before = self.figures - self.held;
+        for (kind, goal) in GOALS.iter().enumerate() {
+            let [alone, beside] = [0, 1].map(|at| middle(&|round| round[at].p99_us(kind)));
+            let ratio = middle(&|[alone, beside]| beside.p99_us(kind) / alone.p99_us(kind));
+            text += &format!("{alone:>9.0}{beside:>10.0}{ratio:>8.2}");
+            self.figures += 1;
+            self.held += usize::from(ratio <= *goal);
+        }
+        println!("{text}  {}", if self.figures - self.held == before { "yes" } else { "no" });
+    }
+}
+
+fn beside_client(client: &Hostile, how_long: Duration) -> anyhow::Result<[Times; 2]> {
+    let file = sparse_file()?;
+    beside(&format!("{}{}", client.device, text(file.path())?), client, None, how_long)
+}
+
+fn sparse_file() -> anyhow::Result<tempfile::NamedTempFile> {
+    let file = tempfile::NamedTempFile::new()?;
+    file.as_file().set_len(hostile::DISK)?;
+    Ok(file)
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a temporary folder's name is UTF-8")
+}
+
+/// `None` if there cannot be such a device here.
+fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Option<[Times; 2]>> {
+    let Some(symptom) = device.symptom() else {
+        let file = sparse_file()?;
+        return beside(&format!("delay:50ms:{}", text(file.path())?), &WORKING, None, how_long).map(Some);
+    };
+    let folder = tempfile::tempdir()?;
+    let sick = Arc::new(Sick::new(symptom));
+    let Ok(mounted) = Mounted::new(folder.path(), sick.clone(), sick::THREADS) else { return Ok(None) };
+    beside(text(mounted.file())?, &WORKING, Some(&sick), how_long).map(Some)
+}
+
+/// The victim alone, and then beside a neighbour on this target.
+fn beside(target: &str, neighbour: &Hostile, sick: Option<&Sick>, how_long: Duration) -> anyhow::Result<[Times; 2]> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("socket");
+    let metrics = free_address()?;
+    let mut command = nigh()?;
+    command.args(["serve", "--memory", MEMORY, "--log", "error", "--metrics", &metrics.to_string()]);
+    command.arg("--listen").arg(format!("unix:{}", socket.display())).args([OWN, &format!("other={target}")]);
+    let server = Peer::unpinned(&mut command, &socket)?;
+    let mut victim = Victim::new(&socket)?;
+    let alone = victim.measure(how_long)?;
+    let over = AtomicBool::new(false);
+    let place = Place { socket: &socket, metrics, over: &over };
+    let beside = std::thread::scope(|scope| {
+        if let Some(sick) = sick {
+            sick.fall_ill();
+        }
+        scope.spawn(|| neighbour.attack(&place));
+        std::thread::sleep(SETTLE);
+        let beside = victim.measure(how_long);
+        over.store(true, Ordering::Relaxed);
+        // The kernel ends no process that waits for its device.
+        if let Some(sick) = sick {
+            sick.heal();
+        }
+        // A neighbour that waits for the server finds that it is gone.
+        drop(server);
+        beside
+    });
+    Ok([alone, beside?])
+}
+
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// A connection with structured replies, on which nobody waits for long.
+fn connect(socket: &Path, export: &str) -> anyhow::Result<nigh_nbd::client::Client<std::os::unix::net::UnixStream>> {
+    let stream = std::os::unix::net::UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(20)))?;
+    Ok(nigh_nbd::client::Client::connect(stream, export, &["base:allocation"])?)
+}

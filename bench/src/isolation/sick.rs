@@ -1,0 +1,134 @@
+//! Sick devices: files of this process that are well when a server opens them, and then fall ill.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nigh_testkit::fuse;
+
+const LENGTH: u64 = 1 << 30;
+/// More than a server has requests at a device at a time.
+pub(super) const THREADS: usize = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Symptom {
+    /// Nothing is answered.
+    Hung,
+    /// All requests fail.
+    Eio,
+    /// All writes fail.
+    Enospc,
+    /// Half of each read and write is done, and said so.
+    Short,
+    /// Half of each write is done, and then it fails.
+    Torn,
+    /// The device is gone.
+    Vanished,
+    /// The file is half as long, and then as long as before, and so on.
+    Resizing,
+}
+
+/// Of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Device {
+    Slow,
+    Sick(&'static str, Symptom),
+}
+
+pub(super) const DEVICES: [Device; 8] = [
+    Device::Slow,
+    Device::Sick("device hung", Symptom::Hung),
+    Device::Sick("device with EIO", Symptom::Eio),
+    Device::Sick("device with ENOSPC", Symptom::Enospc),
+    Device::Sick("device with short transfers", Symptom::Short),
+    Device::Sick("device with torn writes", Symptom::Torn),
+    Device::Sick("device vanished (ENODEV)", Symptom::Vanished),
+    Device::Sick("device that changes its size", Symptom::Resizing),
+];
+
+impl Device {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Device::Slow => "device slow (50 ms a request)",
+            Device::Sick(name, _) => name,
+        }
+    }
+
+    /// `None` for a slow one, which nigh makes by itself.
+    pub(super) fn symptom(self) -> Option<Symptom> {
+        match self {
+            Device::Slow => None,
+            Device::Sick(_, symptom) => Some(symptom),
+        }
+    }
+}
+
+/// A device that keeps nothing: reads are zeros.
+pub(super) struct Sick {
+    symptom: Symptom,
+    is_ill: AtomicBool,
+    /// Counts the requests since it is ill.
+    requests: AtomicU64,
+}
+
+impl Sick {
+    pub(super) fn new(symptom: Symptom) -> Sick {
+        Sick { symptom, is_ill: AtomicBool::new(false), requests: AtomicU64::new(0) }
+    }
+
+    pub(super) fn fall_ill(&self) {
+        self.is_ill.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn heal(&self) {
+        self.is_ill.store(false, Ordering::SeqCst);
+    }
+
+    fn is(&self, symptom: Symptom) -> bool {
+        self.symptom == symptom && self.is_ill.load(Ordering::SeqCst)
+    }
+
+    /// What all requests have in common.
+    fn begin(&self) -> io::Result<()> {
+        while self.is(Symptom::Hung) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.is(Symptom::Eio) {
+            return Err(io::Error::from_raw_os_error(nix::libc::EIO));
+        }
+        if self.is(Symptom::Vanished) {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
+        }
+        Ok(())
+    }
+}
+
+impl fuse::Device for Sick {
+    fn length(&self) -> u64 {
+        let is_short = self.is(Symptom::Resizing) && (self.requests.load(Ordering::Relaxed) / 64).is_multiple_of(2);
+        if is_short { LENGTH / 2 } else { LENGTH }
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.begin()?;
+        let rest = self.length().saturating_sub(offset) as usize;
+        let length = if self.is(Symptom::Short) { length / 2 } else { length };
+        Ok(vec![0; length.min(rest)])
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.begin()?;
+        if self.is(Symptom::Enospc) || offset + bytes.len() as u64 > self.length() {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
+        }
+        if self.is(Symptom::Torn) {
+            return Err(io::Error::from_raw_os_error(nix::libc::EIO));
+        }
+        Ok(if self.is(Symptom::Short) { bytes.len() / 2 } else { bytes.len() })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.begin()
+    }
+}

@@ -1,0 +1,84 @@
+//! The client that is measured: hits, misses, writes and flushes in turns, one at a time, each checked.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use nigh_nbd::client::Client;
+
+use super::connect;
+
+const BLOCK: usize = 4096;
+/// Blocks that are read again and again.
+const HOT: u64 = 64;
+/// Blocks that are written again and again, behind those.
+const WRITTEN: u64 = 512;
+/// Blocks that are read once, behind those; of each so many, one, so that none is fetched with another.
+const STRIDE: u64 = 8;
+/// What is done in a turn; every eighth ends with a flush.
+const HITS: u64 = 8;
+const WRITES: u64 = 4;
+const TURNS_PER_FLUSH: u64 = 8;
+
+pub(super) const KINDS: [&str; 4] = ["hits", "misses", "writes", "flushes"];
+
+/// The latencies of each of `KINDS`.
+#[derive(Debug, Default)]
+pub(super) struct Times([Vec<u64>; 4]);
+
+impl Times {
+    pub(super) fn p99_us(&self, kind: usize) -> f64 {
+        let mut times = self.0[kind].clone();
+        let at = (times.len() * 99 / 100).min(times.len() - 1);
+        *times.select_nth_unstable(at).1 as f64 / 1e3
+    }
+
+    fn time<T>(&mut self, kind: usize, call: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = call();
+        self.0[kind].push(begun.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+pub(super) struct Victim {
+    client: Client<UnixStream>,
+    turns: u64,
+}
+
+impl Victim {
+    pub(super) fn new(socket: &Path) -> anyhow::Result<Victim> {
+        let mut client = connect(socket, "victim")?;
+        for block in 0..HOT {
+            client.write(block * BLOCK as u64, &[block as u8 + 1; BLOCK])?;
+        }
+        client.flush()?;
+        Ok(Victim { client, turns: 0 })
+    }
+
+    pub(super) fn measure(&mut self, how_long: Duration) -> anyhow::Result<Times> {
+        let mut times = Times::default();
+        let client = &mut self.client;
+        let begun = Instant::now();
+        while begun.elapsed() < how_long || times.0.iter().any(Vec::is_empty) {
+            self.turns += 1;
+            for at in 0..HITS {
+                let block = (self.turns * HITS + at) % HOT;
+                let read = times.time(0, || client.read(block * BLOCK as u64, BLOCK))?;
+                ensure!(read == [block as u8 + 1; BLOCK], "block {block} has the contents of another");
+            }
+            let block = HOT + WRITTEN + self.turns * STRIDE;
+            let read = times.time(1, || client.read(block * BLOCK as u64, BLOCK))?;
+            ensure!(read == [0; BLOCK], "block {block}, never written, is not zeros");
+            for at in 0..WRITES {
+                let block = HOT + (self.turns * WRITES + at) % WRITTEN;
+                times.time(2, || client.write(block * BLOCK as u64, &[self.turns as u8; BLOCK]))?;
+            }
+            if self.turns.is_multiple_of(TURNS_PER_FLUSH) {
+                times.time(3, || client.flush())?;
+            }
+        }
+        Ok(times)
+    }
+}
