@@ -202,6 +202,9 @@ pub(crate) struct ServeArgs {
     /// Let other machines connect over TCP without encryption
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
+    /// Let core dumps and debuggers of the same user see the server's memory, which has the contents of disks
+    #[arg(long)]
+    pub(crate) core_dumps: bool,
     /// Accept commands of 'nigh ctl' and 'nigh top' on this Unix socket, accessible to its owner only
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,

@@ -55,6 +55,7 @@ struct File {
     socket_mode: Option<String>,
     socket_group: Option<String>,
     insecure_tcp: Option<bool>,
+    core_dumps: Option<bool>,
     metrics: Option<SocketAddr>,
     control: Option<PathBuf>,
     tls: Option<FileTls>,
@@ -94,6 +95,7 @@ struct Plan {
     settings: Settings,
     listen: Vec<Listen>,
     insecure_tcp: bool,
+    core_dumps: bool,
     control: Option<PathBuf>,
     record: Option<Recording>,
 }
@@ -118,6 +120,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
 
+    if !plan.core_dumps {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot exclude memory from core dumps")?;
+    }
     let (stop, stopped) = channel();
     let (reload, reloads) = channel();
     watch_signals(stop.clone(), reload.clone())?;
@@ -304,13 +310,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
+    let core_dumps = args.core_dumps || file.core_dumps.unwrap_or(false);
     let control = args.control.clone().or(file.control);
     let record = args.record.as_deref().map(|file| {
         let sample = args.record_sample.clone();
         let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
         record::recording(file, &recording, "--record-sample")
     });
-    Ok(Plan { settings, listen, insecure_tcp, control, record: record.transpose()? })
+    Ok(Plan { settings, listen, insecure_tcp, core_dumps, control, record: record.transpose()? })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
@@ -431,7 +438,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, control, record } = plan;
+    let Plan { settings, listen, insecure_tcp, core_dumps: _, control, record } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -516,6 +517,25 @@ fn images_2_of_another_format_are_not_served_as_raw() {
 }
 
 /// QEMU locks single bytes by open file description, which `flock` does not see.
+#[test]
+fn memory_is_not_in_core_dumps() {
+    let folder = Folder::new();
+    let disk = format!("disk={}", folder.empty_image("image", 1 << 20));
+    let script = format!("cd {} && ulimit -c unlimited && exec \"$@\"", folder.path("").display());
+    let dumps = |arguments: &[&str]| {
+        let mut server = folder.serve_under(&["sh", "-c", &script, "sh"], arguments);
+        server.signal("-ABRT");
+        let status = server.process.wait().unwrap();
+        assert_eq!(status.signal(), Some(6), "{status}");
+        status.core_dumped()
+    };
+    if dumps(&[&disk, "--core-dumps"]) {
+        assert!(!dumps(&[&disk]));
+    } else {
+        println!("skipped: memory_is_not_in_core_dumps: the system writes no core dumps");
+    }
+}
+
 #[test]
 fn locks_11_are_those_of_qemu() {
     if !installed("locks_11_are_those_of_qemu", "qemu-io") {

@@ -13,7 +13,7 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
     Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
 }
 
-fn file(Plan { settings, listen, insecure_tcp, control, record: _ }: &Plan) -> File {
+fn file(Plan { settings, listen, insecure_tcp, core_dumps, control, record: _ }: &Plan) -> File {
     let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls, stop_within } =
         settings;
     let alone = host.allocate.is_none();
@@ -41,6 +41,7 @@ fn file(Plan { settings, listen, insecure_tcp, control, record: _ }: &Plan) -> F
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
         socket_group: group.clone(),
         insecure_tcp: Some(*insecure_tcp),
+        core_dumps: Some(*core_dumps),
         metrics: *metrics,
         control: control.clone(),
         tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
@@ -133,6 +134,7 @@ mod tests {
             socket_mode: text(),
             socket_group: text(),
             insecure_tcp: Some(false),
+            core_dumps: Some(false),
             metrics: Some(([0; 4], 0).into()),
             control: Some("c".into()),
             tls: Some(FileTls { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
