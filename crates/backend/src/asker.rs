@@ -1,10 +1,11 @@
-//! Questions about a file, answered by a thread of its own: if the file does not respond, only those who asked wait.
+//! Questions about a file, answered by a thread of its own: if the file does not respond, only those who asked wait. The
+//! thread also notices that others changed the file.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::open::OpenFile;
 const GLANCE: Duration = Duration::from_secs(1);
 /// How long extents are waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the file is looked at unasked.
+const WATCH: Duration = Duration::from_secs(1);
 
 type Question = Box<dyn FnOnce(&OpenFile) + Send>;
 
@@ -34,9 +37,15 @@ impl Asker {
         let silent = Arc::new(AtomicBool::new(false));
         let heard = silent.clone();
         let answer = move || {
-            for question in queue {
-                question(&file);
-                heard.store(false, Ordering::Release);
+            loop {
+                match queue.recv_timeout(WATCH) {
+                    Ok(question) => {
+                        question(&file);
+                        heard.store(false, Ordering::Release);
+                    }
+                    Err(RecvTimeoutError::Timeout) => file.watch(),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
         };
         let thread = Builder::new().name("nigh-ask".to_owned()).spawn(answer)?;

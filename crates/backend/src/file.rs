@@ -155,6 +155,13 @@ impl Device for FileDevice {
         if self.file.read_only && !reads {
             return self.done.push(job.finish(Err(Fault(libc::EROFS))));
         }
+        if matches!(job.operation.action, Action::Write(_) | Action::Zeroes { .. }) && !self.file.block_device {
+            let range = job.operation.offset..job.operation.offset + job.operation.length;
+            // It would grow again, with a hole where it was cut off.
+            if !self.file.has(&range) {
+                return self.done.push(job.finish(Err(Fault(libc::ENOSPC))));
+            }
+        }
         if matches!(job.operation.action, Action::Write(_)) {
             self.change(job.range(), true);
         }

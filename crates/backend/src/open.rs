@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, fstatfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -58,6 +58,7 @@ impl Default for Options {
 /// An open file or block device. It is locked while it is open, unless it is to be unlocked.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
+    path: PathBuf,
     pub(crate) buffered: File,
     /// The same, past the page cache.
     pub(crate) direct: Option<Direct>,
@@ -67,6 +68,8 @@ pub(crate) struct OpenFile {
     size: AtomicU64,
     /// How often the size was seen to change.
     resizes: AtomicU32,
+    /// Whether it was seen to have no name any more.
+    deleted: AtomicBool,
 }
 
 /// A file opened with O_DIRECT.
@@ -114,8 +117,16 @@ impl OpenFile {
                 None
             }
         };
-        let (size, resizes) = (AtomicU64::new(0), AtomicU32::new(0));
-        let file = OpenFile { buffered, direct, block_device, read_only: options.read_only, size, resizes };
+        let file = OpenFile {
+            path: path.to_owned(),
+            buffered,
+            direct,
+            block_device,
+            read_only: options.read_only,
+            size: AtomicU64::new(0),
+            resizes: AtomicU32::new(0),
+            deleted: AtomicBool::new(false),
+        };
         let locked = if options.unlocked { Ok(()) } else { lock_image(file.way(), options.read_only) };
         match locked {
             Ok(()) => {}
@@ -193,10 +204,31 @@ impl OpenFile {
     /// Its present size in bytes, which counts from now on.
     pub(crate) fn look_at_size(&self) -> io::Result<u64> {
         let size = self.present_size()?;
-        if self.size.swap(size, Ordering::AcqRel) != size {
+        let before = self.size.swap(size, Ordering::AcqRel);
+        if before != size {
             self.resizes.fetch_add(1, Ordering::Release);
         }
+        if size < before {
+            let path = self.path.display();
+            tracing::warn!(%path, before, size, "the file has become shorter: writes beyond its end fail");
+        }
         Ok(size)
+    }
+
+    /// Whether writes to `range` leave the file as long as it was when its size was last looked at. Those of a disk do, unless
+    /// somebody else made the file shorter.
+    pub(crate) fn has(&self, range: &Range<u64>) -> bool {
+        range.end <= self.size.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether somebody else changed it, and logs that. What cannot be found out now is looked at later.
+    pub(crate) fn watch(&self) {
+        let _ = self.look_at_size();
+        let is_gone = !self.block_device && self.buffered.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
+        if is_gone && !self.deleted.swap(true, Ordering::Relaxed) {
+            let path = self.path.display();
+            tracing::warn!(%path, "the file was deleted or replaced: the old one is served, and is gone when its disk is closed");
+        }
     }
 
     /// As `Geometry::extents`.

@@ -165,3 +165,66 @@ fn sick_16_writes_to_a_full_file_system_do_not_hang_the_others() {
     other.disconnect().unwrap();
     server.kill();
 }
+
+/// Waits until the server has logged a line with `what`.
+fn wait_for_log(server: &Server, what: &str) {
+    let begin = Instant::now();
+    while server.later(what).is_empty() {
+        assert!(begin.elapsed() < LONG, "it does not log '{what}'");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a client wrote beyond the new end of a file that became shorter does not make it longer again.
+#[test]
+fn shorter_20_files_do_not_grow_again() {
+    const MIB: u64 = 1 << 20;
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 8 * MIB);
+    let server = folder.serve(&[&format!("disk={image}"), "--fail-after", "0s"]);
+    let mut client = connect(&server, "disk");
+    client.write(MIB, &[1; BLOCK]).unwrap();
+    client.write(6 * MIB, &[2; BLOCK]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(4 * MIB).unwrap();
+    wait_for_log(&server, "the file has become shorter");
+    assert!(is_full(&client.flush()));
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 4 * MIB);
+    // What is before the end is written and read as ever.
+    client.write(2 * MIB, &[3; BLOCK]).unwrap();
+    assert!(is_full(&client.flush()));
+    assert_eq!(client.read(MIB, BLOCK).unwrap(), [1; BLOCK]);
+    // Other blocks are written between the attempts.
+    let begin = Instant::now();
+    loop {
+        let bytes = std::fs::read(&image).unwrap();
+        assert_eq!(bytes.len() as u64, 4 * MIB);
+        if (bytes[MIB as usize], bytes[2 * MIB as usize]) == (1, 3) {
+            break;
+        }
+        assert!(begin.elapsed() < LONG, "what fits is not written");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // As long as before, it takes all.
+    std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(8 * MIB).unwrap();
+    let begin = Instant::now();
+    while is_full(&client.flush()) {
+        assert!(begin.elapsed() < LONG, "it does not recover");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(std::fs::read(&image).unwrap()[6 * MIB as usize], 2);
+    server.end();
+}
+
+#[test]
+fn deleted_20_files_are_named() {
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 1 << 20);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    std::fs::write(folder.path("other"), [0; 4096]).unwrap();
+    std::fs::rename(folder.path("other"), &image).unwrap();
+    wait_for_log(&server, "the file was deleted or replaced");
+    let mut client = connect(&server, "disk");
+    client.write(0, &[1; BLOCK]).unwrap();
+    client.flush().unwrap();
+    assert_eq!(server.later("the file was deleted or replaced").len(), 1);
+}
