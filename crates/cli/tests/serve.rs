@@ -375,7 +375,7 @@ fn metrics_14_several_at_once() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.contains("nigh_memory_bytes"), "{text}");
-    assert!(begin.elapsed() < Duration::from_millis(900), "{:?} behind others", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?} behind others", begin.elapsed());
     drop(silent);
     server.end();
 }
@@ -516,7 +516,6 @@ fn images_2_of_another_format_are_not_served_as_raw() {
     }
 }
 
-/// QEMU locks single bytes by open file description, which `flock` does not see.
 #[test]
 fn memory_is_not_in_core_dumps() {
     let folder = Folder::new();
@@ -536,6 +535,7 @@ fn memory_is_not_in_core_dumps() {
     }
 }
 
+/// QEMU locks single bytes by open file description, which `flock` does not see.
 #[test]
 fn locks_11_are_those_of_qemu() {
     if !installed("locks_11_are_those_of_qemu", "qemu-io") {

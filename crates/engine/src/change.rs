@@ -80,6 +80,8 @@ impl Engine {
             self.step_down();
         } else if self.is_cramped() {
             self.give_way(BLOCKS_A_STEP, now);
+        } else if self.untried > 0 {
+            self.serve_untried(now);
         }
         self.stepping = self.is_changing();
         self.can_step()
@@ -104,6 +106,7 @@ impl Engine {
     /// Whether `step` can do something at once.
     pub(crate) fn can_step(&self) -> bool {
         self.is_cramped()
+            || self.untried > 0
             || self.stepping
                 && (self.goal >= self.capacity
                     || self.can_shrink()

@@ -116,6 +116,13 @@ impl Engine {
         }
     }
 
+    /// Whether all of `volume` is on its devices, and stable: it is closed, or being closed with nothing left to do but to
+    /// forget its blocks.
+    pub fn is_written(&self, volume: Volume) -> bool {
+        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        state.is_none_or(|state| state.closing.is_some_and(|closing| closing.forgetting.is_some()))
+    }
+
     /// A volume whose blocks are to be forgotten, and the slot to continue with.
     pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
         self.closing.iter().find_map(|&volume| {

@@ -97,6 +97,8 @@ pub struct Engine {
     pub(crate) ghosts_before: u32,
     /// Whether `step` may have something to do.
     pub(crate) stepping: bool,
+    /// Volumes of `waiting`, from its front, that were not tried since something changed.
+    pub(crate) untried: usize,
     /// The files of tenants.
     pub(crate) files: Files,
     /// Tenants with a list whose next prefetches may be due.
@@ -203,6 +205,7 @@ impl Engine {
             ghosts,
             ghosts_before: 0,
             stepping: false,
+            untried: 0,
             files: config.tenants.as_ref().map_or_else(Files::default, |tenants| tenants.files.clone()),
             asking: Vec::new(),
             slots,

@@ -9,7 +9,7 @@ use crate::volume::VolumeState;
 
 /// The most trims and zeroes of a volume in progress. They are compared with each other and with all requests.
 const RANGES: u32 = 64;
-/// The most volumes of the line that one call tries to serve in vain. The next call begins with the next one.
+/// The most volumes of the line that one call tries to serve in vain. The next call, or a step, begins with the next one.
 const ATTEMPTS: u32 = 64;
 
 impl Engine {
@@ -56,26 +56,32 @@ impl Engine {
 
     /// Starts requests that wait in line, in turns: one read and one write of each volume.
     pub(crate) fn serve_line(&mut self, now: u64) {
+        self.untried = self.waiting.len();
+        self.serve_untried(now);
+    }
+
+    /// Goes on with that where so many attempts failed that the rest was left for a step.
+    pub(crate) fn serve_untried(&mut self, now: u64) {
         let mut attempts = ATTEMPTS;
         self.serving = true;
-        let mut more = true;
-        while std::mem::take(&mut more) {
-            for _ in 0..self.waiting.len() {
-                if attempts == 0 {
-                    break;
-                }
-                let Some(volume) = self.waiting.pop_front() else { break };
-                if self.volumes[volume.0 as usize].is_none() {
-                    continue;
-                }
-                let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
-                attempts -= u32::from(started.contains(&Some(false)));
-                more |= started.contains(&Some(true));
-                let state = self.volume(volume);
-                state.in_line = state.is_waiting();
-                if state.in_line {
-                    self.waiting.push_back(volume);
-                }
+        while self.untried > 0 && attempts > 0 {
+            self.untried -= 1;
+            let Some(volume) = self.waiting.pop_front() else {
+                self.untried = 0;
+                break;
+            };
+            if self.volumes[volume.0 as usize].is_none() {
+                continue;
+            }
+            let started = [self.serve_read(volume, now), self.serve_write(volume, now)];
+            attempts -= u32::from(started.contains(&Some(false)));
+            let state = self.volume(volume);
+            state.in_line = state.is_waiting();
+            if state.in_line {
+                self.waiting.push_back(volume);
+            }
+            if started.contains(&Some(true)) {
+                self.untried = self.waiting.len();
             }
         }
         (self.serving, self.reclaimed) = (false, false);

@@ -258,21 +258,23 @@ impl Common {
     pub(crate) fn write_back(&self, name: Option<&str>) -> Result<(), ChangeError> {
         let disks = match name {
             Some(name) => vec![self.find(name)?],
-            None => self.cache.disks.all(),
+            // Whoever removes a disk writes it.
+            None => self.cache.disks.all().into_iter().filter(|disk| !disk.is_hidden()).collect(),
         };
-        // All at once: one that does not respond does not delay the others.
-        let begun: Vec<_> = disks.iter().map(|disk| self.cache.begin_write_back(disk)).collect();
+        // All at once: one that does not respond does not delay the others, and one that has no room for more comes last.
+        let begin = |disk: &'_ Arc<Disk>| self.cache.begin_write_back(disk, false);
+        let mut begun: Vec<_> = disks.iter().map(|disk| (disk, begin(disk))).collect();
+        begun.sort_by_key(|(_, begun)| begun.is_err());
         let mut result = Ok(());
-        for (disk, begun) in disks.iter().zip(begun) {
+        for (disk, begun) in begun {
             let mut written = begun.map(|begun| self.cache.finish_write_back(begun));
-            while written.is_err() {
-                if !disk.wait_for_opening() {
-                    return Err(ChangeError::NoDisk(disk.name().to_owned()));
-                }
+            while written.is_err() && disk.wait_for_opening() {
                 written = self.cache.write_back(disk);
             }
-            if let Ok(Err(cause)) = written {
-                result = result.and(Err(self.unwritten(disk, cause)));
+            match written {
+                Ok(written) => result = result.and(written.map_err(|cause| self.unwritten(disk, cause))),
+                Err(_) if name.is_none() => {}
+                Err(_) => return Err(ChangeError::NoDisk(disk.name().to_owned())),
             }
         }
         Ok(result?)

@@ -118,11 +118,11 @@ impl Common {
         self.begin_closing(closing, unwritten)
     }
 
-    /// The disks that are not closed yet, except those in `unwritten`, are late.
+    /// The disks that are not all written yet, except those in `unwritten`, are late.
     fn add_late(&self, unwritten: &mut Vec<Unwritten>) {
         for disk in self.cache.disks.all() {
             let known = unwritten.iter().any(|unwritten| unwritten.name == disk.name());
-            if !known && self.cache.is_open(&disk) {
+            if !known && self.cache.is_unwritten(&disk) {
                 unwritten.push(self.unwritten(&disk, HostError::Late));
             }
         }

@@ -138,8 +138,9 @@ impl Cache {
         }
     }
 
-    /// Begins to write back the dirty blocks of `disk` and to flush its devices. An error if an engine does not have it.
-    pub(crate) fn begin_write_back(&self, disk: &Disk) -> Result<WriteBack, Refusal> {
+    /// Begins to write back the dirty blocks of `disk` and to flush its devices. An error if an engine does not have it, or,
+    /// unless `waits`, has no room for the request: some may have begun.
+    pub(crate) fn begin_write_back(&self, disk: &Disk, waits: bool) -> Result<WriteBack, Refusal> {
         let mailbox = Arc::new(Mailbox::default());
         let mut work = Work::default();
         let mut result = Ok(());
@@ -149,6 +150,9 @@ impl Cache {
                 match self.flush(shard, disk, &mut work, || mailbox.clone()) {
                     Err(SubmitError::Refused(Refusal::Busy)) => {
                         self.dispatch(&mut work, None);
+                        if !waits {
+                            return Err(Refusal::Busy);
+                        }
                         self.wait_for_room_in(shard);
                     }
                     submitted => break submitted,
@@ -173,7 +177,7 @@ impl Cache {
 
     /// As `begin_write_back`, and waits until everything is written and flushed.
     pub(crate) fn write_back(&self, disk: &Disk) -> Result<Result<(), HostError>, Refusal> {
-        Ok(self.finish_write_back(self.begin_write_back(disk)?))
+        Ok(self.finish_write_back(self.begin_write_back(disk, true)?))
     }
 
     /// Waits until everything is written and flushed.
@@ -227,9 +231,9 @@ impl Cache {
         (sum, dirty)
     }
 
-    /// Whether a shard still has `disk`.
-    pub(crate) fn is_open(&self, disk: &Disk) -> bool {
-        (0..self.shards()).any(|shard| self.peek(shard, |core| core.engine.dirty(disk.volume).is_some()) == Ok(true))
+    /// Whether a shard has something of `disk`, which is being closed, to write or to flush.
+    pub(crate) fn is_unwritten(&self, disk: &Disk) -> bool {
+        (0..self.shards()).any(|shard| self.peek(shard, |core| core.engine.is_written(disk.volume)) == Ok(false))
     }
 
     /// Memory of the indexes and the frames' bookkeeping, in bytes.

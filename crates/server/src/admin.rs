@@ -1,5 +1,6 @@
 //! Changes of a server while it runs: its exports, their settings, and certificates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nigh_host::front::lock;
@@ -74,23 +75,32 @@ impl Common {
 
     /// Changes the settings of an export while its clients work.
     pub(crate) fn set(&self, name: &str, change: impl FnOnce(&mut ExportSettings)) -> Result<(), ChangeError> {
-        let _one = self.administrate()?;
-        let mut settings = self.find(name)?.settings();
-        change(&mut settings);
-        self.set_one(settings)
+        let export = {
+            let _one = self.administrate()?;
+            let mut settings = self.find(name)?.settings();
+            change(&mut settings);
+            self.set_one(settings)?
+        };
+        self.let_go(&export);
+        Ok(())
     }
 
-    fn set_one(&self, settings: ExportSettings) -> Result<(), ChangeError> {
+    /// Those who lost it by `set_one` are to be let go.
+    fn set_one(&self, settings: ExportSettings) -> Result<Arc<Export>, ChangeError> {
         check_clients(&settings, lock(&self.tls).0.as_ref())?;
         let export = self.find(&settings.disk.name)?;
         let wanted = settings.disk.clone();
         self.host.set(&wanted.name, |disk: &mut DiskSettings| *disk = wanted.clone())?;
         export.set(settings);
-        // Nothing more is done for those who lost it.
-        let withdrawn = |client: &Client| client.has(&export) && !export.is_for(&client.names);
+        Ok(export)
+    }
+
+    /// Clients of `export` that may not use it any more are disconnected, and nothing more is done for them. They may wait for
+    /// a device, so the server is not locked.
+    fn let_go(&self, export: &Arc<Export>) {
+        let withdrawn = |client: &Client| client.has(export) && !export.is_for(&client.names);
         self.cut_off(withdrawn);
         self.disconnect(withdrawn, FAREWELL);
-        Ok(())
     }
 
     /// Writes back what is dirty, of one export or of all, and flushes the devices.
@@ -159,7 +169,10 @@ impl Common {
         for (wanted, now) in changes {
             let done = match wanted {
                 Some(settings) if *settings == now => Ok(()),
-                Some(settings) => self.administrate().and_then(|_one| self.set_one(settings.clone())),
+                Some(settings) => {
+                    let set = self.administrate().and_then(|_one| self.set_one(settings.clone()));
+                    set.map(|export| self.let_go(&export))
+                }
                 None => self.remove(&now.disk.name, false),
             };
             errors.extend(done.err());

@@ -1,7 +1,9 @@
 //! What BLOCK_STATUS reports.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 
+use nigh_backend::Extent as DeviceExtent;
 use nigh_engine::BlockState;
 use nigh_host::front::{Cache, Disk};
 use nigh_host::{BLOCK, Poisoned};
@@ -18,14 +20,19 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Bytes that are looked at first; if that does not suffice, four times as many, and so on.
 const STEP: u64 = 16 << 20;
 
-/// Memory that `reply` needs at most: what is found out, and the reply.
-pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
-    // Devices have holes of 512 bytes at least.
+/// The most extents of a reply, for each context.
+fn extents_most(request: &Request) -> usize {
+    // Few devices have shorter holes.
     let extents = (request.length.min(BYTES_MAX) / 512 + 2).min(EXTENTS_MAX as u64) as usize;
-    let extents = match request.command {
+    match request.command {
         Command::BlockStatus { one: true } => extents.min((STEP / BLOCK) as usize),
         _ => extents,
-    };
+    }
+}
+
+/// Memory that `reply` needs at most: what is found out, and the reply.
+pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
+    let extents = extents_most(request);
     let each = size_of::<Extent>();
     // The extents in the cache, and those of each context twice: in the reply with a header.
     HEADERS + extents * each * (1 + 2 * contexts.iter().count())
@@ -63,7 +70,9 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
     }
     let mut out = Vec::new();
     let last = contexts.iter().last();
-    for (context, list) in lists {
+    for (context, mut list) in lists {
+        // Clients ask for the rest.
+        list.truncate(extents_most(request));
         chunks.extents(request, context, list, Some(context) == last, &mut out);
     }
     out.shrink_to_fit();
@@ -112,7 +121,12 @@ fn allocation(disk: &Disk, offset: u64, blocks: &[Extent], extents: &mut Vec<Ext
     let mut block = cached.next().copied();
     let mut at = offset;
     while at < end && extents.len() <= EXTENTS_MAX {
-        for device in disk.extents(at..end, DEVICE_EXTENTS)? {
+        let found = match disk.extents(at..end, DEVICE_EXTENTS) {
+            // What is not known in time may be data.
+            Err(error) if error.kind() == ErrorKind::TimedOut => vec![DeviceExtent { range: at..end, hole: false }],
+            found => found?,
+        };
+        for device in found {
             while let Some(Extent { length, flags }) = &mut block
                 && at < device.range.end
             {
