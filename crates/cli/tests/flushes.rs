@@ -112,16 +112,6 @@ fn metric(server: &Server, name: &str) -> String {
     page.lines().find(|line| line.starts_with(name)).unwrap().to_owned()
 }
 
-/// The lines with `what`, as soon as there are any.
-fn logged(server: &Server, what: &str) -> Vec<String> {
-    let begin = Instant::now();
-    while server.later(what).is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "it does not log '{what}'");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    server.later(what)
-}
-
 /// A flush that succeeds after a failed one means that everything is stable.
 #[test]
 fn flush_17_what_a_failed_flush_lost_is_written_again() {
@@ -152,8 +142,8 @@ fn flush_17_what_a_failed_flush_lost_is_written_again() {
         assert_eq!(wrong, 0, "write mode {mode}: a flush after a failed write with FUA");
 
         assert_eq!(disk.status()["data_lost"], false);
-        assert_eq!(logged(&server, "failed a flush").len(), 2);
-        assert_eq!(logged(&server, "succeed again").len(), 2);
+        assert_eq!(server.logged("failed a flush").len(), 2);
+        assert_eq!(server.logged("succeed again").len(), 2);
         client.disconnect().unwrap();
         server.end();
     }
@@ -177,7 +167,7 @@ fn flush_17_a_disk_that_lost_data_fails_every_flush() {
     assert_eq!(client.read(4096, 4096).unwrap(), [0x44; 4096]);
     client.trim(1 << 16, 1 << 16).unwrap();
 
-    let lost = logged(&server, "may have lost data");
+    let lost = server.logged("may have lost data");
     assert_eq!(lost.len(), 1, "{lost:?}");
     assert!(lost[0].contains("disk=\"disk\"") && lost[0].contains("removed with discard"), "{lost:?}");
     assert_eq!(disk.status()["data_lost"], true);
@@ -216,7 +206,7 @@ fn flush_7_the_end_of_a_server_names_disks_that_lost_data() {
     client.disconnect().unwrap();
     server.signal("-TERM");
     assert_eq!(server.process.wait().unwrap().code(), Some(2));
-    assert!(logged(&server, "disk disk: not everything is written")[0].contains("may have lost data"));
+    assert!(server.logged("disk disk: not everything is written")[0].contains("may have lost data"));
     // What it had is written all the same.
     assert_eq!(disk.stable()[4096..8192], [0x44; 4096]);
 }

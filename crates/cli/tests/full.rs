@@ -166,15 +166,6 @@ fn sick_16_writes_to_a_full_file_system_do_not_hang_the_others() {
     server.kill();
 }
 
-/// Waits until the server has logged a line with `what`.
-fn wait_for_log(server: &Server, what: &str) {
-    let begin = Instant::now();
-    while server.later(what).is_empty() {
-        assert!(begin.elapsed() < LONG, "it does not log '{what}'");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// What a client wrote beyond the new end of a file that became shorter does not make it longer again.
 #[test]
 fn shorter_20_files_do_not_grow_again() {
@@ -186,7 +177,7 @@ fn shorter_20_files_do_not_grow_again() {
     client.write(MIB, &[1; BLOCK]).unwrap();
     client.write(6 * MIB, &[2; BLOCK]).unwrap();
     std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(4 * MIB).unwrap();
-    wait_for_log(&server, "the file has become shorter");
+    server.logged("the file has become shorter");
     assert!(is_full(&client.flush()));
     assert_eq!(std::fs::metadata(&image).unwrap().len(), 4 * MIB);
     // What is before the end is written and read as ever.
@@ -222,7 +213,7 @@ fn deleted_20_files_are_named() {
     let server = folder.serve(&[&format!("disk={image}")]);
     std::fs::write(folder.path("other"), [0; 4096]).unwrap();
     std::fs::rename(folder.path("other"), &image).unwrap();
-    wait_for_log(&server, "the file was deleted or replaced");
+    server.logged("the file was deleted or replaced");
     let mut client = connect(&server, "disk");
     client.write(0, &[1; BLOCK]).unwrap();
     client.flush().unwrap();

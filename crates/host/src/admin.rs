@@ -262,8 +262,7 @@ impl Common {
             None => self.cache.disks.all().into_iter().filter(|disk| !disk.is_hidden()).collect(),
         };
         // All at once: one that does not respond does not delay the others, and one that has no room for more comes last.
-        let begin = |disk: &'_ Arc<Disk>| self.cache.begin_write_back(disk, false);
-        let mut begun: Vec<_> = disks.iter().map(|disk| (disk, begin(disk))).collect();
+        let mut begun: Vec<_> = disks.iter().map(|disk| (disk, self.cache.begin_write_back(disk, false))).collect();
         begun.sort_by_key(|(_, begun)| begun.is_err());
         let mut result = Ok(());
         for (disk, begun) in begun {

@@ -26,8 +26,6 @@ struct Version {
 /// What a disk did since the last look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) writes: u64,
-    pub(crate) syncs: u64,
     pub(crate) failed_syncs: u64,
     /// Sectors that were volatile when the power failed, and those of them that did not get their last version.
     pub(crate) volatile: u64,
@@ -58,7 +56,6 @@ impl Platter {
     fn write(&mut self, offset: usize, bytes: &[u8]) -> u64 {
         self.writes += 1;
         self.open.push(self.writes);
-        self.counts.writes += 1;
         self.current[offset..offset + bytes.len()].copy_from_slice(bytes);
         for sector in offset / SECTOR..(offset + bytes.len()).div_ceil(SECTOR) {
             let bytes = self.current[sector * SECTOR..][..SECTOR].try_into().expect("a sector");
@@ -247,10 +244,7 @@ impl Device for Volatile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let begin = |platter: &mut Platter| {
-            platter.counts.syncs += 1;
-            (platter.writes, platter.open.clone())
-        };
+        let begin = |platter: &mut Platter| (platter.writes, platter.open.clone());
         self.take_time(begin, |platter, (before, open)| {
             if platter.random.u64(..100) < platter.failing {
                 platter.counts.failed_syncs += 1;

@@ -6,8 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nigh_testkit::tools::run;
+
+/// How long a line of the log is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder with files, sockets and the servers on them.
 pub(crate) struct Folder(tempfile::TempDir);
@@ -110,6 +114,19 @@ impl Server {
     /// The lines with `what` that it said since it listens.
     pub(crate) fn later(&self, what: &str) -> Vec<String> {
         self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
+    }
+
+    /// The lines with `what`, as soon as there are any.
+    pub(crate) fn logged(&self, what: &str) -> Vec<String> {
+        let begin = Instant::now();
+        loop {
+            let lines = self.later(what);
+            if !lines.is_empty() {
+                return lines;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it does not log '{what}'");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn signal(&self, signal: &str) {

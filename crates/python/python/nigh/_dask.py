@@ -45,7 +45,7 @@ def answers(executor: Any, function: Callable[[Any], Any], inputs: Sequence[Any]
     futures = client.map(function, inputs, batch_size=BATCH, **options)
     places = {future: at for at, future in enumerate(futures)}
     del futures
-    # Its futures must not outlive those of `places`: what was taken is let go on the workers.
+    # It keeps no future that it has given: an answer is let go on its worker once it is taken out of `places`.
     completed = as_completed(places, raise_errors=False)
     try:
         while places:
