@@ -6,7 +6,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use nigh_nbd::Errno;
 use nigh_nbd::client::{Client, Error, Failure};

@@ -30,7 +30,8 @@ fn extents_most(request: &Request) -> usize {
     }
 }
 
-/// Memory that `reply` needs at most: what is found out, and the reply.
+/// Memory that is taken for `reply`: of what is found out, and of the reply. With REQ_ONE, a long extent may need more for a
+/// moment.
 pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
     let extents = extents_most(request);
     let each = size_of::<Extent>();
