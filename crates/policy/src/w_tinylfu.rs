@@ -271,7 +271,7 @@ impl Policy for WTinyLfu {
             self.lists[list].move_to_front(&mut self.links, slot);
             return;
         }
-        self.unlink(slot);
+        self.lists[PROBATION].unlink(&mut self.links, slot);
         self.push(PROTECTED, slot);
         if self.lists[PROTECTED].len() > self.protected_most {
             let demoted = self.lists[PROTECTED].pop_back(&mut self.links).expect("the segment is not empty");

@@ -4,14 +4,13 @@
 //! the store is locked: keys that may run some when compared ([`Kind::Foreign`]) are compared outside, and then looked up
 //! again. The thread that has the lock has the interpreter's, too, so it is never waited for.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
-
 use nigh_policy::{Slot, Spec};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyIterator, PyList, PyString, PyTuple};
+use try_lock::{Locked, TryLock};
 
 use crate::error;
 use crate::store::{Counts, Entry, Kind, Left, Store, Wanted};
@@ -22,17 +21,13 @@ type Compared = Vec<(Py<PyAny>, bool)>;
 /// A cache of keys and values.
 #[pyclass(frozen, subclass, mapping, weakref, module = "nigh._nigh")]
 pub(crate) struct CacheBase {
-    store: Mutex<Store>,
+    store: TryLock<Store>,
 }
 
 impl CacheBase {
-    fn lock(&self) -> PyResult<MutexGuard<'_, Store>> {
-        match self.store.try_lock() {
-            Ok(store) => Ok(store),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            // Only if the interpreter ran Python code where it has none to run, such as a collection of garbage.
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("the cache is being changed")),
-        }
+    fn lock(&self) -> PyResult<Locked<'_, Store>> {
+        // Only if the interpreter ran Python code where it has none to run, such as a collection of garbage.
+        self.store.try_lock().ok_or_else(|| PyRuntimeError::new_err("the cache is being changed"))
     }
 
     /// Looks `key` up and passes its slot, if it has one, to `then`. Objects that `then` takes out belong in its result.
@@ -62,11 +57,11 @@ impl CacheBase {
     #[cold]
     fn search<'a>(
         &'a self,
-        mut store: MutexGuard<'a, Store>,
+        mut store: Locked<'a, Store>,
         key: &Bound<'_, PyAny>,
         wanted: &Wanted,
         compared: &mut Compared,
-    ) -> PyResult<(MutexGuard<'a, Store>, Option<Slot>)> {
+    ) -> PyResult<(Locked<'a, Store>, Option<Slot>)> {
         loop {
             let (found, unsure) = find(&store, key, wanted, compared);
             if found.is_err() || unsure.is_empty() || matches!(found, Ok(Some(_))) {
@@ -134,7 +129,7 @@ impl CacheBase {
             return Err(PyTypeError::new_err(format!("on_evict: a {kind}, expected a function of key and value")));
         }
         let store = Store::new(spec, capacity_of(capacity)?, on_evict.map(Bound::unbind))?;
-        Ok(CacheBase { store: Mutex::new(store) })
+        Ok(CacheBase { store: TryLock::new(store) })
     }
 
     /// The value of `key`, or `default`. A reference: the policy learns of it, and it counts as a hit or a miss.
@@ -247,7 +242,7 @@ impl CacheBase {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Ok(store) = self.store.try_lock() {
+        if let Some(store) = self.store.try_lock() {
             for Entry { key, value, .. } in store.entries() {
                 visit.call(key)?;
                 visit.call(value)?;

@@ -152,14 +152,14 @@ impl Store {
     /// The value of `slot`, which is referenced.
     #[inline]
     pub(crate) fn get(&mut self, slot: Option<Slot>) -> Option<&Py<PyAny>> {
-        let Some(slot) = slot.filter(|slot| self.entries[slot.index()].value.is_some()) else {
+        let known = slot.map(|slot| (slot, &self.entries[slot.index()]));
+        let Some((slot, Entry { hash, value: Some(value), .. })) = known else {
             self.counts.misses += 1;
             return None;
         };
         self.counts.hits += 1;
-        let access = self.access(self.entries[slot.index()].hash);
-        self.policy.hit(slot, &access);
-        self.entries[slot.index()].value.as_ref()
+        self.policy.hit(slot, &access(&mut self.tick, *hash));
+        Some(value)
     }
 
     /// Gives `key` a value. A policy may reject a key that is not resident.
@@ -176,14 +176,14 @@ impl Store {
         if let Some(slot) = slot.filter(|slot| self.entries[slot.index()].value.is_some()) {
             left.dropped.extend(self.entries[slot.index()].value.replace(value));
             left.dropped.push(key);
-            let access = self.access(wanted.hash);
+            let access = access(&mut self.tick, wanted.hash);
             self.policy.hit(slot, &access);
             return;
         }
         // Not a ghost that a hit has made the policy forget.
         let ghost = slot.filter(|slot| self.entries[slot.index()].key.is_some());
         let slot = ghost.unwrap_or_else(|| self.unused(left));
-        let access = self.access(wanted.hash);
+        let access = access(&mut self.tick, wanted.hash);
         if self.resident == self.capacity {
             let victim = self.policy.evict(slot, &access);
             if let Some(victim) = victim {
@@ -253,14 +253,6 @@ impl Store {
         Ok(())
     }
 
-    /// The next reference, to a key with this hash, which identifies it for policies that estimate frequencies.
-    fn access(&mut self, hash: u64) -> Access {
-        let tick = self.tick;
-        self.tick += 1;
-        let block = Block { volume: 0, index: hash };
-        Access { block, tenant: Tenant(0), stream: Stream(0), kind: nigh_policy::Kind::Read, tick }
-    }
-
     /// A slot without a key.
     fn unused(&mut self, left: &mut Left) -> Slot {
         if let Some(slot) = self.free.pop() {
@@ -299,6 +291,14 @@ impl Store {
         left.dropped.extend(entry.key.take());
         self.free.push(slot.0);
     }
+}
+
+/// The next reference, to a key with this hash, which identifies it for policies that estimate frequencies.
+fn access(tick: &mut u64, hash: u64) -> Access {
+    let now = *tick;
+    *tick += 1;
+    let block = Block { volume: 0, index: hash };
+    Access { block, tenant: Tenant(0), stream: Stream(0), kind: nigh_policy::Kind::Read, tick: now }
 }
 
 /// Python's hashes of small numbers are those numbers: the table needs all bits.
