@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
@@ -130,8 +131,11 @@ fn text(status: &Statistics) -> String {
     for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.failing) {
         let _ = writeln!(
             text,
-            "\n{}: its device fails all writes. They are tried again each second; writes that find no room fail.",
-            disk.name
+            "\n{}: its device fails to write {} ({}). It is tried again each second; writes to these bytes fail, or all that \
+             find no room if none succeeds.",
+            disk.name,
+            human_bytes(disk.failed_bytes),
+            ranges(&disk.failed),
         );
     }
     for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.data_lost) {
@@ -214,6 +218,12 @@ fn exports_json(status: &Statistics) -> anyhow::Result<String> {
 }
 
 /// Memory of so many blocks.
+/// Some of the ranges of bytes of a disk.
+fn ranges(ranges: &[Range<u64>]) -> String {
+    let words: Vec<String> = ranges.iter().take(4).map(|range| format!("{} to {}", range.start, range.end)).collect();
+    format!("bytes {}{}", words.join(", "), if ranges.len() > words.len() { " and others" } else { "" })
+}
+
 fn blocks(count: u64) -> String {
     human_bytes(count * BLOCK)
 }

@@ -1,14 +1,18 @@
-//! `nigh serve` on a file system that is full.
+//! `nigh serve` on a file system that is full, and on a disk with bytes that cannot be written.
 
 mod serving;
 
+use std::io;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nigh_nbd::Errno;
 use nigh_nbd::client::{Client, Error};
+use nigh_testkit::fuse;
 use nigh_testkit::tools::run;
 use serde_json::Value;
 use serving::{Folder, Server};
@@ -51,6 +55,14 @@ fn is_full(result: &Result<(), Error>) -> bool {
     match result {
         Ok(()) => false,
         Err(Error::Failed(failure)) if failure.errno == Errno::NoSpc => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn is_error(result: &Result<(), Error>) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(Error::Failed(failure)) if failure.errno == Errno::Io => true,
         Err(error) => panic!("{error}"),
     }
 }
@@ -164,6 +176,91 @@ fn sick_16_writes_to_a_full_file_system_do_not_hang_the_others() {
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     other.disconnect().unwrap();
     server.kill();
+}
+
+/// A disk of zeros that does not write some bytes.
+struct Bad {
+    bytes: Mutex<Vec<u8>>,
+    bad: Mutex<Range<u64>>,
+}
+
+impl fuse::Device for Bad {
+    fn length(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let bytes = self.bytes.lock().unwrap();
+        let end = bytes.len().min(offset as usize + length);
+        Ok(bytes[offset as usize..end].to_vec())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        let bad = self.bad.lock().unwrap();
+        if offset < bad.end && bad.start < offset + bytes.len() as u64 {
+            return Err(io::ErrorKind::Other.into());
+        }
+        self.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// All other blocks are written, as fast as ever, and all other writes succeed.
+#[test]
+fn bad_16_one_block_fails_only_writes_to_itself() {
+    const TEST: &str = "bad_16_one_block_fails_only_writes_to_itself";
+    const BAD: usize = 5 * BLOCK;
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("mount")).unwrap();
+    let device = Arc::new(Bad { bytes: Mutex::new(vec![0; 16 << 20]), bad: Mutex::new(BAD as u64..BAD as u64 + 1) });
+    let mounted = match fuse::Mounted::new(&folder.path("mount"), device.clone(), 4) {
+        Ok(mounted) => mounted,
+        Err(error) => return println!("skipped: {TEST}: cannot mount FUSE here: {error}"),
+    };
+    let (disk, control) = (format!("disk={}", mounted.file().display()), folder.text("control"));
+    let server = folder.serve(&[&disk, "--memory", "4M", "--shards", "1", "--fail-after", "1s", "--control", &control]);
+    let status = || -> Value {
+        let text = run(env!("CARGO_BIN_EXE_nigh"), &["ctl", "--control", &control, "status", "--json"]);
+        serde_json::from_str::<Value>(&text).unwrap()["exports"][0].clone()
+    };
+    let mut client = connect(&server, "disk");
+    (0..16).for_each(|block| client.write((block * BLOCK) as u64, &[1; BLOCK]).unwrap());
+    // Its neighbours, written in the same operation, are found to be good.
+    assert!(is_error(&client.flush()));
+    let lines = server.logged("its device fails writes");
+    assert!(lines[0].contains("20480 to 24576") && lines[0].contains("disk=\"disk\""), "{lines:?}");
+    let now = status();
+    assert_eq!((&now["failing"], &now["failed_bytes"]), (&Value::from(true), &Value::from(BLOCK)));
+    assert_eq!(now["failed"][0]["start"], BAD);
+    // Much more than may be dirty.
+    let begin = Instant::now();
+    for block in 16..4096 {
+        client.write((block * BLOCK) as u64, &[2; BLOCK]).unwrap();
+    }
+    assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
+    assert!(is_error(&client.write(BAD as u64, &[3; BLOCK])));
+    assert!(is_error(&client.flush()));
+    assert_eq!(client.read(BAD as u64, BLOCK).unwrap(), [1; BLOCK]);
+
+    *device.bad.lock().unwrap() = 0..0;
+    server.logged("its device writes again");
+    while is_error(&client.flush()) {}
+    client.write(BAD as u64, &[3; BLOCK]).unwrap();
+    client.flush().unwrap();
+    let bytes = device.bytes.lock().unwrap();
+    let all = (0..4096).all(|block| {
+        let byte = if block == 5 { 3 } else { 1 + u8::from(block >= 16) };
+        bytes[block * BLOCK..][..BLOCK] == [byte; BLOCK]
+    });
+    assert!(all);
+    drop(bytes);
+    assert_eq!(server.later("its device fails writes").len(), 1);
+    client.disconnect().unwrap();
+    server.end();
 }
 
 /// What a client wrote beyond the new end of a file that became shorter does not make it longer again.

@@ -23,7 +23,7 @@ impl Engine {
         match self.volumes.get_mut(volume.0 as usize).and_then(Option::as_mut) {
             Some(state) if state.closing.is_none() => {
                 state.closing = Some(Closing { token, discard, forgetting: None });
-                state.retry_at = 0;
+                state.pause = 0;
             }
             _ => return Err(Refusal::NoVolume),
         }

@@ -68,9 +68,10 @@ pub struct WriteBack {
     pub stop: u32,
     /// Write-back also begins when the oldest dirty block reaches this age.
     pub age_us: u64,
-    /// The delay after a failed write before the volume's next attempt, unless a flush requests it earlier.
+    /// The delay after a failed write before the block's next attempt, unless a request waits for it.
     pub retry_us: u64,
-    /// A volume whose writes have failed for this long *fails*: its writes that would have to wait for room fail too.
+    /// When a block could not be written for this long, writes to it fail; when all writes of a volume have failed for this
+    /// long, so do those that would have to wait for room.
     pub patience_us: u64,
     /// The engine flushes a device by itself after it wrote this many blocks of a volume there since the last flush.
     pub unflushed: u32,

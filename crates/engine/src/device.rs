@@ -313,7 +313,7 @@ impl Engine {
         }
         if round.fault.is_some() && round.requests.is_empty() && state.flushes.is_empty() {
             // It was the engine's own, and would be repeated at once.
-            state.retry_at = now + retry_us;
+            state.pause = now + retry_us;
         }
         for id in round.requests {
             self.finish(id, round.fault.or(lost).map_or(Outcome::Done, Outcome::Failed));
@@ -412,10 +412,18 @@ impl Engine {
         let mut told = false;
         let mut oldest = u64::MAX;
         let is_written = result.is_ok() && !void;
+        let range = blocks.clone();
+        let again = self.volume(volume).dirty.has_failed_since(range.clone(), now);
+        // The fault may be in one of several blocks: those are tried again in shorter runs at once.
+        let retry_at = now + if count > 1 { 0 } else { self.config.write_back.retry_us };
+        let written = match result {
+            Ok(()) if void => Err(None),
+            result => result.map_err(|_| Some(retry_at)),
+        };
         let is_unflushed = is_written && !self.port(port).replays;
         for block in blocks {
             let key = Key::new(volume, block);
-            let written = self.volume(volume).dirty.written(block, is_written, now);
+            let written = self.volume(volume).dirty.written(block, written, now);
             oldest = oldest.min(written.first);
             if is_unflushed {
                 self.volume(volume).target(port).unflushed.write(block);
@@ -444,14 +452,12 @@ impl Engine {
         match result {
             Ok(()) => {
                 self.count_written(volume, count, now);
-                self.note_written(volume);
+                self.note_written(volume, again);
             }
-            Err(fault) => self.note_unwritten(volume, fault, now),
+            Err(fault) => self.note_unwritten(volume, range, again, fault, now),
         }
         if let Err(fault) = result {
-            let retry_at = now + self.config.write_back.retry_us;
             let state = self.volume(volume);
-            state.retry_at = retry_at;
             let mut failed = Vec::new();
             state.flushes.retain(|flush| {
                 let covered = flush.version >= oldest;

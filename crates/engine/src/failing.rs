@@ -1,67 +1,149 @@
-//! Volumes whose device fails their writes for longer than `WriteBack::patience_us`: their dirty blocks occupy room that
-//! requests need. Their own writes fail instead of waiting for it, and other requests get other room.
+//! Blocks that a device fails to write. They wait for the next attempt, and other blocks of the volume are written as ever.
+//! After `WriteBack::patience_us`, the volume *fails*: writes to such blocks fail, and if no write succeeds, so do all that
+//! find no room. Other requests get other room than these blocks occupy.
+
+use std::ops::Range;
 
 use crate::engine::Engine;
-use crate::request::{Fault, Volume};
-use crate::volume::Failures;
+use crate::request::{Fault, Op, Volume, WriteMode};
+use crate::volume::{Failures, VolumeState};
+
+/// The most attempts to write blocks of a volume again that fail within `WriteBack::retry_us`.
+const RETRIES: u32 = 16;
+
+impl Failures {
+    fn new(fault: Fault) -> Failures {
+        Failures {
+            fault,
+            lasting: false,
+            none_since: None,
+            all: false,
+            retry_at: 0,
+            retries: RETRIES,
+            retry_most: usize::MAX,
+            retried: false,
+        }
+    }
+
+    /// A write of `blocks` blocks failed; `again` if it was not the first attempt. The fault may be in one of them: the next
+    /// attempts are shorter.
+    fn fail(&mut self, blocks: u64, again: bool, next: u64) {
+        if blocks > 1 || again {
+            self.retry_most = self.retry_most.min((blocks as usize / 2).max(1));
+        }
+        self.retries = self.retries.saturating_sub(u32::from(again));
+        if self.retries == 0 {
+            self.retry_at = next;
+        }
+    }
+
+    /// The time up to which blocks are due to be tried again, if any may be tried now.
+    pub(crate) fn retry(&mut self, now: u64) -> Option<u64> {
+        if now < self.retry_at {
+            return None;
+        }
+        if self.retries == 0 {
+            self.retries = RETRIES;
+            // If all fail, short attempts are only more.
+            if !std::mem::take(&mut self.retried) {
+                self.retry_most = usize::MAX;
+            }
+        }
+        Some(now)
+    }
+}
+
+impl VolumeState {
+    /// Whether its device fails all writes, for longer than `WriteBack::patience_us`.
+    fn fails_all(&self) -> bool {
+        self.failures.as_ref().is_some_and(|failures| failures.all) && self.dirty.failed_len() == self.dirty.len()
+    }
+}
 
 impl Engine {
-    /// A volume that began to fail, with the fault, or whose writes succeed again. Volumes that are no longer open are
-    /// not reported.
+    /// A volume that began to fail, with the fault, or whose blocks are all written again. Volumes that are no longer open
+    /// are not reported.
     pub fn next_report(&mut self) -> Option<(Volume, Option<Fault>)> {
         while let Some(volume) = self.reports.pop_first() {
-            if self.volumes[volume.0 as usize].is_some() {
-                return Some((volume, self.lasting_fault(volume)));
+            if let Some(state) = &self.volumes[volume.0 as usize] {
+                let failures = state.failures.as_ref().filter(|failures| failures.lasting);
+                return Some((volume, failures.map(|failures| failures.fault)));
             }
         }
         None
     }
 
-    /// The fault of the writes of `volume`, if it fails.
-    pub(crate) fn lasting_fault(&self, volume: Volume) -> Option<Fault> {
-        let failures = self.volumes[volume.0 as usize].as_ref()?.failures.as_ref()?;
-        failures.lasting.then_some(failures.fault)
+    /// The dirty blocks of `volume` whose last write failed: how many, and the first runs of them, at most `most`.
+    pub fn failed_blocks(&self, volume: Volume, most: usize) -> (u64, Vec<Range<u64>>) {
+        match self.volumes.get(volume.0 as usize).and_then(Option::as_ref) {
+            Some(state) if state.failures.is_some() => (state.dirty.failed_len() as u64, state.dirty.failed_runs(most)),
+            _ => (0, Vec::new()),
+        }
     }
 
-    /// The device wrote blocks of `volume`. If it fails, that ends when no block is dirty any more that was when it began.
-    pub(crate) fn note_written(&mut self, volume: Volume) {
+    /// The fault of the device of `volume`, if all its writes fail.
+    pub(crate) fn fault_of_all(&self, volume: Volume) -> Option<Fault> {
+        let state = self.volumes[volume.0 as usize].as_ref().filter(|state| state.fails_all())?;
+        state.failures.as_ref().map(|failures| failures.fault)
+    }
+
+    /// The fault of a write to a block that could not be written for long. Requests that wait for the device are tried
+    /// there.
+    pub(crate) fn fault_of_blocks(&mut self, id: u32, now: u64) -> Option<Fault> {
+        let active = self.active(id);
+        let (request, part) = (active.request, active.part.clone());
+        let blocks = self.blocks(&part);
+        let time = now.saturating_sub(self.config.write_back.patience_us);
+        let state = self.volume(request.volume);
+        let failures = state.failures.as_ref().filter(|failures| failures.lasting)?;
+        let waits = request.op == Op::Write && (request.fua || state.mode == WriteMode::Through);
+        (!waits && state.dirty.has_failed_since(blocks, time)).then_some(failures.fault)
+    }
+
+    /// The device wrote blocks of `volume`; `again` if it failed to do so before.
+    pub(crate) fn note_written(&mut self, volume: Volume, again: bool) {
+        if let Some(failures) = &mut self.volume(volume).failures {
+            (failures.none_since, failures.all) = (None, false);
+            if again {
+                failures.retried = true;
+                failures.retry_most = failures.retry_most.saturating_mul(2);
+            }
+        }
+        self.note_unwanted(volume);
+    }
+
+    /// The device failed to write `blocks` of `volume`; `again` if it failed to do so before.
+    pub(crate) fn note_unwritten(&mut self, volume: Volume, blocks: Range<u64>, again: bool, fault: Fault, now: u64) {
+        let (patience, next) = (self.config.write_back.patience_us, now + self.config.write_back.retry_us);
         let state = self.volume(volume);
-        let oldest = || state.dirty.oldest().map_or(u64::MAX, |(_, since)| since);
-        let ends = |failures: &mut Failures| !failures.lasting || oldest() > failures.since;
-        if state.failures.take_if(ends).is_some_and(|failures| failures.lasting) {
+        let failures = state.failures.get_or_insert_with(|| Failures::new(fault));
+        failures.fault = fault;
+        failures.fail(blocks.end - blocks.start, again, next);
+        failures.all |= now - *failures.none_since.get_or_insert(now) >= patience;
+        let lasts = now.checked_sub(patience).is_some_and(|time| state.dirty.has_failed_since(blocks, time));
+        if lasts && !std::mem::replace(&mut failures.lasting, true) {
+            self.failing.push(volume);
+            self.reports.insert(volume);
+        }
+        if self.volume(volume).fails_all() {
+            self.fail_writes(volume, fault, now);
+        }
+    }
+
+    /// Blocks of `volume` need not be written any more. If none is left whose write failed, the volume does not fail, and
+    /// failures that come later do not continue those that were.
+    pub(crate) fn note_unwanted(&mut self, volume: Volume) {
+        let state = self.volume(volume);
+        if state.dirty.failed_len() == 0 && state.failures.take().is_some_and(|failures| failures.lasting) {
             self.failing.retain(|&other| other != volume);
             self.reports.insert(volume);
         }
     }
 
-    /// The device failed to write blocks of `volume`.
-    pub(crate) fn note_unwritten(&mut self, volume: Volume, fault: Fault, now: u64) {
-        let patience = self.config.write_back.patience_us;
-        let new = Failures { since: now, fault, lasting: false };
-        let failures = self.volume(volume).failures.get_or_insert(new);
-        failures.fault = fault;
-        if !failures.lasting && now - failures.since >= patience {
-            failures.lasting = true;
-            self.failing.push(volume);
-            self.reports.insert(volume);
-            self.fail_writes(volume, fault, now);
-        }
-    }
-
-    /// Blocks of `volume` need not be written any more. If no other has to be, single failures that come later do not continue
-    /// those that were.
-    pub(crate) fn note_unwanted(&mut self, volume: Volume) {
-        let state = self.volume(volume);
-        if state.dirty.is_empty() && state.failures.as_ref().is_some_and(|failures| !failures.lasting) {
-            state.failures = None;
-        }
-    }
-
-    /// The dirty blocks of failing volumes.
+    /// The dirty blocks of failing volumes that their devices fail to write.
     pub(crate) fn stuck(&self) -> u32 {
-        let of =
-            |&volume: &Volume| self.volumes[volume.0 as usize].as_ref().map_or(0, |state| state.dirty.len() as u32);
-        self.failing.iter().map(of).sum()
+        let states = self.failing.iter().filter_map(|volume| self.volumes[volume.0 as usize].as_ref());
+        states.map(|state| state.dirty.failed_len() as u32).sum()
     }
 
     /// Whether requests wait for frames that blocks of failing volumes may occupy, and the policy has blocks to give.

@@ -13,7 +13,7 @@ const RANGES: u32 = 64;
 const ATTEMPTS: u32 = 64;
 
 impl Engine {
-    fn state_of(&self, volume: Volume) -> &VolumeState {
+    pub(crate) fn state_of(&self, volume: Volume) -> &VolumeState {
         self.volumes[volume.0 as usize].as_ref().expect("an open volume")
     }
 
@@ -113,17 +113,24 @@ impl Engine {
     }
 
     /// Whether the limit of dirty blocks allows a write of `count` blocks of `volume`. When all volumes together have
-    /// reached it, each volume of which no write failed still has its part, and the longest request at least, up to half of
-    /// the cache; so slow devices do not hold up the others. Nor do blocks of failing volumes count for it.
+    /// reached it, each volume still has its part, and the longest request at least, up to half of the cache; so slow devices
+    /// do not hold up the others. Nor do blocks that failing devices cannot write. A volume whose last write failed has
+    /// only the longest request, as long as others leave room for it.
     pub(crate) fn may_become_dirty(&mut self, volume: Volume, count: u32) -> bool {
-        let (state, most) = (self.state_of(volume), self.marks.most);
-        let (own, all) = (state.changed() + count, self.dirty + self.filling + count);
-        let allowed = all <= most
-            || all <= self.dirty_bound()
-                && state.failures.is_none()
-                && (own <= self.config.request_blocks()
-                    || own <= self.written_part(volume, most)
-                    || all - self.stuck() <= most);
+        let (state, most, bound) = (self.state_of(volume), self.marks.most, self.dirty_bound());
+        let all = self.dirty + self.filling + count;
+        let own = state.changed() + count;
+        let written = own - state.dirty.failed_len() as u32;
+        let request = self.config.request_blocks();
+        let is_sick = state.failures.as_ref().is_some_and(|failures| failures.none_since.is_some());
+        let allowed = match is_sick {
+            _ if all <= most => true,
+            true => own <= request && all <= most.midpoint(bound),
+            false => {
+                all <= bound
+                    && (written <= request || written <= self.written_part(volume, most) || all - self.stuck() <= most)
+            }
+        };
         if allowed {
             self.dirty_most = self.dirty_most.max(all);
         }

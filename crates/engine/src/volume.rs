@@ -84,14 +84,24 @@ pub(crate) enum Listed {
     Blocked,
 }
 
-/// Writes of a volume that failed, one after the other.
+/// A volume with blocks whose last write failed. Times are in µs.
 pub(crate) struct Failures {
-    /// The time of the first one, in µs.
-    pub(crate) since: u64,
     /// That of the last one.
     pub(crate) fault: Fault,
-    /// Whether the volume fails.
+    /// Whether the volume fails: one of the blocks could not be written for `WriteBack::patience_us`.
     pub(crate) lasting: bool,
+    /// The first failure since the last write that succeeded.
+    pub(crate) none_since: Option<u64>,
+    /// Whether that was `WriteBack::patience_us` ago, when a write last failed.
+    pub(crate) all: bool,
+    /// The time before which no block is tried again that no request waits for.
+    pub(crate) retry_at: u64,
+    /// The number of attempts that may fail before the next pause.
+    pub(crate) retries: u32,
+    /// The most blocks of an attempt.
+    pub(crate) retry_most: usize,
+    /// Whether one succeeded since the last pause.
+    pub(crate) retried: bool,
 }
 
 /// One volume.
@@ -137,10 +147,10 @@ pub(crate) struct VolumeState {
     pub(crate) fault: Option<Fault>,
     /// The fault by which data was lost.
     pub(crate) lost: Option<Fault>,
-    /// Writes that failed since the last one that succeeded.
+    /// If there are dirty blocks whose last write failed.
     pub(crate) failures: Option<Failures>,
-    /// The time before which write-back is not tried again, in µs.
-    pub(crate) retry_at: u64,
+    /// The time until which nothing is written, since a flush failed that no request waited for, in µs.
+    pub(crate) pause: u64,
     pub(crate) closing: Option<Closing>,
     pub(crate) listed: Listed,
 }
@@ -184,7 +194,7 @@ impl VolumeState {
             fault: None,
             lost: None,
             failures: None,
-            retry_at: 0,
+            pause: 0,
             closing: None,
             listed: Listed::No,
         }
@@ -198,6 +208,14 @@ impl VolumeState {
     /// Blocks that are dirty or about to be.
     pub(crate) fn changed(&self) -> u32 {
         self.dirty.len() as u32 + self.filling
+    }
+
+    /// The newest version that a flush waits for; all of them if the volume is being closed.
+    pub(crate) fn awaited(&self) -> u64 {
+        match self.closing {
+            Some(_) => u64::MAX,
+            None => self.flushes.back().map_or(0, |flush| flush.version),
+        }
     }
 
     /// The number of the region that has `block`.

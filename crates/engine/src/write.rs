@@ -19,10 +19,14 @@ impl Engine {
     pub(crate) fn begin_write(&mut self, id: u32, now: u64) {
         self.active(id).step = Step::Queued;
         let volume = self.active(id).request.volume;
-        if self.volume(volume).writes_waiting.is_empty() && self.start_write(id, now) {
+        let unwritable = match self.volume(volume).failures {
+            Some(_) => self.fault_of_blocks(id, now),
+            None => None,
+        };
+        if unwritable.is_none() && self.volume(volume).writes_waiting.is_empty() && self.start_write(id, now) {
             return;
         }
-        match self.lasting_fault(volume) {
+        match unwritable.or_else(|| self.fault_of_all(volume)) {
             Some(fault) => {
                 self.active(id).fault = Some(fault);
                 self.store(id, now);
@@ -231,7 +235,7 @@ impl Engine {
         }
         if waits {
             state.dirty.wait(block, id);
-            state.retry_at = 0;
+            state.pause = 0;
             self.active(id).storing += 1;
         }
         let state = self.volume(volume);
@@ -410,7 +414,7 @@ impl Engine {
         self.active(id).step = Step::Draining;
         let version = self.version;
         let state = self.volume(volume);
-        state.retry_at = 0;
+        state.pause = 0;
         state.flushes.push_back(Flush { request: id, version });
         self.make_due(volume);
         self.drained(volume, now);
@@ -420,7 +424,7 @@ impl Engine {
     pub(crate) fn drained(&mut self, volume: Volume, now: u64) {
         loop {
             let state = self.volume(volume);
-            let oldest = state.dirty.oldest().map_or(u64::MAX, |(first, _)| first);
+            let oldest = state.dirty.oldest().unwrap_or(u64::MAX);
             let Some(&Flush { request, version }) = state.flushes.front() else { break };
             if version >= oldest {
                 break;

@@ -7,12 +7,13 @@
 use std::ops::{Bound, Range};
 
 use crate::arena::Shared;
+use crate::dirty::Reasons;
 use crate::engine::Engine;
 use crate::queue::Class;
 use crate::record::Record;
 use crate::request::{Port, Volume};
 use crate::slots::Key;
-use crate::volume::{Listed, Target};
+use crate::volume::{Listed, Target, VolumeState};
 
 /// The most volumes that one call looks at because there are too many dirty blocks, in addition to those that are due.
 const LOOKS: usize = 16;
@@ -104,22 +105,30 @@ impl Engine {
         }
     }
 
+    /// When there is a reason to write the blocks of `state`: those whose writes did not fail, and any.
+    fn reasons(&self, state: &VolumeState, pressed: bool) -> (Option<u64>, Option<u64>) {
+        let age_us = self.config.write_back.age_us;
+        let (dirty, awaited) = (&state.dirty, state.awaited());
+        let is_awaited = pressed || !state.flushes.is_empty() || state.closing.is_some();
+        let sweep = dirty.dirty_since().map(|since| if is_awaited { 0 } else { since.saturating_add(age_us) });
+        let pause = state.failures.as_ref().map_or(0, |failures| failures.retry_at);
+        let retry = dirty.retry_at().map(|time| time.max(pause));
+        let now = (dirty.has_urgent() || dirty.has_failed_version(awaited)).then_some(0);
+        let any = [sweep, retry, now].into_iter().flatten().min();
+        (sweep, any.map(|time| time.max(state.pause)))
+    }
+
     /// Queues writes of dirty blocks of `volume`, as many as its ports allow, while there is a reason to write.
     fn look_at(&mut self, volume: Volume, now: u64) {
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
-        let age_us = self.config.write_back.age_us;
         let unflushed_most = self.config.write_back.unflushed.saturating_mul(2);
         let listed = loop {
             let pressed = self.is_pressed(volume);
+            let (sweep, any) = self.reasons(self.state_of(volume), pressed);
             let state = self.volumes[volume.0 as usize].as_mut().expect("an open volume");
-            let Some((_, since)) = state.dirty.oldest() else { break Listed::No };
-            if now < state.retry_at {
-                break Listed::Resting(state.retry_at);
-            }
-            let aged_at = since.saturating_add(age_us);
-            let sweep = pressed || !state.flushes.is_empty() || state.closing.is_some() || now >= aged_at;
-            if !sweep && !state.dirty.has_urgent() {
-                break Listed::Aging(aged_at);
+            let Some(time) = any else { break Listed::No };
+            if now < time {
+                break if sweep.is_some() && now >= state.pause { Listed::Aging(time) } else { Listed::Resting(time) };
             }
             let ports = &self.ports;
             let full = state.targets.iter().map(|target| target.port).find(|port| {
@@ -140,7 +149,11 @@ impl Engine {
             let closed: Vec<Range<u64>> = started.map(|lock| lock.blocks.clone()).collect();
             let parts = &state.parts;
             let region = |block: u64| parts[parts.partition_point(|part| part.blocks.end <= block)].blocks.clone();
-            let Some(run) = state.dirty.next_run(!sweep, most, &closed, region) else { break Listed::No };
+            let version = state.awaited();
+            let failures = state.failures.as_mut();
+            let (retry, retry_most) = failures.map_or((None, 1), |failures| (failures.retry(now), failures.retry_most));
+            let reasons = Reasons { sweep: sweep.is_some_and(|time| time <= now), retry, version, retry_most };
+            let Some(run) = state.dirty.next_run(&reasons, most, &closed, region) else { break Listed::No };
             let blocks = run.block..run.block + run.frames.len() as u64;
             let (port, bytes) = self.home(volume, blocks.clone());
             self.port(port).writes += 1;
@@ -180,10 +193,7 @@ impl Engine {
         }
         let due = self.due.iter().filter_map(|volume| {
             let state = self.volumes[volume.0 as usize].as_ref()?;
-            let (_, since) = state.dirty.oldest()?;
-            let waited_for = state.dirty.has_urgent() || !state.flushes.is_empty() || self.is_pressed(*volume);
-            let time = if waited_for { 0 } else { since.saturating_add(self.config.write_back.age_us) };
-            Some(time.max(state.retry_at))
+            self.reasons(state, self.is_pressed(*volume)).1
         });
         let looks = self.writing_back && self.looks > 0;
         let aging = self.aging.first().map(|&(time, _)| if looks { 0 } else { time });

@@ -23,7 +23,7 @@ use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
 use crate::sync::Budget;
-use crate::work::{Outlet, Report, Submitted, Waiter, Waiting, Work};
+use crate::work::{Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read.
@@ -541,7 +541,8 @@ fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
         work.operations.push((shard, operation));
     }
     while let Some((volume, failing)) = engine.next_report() {
-        work.reports.push(Report { shard, volume, failing });
+        let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
+        work.reports.push(Report { shard, volume, failing, failed });
     }
     // The timer also returns memory that was freed after a change.
     let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };

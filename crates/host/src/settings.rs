@@ -126,7 +126,8 @@ pub struct Settings {
     pub scheduler: Scheduler,
     /// The most operations of each shard at one device at a time; further ones wait in the scheduler.
     pub depth: u32,
-    /// When all writes of a disk have failed for this long, those that would have to wait for room fail, too.
+    /// When a block could not be written for this long, writes to it fail; when all writes of a disk have failed for this
+    /// long, so do those that would have to wait for room.
     pub patience: Duration,
     /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,

@@ -1,5 +1,7 @@
 //! Statistics: the state of the host at one moment.
 
+use std::ops::Range;
+
 use nigh_engine::{Counters, Gauges};
 
 use crate::common::Common;
@@ -76,9 +78,15 @@ pub struct DiskStatistics {
     pub evictions: u64,
     /// Bytes that are not on the device yet.
     pub dirty_bytes: u64,
-    /// Whether the device has failed all writes for [`Settings::patience`](crate::Settings::patience).
+    /// Whether the device has failed to write blocks for [`Settings::patience`](crate::Settings::patience).
     #[cfg_attr(feature = "serde", serde(default))]
     pub failing: bool,
+    /// If so, the bytes whose last write failed,
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub failed_bytes: u64,
+    /// and the first of these ranges of bytes.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub failed: Vec<Range<u64>>,
     /// Whether the device failed a flush and may have lost data: since then, flushes and writes with FUA fail.
     #[cfg_attr(feature = "serde", serde(default))]
     pub data_lost: bool,
@@ -197,6 +205,7 @@ impl Common {
             device_faults,
         } = counters;
         let DiskSettings { target, next, .. } = disk.settings();
+        let (failed_bytes, failed) = self.cache.failed(disk);
         let (target, next) = (target.to_string(), next.iter().map(ToString::to_string).collect());
         DiskStatistics {
             name: disk.name().to_owned(),
@@ -214,6 +223,8 @@ impl Common {
             evictions,
             dirty_bytes: dirty * BLOCK,
             failing: disk.is_failing(),
+            failed_bytes,
+            failed,
             data_lost: disk.lost().is_some(),
             prefetch_issued,
             prefetch_used,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use nigh_engine::{Fault, Operation, Outcome, Shared, Volume};
 
+/// The most ranges of a disk that are named because they cannot be written.
+pub(crate) const RANGES_NAMED: usize = 8;
+
 /// A waiter for an engine's reply.
 pub trait Waiter: Send + Sync {
     /// The engine of `shard` replied to the piece of `range`; 0..0 for a flush. Called without the shard's lock, by a
@@ -38,11 +41,14 @@ pub struct Work {
     pub(crate) reports: Vec<Report>,
 }
 
-/// A disk whose writes have begun to fail for long in a shard, with the fault, or succeed again.
+/// A disk with blocks that could not be written for long in a shard, with the fault, or all of whose blocks are written
+/// again.
 pub(crate) struct Report {
     pub(crate) shard: u32,
     pub(crate) volume: Volume,
     pub(crate) failing: Option<Fault>,
+    /// The first of these blocks.
+    pub(crate) failed: Vec<Range<u64>>,
 }
 
 impl Work {

@@ -149,7 +149,10 @@ impl Collector for Statistics {
         gauge("data_lost", "Whether a failed flush lost data, so that flushes fail", |export| {
             export.disk.data_lost.into()
         })?;
-        gauge("failing", "Whether the device has failed all writes for long", |export| export.disk.failing.into())?;
+        gauge("failing", "Whether the device has failed to write blocks for long", |export| {
+            export.disk.failing.into()
+        })?;
+        gauge("failed_bytes", "If so, the bytes whose last write failed", |export| export.disk.failed_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
         let counters: [(&str, &str, Value); 20] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),

@@ -185,3 +185,83 @@ fn full_15_a_volume_fails_until_the_blocks_that_could_not_be_written_are() {
     (0..2).for_each(|_| _ = host.finish(host.request(0, Op::Flush, 0, 0), 0));
     assert_eq!(host.engine.next_report(), Some((Volume(0), None)));
 }
+
+/// One block that can never be written: all others are, at once, also at the limit of dirty blocks.
+#[test]
+fn bad_block_16_only_writes_to_it_fail() {
+    const BAD: u64 = 5 * BLOCK as u64;
+    let mut config = config(64, "lru");
+    config.write_back.patience_us = PATIENCE;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back), (64 * BLOCK, WriteMode::Back)]);
+    let write = |host: &Host, volume, block| host.request(volume, Op::Write, block * BLOCK, BLOCK);
+    let run = |host: &mut Host, time: u64| {
+        let (end, mut failures) = (host.now + time, 0);
+        while host.now < end {
+            for operation in host.operations() {
+                let range = operation.offset..operation.offset + operation.length;
+                let bad = operation.port.0 == 0 && range.contains(&BAD) && matches!(operation.action, Action::Write(_));
+                failures += u32::from(bad);
+                match bad {
+                    true => host.engine.complete(host.now, operation, Err(ENOSPC)),
+                    false => host.perform(operation),
+                }
+            }
+            host.now += 100;
+        }
+        failures
+    };
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    assert!(host.submit(write(&host, 0, 16), 1).is_none());
+    run(&mut host, 900);
+    // It was looked for within its neighbours.
+    let (count, runs) = host.engine.failed_blocks(Volume(0), 9);
+    assert_eq!((count, runs.len(), runs[0].clone()), (1, 1, 5..6));
+    let Some(Outcome::Fill(fill)) = host.reply() else { panic!("there is room") };
+    host.engine.commit(host.now, fill);
+    assert!(matches!(host.reply(), Some(Outcome::Done)));
+    let failures = run(&mut host, 2 * PATIENCE);
+    assert!((PATIENCE / 1000..=4 * PATIENCE / 1000).contains(&u64::from(failures)), "{failures} attempts");
+    assert_eq!(host.engine.next_report(), Some((Volume(0), Some(ENOSPC))));
+
+    // As many dirty blocks as there may be, of both volumes.
+    for block in 16..64 {
+        for volume in [0, 1] {
+            let outcome = host.submit(write(&host, volume, block), 2);
+            assert!(matches!(outcome, None | Some(Outcome::Done)), "block {block} of volume {volume}: {outcome:?}");
+            if outcome.is_none() {
+                run(&mut host, 200);
+                let Some(Outcome::Fill(mut fill)) = host.reply() else {
+                    panic!("block {block} of volume {volume} waits")
+                };
+                fill.frames.slices_mut().for_each(|slice| slice.fill(2));
+                host.engine.commit(host.now, fill);
+                assert!(matches!(host.reply(), Some(Outcome::Done)));
+            }
+        }
+        host.engine.check();
+    }
+    assert!(matches!(host.submit(write(&host, 0, 5), 2), Some(Outcome::Failed(ENOSPC))));
+    let across = host.request(0, Op::Write, 3 * BLOCK, 4 * BLOCK);
+    assert!(matches!(host.submit(across, 2), Some(Outcome::Failed(ENOSPC))));
+    let flush = host.request(0, Op::Flush, 0, 0);
+    for _ in 0..2 {
+        let outcome = host.submit(flush, 0).or_else(|| {
+            run(&mut host, 2000);
+            host.reply()
+        });
+        assert!(matches!(outcome, Some(Outcome::Failed(ENOSPC))), "{outcome:?}");
+    }
+    assert_eq!(host.engine.next_report(), None, "it was reported");
+
+    // The device writes it: all is well.
+    host.now += 2000;
+    host.run();
+    assert_eq!(host.engine.next_report(), Some((Volume(0), None)));
+    assert_eq!(host.engine.failed_blocks(Volume(0), 9), (0, vec![]));
+    // The first one reports what failed before.
+    (0..2).for_each(|_| _ = host.finish(host.request(0, Op::Flush, 0, 0), 0));
+    host.write(0, 5 * BLOCK, BLOCK, 3);
+    assert!(matches!(host.finish(host.request(0, Op::Flush, 0, 0), 0), Outcome::Done));
+    assert_eq!(host.disks[0][5 * BLOCK..6 * BLOCK], [3; BLOCK]);
+    assert!(host.disks[0][16 * BLOCK..].iter().all(|&byte| byte == 2));
+}
