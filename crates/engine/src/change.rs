@@ -70,6 +70,10 @@ impl Engine {
         if let Some((volume, from)) = self.forgetting() {
             self.forget_some(volume, from);
             self.pump(now);
+        } else if self.is_cramped() && self.ending {
+            self.give_way(BLOCKS_A_STEP, now);
+        } else if self.ending {
+            self.serve_untried(now);
         } else if self.policy.is_pending() {
             self.step_policy();
         } else if self.next.is_some() {
@@ -107,7 +111,8 @@ impl Engine {
     pub(crate) fn can_step(&self) -> bool {
         self.is_cramped()
             || self.untried > 0
-            || self.stepping
+            || !self.ending
+                && self.stepping
                 && (self.goal >= self.capacity
                     || self.can_shrink()
                     || self.next.is_some()

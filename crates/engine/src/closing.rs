@@ -108,12 +108,39 @@ impl Engine {
             }
             state.closing = Some(Closing { forgetting: Some(0), ..closing });
             self.stepping = true;
+            if self.ending {
+                self.close_at_end(volume, closing);
+            }
             let dirty: Vec<u64> = self.volume(volume).dirty.iter().map(|(block, _)| block).collect();
             dirty.into_iter().for_each(|block| self.drop_blocks(volume, block..block + 1));
         }
         for (volume, fault) in lost {
             self.fail_closing(volume, fault);
         }
+    }
+
+    /// The engine will do nothing but close its volumes: from now on, [`close`](Engine::close) replies as soon as a volume is
+    /// written, and its number is not used again. Blocks are not forgotten, and changes of size or policy are left as they
+    /// are.
+    pub fn end(&mut self) {
+        if std::mem::replace(&mut self.ending, true) {
+            return;
+        }
+        for at in 0..self.closing.len() {
+            let volume = self.closing[at];
+            let closing = self.volume(volume).closing.expect("it is being closed");
+            if closing.forgetting.is_some() {
+                self.close_at_end(volume, closing);
+            }
+        }
+    }
+
+    /// `volume` has nothing left to do but to forget its blocks, which is not needed.
+    fn close_at_end(&mut self, volume: Volume, closing: Closing) {
+        if closing.discard {
+            self.forget_opening(volume);
+        }
+        self.replies.push_back(Reply { token: closing.token, outcome: Outcome::Done });
     }
 
     /// Whether all of `volume` is on its devices, and stable: it is closed, or being closed with nothing left to do but to
@@ -125,6 +152,9 @@ impl Engine {
 
     /// A volume whose blocks are to be forgotten, and the slot to continue with.
     pub(crate) fn forgetting(&self) -> Option<(Volume, u32)> {
+        if self.ending {
+            return None;
+        }
         self.closing.iter().find_map(|&volume| {
             let closing = self.volumes[volume.0 as usize].as_ref()?.closing?;
             closing.forgetting.map(|from| (volume, from))

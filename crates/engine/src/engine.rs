@@ -117,6 +117,8 @@ pub struct Engine {
     pub(crate) volumes: Vec<Option<Box<VolumeState>>>,
     /// Volumes that are being closed.
     pub(crate) closing: Vec<Volume>,
+    /// No volume is closed to be forgotten.
+    pub(crate) ending: bool,
     /// Volumes with locks.
     pub(crate) locked: Vec<Volume>,
     /// Volumes with a possible reason to write dirty blocks.
@@ -216,6 +218,7 @@ impl Engine {
             loads: HashMap::new(),
             volumes: Vec::new(),
             closing: Vec::new(),
+            ending: false,
             locked: Vec::new(),
             due: VecDeque::new(),
             aging: BTreeSet::new(),

@@ -49,6 +49,7 @@ impl Common {
     /// Closes every disk, all at once: writes back dirty blocks, and drops those that cannot be written. The disks with
     /// dropped blocks are added to `unwritten`.
     fn close_all(&self, unwritten: &Mutex<Vec<Unwritten>>) {
+        self.cache.end();
         let (sender, replies) = channel();
         let closing = |(at, disk): (usize, Arc<Disk>)| {
             let closer = Arc::new(Closer { at, replies: sender.clone() });

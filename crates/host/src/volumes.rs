@@ -119,6 +119,16 @@ impl Cache {
         }
     }
 
+    /// Disks are only closed from now on: their blocks are not forgotten.
+    pub(crate) fn end(&self) {
+        let mut work = Work::default();
+        for shard in 0..self.shards() {
+            // A poisoned shard forgets nothing.
+            let _ = self.with(shard, &mut work, |core, _| core.engine.end());
+        }
+        self.dispatch(&mut work, None);
+    }
+
     /// From now on, dirty blocks are written whatever their age.
     pub(crate) fn hurry(&self) {
         let mut work = Work::default();

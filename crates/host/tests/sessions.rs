@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use nigh_host::{Allocation, BLOCK, Directive, DiskSettings, Host, HostError, Order, Settings};
 
@@ -169,4 +170,17 @@ fn a_tenant_that_loops_and_says_so_misses_less() {
     };
     assert_eq!(misses(false), 4 * 300);
     assert!(misses(true) < 600);
+}
+
+/// The blocks of many disks in a large cache need not be forgotten at the end.
+#[test]
+fn end_4_of_many_disks_and_blocks_takes_no_longer_than_their_writes() {
+    let disks = (0..200).map(|at| DiskSettings::new(format!("disk-{at}"), "memory:64K".parse().unwrap()));
+    let host = Host::start(Settings::new(8 << 30, "lru".parse().unwrap(), disks.collect())).unwrap();
+    for at in 0..200 {
+        host.open(&format!("disk-{at}")).unwrap().write(0, &[1; 4096], false).unwrap();
+    }
+    let begin = Instant::now();
+    host.shut_down().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
 }

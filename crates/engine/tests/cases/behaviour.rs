@@ -783,3 +783,30 @@ fn an_engine_crosses_threads() {
     holds::<nigh_engine::Exclusive>();
     assert!(Engine::new(config(0, "lru")).is_err());
 }
+
+/// At the end, only what has to be written counts: a cache of many blocks and volumes is closed without a step.
+#[test]
+fn end_4_volumes_are_closed_without_forgetting_their_blocks() {
+    let mut host = Host::new(config(64, "lru"), &[(DISK, WriteMode::Back); 3]);
+    for volume in 0..3 {
+        host.read(volume, 0, 4 * BLOCK);
+        host.write(volume, BLOCK, BLOCK, 0xaa);
+    }
+    let close = |host: &mut Host, volume, discard| {
+        host.engine.close(host.now, Volume(volume), discard, 90 + u64::from(volume)).expect("it is open");
+        host.run();
+        host.engine.next_reply().map(|reply| (reply.token, matches!(reply.outcome, Outcome::Done)))
+    };
+    // One was being removed.
+    assert_eq!(close(&mut host, 0, false), None);
+    host.engine.end();
+    assert_eq!(host.engine.next_reply().map(|reply| reply.token), Some(90));
+    assert_eq!(close(&mut host, 1, false), Some((91, true)));
+    assert!(host.engine.is_written(Volume(1)) && !host.engine.is_written(Volume(2)));
+    // Others may still evict its blocks.
+    (0..64).for_each(|block| _ = host.read(2, block * BLOCK % DISK, BLOCK));
+    assert_eq!(close(&mut host, 2, true), Some((92, true)));
+    assert_eq!(host.engine.next_wakeup(), None);
+    host.engine.check();
+    assert_eq!([host.disks[0][BLOCK], host.disks[1][BLOCK]], [0xaa; 2]);
+}
