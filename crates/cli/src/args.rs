@@ -187,9 +187,13 @@ pub(crate) struct ServeArgs {
     /// Most clients at a time [default: 1024]
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<usize>,
-    /// Serve statistics over HTTP here: /metrics for Prometheus, /json
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json; addresses of other than this machine need
+    /// --metrics-token
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Serve statistics only to clients that send the token in this file ('Authorization: Bearer TOKEN')
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_token: Option<PathBuf>,
     /// The server's certificate (PEM), followed by any intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -199,7 +203,7 @@ pub(crate) struct ServeArgs {
     /// Over TCP, accept only clients with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// Let other machines connect over TCP without encryption
+    /// Let other machines connect over TCP without encryption, and read --metrics without a token
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
     /// Let core dumps and debuggers of the same user see the server's memory, which has the contents of disks

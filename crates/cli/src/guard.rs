@@ -59,6 +59,9 @@ pub(crate) struct GuardArgs {
     /// Serve statistics over HTTP: /metrics for Prometheus, /json
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Let other machines read --metrics
+    #[arg(long)]
+    pub(crate) insecure_tcp: bool,
     /// Folder of the journal and the status socket [default: /run/nigh-guard; for users, nigh-guard in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FOLDER", global = true)]
     pub(crate) state: Option<PathBuf>,
@@ -187,6 +190,9 @@ fn settings(args: &GuardArgs, command: Option<String>) -> anyhow::Result<Setting
     let freeze = args.freeze.unwrap_or(0.0);
     ensure!((0.0..=most).contains(&freeze), "--freeze is at most {most} seconds");
     args.allow.iter().chain(&args.deny).try_for_each(|group| plain_group(group))?;
+    if let Some(address) = args.metrics.filter(|address| !(args.insecure_tcp || address.ip().is_loopback())) {
+        bail!("statistics on {address} would be open to the network: use a loopback address, or say --insecure-tcp");
+    }
     Ok(Settings {
         profile: args.profile.parse()?,
         allow: args.allow.clone(),

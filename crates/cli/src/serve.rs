@@ -15,7 +15,8 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
     Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, Recording, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode,
+    LevelSettings, Listen, MetricsSettings, Recording, Server, Settings, SocketSettings, Statistics, TlsSettings,
+    WriteMode,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -57,6 +58,7 @@ struct File {
     insecure_tcp: Option<bool>,
     core_dumps: Option<bool>,
     metrics: Option<SocketAddr>,
+    metrics_token: Option<PathBuf>,
     control: Option<PathBuf>,
     tls: Option<FileTls>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -301,7 +303,15 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);
-    settings.metrics = args.metrics.or(file.metrics);
+    let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
+    let token = args.metrics_token.clone().or(file.metrics_token);
+    settings.metrics = match args.metrics.or(file.metrics) {
+        Some(address) => Some(MetricsSettings { address, token, insecure: insecure_tcp }),
+        None => {
+            ensure!(token.is_none(), "--metrics-token needs --metrics");
+            None
+        }
+    };
     let socket_mode = args.socket_mode.as_ref().or(file.socket_mode.as_ref());
     settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
@@ -309,7 +319,6 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let insecure_tcp = args.insecure_tcp || file.insecure_tcp.unwrap_or(false);
     let core_dumps = args.core_dumps || file.core_dumps.unwrap_or(false);
     let control = args.control.clone().or(file.control);
     let record = args.record.as_deref().map(|file| {
@@ -488,8 +497,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     if let Some(recording) = record {
         let _ = writeln!(text, "record   {}", recording.file.display());
     }
-    if let Some(address) = settings.metrics {
-        let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json");
+    if let Some(MetricsSettings { address, token, .. }) = &settings.metrics {
+        let how = if token.is_some() { " (with a token)" } else { "" };
+        let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json{how}");
     }
     text
 }

@@ -304,6 +304,30 @@ fn shorter_20_files_do_not_grow_again() {
 }
 
 #[test]
+fn empty_20_files_have_no_size() {
+    let folder = Folder::new();
+    let image = folder.empty_image("image", 8 << 20);
+    let server = folder.serve(&[&format!("disk={image}")]);
+    let mut before = connect(&server, "disk");
+    before.read(0, BLOCK).unwrap();
+    let resize = |bytes| std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(bytes).unwrap();
+    resize(0);
+    let mut empty = connect(&server, "disk");
+    assert_eq!(empty.export().size, 0);
+    assert!(empty.read(0, BLOCK).is_err() && before.read(0, BLOCK).is_err());
+    assert!(empty.write(0, &[1; BLOCK]).is_err());
+    empty.flush().unwrap();
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 0);
+    resize(4 << 20);
+    let mut longer = connect(&server, "disk");
+    assert_eq!(longer.export().size, 4 << 20);
+    longer.write(0, &[1; BLOCK]).unwrap();
+    assert_eq!(before.read(0, BLOCK).unwrap(), [1; BLOCK]);
+    drop((before, empty, longer));
+    server.end();
+}
+
+#[test]
 fn deleted_20_files_are_named() {
     let folder = Folder::new();
     let image = folder.empty_image("image", 1 << 20);

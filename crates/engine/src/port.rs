@@ -76,10 +76,11 @@ impl Engine {
             if self.ports.get(usize::from(region.port.0)).is_none_or(Option::is_none) {
                 return Err(ConfigError::NoPort(region.port.0));
             }
-            let whole = region.bytes.is_multiple_of(block_bytes) || at == regions.len();
-            if region.bytes == 0 || !whole || !region.offset.is_multiple_of(block_bytes) {
+            let is_last = at == regions.len();
+            let whole = region.bytes.is_multiple_of(block_bytes) && region.bytes > 0;
+            if !(whole || is_last) || !region.offset.is_multiple_of(block_bytes) {
                 return Err(ConfigError::Impossible {
-                    what: "regions must begin and end with a block, and must not be empty",
+                    what: "regions must begin and end with a block, and only the last may be empty",
                 });
             }
             let start = bytes >> self.shift;
@@ -88,7 +89,7 @@ impl Engine {
             parts.push(Part { blocks, port: region.port, place: region.offset >> self.shift });
         }
         if regions.is_empty() || bytes.div_ceil(block_bytes) > Key::BLOCKS {
-            return Err(ConfigError::Impossible { what: "a volume must have from 1 to 2^34 blocks" });
+            return Err(ConfigError::Impossible { what: "a volume must have regions, of at most 2^34 blocks" });
         }
         if volume.0 >= Key::VOLUMES {
             return Err(ConfigError::Impossible { what: "the number of a volume must be below 2^22 - 1" });

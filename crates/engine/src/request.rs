@@ -22,7 +22,7 @@ pub struct Region {
     pub port: Port,
     /// The start of the region on the device, in bytes; a multiple of the block size.
     pub offset: u64,
-    /// Its length in bytes; a multiple of the block size, except for a volume's last region.
+    /// Its length in bytes: whole blocks, at least one, except for a volume's last region.
     pub bytes: u64,
 }
 

@@ -359,7 +359,7 @@ impl Common {
         let settings = disk.settings();
         let opened = self.cache.open(disk, size, settings.write_mode)?;
         opened.map_err(|error| DiskError::Config { name: disk.name().to_owned(), source: Box::new(error) })?;
-        if was_closed && self.cache.has_tenants() {
+        if was_closed && size > 0 && self.cache.has_tenants() {
             self.cache.name_whole(disk, size)?;
         }
         Ok(())

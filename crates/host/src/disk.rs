@@ -218,15 +218,15 @@ impl Disk {
         self.parts(size).map(|(device, part)| Region::whole(device.port, part.end - part.start)).collect()
     }
 
-    /// The size it would have if it were opened with the present size of its last device, unless that is empty. The
-    /// other devices keep their parts: a change of their size is logged.
+    /// The size it would have if it were opened with the present size of its last device. The other devices keep their
+    /// parts: a change of their size is logged.
     pub(crate) fn present_size(&self) -> io::Result<u64> {
         let mut present = self.size();
         for ((device, part), at) in self.parts(present).zip(1..) {
             let (size, is_new) = device.look_at_size()?;
             let before = part.end - part.start;
             if at == self.devices.len() {
-                present = if size == 0 { present } else { part.start + size };
+                present = part.start + size;
             } else if is_new && size != before {
                 tracing::warn!(
                     disk = self.name,

@@ -31,6 +31,8 @@ const BATCH_REPLIES: usize = 64;
 const STEP: usize = 64;
 /// What takes so long that it is worth asking whether the client is there, in bytes.
 const LONG: u64 = 64 << 20;
+/// A CACHE is charged to the rates of the export as reads of this many bytes, the longest that clients may send.
+const CACHE_STEP: u64 = 32 << 20;
 /// After frames had to wait for a client, none do for so long.
 const SLOW: Duration = Duration::from_secs(1);
 /// Bytes per second at which the data of a write have to come, in addition to `PATIENCE`.
@@ -135,7 +137,14 @@ impl Connection {
                 }
                 Event::Request(request) => {
                     self.since = self.input.arrival();
-                    if !self.wait_for_turn(&request)? {
+                    let bytes = match request.command {
+                        Command::Read { .. } | Command::Write { .. } => request.length,
+                        Command::Cache => request.length.min(CACHE_STEP),
+                        // They have no data. That of zeroes is the device's business.
+                        Command::Trim { .. } | Command::WriteZeroes { .. } => 0,
+                        Command::Flush | Command::BlockStatus { .. } => 0,
+                    };
+                    if !self.wait_for_turn(bytes)? {
                         return Ok(());
                     }
                     self.request(&request)?;
@@ -182,14 +191,13 @@ impl Connection {
         }
     }
 
-    /// Waits until the request is within the export's rates; returns false if the client disconnects before that. Receives
-    /// later requests meanwhile: their latency counts from then.
-    fn wait_for_turn(&mut self, request: &Request) -> io::Result<bool> {
+    /// Waits until a request of this many bytes is within the export's rates; returns false if the client disconnects before
+    /// that. Receives later requests meanwhile: their latency counts from then.
+    fn wait_for_turn(&mut self, bytes: u64) -> io::Result<bool> {
         if !self.link.disk().is_throttled() {
             return Ok(true);
         }
         self.send();
-        let data = matches!(request.command, Command::Read { .. } | Command::Write { .. });
         let (signal, waker) = match &mut self.turn {
             Some(turn) => turn,
             turn => {
@@ -198,7 +206,7 @@ impl Connection {
             }
         };
         let (input, budget) = (&mut self.input, self.link.receive_budget());
-        Ok(self.link.disk().wait_for_turn(if data { request.length } else { 0 }, waker, |left| {
+        Ok(self.link.disk().wait_for_turn(bytes, waker, |left| {
             let more = input.receive_ahead(budget);
             !input.stream.is_cut_off() && !input.stream.rest(signal, more, left)
         }))
@@ -222,7 +230,7 @@ impl Connection {
             Command::WriteZeroes { fua, no_hole, fast } => {
                 self.change(request, Op::Zeroes { keep: no_hole, fast }, range, fua);
             }
-            Command::Cache => self.prefetch(request, range),
+            Command::Cache => self.prefetch(request, range)?,
             Command::BlockStatus { .. } => {
                 if request.length > LONG && self.has_left() {
                     return Ok(());
@@ -567,18 +575,22 @@ impl Connection {
         }
     }
 
-    fn prefetch(&mut self, request: &Request, range: Range<u64>) {
-        let start = range.start;
-        for step in pieces(range, LONG) {
-            if step.start > start && self.has_left() {
-                return;
+    fn prefetch(&mut self, request: &Request, Range { mut start, end }: Range<u64>) -> io::Result<()> {
+        let first = start;
+        while start < end {
+            let step = start..end.min(start + CACHE_STEP);
+            // The first step was charged before the request.
+            if start > first && (self.has_left() || !self.wait_for_turn(step.end - start)?) {
+                return Ok(());
             }
+            start = step.end;
             self.cache.prefetch(self.link.disk(), step, self.stream, &mut self.work);
             self.cache.dispatch(&mut self.work, Some(&*self.link));
         }
         let head = Some(self.link.framing.success(request.tag()));
         self.reply(Reply { head, ends: true, ..Reply::default() });
         self.cache.dispatch(&mut self.work, Some(&*self.link));
+        Ok(())
     }
 }
 

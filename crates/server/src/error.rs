@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use nigh_nbd::InvalidExport;
 
@@ -33,6 +34,19 @@ pub enum StartError {
     /// Statistics cannot be served.
     #[error("cannot serve statistics on {0}: {1}")]
     Metrics(SocketAddr, io::Error),
+    /// Other machines could read the statistics.
+    #[error(
+        "statistics on {0} would be open to the network: use a loopback address, give --metrics-token, or say --insecure-tcp"
+    )]
+    OpenMetrics(SocketAddr),
+    /// The token for statistics cannot be used.
+    #[error("the token in {path} cannot be used: {reason}")]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The system gives no thread or descriptor.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),

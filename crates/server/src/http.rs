@@ -1,53 +1,93 @@
 //! The smallest HTTP server that Prometheus and curl can read statistics from.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use subtle::ConstantTimeEq;
+
 use crate::clients::Common;
-use crate::metrics::{Statistics, statistics};
+use crate::error::StartError;
+use crate::metrics::statistics;
+use crate::settings::MetricsSettings;
 
 /// Longest request that is looked at.
 const REQUEST_MAX: usize = 4096;
+/// Longest token, in bytes.
+const TOKEN_MAX: usize = 1024;
 /// How long a client may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Clients that are answered by threads of their own. If there are more, the next ones wait for each other.
 const THREADS_MAX: usize = 8;
 
-/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`. It is shared with the
-/// threads that answer.
-#[derive(Default)]
-pub(crate) struct Desk(Arc<()>);
+impl MetricsSettings {
+    /// Listens; returns where, too.
+    pub(crate) fn listen(&self) -> Result<(SocketAddr, TcpListener), StartError> {
+        if !(self.address.ip().is_loopback() || self.token.is_some() || self.insecure) {
+            return Err(StartError::OpenMetrics(self.address));
+        }
+        let bound = TcpListener::bind(self.address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        bound.map_err(|error| StartError::Metrics(self.address, error))
+    }
+
+    /// Reads the token, if clients need one.
+    pub(crate) fn token(&self) -> Result<Option<String>, StartError> {
+        let Some(path) = &self.token else { return Ok(None) };
+        let wrong = |reason: String| StartError::Token { path: path.clone(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let token = text.trim();
+        if token.is_empty() || token.len() > TOKEN_MAX || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong(format!("it is a line of 1 to {TOKEN_MAX} ASCII characters without spaces")));
+        }
+        Ok(Some(token.to_owned()))
+    }
+}
+
+/// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`. Its contents are shared
+/// with the threads that answer.
+pub(crate) struct Desk(Arc<Option<String>>);
 
 impl Desk {
+    /// Answers only those that send this token, if there is one.
+    pub(crate) fn new(token: Option<String>) -> Desk {
+        Desk(Arc::new(token))
+    }
+
     /// Answers a client, so that the next ones need not wait for it.
     pub(crate) fn attend(&self, common: &Arc<Common>, socket: OwnedFd) {
         let stream = Arc::new(TcpStream::from(socket));
         if Arc::strong_count(&self.0) <= THREADS_MAX {
-            let (common, stream, place) = (common.clone(), stream.clone(), self.0.clone());
-            let run = move || {
-                answer(&stream, &statistics(&common));
-                drop(place);
-            };
+            let (common, stream, token) = (common.clone(), stream.clone(), self.0.clone());
+            let run = move || answer(&stream, token.as_deref(), &common);
             match Builder::new().name("statistics".into()).spawn(run) {
                 Ok(_) => return,
                 Err(error) => tracing::warn!(%error, "no thread to answer a request for statistics"),
             }
         }
-        answer(&stream, &statistics(common));
+        answer(&stream, self.0.as_deref(), common);
     }
 }
 
-fn answer(stream: &TcpStream, statistics: &Statistics) {
-    if let Err(error) = exchange(stream, statistics) {
+fn answer(stream: &TcpStream, token: Option<&str>, common: &Common) {
+    if let Err(error) = exchange(stream, token, common) {
         tracing::debug!(%error, "statistics could not be sent");
     }
 }
 
-fn exchange(mut stream: &TcpStream, statistics: &Statistics) -> io::Result<()> {
+/// Whether the lines of a request have this token.
+fn is_allowed(request: &str, token: &str) -> bool {
+    let sent = request.lines().skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let (scheme, sent) = value.trim().split_once(' ')?;
+        (name.eq_ignore_ascii_case("authorization") && scheme.eq_ignore_ascii_case("bearer")).then_some(sent.trim())
+    });
+    sent.into_iter().any(|sent| sent.as_bytes().ct_eq(token.as_bytes()).into())
+}
+
+fn exchange(mut stream: &TcpStream, token: Option<&str>, common: &Common) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let mut part = [0; 512];
@@ -58,13 +98,18 @@ fn exchange(mut stream: &TcpStream, statistics: &Statistics) -> io::Result<()> {
             bytes => request.extend_from_slice(&part[..bytes]),
         }
     }
-    let line = String::from_utf8_lossy(&request);
-    let mut words = line.split_ascii_whitespace();
+    let request = String::from_utf8_lossy(&request);
+    let mut words = request.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", statistics.prometheus())
+        _ if token.is_some_and(|token| !is_allowed(&request, token)) => {
+            let status = "401 Unauthorized\r\nWWW-Authenticate: Bearer";
+            (status, "text/plain", "statistics need the server's token\n".to_owned())
         }
-        (Some("GET"), Some("/json")) => ("200 OK", "application/json", statistics.json()),
+        (Some("GET"), Some("/metrics")) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ("200 OK", kind, statistics(common).prometheus())
+        }
+        (Some("GET"), Some("/json")) => ("200 OK", "application/json", statistics(common).json()),
         (Some("GET"), _) => ("404 Not Found", "text/plain", "there are /metrics and /json\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
     };
@@ -85,4 +130,29 @@ fn exchange(mut stream: &TcpStream, statistics: &Statistics) -> io::Result<()> {
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_opens() {
+        let request = |line: &str| format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\n");
+        for line in ["Authorization: Bearer secret", "authorization:bearer  secret ", "AUTHORIZATION: BEARER secret"] {
+            assert!(is_allowed(&request(line), "secret"), "{line}");
+        }
+        for line in [
+            "",
+            "Authorization: Bearer",
+            "Authorization: Bearer ",
+            "Authorization: Bearer secre",
+            "Authorization: Bearer secret2",
+            "Authorization: Basic secret",
+            "X-Authorization: Bearer secret",
+        ] {
+            assert!(!is_allowed(&request(line), "secret"), "{line}");
+        }
+        assert!(!is_allowed("Authorization: Bearer secret", "secret"), "the first line is no header");
+    }
 }

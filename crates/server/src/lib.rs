@@ -45,5 +45,5 @@ pub use metrics::{ExportStatistics, Statistics};
 pub use options::{ExportOptions, OptionError, amount};
 pub use recording::{RecordError, Recording, RecordingStatus};
 pub use server::Server;
-pub use settings::{ExportSettings, Settings, SocketSettings, TlsSettings};
+pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings, TlsSettings};
 pub use tls::TlsError;

@@ -218,7 +218,7 @@ impl Listener {
             Listener::Tcp(listener) => listener.as_fd(),
         };
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
-        // Unless somebody else has put another there.
+        // Unless somebody else has put another there. It has another number: the open socket keeps its own inode in use.
         if let Listener::Unix(_, Some((path, device, inode))) = self
             && std::fs::metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (*device, *inode))
             && let Err(error) = std::fs::remove_file(path)
@@ -264,6 +264,22 @@ fn remove_stale(path: &Path, address: &Listen) -> Result<(), ListenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_socket_of_another_server_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let bind = || Listener::bind(&Listen::Unix(path.clone()), false, &SocketSettings::default()).unwrap();
+        for _ in 0..64 {
+            let first = bind();
+            std::fs::remove_file(&path).unwrap();
+            let second = bind();
+            first.stop();
+            assert!(path.exists());
+            second.stop();
+            assert!(!path.exists());
+        }
+    }
 
     #[test]
     fn silent_clients_over_tcp_are_asked_whether_they_are_there() {

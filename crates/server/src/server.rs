@@ -1,6 +1,6 @@
 //! The server: its threads, their beginning and end.
 
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,15 +67,12 @@ impl Server {
         let config = tls.as_ref().map(tls::configure).transpose()?;
         let of_exports = exports.iter().flat_map(|export| export.disk.targets());
         descriptors::allow(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
-        let http = match metrics {
-            Some(address) => {
-                let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-                Some(bound.map_err(|error| StartError::Metrics(address, error))?)
-            }
+        let http = match &metrics {
+            Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
         };
         let common = Common::new(Host::start(host)?, connections_max, (tls, config));
-        let metrics = http.as_ref().map(|(address, _)| *address);
+        let metrics = http.as_ref().map(|((address, _), _)| *address);
         let server = Server {
             common: Arc::new(common),
             sockets,
@@ -89,8 +86,7 @@ impl Server {
             let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
             server.common.add_export(Export::new(disk, export));
         }
-        if let Some((_, listener)) = http {
-            let desk = Desk::default();
+        if let Some(((_, listener), desk)) = http {
             server.accept(Listener::Tcp(listener), "metrics", move |common, socket, _| desk.attend(common, socket))?;
         }
         Ok(server)

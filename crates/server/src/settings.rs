@@ -54,6 +54,17 @@ pub struct SocketSettings {
     pub group: Option<String>,
 }
 
+/// Statistics over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsSettings {
+    /// Where they are served.
+    pub address: SocketAddr,
+    /// A file with the token that clients have to send (`Authorization: Bearer TOKEN`); without this, they send none.
+    pub token: Option<PathBuf>,
+    /// Whether an address that other machines can reach needs no token.
+    pub insecure: bool,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -64,7 +75,7 @@ pub struct Settings {
     /// Connections at a time; more are closed at once.
     pub connections_max: usize,
     /// Where statistics are served over HTTP.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsSettings>,
     /// Who may connect to Unix sockets.
     pub sockets: SocketSettings,
     /// With this, clients over TCP have to start TLS.

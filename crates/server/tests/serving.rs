@@ -386,6 +386,25 @@ fn who_leaves_while_it_is_throttled_leaves_its_turn_to_the_others() {
     server.shut_down().unwrap();
 }
 
+/// A request to fetch is charged as the reads that it replaces.
+#[test]
+fn cache_14_counts_against_the_rates() {
+    let server = start(128 * MIB, &[("disk", "memory:96M")]);
+    let mut client = connect(&server, "disk");
+    server.set("disk", &options(&["bandwidth=64M"])).unwrap();
+    let begin = Instant::now();
+    client.cache(0, 96 * MIB).unwrap();
+    assert!(begin.elapsed() > Duration::from_secs(1), "{:?}", begin.elapsed());
+    server.set("disk", &options(&["bandwidth=none", "iops=10"])).unwrap();
+    let begin = Instant::now();
+    (0..6).for_each(|_| client.cache(0, 96 * MIB).unwrap());
+    (0..6).for_each(|_| client.trim(0, 96 * MIB).unwrap());
+    // 24 requests, of which a tenth of a second's are free.
+    assert!(begin.elapsed() > Duration::from_secs(2), "{:?}", begin.elapsed());
+    client.disconnect().unwrap();
+    server.shut_down().unwrap();
+}
+
 #[test]
 fn connections_beyond_the_limits_are_refused_and_counted() {
     let mut settings = Settings::new(

@@ -42,7 +42,8 @@ fn file(Plan { settings, listen, insecure_tcp, core_dumps, control, record: _ }:
         socket_group: group.clone(),
         insecure_tcp: Some(*insecure_tcp),
         core_dumps: Some(*core_dumps),
-        metrics: *metrics,
+        metrics: metrics.as_ref().map(|metrics| metrics.address),
+        metrics_token: metrics.as_ref().and_then(|metrics| metrics.token.clone()),
         control: control.clone(),
         tls: tls.clone().map(|tls| FileTls { certificate: tls.certificate, key: tls.key, client_ca: tls.client_ca }),
         export: exports.iter().map(export).collect(),
@@ -136,6 +137,7 @@ mod tests {
             insecure_tcp: Some(false),
             core_dumps: Some(false),
             metrics: Some(([0; 4], 0).into()),
+            metrics_token: Some("t".into()),
             control: Some("c".into()),
             tls: Some(FileTls { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) }),
             export: vec![FileExport {
