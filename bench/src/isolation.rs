@@ -1,11 +1,8 @@
 //! What a client of one export waits because of another export: beside hostile and clumsy clients, and beside a sick device.
 //! The neighbours' own threads give way to the server and to the client that is measured, as if they were elsewhere.
 
-mod hostile;
-mod sick;
 mod victim;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +12,12 @@ use anyhow::{Context, ensure};
 use nigh_testkit::fuse::Mounted;
 
 use crate::measure::{load, median, nigh};
+use crate::neighbours::hostile::{self, CLIENTS, COMPUTE, Hostile, WORKING};
+use crate::neighbours::sick::{self, DEVICES, Sick, Symptom};
+use crate::neighbours::{Place, free_address};
 use crate::peers::Peer;
-use hostile::{CLIENTS, COMPUTE, Hostile, Place, WORKING};
-use sick::{DEVICES, Sick};
-use victim::{KINDS, Times, Victim};
+use crate::times::{KINDS, Times};
+use victim::Victim;
 
 /// Memory of the server.
 const MEMORY: &str = "64M";
@@ -111,13 +110,18 @@ fn beside_device(device: sick::Device, how_long: Duration) -> anyhow::Result<Opt
         return beside(&format!("delay:50ms:{}", text(file.path())?), &WORKING, None, how_long).map(Some);
     };
     let folder = tempfile::tempdir()?;
-    let sick = Arc::new(Sick::new(symptom));
+    let sick = Arc::new(Sick::default());
     let Ok(mounted) = Mounted::new(folder.path(), sick.clone(), sick::THREADS) else { return Ok(None) };
-    beside(text(mounted.file())?, &WORKING, Some(&sick), how_long).map(Some)
+    beside(text(mounted.file())?, &WORKING, Some((&sick, symptom)), how_long).map(Some)
 }
 
 /// The victim alone, and then beside a neighbour on this target.
-fn beside(target: &str, neighbour: &Hostile, sick: Option<&Sick>, how_long: Duration) -> anyhow::Result<[Times; 2]> {
+fn beside(
+    target: &str,
+    neighbour: &Hostile,
+    sick: Option<(&Sick, Symptom)>,
+    how_long: Duration,
+) -> anyhow::Result<[Times; 2]> {
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("socket");
     let metrics = free_address()?;
@@ -128,17 +132,17 @@ fn beside(target: &str, neighbour: &Hostile, sick: Option<&Sick>, how_long: Dura
     let mut victim = Victim::new(&socket)?;
     let alone = victim.measure(how_long)?;
     let over = AtomicBool::new(false);
-    let place = Place { socket: &socket, metrics, over: &over };
+    let place = Place { socket: &socket, metrics, export: "other", over: &over };
     let beside = std::thread::scope(|scope| {
-        if let Some(sick) = sick {
-            sick.fall_ill();
+        if let Some((sick, symptom)) = sick {
+            sick.fall_ill(symptom);
         }
         scope.spawn(|| neighbour.attack(&place));
         std::thread::sleep(SETTLE);
         let beside = victim.measure(how_long);
         over.store(true, Ordering::Relaxed);
         // The kernel ends no process that waits for its device.
-        if let Some(sick) = sick {
+        if let Some((sick, _)) = sick {
             sick.heal();
         }
         // A neighbour that waits for the server finds that it is gone.
@@ -146,16 +150,4 @@ fn beside(target: &str, neighbour: &Hostile, sick: Option<&Sick>, how_long: Dura
         beside
     });
     Ok([alone, beside?])
-}
-
-fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-/// A connection with structured replies, on which nobody waits for long.
-fn connect(socket: &Path, export: &str) -> anyhow::Result<nigh_nbd::client::Client<std::os::unix::net::UnixStream>> {
-    let stream = std::os::unix::net::UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(20)))?;
-    Ok(nigh_nbd::client::Client::connect(stream, export, &["base:allocation"])?)
 }

@@ -17,12 +17,15 @@ mod measure;
 mod memory;
 mod metadata;
 mod nbd;
+mod neighbours;
 mod peers;
 mod record;
 mod replay;
 mod rival;
 mod shards;
+mod soak;
 mod timed;
+mod times;
 mod workloads;
 
 use clap::{Parser, Subcommand};
@@ -105,6 +108,15 @@ enum Bench {
         #[arg(long)]
         only: Option<String>,
     },
+    /// A server for hours beside neighbours that come and go, sick devices and changes: nothing grows, no byte is wrong (FUSE, root)
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 1.0)]
+        hours: f64,
+        /// What happens depends on it
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold
     Levels,
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
@@ -170,6 +182,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),
         Bench::Guard(args) => guard::run(&args),
+        Bench::Soak { hours, seed } => soak::run(std::time::Duration::try_from_secs_f64(hours * 3600.0)?, seed),
         Bench::Timed { policy } => timed::run(&policy),
         Bench::Workloads => workloads::run(),
         Bench::Dulo { study, workload } => dulo::run(study, &workload),

@@ -56,6 +56,11 @@ impl Peer {
         Ok(Peer { process, socket: socket.to_owned(), clock })
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Has it end in order.
     pub(crate) fn end(mut self) -> anyhow::Result<()> {
         kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM)?;

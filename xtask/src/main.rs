@@ -66,6 +66,15 @@ enum Command {
         #[arg(long, default_value = "nigh")]
         server: String,
     },
+    /// A server for hours beside neighbours that come and go, sick devices and changes: nothing grows, no byte is wrong; as a picture
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 1.0)]
+        hours: f64,
+        /// What happens depends on it
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Servers with a level, killed at random points: nothing that they read afterwards is stale
     Levels {
         /// How many
@@ -114,6 +123,9 @@ fn main() -> ExitCode {
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Power { cuts, seed, server } => suite::power(cuts, seed, &server),
+        Command::Soak { hours, seed } => {
+            suite::bench(&["soak".into(), format!("--hours={hours}"), format!("--seed={seed}")])
+        }
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::GuardGuest { part } => guest::guard_guest(part),

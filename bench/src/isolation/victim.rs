@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use nigh_nbd::client::Client;
 
-use super::connect;
+use crate::neighbours::connect;
+use crate::times::Times;
 
 const BLOCK: usize = 4096;
 /// Blocks that are read again and again.
@@ -20,27 +21,6 @@ const STRIDE: u64 = 8;
 const HITS: u64 = 8;
 const WRITES: u64 = 4;
 const TURNS_PER_FLUSH: u64 = 8;
-
-pub(super) const KINDS: [&str; 4] = ["hits", "misses", "writes", "flushes"];
-
-/// The latencies of each of `KINDS`.
-#[derive(Debug, Default)]
-pub(super) struct Times([Vec<u64>; 4]);
-
-impl Times {
-    pub(super) fn p99_us(&self, kind: usize) -> f64 {
-        let mut times = self.0[kind].clone();
-        let at = (times.len() * 99 / 100).min(times.len() - 1);
-        *times.select_nth_unstable(at).1 as f64 / 1e3
-    }
-
-    fn time<T>(&mut self, kind: usize, call: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
-        let result = call();
-        self.0[kind].push(begun.elapsed().as_nanos() as u64);
-        result
-    }
-}
 
 pub(super) struct Victim {
     client: Client<UnixStream>,
@@ -61,7 +41,7 @@ impl Victim {
         let mut times = Times::default();
         let client = &mut self.client;
         let begun = Instant::now();
-        while begun.elapsed() < how_long || times.0.iter().any(Vec::is_empty) {
+        while begun.elapsed() < how_long || times.lacks_some() {
             self.turns += 1;
             for at in 0..HITS {
                 let block = (self.turns * HITS + at) % HOT;

@@ -1,68 +1,39 @@
 //! Clients that ask for too much, do it badly, or mean ill; each does so until it is told to end.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use nigh_nbd::client::{Client, Error};
 use nigh_nbd::{Command, Framing, RequestHeader};
 
-use super::connect;
+use super::{Place, connect};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 /// Of the neighbour's disk.
-pub(super) const DISK: u64 = 1 << 30;
+pub(crate) const DISK: u64 = 1 << 30;
 /// In front of its file.
 const FAST: &str = "";
-const SLOW: &str = "delay:20ms:";
-
-/// Where clients find a server.
-pub(super) struct Place<'a> {
-    pub(super) socket: &'a Path,
-    pub(super) metrics: SocketAddr,
-    pub(super) over: &'a AtomicBool,
-}
-
-impl Place<'_> {
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-
-    /// Until it is over, in small steps.
-    fn wait(&self) {
-        while !self.is_over() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn raw(&self) -> Option<UnixStream> {
-        let stream = UnixStream::connect(self.socket).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.set_write_timeout(Some(Duration::from_millis(200))).ok()?;
-        Some(stream)
-    }
-}
+pub(crate) const SLOW: &str = "delay:20ms:";
 
 /// What a neighbour does until it is told to end, on a server that is killed then.
 type Neighbour = fn(&Place);
 
 /// A neighbour of the victim.
-pub(super) struct Hostile {
-    pub(super) name: &'static str,
+pub(crate) struct Hostile {
+    pub(crate) name: &'static str,
     /// How its target begins; a sparse file follows.
-    pub(super) device: &'static str,
+    pub(crate) device: &'static str,
     attack: Neighbour,
     /// Whether its own threads take processors from the others.
     is_here: bool,
 }
 
 impl Hostile {
-    pub(super) fn attack(&self, place: &Place) {
+    pub(crate) fn attack(&self, place: &Place) {
         if !self.is_here {
             yield_to_others();
         }
@@ -75,12 +46,12 @@ const fn hostile(name: &'static str, device: &'static str, attack: Neighbour) ->
 }
 
 /// Of a row without a neighbour.
-pub(super) const COMPUTE: Hostile =
+pub(crate) const COMPUTE: Hostile =
     Hostile { name: "none, but busy processors", device: FAST, attack: compute, is_here: true };
 /// Of a sick device: four clients that read, write and flush, eight requests at a time each.
-pub(super) const WORKING: Hostile = hostile("", FAST, |place| several(4, |client| work_on(place, client, 8)));
+pub(crate) const WORKING: Hostile = hostile("", FAST, |place| several(4, |client| work_on(place, client, 8)));
 
-pub(super) const CLIENTS: [Hostile; 20] = [
+pub(crate) const CLIENTS: [Hostile; 20] = [
     hostile("200 silent connections", FAST, |place| {
         let _kept: Vec<_> = (0..200).map(|_| place.raw()).collect();
         place.wait();
@@ -93,7 +64,7 @@ pub(super) const CLIENTS: [Hostile; 20] = [
     }),
     hostile("connections that come and go", FAST, |place| {
         while !place.is_over() {
-            let Ok(client) = connect(place.socket, "other") else { break };
+            let Ok(client) = connect(place.socket, place.export) else { break };
             let _ = client.disconnect();
         }
     }),
@@ -237,7 +208,7 @@ fn work_on(place: &Place, seed: u64, depth: usize) {
 
 /// Keeps `depth` requests on their way, whatever becomes of them; `ask` gets their number.
 fn pipeline(place: &Place, depth: usize, mut ask: impl FnMut(&mut Client<UnixStream>, u64) -> Result<u64, Error>) {
-    let Ok(mut client) = connect(place.socket, "other") else { return };
+    let Ok(mut client) = connect(place.socket, place.export) else { return };
     let mut number = 0;
     while !place.is_over() {
         let done = if client.in_flight() < depth {
@@ -261,8 +232,8 @@ fn raw_export(place: &Place) -> Option<UnixStream> {
     stream.write_all(&3_u32.to_be_bytes()).ok()?;
     stream.write_all(b"IHAVEOPT").ok()?;
     stream.write_all(&1_u32.to_be_bytes()).ok()?;
-    stream.write_all(&5_u32.to_be_bytes()).ok()?;
-    stream.write_all(b"other").ok()?;
+    stream.write_all(&(place.export.len() as u32).to_be_bytes()).ok()?;
+    stream.write_all(place.export.as_bytes()).ok()?;
     let mut answer = [0; 10];
     stream.read_exact(&mut answer).ok()?;
     Some(stream)

@@ -1,17 +1,18 @@
 //! Sick devices: files of this process that are well when a server opens them, and then fall ill.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nigh_testkit::fuse;
 
 const LENGTH: u64 = 1 << 30;
 /// More than a server has requests at a device at a time.
-pub(super) const THREADS: usize = 40;
+pub(crate) const THREADS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Symptom {
+pub(crate) enum Symptom {
     /// Nothing is answered.
     Hung,
     /// All requests fail.
@@ -30,12 +31,12 @@ pub(super) enum Symptom {
 
 /// Of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Device {
+pub(crate) enum Device {
     Slow,
     Sick(&'static str, Symptom),
 }
 
-pub(super) const DEVICES: [Device; 8] = [
+pub(crate) const DEVICES: [Device; 8] = [
     Device::Slow,
     Device::Sick("device hung", Symptom::Hung),
     Device::Sick("device with EIO", Symptom::Eio),
@@ -47,7 +48,7 @@ pub(super) const DEVICES: [Device; 8] = [
 ];
 
 impl Device {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Device::Slow => "device slow (50 ms a request)",
             Device::Sick(name, _) => name,
@@ -55,7 +56,7 @@ impl Device {
     }
 
     /// `None` for a slow one, which nigh makes by itself.
-    pub(super) fn symptom(self) -> Option<Symptom> {
+    pub(crate) fn symptom(self) -> Option<Symptom> {
         match self {
             Device::Slow => None,
             Device::Sick(_, symptom) => Some(symptom),
@@ -63,29 +64,24 @@ impl Device {
     }
 }
 
-/// A device that keeps nothing: reads are zeros.
-pub(super) struct Sick {
-    symptom: Symptom,
-    is_ill: AtomicBool,
-    /// Counts the requests since it is ill.
+/// A device that keeps nothing: reads are zeros. It begins well.
+#[derive(Default)]
+pub(crate) struct Sick {
+    symptom: Mutex<Option<Symptom>>,
     requests: AtomicU64,
 }
 
 impl Sick {
-    pub(super) fn new(symptom: Symptom) -> Sick {
-        Sick { symptom, is_ill: AtomicBool::new(false), requests: AtomicU64::new(0) }
+    pub(crate) fn fall_ill(&self, symptom: Symptom) {
+        *self.symptom.lock().expect("no thread panics") = Some(symptom);
     }
 
-    pub(super) fn fall_ill(&self) {
-        self.is_ill.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn heal(&self) {
-        self.is_ill.store(false, Ordering::SeqCst);
+    pub(crate) fn heal(&self) {
+        *self.symptom.lock().expect("no thread panics") = None;
     }
 
     fn is(&self, symptom: Symptom) -> bool {
-        self.symptom == symptom && self.is_ill.load(Ordering::SeqCst)
+        *self.symptom.lock().expect("no thread panics") == Some(symptom)
     }
 
     /// What all requests have in common.

@@ -1,0 +1,53 @@
+//! Whom a server has besides the client that is measured: hostile and clumsy clients, and sick devices.
+
+pub(crate) mod hostile;
+pub(crate) mod sick;
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nigh_nbd::client::Client;
+
+/// Where neighbours find a server, and how long they stay.
+pub(crate) struct Place<'a> {
+    pub(crate) socket: &'a Path,
+    pub(crate) metrics: SocketAddr,
+    pub(crate) export: &'a str,
+    pub(crate) over: &'a AtomicBool,
+}
+
+impl Place<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Until it is over, in small steps.
+    fn wait(&self) {
+        while !self.is_over() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn raw(&self) -> Option<UnixStream> {
+        let stream = UnixStream::connect(self.socket).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream.set_write_timeout(Some(Duration::from_millis(200))).ok()?;
+        Some(stream)
+    }
+}
+
+/// A connection with structured replies, on which nobody waits for long.
+pub(crate) fn connect(socket: &Path, export: &str) -> anyhow::Result<Client<UnixStream>> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(20)))?;
+    Ok(Client::connect(stream, export, &["base:allocation"])?)
+}
+
+/// An address for a server's figures.
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}

@@ -1,0 +1,109 @@
+//! The client whose data is watched: it reads, writes and flushes its disk at random, one request at a time, and checks
+//! every byte that it reads.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use fastrand::Rng;
+use nigh_nbd::client::Client;
+
+use crate::neighbours::connect;
+use crate::times::Times;
+
+const BLOCK: usize = 4096;
+/// Of its disk: more than memory holds.
+pub(super) const DISK: u64 = 256 << 20;
+const BLOCKS: usize = DISK as usize / BLOCK;
+/// Blocks that are read again and again, and so many in a turn.
+const HOT: usize = 64;
+const HITS: usize = 8;
+const WRITES: usize = 4;
+/// Of turns, one in so many ends with a flush.
+const TURNS_PER_FLUSH: u32 = 8;
+
+pub(super) struct Owner {
+    client: Client<UnixStream>,
+    random: Rng,
+    /// How often each block was written.
+    versions: Vec<u32>,
+}
+
+/// What a block has after so many writes.
+fn content(block: usize, version: u32, out: &mut [u8; BLOCK]) {
+    let word = if version == 0 { 0 } else { (block as u64) << 32 | u64::from(version) };
+    for bytes in out.as_chunks_mut::<8>().0 {
+        *bytes = word.to_le_bytes();
+    }
+}
+
+impl Owner {
+    pub(super) fn new(socket: &Path, seed: u64) -> anyhow::Result<Owner> {
+        Ok(Owner { client: connect(socket, "own")?, random: Rng::with_seed(seed), versions: vec![0; BLOCKS] })
+    }
+
+    /// Works until it is over; what it waits is added to `times`.
+    pub(super) fn work(&mut self, times: &Mutex<Times>, over: &AtomicBool) -> anyhow::Result<()> {
+        let timed = |kind, begun: Instant| {
+            let ns = begun.elapsed().as_nanos() as u64;
+            times.lock().expect("no thread panics").push(kind, ns);
+        };
+        // Once, so that they are hits from now on.
+        for block in 0..HOT {
+            self.read(block)?;
+        }
+        while !over.load(Ordering::Relaxed) {
+            for _ in 0..HITS {
+                let (block, begun) = (self.random.usize(..HOT), Instant::now());
+                self.read(block)?;
+                timed(0, begun);
+            }
+            let (block, begun) = (self.random.usize(HOT..BLOCKS), Instant::now());
+            self.read(block)?;
+            timed(1, begun);
+            for _ in 0..WRITES {
+                let (block, begun) = (self.random.usize(HOT..BLOCKS), Instant::now());
+                self.write(block)?;
+                timed(2, begun);
+            }
+            if self.random.u32(..TURNS_PER_FLUSH) == 0 {
+                let begun = Instant::now();
+                self.client.flush().context("a flush")?;
+                timed(3, begun);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, block: usize) -> anyhow::Result<()> {
+        let mut expected = [0; BLOCK];
+        content(block, self.versions[block], &mut expected);
+        let read =
+            self.client.read((block * BLOCK) as u64, BLOCK).with_context(|| format!("a read of block {block}"))?;
+        ensure!(read == expected, "block {block} is not what write {} of it wrote", self.versions[block]);
+        Ok(())
+    }
+
+    fn write(&mut self, block: usize) -> anyhow::Result<()> {
+        let mut bytes = [0; BLOCK];
+        content(block, self.versions[block] + 1, &mut bytes);
+        self.client.write((block * BLOCK) as u64, &bytes).with_context(|| format!("a write of block {block}"))?;
+        self.versions[block] += 1;
+        Ok(())
+    }
+
+    /// Whether a file has all that was written: how many blocks were.
+    pub(super) fn check(&self, file: &Path) -> anyhow::Result<usize> {
+        let bytes = std::fs::read(file)?;
+        ensure!(bytes.len() as u64 == DISK, "the disk has {} bytes", bytes.len());
+        let mut expected = [0; BLOCK];
+        for (block, (bytes, version)) in bytes.chunks_exact(BLOCK).zip(&self.versions).enumerate() {
+            content(block, *version, &mut expected);
+            ensure!(bytes == expected, "block {block} of the file is not what write {version} of it wrote");
+        }
+        Ok(self.versions.iter().filter(|version| **version > 0).count())
+    }
+}
