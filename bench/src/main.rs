@@ -26,6 +26,7 @@ mod shards;
 mod soak;
 mod timed;
 mod times;
+mod verify;
 mod workloads;
 
 use clap::{Parser, Subcommand};
@@ -172,6 +173,15 @@ enum Bench {
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
     },
+    /// What checksums of blocks in memory (`--verify`) cost a hit, a miss and a write
+    Verify {
+        /// Rounds; in each, the caches with and without checksums take their turns
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -197,6 +207,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
+        Bench::Verify { rounds, seconds } => verify::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
     }
 }

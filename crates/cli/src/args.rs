@@ -175,6 +175,9 @@ pub(crate) struct ServeArgs {
     /// How long the end of the server may take: what is not written then is named and lost, from 1s to 1h [default: 8s]
     #[arg(long, value_name = "TIME")]
     pub(crate) stop_within: Option<String>,
+    /// Compare checksums of blocks in memory before they are written to devices, and at some reads [default: true]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) verify: Option<bool>,
     /// Options of one disk, such as root:read-only,iops=500 (see below)
     #[arg(long, value_name = "NAME:OPTION,...")]
     pub(crate) set: Vec<String>,

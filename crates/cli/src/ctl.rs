@@ -142,9 +142,18 @@ fn text(status: &Statistics) -> String {
         let name = &disk.name;
         let _ = writeln!(
             text,
-            "\n{name}: its device failed a flush and may have lost data. Flushes fail until it is removed ('nigh ctl export \
-             remove {name} --discard') and added again."
+            "\n{name}: data is lost, because its device failed a flush or memory damaged blocks (the log says which). Flushes \
+             fail until it is removed ('nigh ctl export remove {name} --discard') and added again."
         );
+    }
+    for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.damaged > 0) {
+        let (name, damaged) = (&disk.name, disk.damaged);
+        let _ = write!(text, "\n{name}: memory damaged {damaged} blocks: check this machine's memory.");
+        let lost: Vec<String> = disk.damaged_at.iter().map(ToString::to_string).collect();
+        if !lost.is_empty() {
+            let _ = write!(text, " Reads fail at {} until they are overwritten.", lost.join(", "));
+        }
+        text.push('\n');
     }
     if !host.levels.is_empty() {
         let head = ["LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "FAULTS", "STATE"];

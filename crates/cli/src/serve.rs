@@ -47,6 +47,7 @@ struct File {
     depth: Option<u32>,
     fail_after: Option<String>,
     stop_within: Option<String>,
+    verify: Option<bool>,
     shards: Option<usize>,
     connections: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -300,6 +301,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     if let Some(text) = args.stop_within.as_ref().or(file.stop_within.as_ref()) {
         settings.stop_within = time(text, 1, "--stop-within")?;
     }
+    settings.host.verify = args.verify.or(file.verify).unwrap_or(true);
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
     settings.connections_max = args.connections.or(file.connections).unwrap_or(settings.connections_max);

@@ -34,8 +34,8 @@ fn main() {
     let began = Instant::now();
     let simulate = |seed| {
         SEED.store(seed, Ordering::Relaxed);
-        // In some of them, a disk hangs.
-        run(Plan { seed, steps, hangs: seed % 8 == 7, ..Plan::default() })
+        // In some of them, a disk hangs, or memory damages blocks.
+        run(Plan { seed, steps, hangs: seed % 8 == 7, damages: seed % 8 == 3, ..Plan::default() })
     };
     let done: Vec<Done> = (first..first + count).map(simulate).collect();
     let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();

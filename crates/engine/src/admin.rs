@@ -171,5 +171,6 @@ impl Engine {
         assert_eq!(owners.iter().sum::<u32>(), self.frames.in_use(), "frames leaked");
         assert_eq!(self.loads.values().filter(|load| load.reading != Reading::Demand).count() as u32, self.prefetching);
         self.check_shares();
+        self.check_damaged();
     }
 }

@@ -10,9 +10,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
+use twox_hash::XxHash3_64;
 
 /// Frames are aligned for O_DIRECT if a block is at least this large.
 const ALIGN: usize = 4096;
@@ -31,6 +32,8 @@ pub(crate) struct Arena {
     block_bytes: usize,
     /// Per frame: the number of shared holders, or `EXCLUSIVE`.
     holders: Box<[AtomicU32]>,
+    /// Per frame: the checksum of its contents, or nothing at all.
+    sums: Box<[AtomicU64]>,
     /// Whether requests wait for frames.
     wanted: AtomicBool,
 }
@@ -42,8 +45,9 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// `frames` frames of `block_bytes`, which is a power of two; `None` if the address space has no room.
-    pub(crate) fn new(frames: u32, block_bytes: usize) -> Option<Arc<Arena>> {
+    /// `frames` frames of `block_bytes`, which is a power of two, with or without checksums; `None` if the address space
+    /// has no room.
+    pub(crate) fn new(frames: u32, block_bytes: usize, has_sums: bool) -> Option<Arc<Arena>> {
         assert!(block_bytes.is_power_of_two() && frames > 0);
         let bytes = (frames as usize).checked_mul(block_bytes)?.checked_add(ALIGN)?;
         // Alignment by hand: the allocator leaves zeroed memory untouched only if it need not align it.
@@ -55,12 +59,14 @@ impl Arena {
         // SAFETY: `offset` < ALIGN, and the allocation is ALIGN longer than the frames.
         let base = unsafe { allocation.add(offset) };
         let holders = (0..frames).map(|_| AtomicU32::new(0)).collect();
-        Some(Arc::new(Arena { allocation, layout, base, block_bytes, holders, wanted: AtomicBool::new(false) }))
+        let sums = (0..if has_sums { frames } else { 0 }).map(|_| AtomicU64::new(0)).collect();
+        let wanted = AtomicBool::new(false);
+        Some(Arc::new(Arena { allocation, layout, base, block_bytes, holders, sums, wanted }))
     }
 
-    /// Memory of the counts of holders.
+    /// Memory of the counts of holders and of checksums.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
-        size_of_val(&*self.holders)
+        size_of_val(&*self.holders) + size_of_val(&*self.sums)
     }
 
     /// Whether `frame` has a holder.
@@ -161,6 +167,25 @@ impl Shared {
         self.arena.add_reader(frame);
         self.frames.push(frame);
         self.bytes += self.arena.block_bytes;
+    }
+
+    /// The frames that are held.
+    pub(crate) fn frames(&self) -> &[u32] {
+        &self.frames
+    }
+
+    /// The positions of frames that do not have the contents for which `Exclusive::seal` computed their checksums; none
+    /// without checksums.
+    pub(crate) fn damaged(&self) -> Vec<usize> {
+        if self.arena.sums.is_empty() {
+            return Vec::new();
+        }
+        let is_damaged = |&(_, &frame): &(usize, &u32)| {
+            // SAFETY: the hold is counted, so nobody writes the frame, which is in the arena as a whole.
+            let bytes = unsafe { std::slice::from_raw_parts(self.arena.at(frame), self.arena.block_bytes) };
+            XxHash3_64::oneshot(bytes) != self.arena.sums[frame as usize].load(Ordering::Relaxed)
+        };
+        self.frames.iter().enumerate().filter(is_damaged).map(|(at, _)| at).collect()
     }
 
     /// The length of the run in bytes.
@@ -269,6 +294,18 @@ impl Exclusive {
         })
     }
 
+    /// Computes the checksums of the frames, as a whole, if there are any.
+    pub(crate) fn seal(&mut self) {
+        if self.arena.sums.is_empty() {
+            return;
+        }
+        for &frame in &self.frames {
+            // SAFETY: this is the frame's only holder, and nobody writes while `self` is borrowed.
+            let bytes = unsafe { std::slice::from_raw_parts(self.arena.at(frame), self.arena.block_bytes) };
+            self.arena.sums[frame as usize].store(XxHash3_64::oneshot(bytes), Ordering::Relaxed);
+        }
+    }
+
     /// Copies `data`, which has the same length, into the frames.
     pub fn copy_from(&mut self, mut data: &[u8]) {
         assert_eq!(data.len(), self.bytes);
@@ -300,7 +337,7 @@ mod tests {
 
     #[test]
     fn holds_see_the_right_bytes() {
-        let arena = Arena::new(4, 512).expect("memory");
+        let arena = Arena::new(4, 512, true).expect("memory");
         let mut write = Exclusive::of(&arena, &[2, 0], 500, 24);
         assert_eq!(write.slices_mut().map(|s| s.len()).collect::<Vec<_>>(), [12, 12]);
         write.copy_from(b"abcdefghijklmnopqrstuvwx");
@@ -317,7 +354,7 @@ mod tests {
 
     #[test]
     fn frames_are_aligned_and_zero() {
-        let arena = Arena::new(3, 4096).expect("memory");
+        let arena = Arena::new(3, 4096, false).expect("memory");
         let read = Shared::of(&arena, &[0, 1, 2], 0, 3 * 4096);
         for slice in read.slices() {
             assert_eq!(slice.as_ptr().align_offset(4096), 0);
@@ -328,7 +365,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "cannot be shared")]
     fn a_frame_being_written_is_not_shared() {
-        let arena = Arena::new(2, 512).expect("memory");
+        let arena = Arena::new(2, 512, false).expect("memory");
         let _write = Exclusive::of(&arena, &[1], 0, 512);
         Shared::of(&arena, &[1], 0, 512);
     }
@@ -336,7 +373,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "cannot be written")]
     fn a_frame_being_read_is_not_written() {
-        let arena = Arena::new(2, 512).expect("memory");
+        let arena = Arena::new(2, 512, false).expect("memory");
         let _read = Shared::of(&arena, &[1], 0, 512);
         Exclusive::of(&arena, &[1], 0, 512);
     }
@@ -344,7 +381,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "cannot be written")]
     fn a_frame_is_not_held_exclusively_twice() {
-        let arena = Arena::new(2, 512).expect("memory");
+        let arena = Arena::new(2, 512, false).expect("memory");
         Exclusive::of(&arena, &[1, 1], 0, 1024);
     }
 }

@@ -36,6 +36,9 @@ pub struct Config {
     pub limits: Limits,
     /// When dirty blocks are written in the background.
     pub write_back: WriteBack,
+    /// Frames have checksums: they are compared before a frame is written to a device, and at each read after so many
+    /// others. 0 for none.
+    pub verify: u32,
     /// Blocks have the same slots in each run, for simulations. A client that chooses which blocks are referenced could
     /// then fill a bucket of the index.
     pub fixed_hash: bool,
@@ -117,6 +120,7 @@ impl Config {
                 // 32 MiB, unless the cache is small.
                 unflushed: (capacity / 4).clamp(1024, 8192),
             },
+            verify: 0,
             fixed_hash: false,
         }
     }

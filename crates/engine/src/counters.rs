@@ -67,6 +67,8 @@ Counters: u64 {
     device_writes,
     /// Bytes of these.
     device_written_bytes,
+    /// Blocks that were found to be damaged in memory.
+    damaged,
     /// Flushes given to the device.
     device_flushes,
     /// Operations that the device failed.

@@ -9,7 +9,7 @@ use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING, UNFLUSHED};
 use crate::queue::{Class, Waiting};
 use crate::record::{Fetch, Reading, Record, Store};
-use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
+use crate::request::{Action, Damages, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
 use crate::volume::{Round, Target};
 
@@ -180,8 +180,17 @@ impl Engine {
             Action::Flush => counters.device_flushes += 1,
             Action::Discard | Action::Zeroes { .. } => {}
         }
-        let (seeds, sums) = (Vec::new(), Vec::new());
-        Operation { id: first.id, port, offset: bytes.start, length, action, seeds, sums }
+        Operation {
+            id: first.id,
+            port,
+            offset: bytes.start,
+            length,
+            action,
+            seeds: Vec::new(),
+            sums: Vec::new(),
+            sealed: false,
+            damages: Damages::default(),
+        }
     }
 
     /// As `start`, for an operation of a level.
@@ -201,7 +210,8 @@ impl Engine {
         };
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        Operation { id, port, offset, length, action, seeds, sums: Vec::new() }
+        let (sums, damages) = (Vec::new(), Damages::default());
+        Operation { id, port, offset, length, action, seeds, sums, sealed: false, damages }
     }
 
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.
@@ -227,11 +237,12 @@ impl Engine {
         if result.is_ok() {
             operation.seal();
         }
-        let Operation { id, port, action, sums, .. } = operation;
+        let Operation { id, port, action, sums, damages, .. } = operation;
         let record = self.operations.remove(&id).expect("an operation of this engine");
         drop(action);
         self.port(port).at_device -= 1;
         match record {
+            record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
             Record::Fetch(fetch) => {
                 self.volume(fetch.first.volume()).operations -= 1;
                 self.complete_fetch(fetch, &sums, result, now);
@@ -250,6 +261,9 @@ impl Engine {
         state.counters.device_faults += u64::from(result.is_err());
         match record {
             Record::Read { first, frames, .. } => match result {
+                Ok(()) if self.has_lost(volume, first.index()..first.index() + frames.len() as u64) => {
+                    self.fail_loads(volume, first.index(), &frames, Fault::DAMAGED, now);
+                }
                 Ok(()) => {
                     for (block, frame) in (first.index()..).zip(frames) {
                         self.complete_load(Key::new(volume, block), frame, now);
@@ -271,6 +285,7 @@ impl Engine {
                     // The request has failed already.
                     Ok(()) if void => {}
                     Ok(()) => {
+                        self.replace_lost(volume, blocks.clone());
                         if self.active(request).request.op != Op::Trim && !self.port(port).replays {
                             self.volume(volume).target(port).unflushed.zero();
                         }

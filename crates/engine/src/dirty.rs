@@ -316,6 +316,41 @@ impl Dirty {
         Written { clean, frame, first, waiters }
     }
 
+    /// The write of `block` was not begun.
+    pub(crate) fn put_back(&mut self, block: u64) {
+        let entry = self.blocks.get_mut(&block).expect("a block being written is dirty");
+        assert!(entry.writing);
+        entry.writing = false;
+        if let Some(failed) = entry.failed {
+            self.retries.insert((failed.retry_at, block));
+        }
+        if entry.failed.is_none() || !entry.waiters.is_empty() {
+            self.urgent.insert(block);
+        }
+    }
+
+    /// The newest contents of `block`, which is not being written, are lost. Returns its oldest version that the device
+    /// does not have, and all requests that wait.
+    pub(crate) fn lose(&mut self, block: u64) -> (u64, Vec<Waiter>) {
+        let entry = self.remove(block);
+        assert!(!entry.writing);
+        (entry.first, entry.waiters)
+    }
+
+    /// Takes out `block`, which is dirty.
+    fn remove(&mut self, block: u64) -> Entry {
+        let entry = self.blocks.remove(&block).expect("a dirty block");
+        match entry.failed {
+            None => _ = self.order.remove(&(entry.first, block)),
+            Some(failed) => {
+                self.failed.remove(&(entry.first, block));
+                self.retries.remove(&(failed.retry_at, block));
+            }
+        }
+        self.urgent.remove(&block);
+        entry
+    }
+
     /// Whether a block of `range` is being written.
     pub(crate) fn is_writing(&self, range: Range<u64>) -> bool {
         self.blocks.range(range).any(|(_, entry)| entry.writing)
@@ -330,17 +365,9 @@ impl Dirty {
     /// The blocks of `range` need not be written any more; none of them is being written. Returns these blocks.
     pub(crate) fn discard(&mut self, range: Range<u64>) -> Vec<u64> {
         let gone: Vec<u64> = self.blocks.range(range).map(|(&block, _)| block).collect();
-        for block in &gone {
-            let entry = self.blocks.remove(block).expect("just listed");
+        for &block in &gone {
+            let entry = self.remove(block);
             assert!(!entry.writing && entry.waiters.is_empty(), "a block in use is not discarded");
-            match entry.failed {
-                None => _ = self.order.remove(&(entry.first, *block)),
-                Some(failed) => {
-                    self.failed.remove(&(entry.first, *block));
-                    self.retries.remove(&(failed.retry_at, *block));
-                }
-            }
-            self.urgent.remove(block);
         }
         gone
     }

@@ -18,7 +18,7 @@ use crate::frames::{DIRTY, Frames, LOADING, PREFETCHED, UNFLUSHED};
 use crate::level::LevelState;
 use crate::queue::PortState;
 use crate::record::{Reading, Record};
-use crate::request::{Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
+use crate::request::{Damage, Fault, Op, Outcome, Port, Refusal, Reply, Request, Submitted, Volume};
 use crate::slots::{Key, NONE, Slots};
 use crate::volume::{VolumeState, overlap};
 
@@ -182,6 +182,9 @@ pub struct Engine {
     pub(crate) failing: Vec<Volume>,
     /// Volumes that began to fail, or no longer do.
     pub(crate) reports: BTreeSet<Volume>,
+    /// Reads since the last one that was checked.
+    pub(crate) unchecked: u32,
+    pub(crate) damages: VecDeque<Damage>,
 }
 
 impl Engine {
@@ -190,7 +193,8 @@ impl Engine {
         config.check()?;
         let frames_max = config.capacity_max + config.spare + config.storing;
         let bytes = u64::from(frames_max) * u64::from(config.block_bytes);
-        let arena = Arena::new(frames_max, config.block_bytes as usize).ok_or(ConfigError::NoMemory { bytes })?;
+        let arena = Arena::new(frames_max, config.block_bytes as usize, config.verify > 0);
+        let arena = arena.ok_or(ConfigError::NoMemory { bytes })?;
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
         let ghosts = decider::ghosts(&config, capacity)?;
         let slots = Slots::new(Slots::most(capacity, ghosts), config.fixed_hash);
@@ -255,6 +259,8 @@ impl Engine {
             looks: 0,
             failing: Vec::new(),
             reports: BTreeSet::new(),
+            unchecked: 0,
+            damages: VecDeque::new(),
             config,
         })
     }
@@ -277,6 +283,12 @@ impl Engine {
         if request.op == Op::Read {
             if request.length > u64::from(self.config.limits.request_bytes) {
                 return Err(Refusal::TooLong);
+            }
+            if self.is_check_due()
+                && let Err(fault) = self.inspect(&request, now)
+            {
+                let reply = Some(Reply { token: request.token, outcome: Outcome::Failed(fault) });
+                return Ok(Submitted { reply, missed: false });
             }
             if let Some(data) = self.hit(&request) {
                 let reply = Some(Reply { token: request.token, outcome: Outcome::Data(data) });

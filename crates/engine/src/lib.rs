@@ -35,6 +35,7 @@ mod slots;
 mod store;
 mod tenants;
 mod unflushed;
+mod verify;
 mod volume;
 mod write;
 mod write_back;
@@ -50,8 +51,8 @@ pub use files::{Files, Piece};
 pub use level::{LevelConfig, Stored};
 pub use port::PortConfig;
 pub use request::{
-    Action, BlockState, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted, Volume,
-    WriteMode,
+    Action, BlockState, Damage, Fault, Fill, Op, Operation, Outcome, Port, Refusal, Region, Reply, Request, Submitted,
+    Volume, WriteMode,
 };
 pub use scheduler::{Deadline, Scheduler, SchedulerError};
 pub use shard::{EXTENT_BYTES, shard_of};

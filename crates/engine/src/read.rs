@@ -84,6 +84,12 @@ impl Engine {
             self.parked.push(id);
             return true;
         }
+        if self.is_check_due()
+            && let Err(fault) = self.inspect(&request, now)
+        {
+            self.finish(id, Outcome::Failed(fault));
+            return true;
+        }
         let key = |block| Key::new(request.volume, block);
         // Blocks that are present must not leave while room is made for the others.
         let mut held = Shared::new(&self.arena);

@@ -129,9 +129,21 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Fill {
     pub(crate) request: u32,
+    /// Whether the frames have their checksums.
+    pub(crate) sealed: bool,
     /// The destination of the bytes of the request. It holds arbitrary old bytes, not necessarily of the same volume,
     /// and must be overwritten completely.
     pub frames: Exclusive,
+}
+
+impl Fill {
+    /// Computes the checksums of the frames, with `Config::verify`. The host calls it once the frames are filled, without
+    /// the engine's lock; otherwise [`Engine::commit`](crate::Engine::commit) does it.
+    pub fn seal(&mut self) {
+        if !std::mem::replace(&mut self.sealed, true) {
+            self.frames.seal();
+        }
+    }
 }
 
 /// The number of a device error, as in the operating system's `errno`.
@@ -142,6 +154,9 @@ pub struct Fault(pub i32);
 impl Fault {
     /// ESHUTDOWN: no device failed, but the volume was closed before the request could begin.
     pub const SHUT_DOWN: Fault = Fault(108);
+
+    /// EIO: no device failed, but contents were damaged in memory.
+    pub const DAMAGED: Fault = Fault(5);
 }
 
 /// Why the engine rejects a request.
@@ -161,6 +176,26 @@ pub enum Refusal {
     TooLong,
 }
 
+/// A block that was damaged in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The volume of the block.
+    pub volume: Volume,
+    /// The index of the block in the volume.
+    pub block: u64,
+    /// Whether its contents were newer than those on the device, so that they are lost.
+    pub lost: bool,
+}
+
+/// What `Operation::verify` found.
+#[derive(Default)]
+pub(crate) struct Damages {
+    /// The frames of the operation.
+    pub(crate) frames: Vec<u32>,
+    /// Positions of damaged ones.
+    pub(crate) at: Vec<usize>,
+}
+
 /// An operation for the device of a port, returned with `Engine::complete`.
 #[must_use = "blocks stay in flight until this is completed"]
 pub struct Operation {
@@ -177,22 +212,42 @@ pub struct Operation {
     pub(crate) seeds: Vec<u64>,
     /// The checksums, after `seal`.
     pub(crate) sums: Vec<u64>,
+    pub(crate) sealed: bool,
+    /// After `verify`.
+    pub(crate) damages: Damages,
 }
 
 impl Operation {
-    /// Computes the checksums of blocks that go to a level or came from one; nothing for other operations. The host
-    /// calls it once the device has finished, without the engine's lock; otherwise
+    /// Computes the checksums of blocks that go to a level or came from one, and with `Config::verify` of all blocks that
+    /// were read. The host calls it once the device has finished, without the engine's lock; otherwise
     /// [`Engine::complete`](crate::Engine::complete) does it.
     pub fn seal(&mut self) {
-        if self.sums.len() == self.seeds.len() {
+        if std::mem::replace(&mut self.sealed, true) {
             return;
         }
         let sum = |(seed, bytes): (&u64, &[u8])| XxHash3_64::oneshot_with_seed(*seed, bytes);
-        self.sums = match &mut self.action {
-            Action::Read(frames) => self.seeds.iter().zip(frames.slices_mut().map(|slice| &*slice)).map(sum).collect(),
-            Action::Write(frames) => self.seeds.iter().zip(frames.slices()).map(sum).collect(),
-            Action::Flush | Action::Discard | Action::Zeroes { .. } => unreachable!("they have no contents"),
-        };
+        match &mut self.action {
+            Action::Read(frames) => {
+                frames.seal();
+                self.sums = self.seeds.iter().zip(frames.slices_mut().map(|slice| &*slice)).map(sum).collect();
+            }
+            Action::Write(frames) => self.sums = self.seeds.iter().zip(frames.slices()).map(sum).collect(),
+            Action::Flush | Action::Discard | Action::Zeroes { .. } => {}
+        }
+    }
+
+    /// Whether the frames that it writes are as they were when their checksums were computed. If not, the device must not
+    /// do it: the host passes it to [`Engine::complete`] with [`Fault::DAMAGED`] instead. True for other operations, and
+    /// without `Config::verify`. Called without the engine's lock.
+    pub fn verify(&mut self) -> bool {
+        let Action::Write(held) = &self.action else { return true };
+        let at = held.damaged();
+        if at.is_empty() {
+            return true;
+        }
+        let frames = held.frames().to_vec();
+        self.damages = Damages { frames, at };
+        false
     }
 }
 

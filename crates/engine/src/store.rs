@@ -332,14 +332,14 @@ impl Engine {
         }
     }
 
-    /// The level's device has finished `store`, whose frames it no longer holds.
+    /// The level's device has finished `store`, whose frames it no longer holds. Without checksums, nothing was stored.
     pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
         let Store { level, place, blocks, frames, .. } = store;
         self.storing -= blocks.len() as u32;
         let of = &mut self.levels[level].level;
         of.note_result(result.is_err());
         for (at, &(_, entry)) in blocks.iter().enumerate() {
-            of.end_store(place + at as u32, entry, result.is_ok().then(|| sums[at]));
+            of.end_store(place + at as u32, entry, sums.get(at).copied().filter(|_| result.is_ok()));
         }
         for (&(key, _), &frame) in blocks.iter().zip(&frames) {
             self.free_if_clean(key, frame);

@@ -1,6 +1,6 @@
 //! The engine's state of each volume.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -147,6 +147,8 @@ pub(crate) struct VolumeState {
     pub(crate) fault: Option<Fault>,
     /// The fault by which data was lost.
     pub(crate) lost: Option<Fault>,
+    /// Blocks whose newest contents were damaged in memory before the device had them.
+    pub(crate) damaged: BTreeSet<u64>,
     /// If there are dirty blocks whose last write failed.
     pub(crate) failures: Option<Failures>,
     /// The time until which nothing is written, since a flush failed that no request waited for, in µs.
@@ -193,6 +195,7 @@ impl VolumeState {
             round: None,
             fault: None,
             lost: None,
+            damaged: BTreeSet::new(),
             failures: None,
             pause: 0,
             closing: None,

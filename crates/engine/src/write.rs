@@ -80,10 +80,11 @@ impl Engine {
         active.frames = frames;
         active.step = Step::Filling;
         if request.op == Op::Write {
-            let outcome = Outcome::Fill(Fill { request: id, frames: target });
+            let outcome = Outcome::Fill(Fill { request: id, sealed: false, frames: target });
             self.replies.push_back(Reply { token: request.token, outcome });
         } else {
             target.slices_mut().for_each(|slice| slice.fill(0));
+            target.seal();
             drop(target);
             self.filled(id, now);
         }
@@ -94,7 +95,8 @@ impl Engine {
     ///
     /// # Panics
     /// If `fill` came from another engine.
-    pub fn commit(&mut self, now: u64, fill: Fill) {
+    pub fn commit(&mut self, now: u64, mut fill: Fill) {
+        fill.seal();
         let id = self.take_back(fill);
         self.filled(id, now);
         self.pump(now);
@@ -141,12 +143,20 @@ impl Engine {
         self.active(id).step = Step::Merging;
         let mut loading = 0;
         for (at, (block, &frame)) in (0..).zip(blocks.zip(&frames)) {
+            let is_whole = self.is_whole(volume, block, &part);
+            if !is_whole
+                && self.config.verify > 0
+                && let Err(fault) = self.inspect_block(Key::new(volume, block), now)
+            {
+                self.active(id).fault = Some(fault);
+                continue;
+            }
             let (slot, current, resident) =
                 self.reference(Key::new(volume, block), Kind::Write, request.tenant, request.stream);
             let counters = self.count(volume, current, resident);
             counters.write_references += 1;
             counters.write_hits += u64::from(resident);
-            if self.is_whole(volume, block, &part) {
+            if is_whole {
                 if current.is_none() {
                     self.place(slot, frame);
                 }
@@ -192,6 +202,7 @@ impl Engine {
             to[..covered.start].copy_from_slice(&from[..covered.start]);
             to[covered.end..].copy_from_slice(&from[covered.end..]);
         }
+        target.seal();
         drop((base, target));
         self.install(id, block, frame, now);
     }
@@ -202,6 +213,7 @@ impl Engine {
         let volume = request.volume;
         let key = Key::new(volume, block);
         self.invalidate(key);
+        self.replace_lost(volume, block..block + 1);
         let resident = self.slots.find(key).filter(|&slot| self.slots.frame(slot) != NONE);
         let old = match resident {
             Some(slot) => {

@@ -125,6 +125,7 @@ fn several_threads_share_an_engine() {
             patience_us: u64::MAX,
             unflushed: 16,
         },
+        verify: 3,
         fixed_hash: false,
     };
     let mut engine = Engine::new(config).expect("a possible set-up");

@@ -20,6 +20,12 @@ fn a_disk_that_hangs_stops_no_other_volume() {
     assert!((4000..4200).filter(|&seed| hung(seed)).count() > 150);
 }
 
+#[test]
+fn blocks_that_memory_damages_are_read_again() {
+    let damaged = |seed| run(Plan { seed, steps: 600, damages: true, ..Plan::default() }).damaged;
+    assert!((7000..7200).map(damaged).sum::<u64>() > 200);
+}
+
 /// The simulation gets to what tenants can do.
 #[test]
 fn tenants_have_a_say() {

@@ -262,7 +262,10 @@ impl Cache {
     pub fn dispatch(&self, work: &mut Work, own: Option<&dyn Outlet>) {
         loop {
             work.reports.drain(..).for_each(|report| self.report(report));
-            self.launch(&mut work.operations);
+            while let Some(damage) = work.damages.pop() {
+                self.note_damage(damage, work);
+            }
+            self.launch(work);
             for (shard, Waiting { waiter, range }, outcome) in std::mem::take(&mut work.replies) {
                 waiter.deliver(shard, range, outcome, work);
             }
@@ -281,8 +284,20 @@ impl Cache {
         }
     }
 
-    /// Passes operations to the devices.
-    fn launch(&self, operations: &mut Vec<(u32, Operation)>) {
+    /// Passes operations to the devices, unless what they would write is damaged.
+    fn launch(&self, work: &mut Work) {
+        loop {
+            let damaged = work.operations.extract_if(.., |(_, operation)| !operation.verify());
+            let damaged: Vec<_> = damaged.collect();
+            if damaged.is_empty() {
+                break;
+            }
+            for (shard, operation) in damaged {
+                // What a poisoned shard has is lost.
+                let _ = self.with(shard, work, |core, now| core.engine.complete(now, operation, Err(Fault::DAMAGED)));
+            }
+        }
+        let operations = &mut work.operations;
         let is_flush = |(_, operation): &mut (u32, Operation)| matches!(operation.action, Action::Flush);
         for flush in operations.extract_if(.., is_flush) {
             self.disks.device(flush.1.port).sync(flush);
@@ -427,7 +442,8 @@ impl Cache {
     }
 
     /// The frames of a write are filled. In a poisoned shard its waiter already has a reply.
-    pub fn commit(&self, shard: u32, fill: Fill, work: &mut Work) {
+    pub fn commit(&self, shard: u32, mut fill: Fill, work: &mut Work) {
+        fill.seal();
         let _ = self.with(shard, work, |core, now| core.engine.commit(now, fill));
     }
 
@@ -543,6 +559,9 @@ fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
     while let Some((volume, failing)) = engine.next_report() {
         let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
         work.reports.push(Report { shard, volume, failing, failed });
+    }
+    while let Some(damage) = engine.next_damage() {
+        work.damages.push(damage);
     }
     // The timer also returns memory that was freed after a change.
     let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };

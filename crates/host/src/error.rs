@@ -51,8 +51,9 @@ pub enum HostError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] Fault),
-    /// The device failed a flush, and data that is no longer in memory may be lost.
-    #[error("its device failed a flush ({0}) and may have lost data that is no longer in memory")]
+    /// The device failed a flush, and data that is no longer in memory may be lost; or memory damaged data that was not
+    /// written yet.
+    #[error("its device failed a flush and may have lost data, or memory damaged data before it was written ({0})")]
     Lost(Fault),
     /// The device did not complete what it was to do within the time that the host had to end.
     #[error("its device did not complete in time")]
@@ -251,7 +252,7 @@ pub enum ChangeError {
     Lost {
         /// The disk.
         name: String,
-        /// The fault of the flush.
+        /// The fault of the flush, or [`Fault::DAMAGED`].
         fault: Fault,
     },
     /// Tenants share the cache.

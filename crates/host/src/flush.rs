@@ -47,8 +47,7 @@ impl Cache {
         if disk.lost().is_some() || !(0..self.shards()).any(is_lost) {
             return false;
         }
-        disk.set_lost(fault);
-        self.condemn(disk, fault, work);
+        self.give_up(disk, fault, work);
         tracing::error!(
             disk = disk.name(),
             %fault,
@@ -56,6 +55,12 @@ impl Cache {
              fail until the disk is removed with discard and added again"
         );
         true
+    }
+
+    /// Data of `disk` is lost: flushes and writes with FUA fail from now on.
+    pub(crate) fn give_up(&self, disk: &Disk, fault: Fault, work: &mut Work) {
+        disk.set_lost(fault);
+        self.condemn(disk, fault, work);
     }
 
     /// Flushes and writes with FUA of `disk` fail in all shards.

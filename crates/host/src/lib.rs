@@ -7,6 +7,7 @@ mod cache;
 mod call;
 mod change;
 mod common;
+mod damage;
 mod device;
 mod disk;
 mod ending;

@@ -33,6 +33,8 @@ const PROCESSORS_PER_SHARD: usize = 4;
 const SHARD_BYTES_MOST: u64 = 8 << 30;
 /// The least blocks of a shard, if a larger number of shards is not given.
 const SHARD_BLOCKS: u64 = 1024;
+/// With checksums, one of so many reads is checked.
+const VERIFY: u32 = 64;
 
 /// A disk in the cache.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,6 +131,8 @@ pub struct Settings {
     /// When a block could not be written for this long, writes to it fail; when all writes of a disk have failed for this
     /// long, so do those that would have to wait for room.
     pub patience: Duration,
+    /// Whether blocks in memory have checksums: they are compared before blocks are written to devices, and at some reads.
+    pub verify: bool,
     /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,
     /// The levels, the fastest first: they hold blocks that left memory.
@@ -159,6 +163,7 @@ impl Settings {
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
             patience: Settings::PATIENCE,
+            verify: true,
             shards: None,
             levels: Vec::new(),
             disks,
@@ -193,6 +198,7 @@ impl Settings {
         let capacity = self.blocks_per_shard(self.memory);
         let mut config = Config::new(capacity, self.policy.clone());
         config.block_bytes = BLOCK as u32;
+        config.verify = if self.verify { VERIFY } else { 0 };
         config.tenants = self.allocate.map(|allocation| Tenants {
             control: Control {
                 allocation,

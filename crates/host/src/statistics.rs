@@ -87,9 +87,17 @@ pub struct DiskStatistics {
     /// and the first of these ranges of bytes.
     #[cfg_attr(feature = "serde", serde(default))]
     pub failed: Vec<Range<u64>>,
-    /// Whether the device failed a flush and may have lost data: since then, flushes and writes with FUA fail.
+    /// Whether data is lost, because the device failed a flush or memory damaged blocks that were not written yet: since
+    /// then, flushes and writes with FUA fail.
     #[cfg_attr(feature = "serde", serde(default))]
     pub data_lost: bool,
+    /// Blocks found to be damaged in memory.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub damaged: u64,
+    /// The offsets in bytes of those that were not written yet and have not been overwritten since, at most 16. Reads of
+    /// them fail.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub damaged_at: Vec<u64>,
     /// Blocks prefetched.
     pub prefetch_issued: u64,
     /// Of these, blocks that were referenced later.
@@ -203,6 +211,7 @@ impl Common {
             device_written_bytes,
             device_flushes,
             device_faults,
+            damaged,
         } = counters;
         let DiskSettings { target, next, .. } = disk.settings();
         let (failed_bytes, failed) = self.cache.failed(disk);
@@ -226,6 +235,8 @@ impl Common {
             failed_bytes,
             failed,
             data_lost: disk.lost().is_some(),
+            damaged,
+            damaged_at: self.cache.damaged(disk),
             prefetch_issued,
             prefetch_used,
             prefetch_late,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nigh_engine::{Fault, Operation, Outcome, Shared, Volume};
+use nigh_engine::{Damage, Fault, Operation, Outcome, Shared, Volume};
 
 /// The most ranges of a disk that are named because they cannot be written.
 pub(crate) const RANGES_NAMED: usize = 8;
@@ -39,6 +39,7 @@ pub struct Work {
     pub(crate) polls: BTreeSet<u32>,
     pub(crate) outlets: Vec<Arc<dyn Outlet>>,
     pub(crate) reports: Vec<Report>,
+    pub(crate) damages: Vec<Damage>,
 }
 
 /// A disk with blocks that could not be written for long in a shard, with the fault, or all of whose blocks are written
@@ -68,7 +69,11 @@ impl Work {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.operations.is_empty() && self.replies.is_empty() && self.outlets.is_empty() && self.reports.is_empty()
+        self.operations.is_empty()
+            && self.replies.is_empty()
+            && self.outlets.is_empty()
+            && self.reports.is_empty()
+            && self.damages.is_empty()
     }
 }
 

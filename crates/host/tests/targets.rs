@@ -220,7 +220,8 @@ fn only_the_last_target_may_change_its_size() {
     assert_eq!(read(&session, BORDERS[0] - 1, BORDERS[0] + 1).unwrap(), [1, 2]);
     place.resize(2, 0);
     host.look_at_size(&host.disk("disk").unwrap());
-    assert_eq!(disk.size(), SIZE + MIB, "an empty target is not believed");
+    assert_eq!(disk.size(), BORDERS[1], "an empty target has no part of the disk");
+    assert!(read(&session, BORDERS[1], BORDERS[1] + 1).is_err());
     place.resize(2, BLOCK);
     host.look_at_size(&host.disk("disk").unwrap());
     assert_eq!(disk.size(), BORDERS[1] + BLOCK);

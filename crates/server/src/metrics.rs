@@ -146,15 +146,13 @@ impl Collector for Statistics {
             Ok::<_, fmt::Error>(())
         };
         gauge("dirty_bytes", "Bytes that the device does not have yet", |export| export.disk.dirty_bytes)?;
-        gauge("data_lost", "Whether a failed flush lost data, so that flushes fail", |export| {
-            export.disk.data_lost.into()
-        })?;
+        gauge("data_lost", "Whether data is lost, so that flushes fail", |export| export.disk.data_lost.into())?;
         gauge("failing", "Whether the device has failed to write blocks for long", |export| {
             export.disk.failing.into()
         })?;
         gauge("failed_bytes", "If so, the bytes whose last write failed", |export| export.disk.failed_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
-        let counters: [(&str, &str, Value); 20] = [
+        let counters: [(&str, &str, Value); 21] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),
             ("writes", "Write requests", |export| export.disk.writes),
@@ -175,6 +173,7 @@ impl Collector for Statistics {
             ("device_written_bytes", "Bytes written to the device", |export| export.disk.device_written_bytes),
             ("device_flushes", "Flushes asked of the device", |export| export.disk.device_flushes),
             ("device_faults", "Operations that the device failed", |export| export.disk.device_faults),
+            ("damaged_blocks", "Blocks found to be damaged in memory", |export| export.disk.damaged),
         ];
         for (name, help, value) in counters {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -34,6 +34,7 @@ pub(crate) fn config(capacity: u32, policy: &str) -> Config {
             patience_us: u64::MAX,
             unflushed: u32::MAX,
         },
+        verify: 1,
         fixed_hash: false,
     }
 }
@@ -112,6 +113,9 @@ impl Host {
 
     /// Does `operation` and completes it.
     pub(crate) fn perform(&mut self, mut operation: Operation) {
+        if !operation.verify() {
+            return self.engine.complete(self.now, operation, Err(Fault::DAMAGED));
+        }
         let disk = &mut self.disks[usize::from(operation.port.0)];
         let range = operation.offset as usize..(operation.offset + operation.length) as usize;
         match &mut operation.action {

@@ -9,3 +9,4 @@ mod levels;
 mod replay;
 mod shares;
 mod tenants;
+mod verify;

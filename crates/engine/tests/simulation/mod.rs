@@ -1,6 +1,6 @@
 //! Deterministic simulation: engines with random set-ups serve random requests on disks that fail, tear, reorder and
 //! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
-
+pub(crate) mod damage;
 pub(crate) mod disk;
 pub(crate) mod hang;
 pub(crate) mod level;
@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     /// From some operation on, the first disk completes nothing until the end. The other volumes must not notice. Implies
     /// `calm`.
     pub(crate) hangs: bool,
+    /// Memory damages blocks. Implies `calm`.
+    pub(crate) damages: bool,
 }
 
 /// What a run did, for those who count.
@@ -72,6 +74,8 @@ pub(crate) struct Done {
     pub(crate) distrusted: u64,
     /// Operations that a disk did not complete until the end.
     pub(crate) hung: u64,
+    /// Blocks found to be damaged in memory.
+    pub(crate) damaged: u64,
 }
 
 struct Pending {
@@ -171,6 +175,7 @@ fn config(random: &mut Random) -> Config {
             patience_us: random.random_range(0..50_000),
             unflushed: if random.random_bool(0.5) { 1 << 20 } else { random.random_range(1..60) },
         },
+        verify: 0,
         fixed_hash: true,
     }
 }
@@ -196,8 +201,9 @@ impl World {
         let mut random = Random::seed_from_u64(plan.seed);
         let mut config = config(&mut random);
         let hangs_from = if plan.hangs { random.random_range(0..100) } else { u64::MAX };
+        plan.calm |= plan.hangs || plan.damages;
+        config.verify = if plan.damages { 1 } else { (plan.seed % 3) as u32 };
         if plan.hangs {
-            plan.calm = true;
             hang::enlarge(&mut config);
         }
         let ports = port_config(&mut random);
@@ -505,7 +511,7 @@ impl World {
 
     /// Gives the devices what the engine has for them.
     fn operations(&mut self) {
-        while let Some(operation) = self.engine.next_operation(self.now) {
+        while let Some(operation) = self.next_operation() {
             if let Some(level) = World::level_of(operation.port) {
                 let fails = self.level_fails(level);
                 let due = self.now + self.random.random_range(1..4000);
@@ -719,6 +725,7 @@ impl World {
     fn count(&mut self) {
         for at in 0..self.disks.len() {
             if let Some(counters) = self.engine.counters(Volume(at as u32)) {
+                self.done.damaged += counters.damaged;
                 self.done.adopted += counters.adopted;
                 self.done.joined += counters.joined;
             }
@@ -790,6 +797,7 @@ impl World {
             }
             93 if !self.plan.hangs => self.administer(),
             95..=98 if self.talk.is_some() => self.talk(),
+            94 if self.plan.damages => self.damage(),
             94 if self.random.random_bool(0.1) && self.fault_rate > 0.0 => self.fail_elsewhere(),
             94 if self.random.random_bool(0.05) && !self.plan.calm => {
                 let power = self.random.random_bool(0.6);

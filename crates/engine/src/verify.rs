@@ -1,0 +1,195 @@
+//! Blocks whose contents change in memory although nobody wrote them. With `Config::verify`, each frame has a checksum,
+//! computed when a device has filled it or its write is committed. It is compared before the frame is written to any
+//! device, before a partial write takes over the rest of a block, and at every `Config::verify`th read.
+//!
+//! A damaged block that its device has is loaded again. A dirty one is *lost*: its device does not get it, its volume is
+//! condemned, and it cannot be read until it is overwritten.
+
+use std::ops::Range;
+
+use crate::arena::{Exclusive, Shared};
+use crate::engine::{Engine, Step};
+use crate::frames::{DIRTY, LOADING};
+use crate::record::Record;
+use crate::request::{Damage, Damages, Fault, Outcome, Port, Request, Volume};
+use crate::slots::Key;
+
+/// The most reports that wait for the host; further ones are only counted.
+const REPORTS: usize = 256;
+
+impl Engine {
+    /// The next block that was found to be damaged in memory.
+    pub fn next_damage(&mut self) -> Option<Damage> {
+        self.damages.pop_front()
+    }
+
+    /// The lost blocks of `volume` that were not overwritten since, in ascending order, at most `most`.
+    pub fn damaged(&self, volume: Volume, most: usize) -> Vec<u64> {
+        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        state.map_or_else(Vec::new, |state| state.damaged.iter().take(most).copied().collect())
+    }
+
+    /// Flips a bit of a block in memory, as damaged memory does (tests only). Returns false if the block is not there, or
+    /// in use.
+    pub fn flip_bit(&mut self, volume: Volume, block: u64, bit: usize) -> bool {
+        let frame = self.current(Key::new(volume, block));
+        let Some(frame) = frame.filter(|&frame| !self.frames.has(frame, LOADING) && !self.arena.held(frame)) else {
+            return false;
+        };
+        let mut held = Exclusive::of(&self.arena, &[frame], 0, self.config.block_bytes as usize);
+        held.slices_mut().for_each(|bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        true
+    }
+
+    /// Whether the blocks of this read are to be checked.
+    #[inline]
+    pub(crate) fn is_check_due(&mut self) -> bool {
+        if self.config.verify == 0 {
+            return false;
+        }
+        self.unchecked += 1;
+        let due = self.unchecked >= self.config.verify;
+        if due {
+            self.unchecked = 0;
+        }
+        due
+    }
+
+    /// Checks the blocks of a read that are present. Those that are damaged are no longer present afterwards; the fault if
+    /// that is not possible at the moment.
+    #[cold]
+    pub(crate) fn inspect(&mut self, request: &Request, now: u64) -> Result<(), Fault> {
+        let blocks = self.blocks(&(request.offset..request.offset + request.length));
+        blocks.into_iter().try_for_each(|block| self.inspect_block(Key::new(request.volume, block), now))
+    }
+
+    /// As `inspect`, for one block.
+    pub(crate) fn inspect_block(&mut self, key: Key, now: u64) -> Result<(), Fault> {
+        let frame = self.current(key).filter(|&frame| !self.frames.has(frame, LOADING));
+        let Some(frame) = frame.filter(|&frame| self.is_damaged(frame)) else { return Ok(()) };
+        if !self.frames.has(frame, DIRTY) {
+            self.drop_damaged(key);
+            self.report_damage(key, false);
+            return Ok(());
+        }
+        if self.volume(key.volume()).dirty.is_writing(key.index()..key.index() + 1) {
+            return Err(Fault::DAMAGED);
+        }
+        self.lose(key, now);
+        Ok(())
+    }
+
+    fn is_damaged(&self, frame: u32) -> bool {
+        !Shared::of(&self.arena, &[frame], 0, self.config.block_bytes as usize).damaged().is_empty()
+    }
+
+    fn report_damage(&mut self, key: Key, lost: bool) {
+        // It may have been closed while a level stored the block.
+        let Some(state) = self.volumes[key.volume().0 as usize].as_mut() else { return };
+        state.counters.damaged += 1;
+        if self.damages.len() < REPORTS {
+            self.damages.push_back(Damage { volume: key.volume(), block: key.index(), lost });
+        }
+    }
+
+    /// Drops the contents of `key`, which is neither dirty nor waited for.
+    fn drop_damaged(&mut self, key: Key) {
+        let frame = self.current(key).expect("a block in memory");
+        self.note_unflushed(key, frame);
+        self.drop_block(key);
+    }
+
+    /// The newest contents of `key`, which is dirty and not being written, are damaged.
+    fn lose(&mut self, key: Key, now: u64) {
+        let (volume, block) = (key.volume(), key.index());
+        let (first, waiters) = self.volume(volume).dirty.lose(block);
+        self.dirty -= 1;
+        self.note_unwanted(volume);
+        let frame = self.current(key).expect("a dirty block is in memory");
+        self.frames.clear(frame, DIRTY);
+        self.drop_damaged(key);
+        self.volume(volume).damaged.insert(block);
+        self.condemn(volume, Fault::DAMAGED);
+        self.report_damage(key, true);
+        for waiter in waiters {
+            let active = self.active(waiter.request);
+            active.storing -= 1;
+            active.fault = active.fault.or(Some(Fault::DAMAGED));
+            if active.storing == 0 && active.step == Step::Storing {
+                self.store(waiter.request, now);
+            }
+        }
+        let mut failed = Vec::new();
+        self.volume(volume).flushes.retain(|flush| {
+            let covered = flush.version >= first;
+            failed.extend(covered.then_some(flush.request));
+            !covered
+        });
+        failed.into_iter().for_each(|id| self.finish(id, Outcome::Failed(Fault::DAMAGED)));
+        self.make_due(volume);
+        self.drained(volume, now);
+    }
+
+    /// An operation that would have written damaged frames was not passed to its device.
+    pub(crate) fn complete_damaged(&mut self, port: Port, record: Record, damages: &Damages, now: u64) {
+        match record {
+            Record::Write { first, .. } => {
+                let volume = first.volume();
+                self.volume(volume).operations -= 1;
+                self.port(port).writes -= 1;
+                for block in (first.index()..).take(damages.frames.len()) {
+                    self.volume(volume).dirty.put_back(block);
+                }
+                for &at in &damages.at {
+                    let key = Key::new(volume, first.index() + at as u64);
+                    // There may be newer contents in another frame.
+                    if self.current(key) == Some(damages.frames[at]) {
+                        self.lose(key, now);
+                    }
+                }
+                self.make_due(volume);
+                self.drained(volume, now);
+                self.unblock(port);
+            }
+            Record::Store(store) => {
+                let damaged: Vec<_> = damages.at.iter().map(|&at| (store.blocks[at].0, store.frames[at])).collect();
+                for (key, frame) in damaged {
+                    if self.current(key) == Some(frame) && !self.frames.has(frame, DIRTY) {
+                        self.drop_damaged(key);
+                    }
+                    if self.current(key).is_none() {
+                        self.report_damage(key, false);
+                    }
+                }
+                self.complete_store(store, &[], Ok(()));
+            }
+            _ => unreachable!("nothing else writes frames"),
+        }
+    }
+
+    /// Whether a block of `blocks` is lost, so that its device has older contents.
+    pub(crate) fn has_lost(&self, volume: Volume, blocks: Range<u64>) -> bool {
+        let state = self.volumes[volume.0 as usize].as_ref().expect("an open volume");
+        !state.damaged.is_empty() && state.damaged.range(blocks).next().is_some()
+    }
+
+    /// `blocks` of `volume` have new contents: none of them is lost any more.
+    pub(crate) fn replace_lost(&mut self, volume: Volume, blocks: Range<u64>) {
+        let damaged = &mut self.volume(volume).damaged;
+        if !damaged.is_empty() {
+            damaged.retain(|block| !blocks.contains(block));
+        }
+    }
+
+    /// As [`Engine::check`], for lost blocks.
+    pub(crate) fn check_damaged(&self) {
+        for (at, state) in self.volumes.iter().enumerate() {
+            let Some(state) = state else { continue };
+            for &block in &state.damaged {
+                let frame = self.current(Key::new(Volume(at as u32), block));
+                assert!(frame.is_none_or(|frame| self.frames.has(frame, LOADING)), "a lost block is in memory");
+                assert!(state.lost.is_some());
+            }
+        }
+    }
+}
