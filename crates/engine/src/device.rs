@@ -241,6 +241,9 @@ impl Engine {
         let record = self.operations.remove(&id).expect("an operation of this engine");
         drop(action);
         self.port(port).at_device -= 1;
+        if let Some(volume) = record.volume() {
+            self.volume(volume).unlockable = true;
+        }
         match record {
             record if !damages.at.is_empty() => self.complete_damaged(port, record, &damages, now),
             Record::Fetch(fetch) => {

@@ -87,6 +87,8 @@ pub(crate) struct Dirty {
     failed: BTreeSet<(u64, u64)>,
     /// Those of `failed` that are not being written: (`retry_at`, block).
     retries: BTreeSet<(u64, u64)>,
+    /// Those whose write did not fail and that are not being written.
+    ready: BTreeSet<u64>,
     /// Blocks to be written soon: they left the policy and occupy a spare frame, or a request waits for them. If their last
     /// write failed, only the latter.
     urgent: BTreeSet<u64>,
@@ -123,6 +125,9 @@ impl Dirty {
                 waiters,
             }
         });
+        if !entry.writing && entry.failed.is_none() {
+            self.ready.insert(block);
+        }
         entry.frame = frame;
         entry.last = version;
     }
@@ -130,6 +135,8 @@ impl Dirty {
     /// The contents of `block` in `frame` were written, but the device may have lost them: whatever its newest version,
     /// a flush waits until it is written again. `version` is that of no later write.
     pub(crate) fn write_again(&mut self, block: u64, frame: u32, version: u64, now: u64) {
+        // The oldest version tells since when blocks are dirty.
+        let now = self.dirty_since().map_or(now, |since| since.min(now));
         let entry = self.blocks.entry(block).or_insert_with(|| {
             let waiters = Vec::new();
             Entry {
@@ -143,6 +150,10 @@ impl Dirty {
                 waiters,
             }
         });
+        entry.since = entry.since.min(now);
+        if !entry.writing && entry.failed.is_none() {
+            self.ready.insert(block);
+        }
         let order = if entry.failed.is_some() { &mut self.failed } else { &mut self.order };
         order.remove(&(entry.first, block));
         entry.first = OLDEST;
@@ -226,9 +237,8 @@ impl Dirty {
         let free = |block: u64, entry: &Entry| !entry.writing && !closed.iter().any(|range| range.contains(&block));
         let pressing = self.urgent.iter().copied().find(|block| free(*block, &self.blocks[block]));
         let sweep = || {
-            let after = self.blocks.range(self.cursor..).chain(self.blocks.range(..self.cursor));
-            let mut fresh = after.filter(|&(&block, entry)| entry.failed.is_none() && free(block, entry));
-            fresh.next().map(|(&block, _)| block)
+            let mut ready = self.ready.range(self.cursor..).chain(self.ready.range(..self.cursor)).copied();
+            ready.find(|block| free(*block, &self.blocks[block]))
         };
         let retry = || {
             let covered = self.failed.range(..=(reasons.version, u64::MAX));
@@ -236,7 +246,7 @@ impl Dirty {
             let mut failed = covered.chain(due.into_iter().flatten()).map(|&(_, block)| block);
             failed.find(|block| free(*block, &self.blocks[block]))
         };
-        let next = pressing.or_else(|| if reasons.sweep && !self.order.is_empty() { sweep() } else { None });
+        let next = pressing.or_else(|| if reasons.sweep { sweep() } else { None });
         let mut block = next.or_else(retry)?;
         let is_retry = self.blocks[&block].failed.is_some();
         let most = if is_retry { most.min(reasons.retry_most) } else { most };
@@ -265,6 +275,7 @@ impl Dirty {
             entry.captured = entry.last;
             frames.push(entry.frame);
             self.urgent.remove(&at);
+            self.ready.remove(&at);
             if let Some(failed) = entry.failed {
                 self.retries.remove(&(failed.retry_at, at));
             }
@@ -312,6 +323,7 @@ impl Dirty {
             }
         } else {
             self.order.insert((entry.first, block));
+            self.ready.insert(block);
         }
         Written { clean, frame, first, waiters }
     }
@@ -321,8 +333,9 @@ impl Dirty {
         let entry = self.blocks.get_mut(&block).expect("a block being written is dirty");
         assert!(entry.writing);
         entry.writing = false;
-        if let Some(failed) = entry.failed {
-            self.retries.insert((failed.retry_at, block));
+        match entry.failed {
+            Some(failed) => _ = self.retries.insert((failed.retry_at, block)),
+            None => _ = self.ready.insert(block),
         }
         if entry.failed.is_none() || !entry.waiters.is_empty() {
             self.urgent.insert(block);
@@ -341,7 +354,10 @@ impl Dirty {
     fn remove(&mut self, block: u64) -> Entry {
         let entry = self.blocks.remove(&block).expect("a dirty block");
         match entry.failed {
-            None => _ = self.order.remove(&(entry.first, block)),
+            None => {
+                self.order.remove(&(entry.first, block));
+                self.ready.remove(&block);
+            }
             Some(failed) => {
                 self.failed.remove(&(entry.first, block));
                 self.retries.remove(&(failed.retry_at, block));
@@ -375,7 +391,7 @@ impl Dirty {
     /// Recounts.
     pub(crate) fn check(&self) {
         assert_eq!(self.order.len() + self.failed.len(), self.blocks.len());
-        let mut retries = 0;
+        let (mut retries, mut ready) = (0, 0);
         for (block, entry) in &self.blocks {
             let order = if entry.failed.is_some() { &self.failed } else { &self.order };
             assert!(order.contains(&(entry.first, *block)));
@@ -383,12 +399,15 @@ impl Dirty {
                 assert!(self.retries.contains(&(failed.retry_at, *block)));
                 retries += 1;
             }
+            let is_ready = !entry.writing && entry.failed.is_none();
+            assert_eq!(self.ready.contains(block), is_ready);
+            ready += usize::from(is_ready);
             assert!(entry.first <= entry.last);
             assert!(!entry.writing || entry.captured <= entry.last);
             let served = |waiter: &Waiter| entry.writing && waiter.version <= entry.captured;
             assert!(entry.waiters.iter().all(served) || self.urgent.contains(block), "a waiter that nobody serves");
         }
-        assert_eq!(self.retries.len(), retries);
+        assert_eq!((self.retries.len(), self.ready.len()), (retries, ready));
         assert!(self.urgent.iter().all(|block| self.blocks.contains_key(block)));
     }
 

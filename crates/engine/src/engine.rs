@@ -386,6 +386,7 @@ impl Engine {
         let state = self.volume(active.request.volume);
         state.requests -= 1;
         state.ranges -= u32::from(active.request.op.is_range());
+        state.unlockable = true;
         active
     }
 

@@ -224,12 +224,13 @@ impl Engine {
 
     /// Whether one more block of `volume` can be prefetched, besides `more` blocks whose loads are not queued yet.
     pub(crate) fn has_prefetch_budget(&mut self, volume: Volume, more: u32) -> bool {
-        // The other half of the spare frames is left for requests.
-        let spare = self.config.spare / 2;
-        self.may_prefetch(volume)
-            && self.loads.len() as u32 + more < self.config.limits.loading
-            && !self.volume(volume).is_waiting()
-            && self.has_room(spare)
+        if !self.may_prefetch(volume) || !self.may_load(volume, more + 1) || self.volume(volume).is_waiting() {
+            return false;
+        }
+        // Half of the spare frames is left for requests, or what other volumes leave of it.
+        let request = self.config.request_blocks() + 2;
+        let spare = (self.config.spare / 2).saturating_sub(self.outside_of_others(volume)).max(request);
+        self.has_room(spare) || self.make_room(volume, spare)
     }
 
     /// Loads the absent blocks of the request's range, up to the limit.

@@ -5,6 +5,7 @@
 use crate::engine::Engine;
 use crate::fair::{self, fits};
 use crate::request::{Op, Volume};
+use crate::slots::Key;
 use crate::volume::VolumeState;
 
 /// The most trims and zeroes of a volume in progress. They are compared with each other and with all requests.
@@ -92,13 +93,23 @@ impl Engine {
 
     /// Tries to start the first read of `volume` that waits. Returns whether it did, if there is one that may be able to.
     fn serve_read(&mut self, volume: Volume, now: u64) -> Option<bool> {
-        let &id = self.state_of(volume).reads_waiting.front().filter(|_| self.may_load(volume, 1))?;
+        let &id = self.state_of(volume).reads_waiting.front()?;
+        if !self.may_load(volume, 1) && self.needs_load(id) {
+            return None;
+        }
         let starts = self.start_read(id, now);
         if starts {
             self.volume(volume).reads_waiting.pop_front();
             self.queueing -= 1;
         }
         Some(starts)
+    }
+
+    /// Whether the read `id` needs a block that is not in memory, nor being loaded.
+    fn needs_load(&self, id: u32) -> bool {
+        let active = self.requests[id as usize].as_ref().expect("a request in progress");
+        let volume = active.request.volume;
+        self.blocks(&active.part).any(|block| self.current(Key::new(volume, block)).is_none())
     }
 
     /// As `serve_read`, for a write.
@@ -180,6 +191,12 @@ impl Engine {
         }
         let most = fair::most(self.config.limits.requests) as usize + self.volumes.len();
         assert!(self.requests.len() <= most);
+    }
+
+    /// The blocks of other volumes that are outside, and of their writes that are being filled.
+    pub(crate) fn outside_of_others(&self, volume: Volume) -> u32 {
+        let state = self.state_of(volume);
+        self.outside.len() as u32 + self.filling - state.outside - state.filling
     }
 
     /// Makes room for `count` frames for a request of `volume`, if it has few of those beyond the capacity, and others may

@@ -138,6 +138,8 @@ pub(crate) struct VolumeState {
     pub(crate) operations: u32,
     /// In the order of their requests.
     pub(crate) locks: Vec<Lock>,
+    /// Whether something ended that a range that is to be locked may wait for.
+    pub(crate) unlockable: bool,
     /// In the order of their versions.
     pub(crate) flushes: VecDeque<Flush>,
     /// Requests whose data the devices have and that wait for the next round of device flushes.
@@ -190,6 +192,7 @@ impl VolumeState {
             recent: Recent::default(),
             operations: 0,
             locks: Vec::new(),
+            unlockable: false,
             flushes: VecDeque::new(),
             syncs: Vec::new(),
             round: None,

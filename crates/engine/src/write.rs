@@ -310,10 +310,12 @@ impl Engine {
     pub(crate) fn store(&mut self, id: u32, now: u64) {
         let active = self.active(id);
         active.step = Step::Storing;
-        if active.storing > 0 {
+        let (volume, fua, storing) = (active.request.volume, active.request.fua, active.storing);
+        self.volume(volume).unlockable = true;
+        if storing > 0 {
             return;
         }
-        let (volume, fua) = (active.request.volume, active.request.fua);
+        let active = self.active(id);
         if let Some(fault) = active.fault {
             self.finish(id, Outcome::Failed(fault));
         } else if fua {
@@ -355,8 +357,9 @@ impl Engine {
 
     /// Starts the next edge of a zeroes, and after the edges the blocks between them.
     fn go_on_zeroing(&mut self, id: u32, now: u64) {
+        let volume = self.active(id).request.volume;
+        self.volume(volume).unlockable = true;
         let active = self.active(id);
-        let volume = active.request.volume;
         if let Some(edge) = active.edges.pop() {
             active.part = edge;
             return self.begin_write(id, now);
@@ -369,6 +372,7 @@ impl Engine {
         self.active(id).step = Step::Locked;
         let state = self.volume(volume);
         state.locks.push(Lock { request: id, blocks, started: false, operations: 0 });
+        state.unlockable = true;
         if state.locks.len() == 1 {
             self.locked.push(volume);
         }
@@ -379,6 +383,9 @@ impl Engine {
     pub(crate) fn start_ranges(&mut self, now: u64) {
         for at in 0..self.locked.len() {
             let volume = self.locked[at];
+            if !std::mem::take(&mut self.volume(volume).unlockable) {
+                continue;
+            }
             for lock in 0..self.volume(volume).locks.len() {
                 let state = self.volume(volume);
                 let (id, blocks) = (state.locks[lock].request, state.locks[lock].blocks.clone());
@@ -402,6 +409,7 @@ impl Engine {
     pub(crate) fn unlock(&mut self, volume: Volume, id: u32, now: u64) {
         let state = self.volume(volume);
         state.locks.retain(|lock| lock.request != id);
+        state.unlockable = true;
         if state.locks.is_empty() {
             self.locked.retain(|&other| other != volume);
         }

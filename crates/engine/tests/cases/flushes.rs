@@ -207,3 +207,22 @@ fn flush_bound_memory_is_counted() {
     (0..32).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
     assert!(host.engine.metadata_bytes() >= before + 32 * size_of::<u64>());
 }
+
+/// What is written again does not make older dirty blocks look younger.
+#[test]
+fn flush_5_a_failed_flush_does_not_delay_older_blocks() {
+    let mut config = config(64, "lru");
+    config.write_back.age_us = 1000;
+    let mut host = Host::new(config, &[(64 * BLOCK, WriteMode::Back)]);
+    host.write(0, 3 * BLOCK, BLOCK, 1);
+    host.now = 1000;
+    host.run();
+    assert_eq!(host.engine.dirty(Volume(0)), Some(0));
+    host.now = 1100;
+    host.write(0, 9 * BLOCK, BLOCK, 2);
+    host.now = 2000;
+    host.engine.distrust(host.now, Port(0), Fault(5));
+    assert!(host.operations().is_empty());
+    assert_eq!((host.engine.dirty(Volume(0)), host.engine.next_wakeup()), (Some(2), Some(2100)));
+    host.engine.check();
+}

@@ -86,3 +86,53 @@ fn dirty_10_writes_to_a_fast_device_do_not_wait_for_a_slow_one() {
     }
     assert!(waited[0] > 100 && waited[1] == 0, "writes that waited: {waited:?}");
 }
+
+/// A device that completes nothing has all the loads that it may have, or all spare frames: others still prefetch.
+#[test]
+fn ahead_4_a_hung_volume_does_not_stop_the_prefetches_of_others() {
+    let prefetches = |host: &mut Host, block| {
+        let request = host.request(1, Op::Prefetch, block * BLOCK, 2 * BLOCK);
+        assert!(matches!(host.submit(request, 0), Some(Outcome::Done)));
+        let blocks = host.operations().into_iter().filter(|operation| operation.port.0 == 1).map(|operation| {
+            let length = operation.length as usize / BLOCK;
+            host.perform(operation);
+            length
+        });
+        blocks.sum::<usize>()
+    };
+    let mut host = Host::new(config(64, "lru"), &[DISK; 2]);
+    for block in [0, 8] {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, 8 * BLOCK), 0).is_none());
+    }
+    assert_eq!(host.engine.gauges().loading, 16);
+    let hung = host.operations();
+    assert_eq!(prefetches(&mut host, 0), 2);
+    drop(hung);
+
+    let mut config = config(32, "lru");
+    config.spare = 24;
+    let mut host = Host::new(config, &[DISK; 2]);
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    // They leave the policy, and wait outside for their device.
+    for block in 0..32 {
+        assert!(host.submit(host.request(1, Op::Read, block * BLOCK, BLOCK), 0).is_none());
+        host.operations().into_iter().filter(|operation| operation.port.0 == 1).for_each(|read| host.perform(read));
+        assert!(matches!(host.reply(), Some(Outcome::Data(_))));
+    }
+    assert_eq!(host.engine.dirty(nigh_engine::Volume(0)), Some(16));
+    assert_eq!(prefetches(&mut host, 40), 2);
+    host.engine.check();
+}
+
+/// A read that waited for loads, and needs none any more, is answered although its volume may load nothing.
+#[test]
+fn quota_3_a_queued_read_whose_blocks_have_come_is_answered() {
+    let mut host = Host::new(config(64, "lru"), &[DISK]);
+    for block in [0, 8] {
+        assert!(host.submit(host.request(0, Op::Read, block * BLOCK, 8 * BLOCK), 0).is_none());
+    }
+    assert!(host.submit(host.request(0, Op::Read, 20 * BLOCK, BLOCK), 0).is_none());
+    host.submit(host.request(0, Op::Write, 20 * BLOCK, BLOCK), 9);
+    let mut replies = std::iter::from_fn(|| host.reply());
+    assert!(replies.any(|reply| matches!(reply, Outcome::Data(_))), "it waits for loads of others");
+}
