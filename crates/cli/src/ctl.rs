@@ -7,7 +7,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use nigh_control::sidecar;
-use nigh_server::{BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, Statistics};
+use nigh_server::{
+    BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, PendingExport, PendingState,
+    Statistics,
+};
 use nigh_trace::layout::{self, Extent};
 
 use crate::args::{CtlArgs, CtlCommand, ExportCommand, SetCommand};
@@ -128,6 +131,15 @@ fn text(status: &Statistics) -> String {
         ]);
     }
     text += &table.to_string();
+    for PendingExport { name, state, seconds } in &status.pending {
+        let what = match state {
+            PendingState::Opening => "being opened for {seconds} s: its device has to respond first",
+            PendingState::Removing => {
+                "being removed for {seconds} s: its clients have to leave, and its device to respond"
+            }
+        };
+        let _ = writeln!(text, "\n{name}: {}.", what.replace("{seconds}", &seconds.to_string()));
+    }
     for disk in status.exports.iter().map(|export| &export.disk).filter(|disk| disk.failing) {
         let _ = writeln!(
             text,

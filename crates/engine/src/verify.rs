@@ -108,7 +108,9 @@ impl Engine {
         let frame = self.current(key).expect("a dirty block is in memory");
         self.frames.clear(frame, DIRTY);
         self.drop_damaged(key);
-        self.volume(volume).damaged.insert(block);
+        let state = self.volume(volume);
+        state.damaged.insert(block);
+        state.unlockable = true;
         self.condemn(volume, Fault::DAMAGED);
         self.report_damage(key, true);
         for waiter in waiters {

@@ -1,5 +1,6 @@
 //! Changes of a running host: memory, policy, disks and their settings.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::Builder;
@@ -69,14 +70,8 @@ impl Common {
         Ok(self.add_opened(settings, opened)?)
     }
 
-    /// Opens another disk before the host is in use.
-    pub(crate) fn add_first(&self, settings: DiskSettings) -> Result<Arc<Disk>, DiskError> {
-        let opened = self.open_targets(&settings)?;
-        self.add_opened(settings, opened)
-    }
-
     /// Opens the targets of another disk. They may not respond, so no lock is held.
-    fn open_targets(&self, settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
+    pub(crate) fn open_targets(&self, settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
         self.check_new(settings)?;
         if settings.targets().count() > TARGETS_MAX {
             return Err(DiskError::Targets(settings.name.clone()));
@@ -96,7 +91,7 @@ impl Common {
         }
     }
 
-    fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, DiskError> {
+    pub(crate) fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, DiskError> {
         let volume = self.check_new(&settings)?;
         let tenant = self.cache.disks.tenant_named(settings.tenant());
         if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
@@ -367,7 +362,7 @@ impl Common {
 }
 
 /// A target of a disk.
-struct Opened {
+pub(crate) struct Opened {
     device: Box<dyn Device>,
     geometry: Arc<dyn Geometry>,
     /// In bytes.
@@ -384,7 +379,14 @@ fn open(settings: &DiskSettings) -> Result<Vec<Opened>, DiskError> {
         let wrong = |reason| Err(DiskError::Size { name: name(), reason });
         let device = target.open(&options).map_err(|source| DiskError::Open { name: name(), source })?;
         let geometry = device.geometry();
-        let size = match geometry.size() {
+        let size = loop {
+            match geometry.size() {
+                // Whoever opens it waits for it.
+                Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                size => break size,
+            }
+        };
+        let size = match size {
             Ok(0) => return wrong(format!("{target} is empty")),
             Ok(size) if at < settings.next.len() && !size.is_multiple_of(BLOCK) => {
                 return wrong(format!(

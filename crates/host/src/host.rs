@@ -19,6 +19,7 @@ use crate::ending;
 use crate::error::{ChangeError, HostError, StartError, Unwritten};
 use crate::extent::FileExtent;
 use crate::level;
+use crate::opening::Late;
 use crate::session::Session;
 use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, Settings, TARGETS_MAX};
 use crate::statistics::{DiskStatistics, HostStatistics};
@@ -61,7 +62,17 @@ pub struct Host {
 
 impl Host {
     /// Opens the disks and starts the threads that do I/O.
-    pub fn start(mut settings: Settings) -> Result<Host, StartError> {
+    pub fn start(settings: Settings) -> Result<Host, StartError> {
+        Host::start_with(settings, None).map(|(host, _)| host)
+    }
+
+    /// As [`start`](Host::start), but waits no longer than `limit` for devices that do not respond: their disks are
+    /// returned, to be opened when they do.
+    pub fn start_within(settings: Settings, limit: Duration) -> Result<(Host, Late), StartError> {
+        Host::start_with(settings, Some(limit))
+    }
+
+    fn start_with(mut settings: Settings, patience: Option<Duration>) -> Result<(Host, Late), StartError> {
         // The number of shards is fixed, whatever size the memory gets.
         settings.shards = Some(settings.shards());
         let there = machine_memory();
@@ -92,11 +103,9 @@ impl Host {
         // From here on, dropping it ends its threads.
         let host = Host { common: Arc::new(common), threads: Mutex::default() };
         host.drive(driver)?;
-        for disk in disks {
-            host.common.add_first(disk)?;
-        }
+        let late = host.common.open_first(disks, patience)?;
         host.common.begin_levels(before)?;
-        Ok(host)
+        Ok((host, late))
     }
 
     fn drive(&self, driver: Driver) -> Result<(), StartError> {

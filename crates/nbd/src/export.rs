@@ -127,7 +127,11 @@ pub enum InvalidExport {
 
 /// The exports that one connection may see. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Exports(Arc<[Export]>);
+pub struct Exports {
+    offered: Arc<[Export]>,
+    /// The names of further exports that clients cannot have now, and why.
+    absent: Arc<[(String, String)]>,
+}
 
 impl Exports {
     /// Checks the rules of every field, and that names are unique.
@@ -139,26 +143,37 @@ impl Exports {
                 return Err(InvalidExport::Duplicate(export.name.clone()));
             }
         }
-        Ok(Self(exports.into()))
+        Ok(Self { offered: exports.into(), absent: Arc::default() })
+    }
+
+    /// Clients who ask for one of these names are told the reason why they cannot have it now.
+    pub fn with_absent(mut self, names: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.absent = names.into_iter().collect();
+        self
+    }
+
+    /// Why clients cannot have the export of this name, if that is known.
+    pub(crate) fn absence(&self, name: &str) -> Option<&str> {
+        self.absent.iter().find(|(absent, _)| absent == name).map(|(_, reason)| reason.as_str())
     }
 
     /// The size of the export at `index`, if there is one, is another one now.
     pub(crate) fn set_size(&mut self, index: usize, size: u64) {
-        if let Some(export) = Arc::make_mut(&mut self.0).get_mut(index) {
+        if let Some(export) = Arc::make_mut(&mut self.offered).get_mut(index) {
             export.size = size;
         }
     }
 
     /// The exports in their order.
     pub fn as_slice(&self) -> &[Export] {
-        &self.0
+        &self.offered
     }
 
     /// The export of a name with its index. The empty name is the default export: the one named so, else the only one.
     pub fn find(&self, name: &str) -> Option<(usize, &Export)> {
-        let named = self.0.iter().enumerate().find(|(_, export)| export.name == name);
-        match &*self.0 {
-            [only] if name.is_empty() => Some((0, only)),
+        let named = self.offered.iter().enumerate().find(|(_, export)| export.name == name);
+        match &*self.offered {
+            [only] if name.is_empty() && self.absent.is_empty() => Some((0, only)),
             _ => named,
         }
     }

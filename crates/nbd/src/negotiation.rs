@@ -199,7 +199,8 @@ impl Negotiation {
                 outcome
             }
             Err(Refusal(kind)) => {
-                reply(out, option, kind, |_| {});
+                let reason = self.absence(option, data).filter(|_| kind == option_reply::ERR_UNKNOWN);
+                reply(out, option, kind, |out| out.extend_from_slice(reason.unwrap_or_default().as_bytes()));
                 Outcome::Continue
             }
         })
@@ -242,6 +243,13 @@ impl Negotiation {
             reply(out, option::LIST, option_reply::SERVER, |out| Listed { name, description }.encode(out));
         }
         Ok(Outcome::Continue)
+    }
+
+    /// Why the client cannot have the export that it asks for.
+    fn absence(&self, option: u32, data: &[u8]) -> Option<&str> {
+        let is_query = matches!(option, option::INFO | option::GO);
+        let query = is_query.then(|| InfoQuery::decode(data)).and_then(Result::ok)?;
+        self.exports.absence(query.export)
     }
 
     fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<(usize, &Export), Refusal> {

@@ -1,9 +1,11 @@
 //! Changes of a server while it runs: its exports, their settings, and certificates.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SendError, channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
-use nigh_host::front::lock;
+use nigh_host::front::{Disk, lock};
 use nigh_host::{DiskSettings, FileExtent};
 use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
@@ -17,6 +19,8 @@ use crate::tls;
 
 /// How long the clients of an export that is removed have to take their replies.
 const FAREWELL: Duration = Duration::from_secs(20);
+/// How long a reload waits for exports that are removed, and for those that are opened.
+const RELOADING: Duration = Duration::from_secs(5);
 
 impl Common {
     /// Changes memory and policy.
@@ -28,10 +32,25 @@ impl Common {
     /// Serves another export.
     pub(crate) fn add(&self, settings: ExportSettings) -> Result<(), ChangeError> {
         self.check_new(&settings)?;
-        // Its targets may not respond, so the server is not locked: the host refuses a second one of this name.
-        let disk = self.host.add(settings.disk.clone())?;
-        self.add_export(Export::new(disk, settings));
-        Ok(())
+        // Its targets may not respond, so the server is not locked: nobody else opens an export of this name.
+        let disk = self.host.add(settings.disk.clone()).inspect_err(|_| _ = self.opening.take(&settings.disk.name))?;
+        self.serve_opened(disk)
+    }
+
+    /// Serves an export that was being opened, unless it was removed meanwhile.
+    pub(crate) fn serve_opened(&self, disk: Arc<Disk>) -> Result<(), ChangeError> {
+        match self.opening.take(disk.name()) {
+            Some(settings) => {
+                self.add_export(Export::new(disk, settings));
+                Ok(())
+            }
+            None => {
+                let name = disk.name().to_owned();
+                drop(disk);
+                self.host.remove(&name, true)?;
+                Err(ChangeError::NoExport(name))
+            }
+        }
     }
 
     fn check_new(&self, settings: &ExportSettings) -> Result<(), ChangeError> {
@@ -41,10 +60,15 @@ impl Common {
         if self.find(name).is_ok() {
             return Err(ExportError::from(InvalidExport::Duplicate(name.clone())).into());
         }
-        let present: Vec<ExportSettings> = self.exports().iter().map(|export| export.settings()).collect();
+        if self.opening.find(name).is_some() {
+            return Err(ChangeError::Opening(name.clone()));
+        }
+        let mut present: Vec<ExportSettings> = self.exports().iter().map(|export| export.settings()).collect();
+        present.extend(self.opening.all());
         let levels = self.host.settings().levels;
         let of_exports = present.iter().chain([settings]).flat_map(|export| export.disk.targets());
         descriptors::allow(self.connections_max, of_exports.chain(levels.iter().map(|level| &level.target)))?;
+        self.opening.add(settings.clone());
         Ok(())
     }
 
@@ -52,6 +76,10 @@ impl Common {
     pub(crate) fn remove(&self, name: &str, discard: bool) -> Result<(), ChangeError> {
         let export = {
             let _one = self.administrate()?;
+            if self.opening.take(name).is_some() {
+                // It is closed when it is open.
+                return Ok(());
+            }
             let export = self.find(name)?;
             if export.is_leaving() {
                 return Err(ChangeError::Leaving(name.to_owned()));
@@ -124,7 +152,7 @@ impl Common {
     }
 
     /// Makes memory, policy, read-ahead and exports those of `wanted`, and reads the certificates again.
-    pub(crate) fn reload(&self, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
+    pub(crate) fn reload(self: &Arc<Self>, wanted: &Settings) -> Result<(), Vec<ChangeError>> {
         let only = |error: ChangeError| vec![error];
         let wanted = &wanted.agreed().map_err(|error| only(nigh_host::ChangeError::from(error).into()))?;
         let now = self.host.settings();
@@ -147,44 +175,122 @@ impl Common {
     }
 
     /// Makes the exports those of `wanted`: adds, changes and removes. Failures are collected, and the rest done.
-    fn reconcile(&self, wanted: &[ExportSettings]) -> Result<(), Vec<ChangeError>> {
+    fn reconcile(self: &Arc<Self>, wanted: &[ExportSettings]) -> Result<(), Vec<ChangeError>> {
         let mut errors = Vec::new();
         let changes = self.exports().into_iter().map(|export| {
             let now = export.settings();
             let same = |settings: &&ExportSettings| {
-                let (wanted, now) = (&settings.disk, &now.disk);
-                wanted.name == now.name
-                    && wanted.targets().eq(now.targets())
-                    && wanted.tenant() == now.tenant()
-                    && (wanted.read_only || export.disk.is_writable())
+                is_same(settings, &now) && (settings.disk.read_only || export.disk.is_writable())
             };
             (wanted.iter().find(same), now)
         });
         let mut changes: Vec<_> = changes.collect();
         // Floors become lower before others become higher, since there is room for so much.
-        let rises = |wanted: Option<&ExportSettings>, now: &ExportSettings| {
+        let rises = |(wanted, now): &(Option<&ExportSettings>, ExportSettings)| {
             wanted.is_some_and(|at| at.disk.floor > now.disk.floor)
         };
-        changes.sort_by_key(|(wanted, now)| rises(*wanted, now));
-        for (wanted, now) in changes {
-            let done = match wanted {
-                Some(settings) if *settings == now => Ok(()),
-                Some(settings) => {
-                    let set = self.administrate().and_then(|_one| self.set_one(settings.clone()));
-                    set.map(|export| self.let_go(&export))
-                }
-                None => self.remove(&now.disk.name, false),
-            };
-            errors.extend(done.err());
+        changes.sort_by_key(rises);
+        let (mut tasks, until) = (Tasks::new(self), Instant::now() + RELOADING);
+        for (_, now) in changes.iter().filter(|(wanted, _)| wanted.is_none()) {
+            tasks.begin(&now.disk.name, "being removed", |common, name| common.remove(name, false));
         }
+        for now in self.opening.all().iter().filter(|now| !wanted.iter().any(|settings| is_same(settings, now))) {
+            errors.extend(self.remove(&now.disk.name, false).err());
+        }
+        let mut set = |settings: &ExportSettings| {
+            let set = self.administrate().and_then(|_one| self.set_one(settings.clone()));
+            errors.extend(set.map(|export| self.let_go(&export)).err());
+        };
+        let rising = changes.partition_point(|change| !rises(change));
+        for (at, (wanted, now)) in changes.iter().enumerate() {
+            if at == rising {
+                tasks.wait(until);
+            }
+            if let Some(settings) = wanted.filter(|settings| *settings != now) {
+                set(settings);
+            }
+        }
+        tasks.wait(until);
+        let until = Instant::now() + RELOADING;
         for settings in wanted {
             match self.find(&settings.disk.name) {
                 Ok(export) if export.is_leaving() => errors.push(ChangeError::Leaving(settings.disk.name.clone())),
                 Ok(_) => {}
-                Err(_) => errors.extend(self.add(settings.clone()).err()),
+                Err(_) if self.opening.find(&settings.disk.name).is_some() => {}
+                Err(_) => {
+                    let settings = settings.clone();
+                    let name = settings.disk.name.clone();
+                    tasks.begin(&name, "being opened", move |common, _| common.add(settings));
+                    tasks.wait(until);
+                }
             }
         }
+        errors.extend(tasks.errors);
         if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+/// Whether an export of settings `now` can have those of `wanted` without being opened again.
+fn is_same(wanted: &ExportSettings, now: &ExportSettings) -> bool {
+    let (wanted, now) = (&wanted.disk, &now.disk);
+    wanted.name == now.name && wanted.targets().eq(now.targets()) && wanted.tenant() == now.tenant()
+}
+
+/// Changes of exports on threads of their own. Those whose device does not respond are waited for only for a while.
+struct Tasks<'a> {
+    common: &'a Arc<Common>,
+    running: Vec<Task>,
+    errors: Vec<ChangeError>,
+}
+
+/// A change of an export.
+struct Task {
+    export: String,
+    /// The state that the export is in meanwhile.
+    what: &'static str,
+    result: Receiver<Result<(), ChangeError>>,
+}
+
+impl Tasks<'_> {
+    fn new(common: &Arc<Common>) -> Tasks<'_> {
+        Tasks { common, running: Vec::new(), errors: Vec::new() }
+    }
+
+    /// Begins to change the export of this name, which is then in the state `what`.
+    fn begin(
+        &mut self,
+        name: &str,
+        what: &'static str,
+        run: impl FnOnce(&Common, &str) -> Result<(), ChangeError> + Send + 'static,
+    ) {
+        let (common, export) = (self.common.clone(), name.to_owned());
+        let (done, result) = channel();
+        let run = move || {
+            // Nobody waits any more if it took long.
+            if let Err(SendError(result)) = done.send(run(&common, &export)) {
+                match result {
+                    Ok(()) => tracing::info!(export, "it is no longer {what}"),
+                    Err(error) => tracing::error!(export, %error, "it is no longer {what}"),
+                }
+            }
+        };
+        match Builder::new().name("change".into()).spawn(run) {
+            Ok(_) => self.running.push(Task { export: name.to_owned(), what, result }),
+            Err(error) => self.errors.push(ChangeError::Thread(error)),
+        }
+    }
+
+    /// Waits for all of them, but no longer than `until`.
+    fn wait(&mut self, until: Instant) {
+        for Task { export, what, result } in self.running.drain(..) {
+            match result.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(result) => self.errors.extend(result.err()),
+                Err(_) => tracing::warn!(
+                    export,
+                    "it is still {what}: its device does not respond, or its clients do not leave"
+                ),
+            }
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the threads of a server share: its exports, and the clients there are.
 
 use std::collections::HashMap;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +9,12 @@ use nigh_host::Host;
 use nigh_host::front::lock;
 use rustls::ServerConfig;
 
+use crate::controllers::Controllers;
 use crate::error::{ChangeError, Refused};
 use crate::export::Export;
 use crate::listen::Listen;
 use crate::newcomers::{self, CONNECTIONS_EXTRA, Newcomer, Peer};
+use crate::pending::Opening;
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
 use crate::settings::TlsSettings;
@@ -47,7 +48,9 @@ pub(crate) struct Common {
     /// Newcomers that were closed for other connections.
     displaced: Refusals,
     pub(crate) recorder: Arc<Recorder>,
-    pub(crate) controllers: Mutex<Vec<Arc<UnixStream>>>,
+    pub(crate) controllers: Controllers,
+    /// Exports that are being opened.
+    pub(crate) opening: Opening,
     /// Where clients connect; paths are absolute.
     addresses: Mutex<Vec<Listen>>,
     /// Held by the one who changes the server.
@@ -96,7 +99,8 @@ impl Common {
             refusals: Refusals::default(),
             displaced: Refusals::default(),
             recorder: Arc::default(),
-            controllers: Mutex::default(),
+            controllers: Controllers::default(),
+            opening: Opening::default(),
             addresses: Mutex::default(),
             administration: Mutex::new(()),
         }
@@ -116,6 +120,12 @@ impl Common {
     /// All exports that clients may see.
     pub(crate) fn exports(&self) -> Vec<Arc<Export>> {
         lock(&self.exports).iter().filter(|export| !export.is_leaving()).cloned().collect()
+    }
+
+    /// Exports that are being removed, and for how long.
+    pub(crate) fn leaving(&self) -> Vec<(Arc<Export>, Duration)> {
+        let exports = lock(&self.exports);
+        exports.iter().filter_map(|export| Some((export.clone(), export.leaving_for()?))).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Export>, ChangeError> {

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::thread::Builder;
 
 use nigh_backend::{Target, TargetError};
-use nigh_host::front::lock;
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
 use crate::command::Command;
+use crate::controllers::Crowded;
 use crate::error::ChangeError;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
@@ -25,8 +25,6 @@ use crate::settings::ExportSettings;
 const SCHEMA: u32 = 1;
 /// Longest command.
 const LINE_MAX: u64 = 1 << 20;
-/// Clients at a time; more are closed at once.
-const CLIENTS_MAX: usize = 16;
 
 /// What a control client is told. Without an error, it was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,37 +116,32 @@ enum Refusal {
     Record(#[from] RecordError),
     #[error("{0}")]
     Reload(String),
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
 }
 
 /// Serves a control client on a thread of its own.
 pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
     let stream = Arc::new(UnixStream::from(socket));
-    let mut controllers = lock(&common.controllers);
-    if controllers.len() >= CLIENTS_MAX || common.stopping.load(Ordering::Acquire) {
+    if common.stopping.load(Ordering::Acquire) || !common.controllers.enter(stream.clone()) {
         return;
     }
-    controllers.push(stream.clone());
-    drop(controllers);
     let (at, reload) = (common.clone(), reload.clone());
     let (ours, thread) = (stream.clone(), Builder::new().name("control".into()));
     let spawned = thread.spawn(move || {
         if let Err(error) = converse(&at, &ours, &reload) {
             tracing::debug!(%error, "a control connection ended");
         }
-        leave(&at, &ours);
+        at.controllers.leave(&ours);
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread for a control client");
-        leave(common, &stream);
+        common.controllers.leave(&stream);
     }
 }
 
-fn leave(common: &Common, stream: &Arc<UnixStream>) {
-    lock(&common.controllers).retain(|other| !Arc::ptr_eq(other, stream));
-}
-
-fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result<()> {
-    let mut input = BufReader::new(stream);
+fn converse(common: &Arc<Common>, stream: &Arc<UnixStream>, reload: &Reload) -> io::Result<()> {
+    let mut input = BufReader::new(&**stream);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -157,11 +150,14 @@ fn converse(common: &Common, stream: &UnixStream, reload: &Reload) -> io::Result
             return Ok(());
         }
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
-        let answer =
-            if whole { answer(common, &line, reload) } else { refused("the line is longer than 1 MiB".to_owned()) };
+        let answer = if whole {
+            answer(common, stream, &line, reload)
+        } else {
+            refused("the line is longer than 1 MiB".to_owned())
+        };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
-        (&*stream).write_all(&text)?;
+        (&**stream).write_all(&text)?;
         if !whole {
             return Ok(());
         }
@@ -181,7 +177,7 @@ fn done() -> Answer {
     Answer { schema: SCHEMA, error: None, status: None, hints: None, recording: None }
 }
 
-fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
+fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &Reload) -> Answer {
     let command: Command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => {
@@ -193,7 +189,10 @@ fn answer(common: &Common, line: &[u8], reload: &Reload) -> Answer {
     // Whoever reloads logs that, and what was wrong.
     let is_logged = !matches!(command, Command::Status {} | Command::Hints { .. } | Command::Reload {});
     let words = is_logged.then(|| one_line(&command.to_string()));
-    match obey(common, command, reload) {
+    let obeyed = common.controllers.begin(stream, &command).map_err(Refusal::from);
+    let obeyed = obeyed.and_then(|()| obey(common, command, reload));
+    common.controllers.end(stream);
+    match obeyed {
         Ok(answer) => {
             if let Some(words) = words {
                 tracing::info!("control: {words}");

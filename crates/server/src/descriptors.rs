@@ -3,10 +3,11 @@
 use nigh_backend::Target;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::controllers::WAITING_MAX;
 use crate::newcomers::CONNECTIONS_EXTRA;
 
 /// Listeners, clients for control and statistics, the driver, recordings, certificates that are read again, and files that are open for a moment.
-const OWN: usize = 88;
+const OWN: usize = 88 + WAITING_MAX;
 /// The socket of a connection, and what wakes it if its export has a rate.
 const OF_CONNECTION: usize = 2;
 
@@ -31,7 +32,8 @@ pub(crate) fn allow<'a>(
     targets: impl Iterator<Item = &'a Target>,
 ) -> Result<(), TooFewDescriptors> {
     let of_connections = connections.saturating_add(CONNECTIONS_EXTRA).saturating_mul(OF_CONNECTION);
-    let of_targets: usize = targets.map(Target::descriptors).sum();
+    // Commands may wait for each of them.
+    let of_targets: usize = targets.map(|target| target.descriptors() + WAITING_MAX).sum();
     let needed = of_connections.saturating_add(of_targets + OWN) as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {

@@ -72,6 +72,9 @@ pub enum ChangeError {
     /// The export is being removed.
     #[error("export {0} is being removed, and its device has not completed that: try again later")]
     Leaving(String),
+    /// The export is being opened.
+    #[error("export {0} is being opened, and its device has not responded: remove it first, or try again later")]
+    Opening(String),
     /// An export cannot be served.
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -87,6 +90,9 @@ pub enum ChangeError {
     /// TLS is for all clients over TCP or for none.
     #[error("TLS cannot be switched on or off while the server runs")]
     TlsOnOff,
+    /// The system gives no thread.
+    #[error("no thread for the change: {0}")]
+    Thread(io::Error),
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Stopping,

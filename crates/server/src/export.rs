@@ -1,7 +1,8 @@
 //! Exports: what clients connect to. Each is a disk of the host.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nigh_host::DiskSettings;
 use nigh_host::front::{Budget, Disk, lock};
@@ -28,8 +29,8 @@ pub(crate) struct Export {
     heap: AtomicUsize,
     /// Clients beyond `ExportSettings::connections`.
     pub(crate) refusals: Refusals,
-    /// It is about to be removed: no client sees it any more.
-    leaving: AtomicBool,
+    /// Since when it is about to be removed: no client sees it any more.
+    leaving: Mutex<Option<Instant>>,
 }
 
 /// Who may have it, and how much.
@@ -61,7 +62,7 @@ impl Export {
             receive_budget: Arc::new(Budget::new(RECEIVE_BUDGET)),
             heap: AtomicUsize::new(0),
             refusals: Refusals::default(),
-            leaving: AtomicBool::new(false),
+            leaving: Mutex::default(),
         }
     }
 
@@ -115,11 +116,16 @@ impl Export {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Acquire)
+        lock(&self.leaving).is_some()
+    }
+
+    /// How long it has been leaving.
+    pub(crate) fn leaving_for(&self) -> Option<Duration> {
+        lock(&self.leaving).map(|since| since.elapsed())
     }
 
     pub(crate) fn set_leaving(&self, leaving: bool) {
-        self.leaving.store(leaving, Ordering::Release);
+        *lock(&self.leaving) = leaving.then(Instant::now);
     }
 
     /// What clients learn of it.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::clients::{Common, Counts};
 use crate::export::Export;
 use crate::options::ExportOptions;
+use crate::pending::{PendingExport, PendingState};
 use crate::recording::RecordingStatus;
 
 /// A server at one moment. Counts are since its start.
@@ -36,6 +37,9 @@ pub struct Statistics {
     pub recording: Option<RecordingStatus>,
     /// Each export.
     pub exports: Vec<ExportStatistics>,
+    /// Exports that are being opened or removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingExport>,
     /// Each tenant of a cache that has tenants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantStatistics>,
@@ -72,7 +76,13 @@ pub(crate) fn statistics(common: &Common) -> Statistics {
     let exports = exports.iter().zip(of_each).map(statistics).collect();
     let (host, tenants) = (common.host.host_statistics(), common.host.tenant_statistics());
     let recording = common.recorder.status();
-    Statistics { schema: 1, host, connections, accepted, refused, recording, exports, tenants }
+    let mut pending = common.opening.list();
+    pending.extend(common.leaving().into_iter().map(|(export, time)| PendingExport {
+        name: export.name().to_owned(),
+        state: PendingState::Removing,
+        seconds: time.as_secs(),
+    }));
+    Statistics { schema: 1, host, connections, accepted, refused, recording, exports, pending, tenants }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]

@@ -37,7 +37,9 @@ impl Guest<'_> {
         let mut exports = self.common.exports();
         exports.retain(|export| export.is_for(names));
         let offered = Exports::new(exports.iter().map(|export| export.offer()).collect())?;
-        Ok((exports, offered))
+        let opening = self.common.opening.names_for(names).into_iter();
+        let reason = |name| format!("export {name} is being opened: its device has not responded yet");
+        Ok((exports, offered.with_absent(opening.map(|name| (name.clone(), reason(name))))))
     }
 }
 

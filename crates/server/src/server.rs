@@ -1,6 +1,6 @@
 //! The server: its threads, their beginning and end.
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nigh_control::Directive;
 use nigh_host::front::lock;
-use nigh_host::{FileExtent, Host, Unwritten};
+use nigh_host::{FileExtent, Host, Late, Unwritten};
 use nigh_policy::Spec;
 use rustls::ServerConfig;
 
@@ -39,6 +39,8 @@ const CONNECTION_STACK: usize = 256 << 10;
 const FAREWELL: Duration = Duration::from_secs(20);
 /// How long a shutdown waits for the file of a recording, although its time is over.
 const RECORDING: Duration = Duration::from_millis(200);
+/// How long the start waits for devices that do not respond.
+const OPENING: Duration = Duration::from_secs(5);
 /// The interval between looks at a thread that is to end.
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -71,7 +73,8 @@ impl Server {
             Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
             None => None,
         };
-        let common = Common::new(Host::start(host)?, connections_max, (tls, config));
+        let (host, late) = Host::start_within(host, OPENING)?;
+        let common = Common::new(host, connections_max, (tls, config));
         let metrics = http.as_ref().map(|((address, _), _)| *address);
         let server = Server {
             common: Arc::new(common),
@@ -83,9 +86,12 @@ impl Server {
             ended: AtomicBool::new(false),
         };
         for export in exports {
-            let disk = server.common.host.disk(&export.disk.name).expect("it was opened at the start");
-            server.common.add_export(Export::new(disk, export));
+            match server.common.host.disk(&export.disk.name) {
+                Some(disk) => server.common.add_export(Export::new(disk, export)),
+                None => server.common.opening.add(export),
+            }
         }
+        open_late(&server.common, late)?;
         if let Some(((_, listener), desk)) = http {
             server.accept(Listener::Tcp(listener), "metrics", move |common, socket, _| desk.attend(common, socket))?;
         }
@@ -290,10 +296,7 @@ impl Server {
         // Before anything that waits, for what was acknowledged.
         host.hurry();
         lock(&self.listeners).drain(..).for_each(|listener| listener.stop());
-        for stream in &*lock(controllers) {
-            // Its client is gone already, if this fails.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        controllers.shut_down();
         self.common.exports().iter().for_each(|export| export.disk.lift_rates());
         // Requests at a device that does not respond take no more than half of the time.
         self.common.disconnect(|_| true, FAREWELL.min(self.stop_within / 2));
@@ -319,6 +322,34 @@ impl Drop for Server {
             tracing::error!(%lost, "dirty blocks are lost");
         }
     }
+}
+
+/// Serves exports whose devices respond late.
+fn open_late(common: &Arc<Common>, mut late: Late) -> std::io::Result<()> {
+    let mut is_late = false;
+    for export in late.names() {
+        is_late = true;
+        tracing::warn!(export, "not open yet: its device does not respond; it is served when it does");
+    }
+    if !is_late {
+        return Ok(());
+    }
+    let common = common.clone();
+    let open = move || {
+        while let Some((export, opened)) = late.next_disk() {
+            match opened {
+                Ok(disk) => match common.serve_opened(disk) {
+                    Ok(()) => tracing::info!(export, "open, and served from now on"),
+                    Err(error) => tracing::info!(export, %error, "not served"),
+                },
+                Err(error) => {
+                    common.opening.take(&export);
+                    tracing::error!(export, %error, "cannot be opened");
+                }
+            }
+        }
+    };
+    Builder::new().name("opening".into()).spawn(open).map(|_| ())
 }
 
 /// Calls a function when it is dropped.

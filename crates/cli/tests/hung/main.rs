@@ -3,6 +3,7 @@
 #[path = "../serving/mod.rs"]
 mod serving;
 
+mod admin;
 mod device;
 mod left;
 mod others;

@@ -259,3 +259,14 @@ fn broken_streams_are_closed() {
     let (_, end) = negotiate(&mut Negotiation::new(exports(&["root"]), Tls::Off), &input);
     assert!(matches!(end, End::Closed(Violation::NotFixedNewstyle(LIST))), "{end:?}");
 }
+
+#[test]
+fn an_absent_export_is_refused_with_the_reason_and_is_no_default() {
+    let offered = exports(&["only"]).with_absent([("late".to_owned(), "it comes later".to_owned())]);
+    // Which one is the default is not known yet.
+    assert!(offered.find("only").is_some() && offered.find("").is_none());
+    let input = [client_flags(), info_option(GO, "late", &[]), info_option(GO, "none", &[])].concat();
+    let (out, _) = negotiate(&mut Negotiation::new(offered, Tls::Off), &input);
+    let refusals: Vec<_> = replies(&out).into_iter().map(|(_, kind, data)| (kind, data)).collect();
+    assert_eq!(refusals, [(ERR_UNKNOWN, b"it comes later".to_vec()), (ERR_UNKNOWN, Vec::new())]);
+}

@@ -1,0 +1,139 @@
+//! Administrators of a server with a device that does not respond.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nigh_nbd::client::Client;
+
+use crate::device::Device;
+use crate::serving::{Folder, Server};
+use crate::{MIB, connect, ctl, quickly};
+
+fn begin(folder: &Folder, arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.args(["ctl", "--control", &folder.text("control")]).args(arguments);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A reload of the server, which takes no longer than it waits for devices.
+fn reload(folder: &Folder, config: &str) {
+    std::fs::write(folder.path("nigh.toml"), config).unwrap();
+    quickly("a reload", || ctl(folder, &["reload"]));
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Commands that wait for a device leave room for others, however many there are.
+#[test]
+fn hung_3_commands_that_wait_do_not_lock_administrators_out() {
+    let folder = Folder::new();
+    let Some(device) = Device::new("hung_3_commands_that_wait_do_not_lock_administrators_out", &folder, 16 * MIB)
+    else {
+        return;
+    };
+    let hung = format!("hung={}", device.file.display());
+    let server = folder.serve(&[&hung, "well=memory:16M", "--control", &folder.text("control")]);
+    connect(&server.socket, "hung").write(0, &[1; 4096]).unwrap();
+    device.hang();
+    let mut waiting: Vec<Child> = (0..20).map(|_| begin(&folder, &["flush", "hung"])).collect();
+    // All but a few are refused.
+    until("flushes of one export are not limited", || {
+        waiting.iter_mut().filter_map(|child| child.try_wait().unwrap()).count() >= 16
+    });
+    let mut refused = waiting.extract_if(.., |child| child.try_wait().unwrap().is_some());
+    let output = refused.next().unwrap().wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("4 commands for export hung wait for its device already"), "{error}");
+    drop(refused.collect::<Vec<_>>());
+    waiting.extend((0..20).map(|_| begin(&folder, &["flush"])));
+    // Connections without a command give way, too.
+    let idle = (0..20).map(|_| {
+        let mut stream = UnixStream::connect(folder.path("control")).unwrap();
+        stream.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        assert!(line.contains("exports"), "{line}");
+        stream
+    });
+    let idle: Vec<UnixStream> = idle.collect();
+    quickly("nigh ctl status", || ctl(&folder, &["status"]));
+    quickly("nigh ctl flush", || ctl(&folder, &["flush", "well"]));
+    quickly("nigh ctl export add", || ctl(&folder, &["export", "add", "more=memory:1M"]));
+    drop(idle);
+    device.go_on();
+    waiting.iter_mut().for_each(|child| _ = child.wait().unwrap());
+    server.end();
+}
+
+/// A reload that removes an export whose device does not respond does not keep later ones waiting.
+#[test]
+fn hung_3_a_removal_that_waits_does_not_delay_reloads() {
+    let folder = Folder::new();
+    let Some(device) = Device::new("hung_3_a_removal_that_waits_does_not_delay_reloads", &folder, 16 * MIB) else {
+        return;
+    };
+    let (config, control) = (folder.text("nigh.toml"), folder.text("control"));
+    let export = |name: &str, target: &str| format!("[[export]]\nname = '{name}'\ntarget = '{target}'\n");
+    let well = export("well", "memory:16M");
+    let hung = well.clone() + &export("hung", device.file.to_str().unwrap());
+    std::fs::write(&config, &hung).unwrap();
+    let server = folder.serve(&["--config", &config, "--control", &control]);
+    connect(&server.socket, "hung").write(0, &[1; 4096]).unwrap();
+    device.hang();
+    reload(&folder, &well);
+    let status = ctl(&folder, &["status"]);
+    assert!(status.contains("hung: being removed for"), "{status}");
+    reload(&folder, &(well + &export("more", "memory:1M")));
+    quickly("another export", || connect(&server.socket, "more").write(0, &[1; 4096]).unwrap());
+    device.go_on();
+    until("it is not removed", || !ctl(&folder, &["status"]).contains("hung"));
+    reload(&folder, &hung);
+    assert_eq!(connect(&server.socket, "hung").read(0, 4096).unwrap(), [1; 4096]);
+    server.end();
+}
+
+/// A device that does not respond when the server starts does not keep the others from being served.
+#[test]
+fn hung_6_a_device_does_not_delay_the_start_of_others() {
+    let folder = Folder::new();
+    let Some(device) = Device::new("hung_6_a_device_does_not_delay_the_start_of_others", &folder, 16 * MIB) else {
+        return;
+    };
+    let hung = format!("hung={}", device.file.display());
+    let control = folder.text("control");
+    device.hang();
+    let server: Server = quickly("the start", || folder.serve(&[&hung, "well=memory:16M", "--control", &control]));
+    quickly("a write", || connect(&server.socket, "well").write(0, &[1; 4096]).unwrap());
+    let status = quickly("nigh ctl status", || ctl(&folder, &["status"]));
+    assert!(status.contains("hung: being opened for"), "{status}");
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let refused = Client::connect(stream, "hung", &[]).err().expect("it is not open").to_string();
+    assert!(refused.contains("export hung is being opened"), "{refused}");
+    device.go_on();
+    server.logged("open, and served from now on");
+    connect(&server.socket, "hung").write(0, &[1; 4096]).unwrap();
+    server.end();
+
+    device.hang();
+    let server = folder.serve(&[&hung, "well=memory:16M", "--control", &control]);
+    // What is not wanted any more is not opened.
+    quickly("a removal", || ctl(&folder, &["export", "remove", "hung"]));
+    device.go_on();
+    server.logged("not served");
+    assert!(!ctl(&folder, &["status"]).contains("hung"));
+    device.hang();
+    // Nor does the end wait for what is not open.
+    let (second, other) = (Folder::new(), "well=memory:16M");
+    let server_of_it = second.serve(&[&hung, other]);
+    quickly("the end of a server with an export that is not open", || server_of_it.end());
+    device.go_on();
+    server.end();
+}
