@@ -89,6 +89,12 @@ enum Command {
         /// Only targets whose names contain this
         target: Option<String>,
     },
+    /// The threads that share an engine's memory, under Miri: no data race, no access outside of a frame
+    Miri {
+        /// How many orders of their steps
+        #[arg(long, default_value_t = 8)]
+        seeds: u32,
+    },
     /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
     GuardGuest {
         /// What is looked at
@@ -128,6 +134,7 @@ fn main() -> ExitCode {
         }
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
+        Command::Miri { seeds } => suite::miri(seeds),
         Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),

@@ -179,6 +179,16 @@ pub(crate) fn vopr(seed: u64, seeds: u64) -> anyhow::Result<()> {
     check(simulate.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]))
 }
 
+/// Needs a nightly compiler: Miri is not in a stable one.
+pub(crate) fn miri(seeds: u32) -> anyhow::Result<()> {
+    let mut test = Command::new("rustup");
+    test.args(["run", "nightly", "cargo", "miri", "test", "--package", "nigh-engine", "--test", "threads"]);
+    test.current_dir(root()).env("CARGO_TARGET_DIR", builds().join("miri"));
+    // The clock is real, because waits have limits; each seed is another order of the threads' steps.
+    test.env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{seeds}"));
+    check(&mut test).context("Miri is installed by `rustup toolchain install nightly --component miri,rust-src`")
+}
+
 pub(crate) fn levels(kills: u32) -> anyhow::Result<()> {
     let mut test = cargo(&["test", "--locked", "--quiet", "-p", "nigh", "--test", "levels", "--", "--nocapture"]);
     check(test.env("NIGH_KILLS", kills.to_string()))
