@@ -66,8 +66,11 @@ impl Common {
     /// Opens another disk.
     pub(crate) fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
         let opened = self.open_targets(&settings)?;
-        let _one = self.administrate()?;
-        Ok(self.add_opened(settings, opened)?)
+        let added = {
+            let _one = self.administrate()?;
+            self.add_opened(settings, opened)
+        };
+        Ok(added?)
     }
 
     /// Opens the targets of another disk. They may not respond, so no lock is held.
@@ -91,12 +94,19 @@ impl Common {
         }
     }
 
-    pub(crate) fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, DiskError> {
-        let volume = self.check_new(&settings)?;
+    /// Opens a disk whose targets are open. After an error, their remains are to be dropped when nothing is locked.
+    pub(crate) fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, NotAdded> {
         let tenant = self.cache.disks.tenant_named(settings.tenant());
-        if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
-            agree_on_bounds([&mut member.settings(), &mut settings])?;
-        }
+        let volume = self.check_new(&settings).and_then(|volume| {
+            if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
+                agree_on_bounds([&mut member.settings(), &mut settings])?;
+            }
+            Ok(volume)
+        });
+        let volume = match volume {
+            Ok(volume) => volume,
+            Err(error) => return Err(NotAdded { error, _opened: opened, _devices: Vec::new(), disk: None }),
+        };
         let end = opened.iter().map(|opened| opened.size).fold(0, u64::saturating_add);
         let (mut devices, mut begin) = (Vec::new(), 0u64);
         for (Opened { device, geometry, size }, port) in opened.into_iter().zip(self.cache.disks.free_ports()) {
@@ -109,9 +119,8 @@ impl Common {
         if let Err(error) = self.open_in_cache(&disk) {
             // Nothing can be lost.
             let _ = self.cache.close(&disk, true);
-            drop(self.take_disk(&disk));
-            disk.forget_devices();
-            return Err(error);
+            let devices = self.take_disk(&disk);
+            return Err(NotAdded { error, _opened: Vec::new(), _devices: devices, disk: Some(disk) });
         }
         self.share_bounds(&disk);
         disk.set_hidden(false);
@@ -156,11 +165,17 @@ impl Common {
         let closed = {
             let _one = lock(&disk.changing);
             disk.set_opening(Opening::Changing);
-            let closed = self.close(&disk, discard);
+            let closed = self.close(&disk, discard).or_else(|unwritten| match unwritten.cause {
+                // What a poisoned shard has is lost already.
+                HostError::Poisoned(_) if discard => Ok(()),
+                _ => Err(unwritten),
+            });
             if closed.is_err() {
                 disk.restore_rates();
                 // Some shards may have closed it already.
-                self.cache.open(&disk, disk.size(), disk.settings().write_mode)??;
+                if let Err(error) = self.reopen(&disk, disk.size(), false) {
+                    tracing::error!(disk = disk.name(), %error, "cannot open it again");
+                }
             }
             disk.set_opening(if closed.is_ok() { Opening::Closed } else { Opening::Open });
             closed
@@ -206,6 +221,7 @@ impl Common {
     fn take_disk(&self, disk: &Disk) -> Vec<Box<dyn Device>> {
         let mut devices = Vec::new();
         for device in &disk.devices {
+            device.drop_waiting();
             if self.cache.is_driven() {
                 // An error means that the device is gone.
                 devices.extend(self.handle.detach(device.port).recv());
@@ -367,6 +383,29 @@ pub(crate) struct Opened {
     geometry: Arc<dyn Geometry>,
     /// In bytes.
     size: u64,
+}
+
+/// A disk that could not be added, and what is left of it: files, whose closing may wait for their devices.
+pub(crate) struct NotAdded {
+    error: DiskError,
+    _opened: Vec<Opened>,
+    _devices: Vec<Box<dyn Device>>,
+    disk: Option<Arc<Disk>>,
+}
+
+impl From<NotAdded> for DiskError {
+    fn from(not_added: NotAdded) -> DiskError {
+        if let Some(disk) = not_added.disk {
+            disk.forget_devices();
+        }
+        not_added.error
+    }
+}
+
+impl From<NotAdded> for ChangeError {
+    fn from(not_added: NotAdded) -> ChangeError {
+        DiskError::from(not_added).into()
+    }
 }
 
 /// Opens the targets of a disk.

@@ -668,6 +668,24 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_of_a_poisoned_shard_can_be_removed_with_discard() {
+        let host = start("memory:64M", 4);
+        let session = host.open("disk").unwrap();
+        let of = |shard| (0..64).map(|at| at * EXTENT_BYTES).find(|at| host.cache().shard_of(Volume(0), *at) == shard);
+        let (broken, whole) = (of(2).unwrap(), of(3).unwrap());
+        [broken, whole].into_iter().for_each(|at| session.write(at, &[1; 4096], false).unwrap());
+        fail(host.cache(), 2);
+        assert!(host.remove("disk", false).unwrap_err().to_string().contains("disk"));
+        // It is as it was, in all shards that can be used.
+        let mut block = [0; 4096];
+        host.open("disk").unwrap().read(whole, &mut block).unwrap();
+        assert_eq!(block, [1; 4096]);
+        host.remove("disk", true).unwrap();
+        assert_eq!(host.open("disk").err(), Some(HostError::NoDisk("disk".into())));
+        assert_eq!(session.read(whole, &mut block), Err(HostError::Closed));
+    }
+
+    #[test]
     fn requests_in_progress_in_a_poisoned_shard_end() {
         let host = start("delay:100ms:memory:64M", 1);
         let session = host.open("disk").unwrap();

@@ -66,6 +66,11 @@ impl DiskDevice {
         lock(&self.syncs).waiting.push(flush);
     }
 
+    /// The disk is closed: flushes that wait are of shards that are out of use.
+    pub(crate) fn drop_waiting(&self) {
+        lock(&self.syncs).waiting.clear();
+    }
+
     /// The flush to be passed to the device now, for all that wait, if none is under way.
     pub(crate) fn next_sync(&self) -> Option<(u32, Operation)> {
         let mut syncs = lock(&self.syncs);

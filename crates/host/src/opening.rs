@@ -37,8 +37,11 @@ impl Late {
         let settings = self.disks[at].take()?;
         let name = settings.name.clone();
         let open = |opened| {
-            let _one = self.common.administrate()?;
-            Ok(self.common.add_opened(settings, opened)?)
+            let added = {
+                let _one = self.common.administrate()?;
+                self.common.add_opened(settings, opened)
+            };
+            Ok(added?)
         };
         Some((name, opened.map_err(ChangeError::from).and_then(open)))
     }

@@ -40,12 +40,16 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 /// A number of bytes of memory that any thread can take and return.
 pub struct Budget {
     left: AtomicUsize,
+    /// What somebody needs in addition who has waited for long,
+    wanted: AtomicUsize,
+    /// and what they have.
+    wanting_have: AtomicUsize,
 }
 
 impl Budget {
     /// A limit of this many bytes.
     pub fn new(bytes: usize) -> Budget {
-        Budget { left: AtomicUsize::new(bytes) }
+        Budget { left: AtomicUsize::new(bytes), wanted: AtomicUsize::new(0), wanting_have: AtomicUsize::new(0) }
     }
 
     /// Takes `bytes` if that many are left.
@@ -60,6 +64,25 @@ impl Budget {
         let least = if own == 0 { 0 } else { (own + bytes).div_ceil(7) };
         let less = |left: usize| left.checked_sub(bytes).filter(|&left| left >= least);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+    }
+
+    /// Somebody who has `own` bytes has waited for `bytes` for long: others who have more should give something back.
+    pub fn want(&self, own: usize, bytes: usize) {
+        self.wanting_have.store(own, Ordering::Relaxed);
+        // With what is left to others.
+        self.wanted.store((bytes + bytes / 6 + 1).saturating_sub(self.left()), Ordering::Release);
+    }
+
+    /// Nobody waits any more.
+    pub fn want_nothing(&self) {
+        self.wanted.store(0, Ordering::Release);
+    }
+
+    /// Whether one who has `own` bytes, more than those who wait, should give `bytes` of them back.
+    pub fn is_due(&self, own: usize, bytes: usize) -> bool {
+        let less = |wanted: usize| (wanted > 0 && bytes > 0).then(|| wanted.saturating_sub(bytes));
+        own > self.wanting_have.load(Ordering::Relaxed)
+            && self.wanted.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
     /// Returns `bytes`.

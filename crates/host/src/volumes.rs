@@ -26,6 +26,7 @@ impl Cache {
     pub(crate) fn open(&self, disk: &Disk, size: u64, mode: WriteMode) -> Result<Result<(), ConfigError>, Poisoned> {
         let regions = disk.regions(size);
         let mut work = Work::default();
+        let mut poisoned = Ok(());
         let opened = (0..self.shards()).try_for_each(|shard| {
             let opened = self.with(shard, &mut work, |core, _| {
                 for (region, device) in regions.iter().zip(&disk.devices) {
@@ -44,15 +45,19 @@ impl Cache {
                     Ok(())
                 }
                 Ok(Err(ConfigError::Taken(_))) => Ok(()),
-                Ok(Err(error)) => Err(Ok(Err(error))),
-                Err(poisoned) => Err(Err(poisoned)),
+                Ok(Err(error)) => Err(error),
+                // The others are opened all the same.
+                Err(error) => {
+                    poisoned = Err(error);
+                    Ok(())
+                }
             }
         });
         if let Some(fault) = disk.lost() {
             self.condemn(disk, fault, &mut work);
         }
         self.dispatch(&mut work, None);
-        opened.map_or_else(|failed| failed, |()| Ok(Ok(())))
+        poisoned.map(|()| opened)
     }
 
     /// Closes a port of a disk that is closed in all engines.

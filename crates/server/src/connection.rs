@@ -39,6 +39,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const RATE_MIN: u64 = 16 << 10;
 /// How often memory for a collected read is asked for again.
 const HEAP_GLANCE: Duration = Duration::from_millis(10);
+/// After so long, slow clients of other exports have to leave for it, each time.
+const HEAP_DEMAND: Duration = Duration::from_millis(500);
 
 /// Serves a client until it leaves or `stream` is shut down. What it may see is the business of `guest`.
 pub(crate) fn serve(stream: Arc<Stream>, cache: &Arc<Cache>, guest: &Guest<'_>) -> Result<(), Ended> {
@@ -371,17 +373,30 @@ impl Connection {
     /// Takes memory for a reply, after a wait if necessary.
     fn take_heap(&mut self, bytes: usize) -> Result<(), Errno> {
         let deadline = Instant::now() + PATIENCE;
-        while !self.link.take_heap(bytes) {
-            self.send();
-            if self.has_left() {
-                return Err(Errno::Shutdown);
+        let mut next_demand = Instant::now() + HEAP_DEMAND;
+        let mut demands = false;
+        let result = loop {
+            if self.link.take_heap(bytes) {
+                break Ok(());
             }
-            if Instant::now() > deadline {
-                return Err(Errno::NoMem);
+            self.send();
+            let now = Instant::now();
+            if self.has_left() {
+                break Err(Errno::Shutdown);
+            }
+            if now > deadline {
+                break Err(Errno::NoMem);
+            }
+            if now > next_demand {
+                (demands, next_demand) = (true, now + HEAP_DEMAND);
+                self.link.want_heap(bytes);
             }
             std::thread::sleep(HEAP_GLANCE);
+        };
+        if demands {
+            self.link.want_nothing();
         }
-        Ok(())
+        result
     }
 
     fn block_status(&mut self, request: &Request) {

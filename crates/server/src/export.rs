@@ -109,6 +109,16 @@ impl Export {
         taken
     }
 
+    /// A client has waited for `bytes` of `heap` for long.
+    pub(crate) fn want_heap(&self, heap: &Budget, bytes: usize) {
+        heap.want(self.heap.load(Ordering::Relaxed), bytes);
+    }
+
+    /// Whether a slow client should give `bytes` of `heap` back, since a client of another export waits that has less.
+    pub(crate) fn is_due(&self, heap: &Budget, bytes: usize) -> bool {
+        heap.is_due(self.heap.load(Ordering::Relaxed), bytes)
+    }
+
     /// Returns memory to `heap`.
     pub(crate) fn give_heap(&self, heap: &Budget, bytes: usize) {
         self.heap.fetch_sub(bytes, Ordering::Relaxed);

@@ -23,6 +23,8 @@ use crate::stream::{SLICES_MAX, Stream};
 const BYTES_MAX: usize = 2 << 20;
 /// How long one call waits for the socket: after that its client is slow, and the engines get their frames back.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+/// A client that takes nothing for so long may have to leave if others need the memory of its replies.
+const SLOW: Duration = Duration::from_secs(1);
 /// Bytes that one call writes, about.
 const BATCH: usize = 256 << 10;
 const WRITER_STACK: usize = 128 << 10;
@@ -206,6 +208,16 @@ impl Link {
         self.export.take_heap(self.cache.heap(), bytes)
     }
 
+    /// The client has waited for `bytes` of that for long.
+    pub(crate) fn want_heap(&self, bytes: usize) {
+        self.export.want_heap(self.cache.heap(), bytes);
+    }
+
+    /// It has them, or does not wait any more.
+    pub(crate) fn want_nothing(&self) {
+        self.cache.heap().want_nothing();
+    }
+
     /// Returns memory of a reply.
     pub(crate) fn free(&self, bytes: usize) {
         self.export.give_heap(self.cache.heap(), bytes);
@@ -266,6 +278,7 @@ impl Link {
     /// Writes until nothing is queued, or the socket was full for as long as `wait` says. The caller is the one who writes.
     fn write<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
         let mut progress = Instant::now();
+        let mut full_since = None;
         loop {
             let mut batch = mem::take(&mut state.queue);
             if batch.is_empty() {
@@ -287,10 +300,12 @@ impl Link {
                 });
                 if result.is_ok() {
                     progress = Instant::now();
+                    full_since = None;
                 }
             }
             let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-            let patient = progress.elapsed() < PATIENCE;
+            let is_slow = full && full_since.get_or_insert_with(Instant::now).elapsed() > SLOW;
+            let patient = progress.elapsed() < PATIENCE && !(is_slow && self.gives_way(&batch));
             let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
             if wait != Wait::No {
                 // Others may wait for the frames that were written or copied.
@@ -330,6 +345,16 @@ impl Link {
             }
             self.tell(&mut state);
         }
+    }
+
+    /// Whether a client of another export needs the memory of these replies, which nobody reads.
+    fn gives_way(&self, batch: &VecDeque<Reply>) -> bool {
+        let bytes = batch.iter().map(|reply| if let Data::Heap(bytes) = &reply.data { bytes.len() } else { 0 }).sum();
+        let gives = self.export.is_due(self.cache.heap(), bytes);
+        if gives {
+            tracing::warn!("a slow client is left: others need the memory of its replies");
+        }
+        gives
     }
 
     /// `reply` is written, or will never be.

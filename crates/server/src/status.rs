@@ -30,8 +30,7 @@ fn extents_most(request: &Request) -> usize {
     }
 }
 
-/// Memory that is taken for `reply`: of what is found out, and of the reply. With REQ_ONE, a long extent may need more for a
-/// moment.
+/// Memory that is taken for `reply`: of what is found out, and of the reply.
 pub(crate) fn memory(contexts: Contexts, request: &Request) -> usize {
     let extents = extents_most(request);
     let each = size_of::<Extent>();
@@ -45,21 +44,21 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
         return framing.error(request.tag(), Errno::Inval).to_vec();
     };
     let one = matches!(request.command, Command::BlockStatus { one: true });
-    let enough = if one { 1 } else { EXTENTS_MAX };
+    let (enough, most) = (if one { 1 } else { EXTENTS_MAX }, extents_most(request));
     let end = request.offset + request.length.min(BYTES_MAX);
     let mut lists: Vec<(Context, Vec<Extent>)> = contexts.iter().map(|context| (context, Vec::new())).collect();
     let (mut at, mut step) = (request.offset, STEP);
     while at < end && lists.iter().any(|(_, list)| list.len() <= enough) {
         let range = at..end.min(at.saturating_add(step));
         // The cache first: what is written back meanwhile is then seen on the device.
-        let Ok(blocks) = blocks(cache, disk, range) else {
+        let Ok(blocks) = blocks(cache, disk, range, most) else {
             return framing.error(request.tag(), Errno::Io).to_vec();
         };
         for (context, list) in lists.iter_mut().filter(|(_, list)| list.len() <= enough) {
             match context {
                 Context::Cache => blocks.iter().for_each(|&extent| push(list, extent)),
                 Context::Allocation => {
-                    if let Err(error) = allocation(disk, at, &blocks, list) {
+                    if let Err(error) = allocation(disk, at, &blocks, most, list) {
                         tracing::warn!(disk = disk.name(), %error, "the extents cannot be told");
                         return framing.error(request.tag(), Errno::from(error.kind())).to_vec();
                     }
@@ -73,7 +72,7 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
     let last = contexts.iter().last();
     for (context, mut list) in lists {
         // Clients ask for the rest.
-        list.truncate(extents_most(request));
+        list.truncate(most);
         chunks.extents(request, context, list, Some(context) == last, &mut out);
     }
     out.shrink_to_fit();
@@ -91,8 +90,8 @@ fn push(list: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// What the cache has of `range`, or of its beginning if that is as much as goes into one reply; flags of `x-nigh:cache`.
-fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>) -> Result<Vec<Extent>, Poisoned> {
+/// What the cache has of `range`, or of its beginning if that has more than `most` extents; flags of `x-nigh:cache`.
+fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<Vec<Extent>, Poisoned> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut at = range.start;
     for piece in cache.extents(range) {
@@ -107,7 +106,7 @@ fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>) -> Result<Vec<Extent>, 
             at += length;
             push(&mut extents, Extent { length, flags });
         })?;
-        if extents.len() > EXTENTS_MAX {
+        if extents.len() > most {
             break;
         }
     }
@@ -115,13 +114,19 @@ fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>) -> Result<Vec<Extent>, 
 }
 
 /// Appends the device's extents at `offset`, with what is dirty in the cache as data; flags of `base:allocation`. They are as
-/// long as `blocks`, or more than go into one reply.
-fn allocation(disk: &Disk, offset: u64, blocks: &[Extent], extents: &mut Vec<Extent>) -> std::io::Result<()> {
+/// long as `blocks`, or more than `most`.
+fn allocation(
+    disk: &Disk,
+    offset: u64,
+    blocks: &[Extent],
+    most: usize,
+    extents: &mut Vec<Extent>,
+) -> std::io::Result<()> {
     let end = offset + length(blocks);
     let mut cached = blocks.iter();
     let mut block = cached.next().copied();
     let mut at = offset;
-    while at < end && extents.len() <= EXTENTS_MAX {
+    while at < end && extents.len() <= most {
         let found = match disk.extents(at..end, DEVICE_EXTENTS) {
             // What is not known in time may be data.
             Err(error) if error.kind() == ErrorKind::TimedOut => vec![DeviceExtent { range: at..end, hole: false }],

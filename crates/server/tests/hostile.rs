@@ -256,3 +256,28 @@ fn cancel_8_long_requests_end_when_their_client_leaves() {
         server.shut_down().unwrap();
     }
 }
+
+/// Those who read nothing do not keep the memory for replies from clients of other exports.
+#[test]
+fn heap_16_a_long_read_finds_memory_beside_slow_readers_of_another_export() {
+    const LONG: u64 = 32 * MIB;
+    let server = start(64 * MIB, &[("greedy", "memory:64M"), ("other", "memory:64M")]);
+    let mut greedy: Vec<UnixStream> = (0..16).map(|_| simple(&server, "greedy")).collect();
+    greedy[0].write_all(&header(wire::command::READ, 0, 0, LONG)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    for client in &mut greedy[1..] {
+        client.write_all(&header(wire::command::READ, 0, 0, MIB)).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let mut other = simple(&server, "other");
+    other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for _ in 0..3 {
+        other.write_all(&header(wire::command::READ, 7, 0, LONG)).unwrap();
+        let mut reply = [0; 16];
+        other.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0; 4], "the read fails");
+        other.read_exact(&mut vec![0; LONG as usize]).unwrap();
+    }
+    drop(greedy);
+    server.shut_down().unwrap();
+}

@@ -11,7 +11,7 @@ use nigh_nbd::client::Client;
 
 use crate::device::Device;
 use crate::serving::{Folder, Server};
-use crate::{MIB, connect, ctl, quickly};
+use crate::{MIB, PATIENCE, connect, ctl, quickly};
 
 fn metrics(server: &Server) -> String {
     let mut scrape = TcpStream::connect(server.metrics()).unwrap();
@@ -107,6 +107,24 @@ fn hung_6_a_device_delays_only_its_clients() {
         }
         assert!(ctl(&folder, &["status"]).contains("again"));
     });
+    server.end();
+}
+
+/// The status of blocks that a device does not tell in time is that of data.
+#[test]
+fn hung_8_the_status_of_blocks_is_told_without_the_device() {
+    let folder = Folder::new();
+    let test = "hung_8_the_status_of_blocks_is_told_without_the_device";
+    let Some(device) = Device::new(test, &folder, 16 * MIB) else { return };
+    let server = serve(&folder, &device, "16M");
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, "hung", &["base:allocation"]).unwrap();
+    device.hang();
+    let status = quickly("the status of blocks", || within(&server, PATIENCE, || client.block_status(0, MIB as u64)));
+    let extents = &status.unwrap()[0].extents;
+    assert_eq!((extents.len(), extents[0].flags), (1, 0));
+    device.go_on();
+    client.disconnect().unwrap();
     server.end();
 }
 
