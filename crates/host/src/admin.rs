@@ -95,7 +95,11 @@ impl Common {
     }
 
     /// Opens a disk whose targets are open. After an error, their remains are to be dropped when nothing is locked.
-    pub(crate) fn add_opened(&self, mut settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, NotAdded> {
+    pub(crate) fn add_opened(
+        &self,
+        mut settings: DiskSettings,
+        opened: Vec<Opened>,
+    ) -> Result<Arc<Disk>, Box<NotAdded>> {
         let tenant = self.cache.disks.tenant_named(settings.tenant());
         let volume = self.check_new(&settings).and_then(|volume| {
             if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
@@ -105,7 +109,7 @@ impl Common {
         });
         let volume = match volume {
             Ok(volume) => volume,
-            Err(error) => return Err(NotAdded { error, _opened: opened, _devices: Vec::new(), disk: None }),
+            Err(error) => return Err(Box::new(NotAdded { error, _opened: opened, _devices: Vec::new(), disk: None })),
         };
         let end = opened.iter().map(|opened| opened.size).fold(0, u64::saturating_add);
         let (mut devices, mut begin) = (Vec::new(), 0u64);
@@ -120,7 +124,7 @@ impl Common {
             // Nothing can be lost.
             let _ = self.cache.close(&disk, true);
             let devices = self.take_disk(&disk);
-            return Err(NotAdded { error, _opened: Vec::new(), _devices: devices, disk: Some(disk) });
+            return Err(Box::new(NotAdded { error, _opened: Vec::new(), _devices: devices, disk: Some(disk) }));
         }
         self.share_bounds(&disk);
         disk.set_hidden(false);
@@ -393,17 +397,17 @@ pub(crate) struct NotAdded {
     disk: Option<Arc<Disk>>,
 }
 
-impl From<NotAdded> for DiskError {
-    fn from(not_added: NotAdded) -> DiskError {
-        if let Some(disk) = not_added.disk {
+impl From<Box<NotAdded>> for DiskError {
+    fn from(not_added: Box<NotAdded>) -> DiskError {
+        if let Some(disk) = &not_added.disk {
             disk.forget_devices();
         }
         not_added.error
     }
 }
 
-impl From<NotAdded> for ChangeError {
-    fn from(not_added: NotAdded) -> ChangeError {
+impl From<Box<NotAdded>> for ChangeError {
+    fn from(not_added: Box<NotAdded>) -> ChangeError {
         DiskError::from(not_added).into()
     }
 }

@@ -17,6 +17,7 @@ use nigh_prefetch::Prefetcher;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 
+use crate::buffers::Buffers;
 use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
@@ -90,6 +91,7 @@ pub struct Cache {
     flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
     heap: Budget,
+    buffers: Buffers,
     /// The read-ahead setting.
     readahead: ReadAhead,
     /// Whether disks have tenants; there is only one shard then.
@@ -138,6 +140,7 @@ impl Cache {
             levels,
             flush_wanted: AtomicBool::new(false),
             heap,
+            buffers: Buffers::default(),
             readahead: ReadAhead::new(readahead),
             has_tenants: config.tenants.is_some(),
             handle,
@@ -150,6 +153,11 @@ impl Cache {
     /// Memory for replies outside of the engines.
     pub fn heap(&self) -> &Budget {
         &self.heap
+    }
+
+    /// Memory for long replies that was used before.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// The read-ahead setting.

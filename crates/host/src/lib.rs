@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admin;
+mod buffers;
 mod cache;
 mod call;
 mod change;
@@ -52,6 +53,7 @@ pub use tenants::{TenantStatistics, agree_on_bounds};
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.
 pub mod front {
+    pub use crate::buffers::Buffers;
     pub use crate::cache::{Cache, Submission, pieces};
     pub use crate::disk::{Disk, Measure};
     pub use crate::readahead::{Ahead, ReadAhead};

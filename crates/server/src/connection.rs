@@ -411,7 +411,7 @@ impl Connection {
         }
         let reply = status::reply(&self.cache, self.link.disk(), framing, contexts, request);
         let bytes = reply.len();
-        self.link.free(memory - bytes);
+        self.link.give_heap(memory - bytes);
         self.reply(Reply { data: Data::Heap(reply), bytes, ends: true, ..Reply::default() });
     }
 

@@ -135,7 +135,8 @@ impl Job {
     /// A read of `length` bytes that are collected, in memory that was taken from `Cache::heap`.
     pub(crate) fn collected(link: &Arc<Link>, tag: Tag, asked: Asked, pieces: usize, length: usize) -> Job {
         let job = Job::new(link, Kind::Collected, tag, Measure::Hit, asked, pieces);
-        lock(&job.state).buffer = vec![0; length];
+        // Each byte is written before any is sent.
+        lock(&job.state).buffer = link.buffer(length);
         job
     }
 
@@ -194,7 +195,7 @@ impl Job {
             match state.errno {
                 Some(errno) => {
                     reply.head = Some(framing.error(self.tag, errno));
-                    self.link.free(buffer.len());
+                    self.link.free(buffer);
                 }
                 None if self.kind == Kind::Collected => {
                     reply.head = Some(framing.data(self.tag, buffer.len() as u32));

@@ -218,9 +218,20 @@ impl Link {
         self.cache.heap().want_nothing();
     }
 
-    /// Returns memory of a reply.
-    pub(crate) fn free(&self, bytes: usize) {
+    /// Returns `bytes` of that.
+    pub(crate) fn give_heap(&self, bytes: usize) {
         self.export.give_heap(self.cache.heap(), bytes);
+    }
+
+    /// Memory for a reply, whose length was taken. It may contain what others contained.
+    pub(crate) fn buffer(&self, length: usize) -> Vec<u8> {
+        self.cache.buffers().take(length)
+    }
+
+    /// Returns memory of a reply.
+    pub(crate) fn free(&self, buffer: Vec<u8>) {
+        self.give_heap(buffer.len());
+        self.cache.buffers().give(buffer);
     }
 
     /// Queues a reply.
@@ -362,7 +373,7 @@ impl Link {
         match reply.data {
             Data::None => {}
             Data::Frames(shard, frames) => work.release(shard, frames),
-            Data::Heap(bytes) => self.free(bytes.len()),
+            Data::Heap(bytes) => self.free(bytes),
         }
     }
 
@@ -376,7 +387,7 @@ impl Link {
                     tracing::warn!("a slow client is left: others need the memory of its replies");
                     return false;
                 }
-                let mut bytes = vec![0; length];
+                let mut bytes = self.buffer(length);
                 frames.copy_to(&mut bytes);
                 if let Data::Frames(shard, frames) = mem::replace(&mut reply.data, Data::Heap(bytes)) {
                     work.release(shard, frames);

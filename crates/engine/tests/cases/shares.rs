@@ -136,3 +136,30 @@ fn quota_3_a_queued_read_whose_blocks_have_come_is_answered() {
     let mut replies = std::iter::from_fn(|| host.reply());
     assert!(replies.any(|reply| matches!(reply, Outcome::Data(_))), "it waits for loads of others");
 }
+
+/// More volumes wait in vain than one call tries: a step tries the others.
+#[test]
+fn quota_3_a_volume_behind_many_that_wait_is_served_by_a_step() {
+    let mut host = Host::new(config(32, "lru"), &[DISK; 80]);
+    let of = |operations: Vec<nigh_engine::Operation>, port| {
+        operations.into_iter().filter(move |operation| operation.port.0 == port)
+    };
+    (0..16).for_each(|block| host.write(0, block * BLOCK, BLOCK, 1));
+    for block in [0, 8] {
+        assert!(host.submit(host.request(1, Op::Read, block * BLOCK, 8 * BLOCK), 0).is_none());
+    }
+    // They need nine frames each, and there are not as many after the first one.
+    for volume in 2..76 {
+        assert!(host.submit(host.request(volume, Op::Read, BLOCK / 2, 8 * BLOCK), 0).is_none());
+    }
+    assert!(host.submit(host.request(79, Op::Read, 0, 5 * BLOCK), 0).is_none());
+    let mut operations = host.operations();
+    assert!(operations.iter().all(|operation| operation.port.0 != 79));
+    let at = operations.iter().position(|operation| operation.port.0 == 0).expect("dirty blocks have to leave");
+    let written = operations.swap_remove(at);
+    assert!(written.length <= 4 * BLOCK as u64);
+    host.perform(written);
+    host.steps();
+    assert_ne!(of(host.operations(), 79).count(), 0, "it waits behind others that cannot be served");
+    host.engine.check();
+}
