@@ -67,8 +67,9 @@ struct Rig {
 impl Rig {
     fn new() -> anyhow::Result<Rig> {
         let folder = tempfile::tempdir()?;
-        for (name, bytes) in [("own", owner::DISK), ("fast", DISK), ("slow", DISK)] {
-            std::fs::File::create(folder.path().join(name))?.set_len(bytes)?;
+        owner::prepare(&folder.path().join("own"))?;
+        for name in ["fast", "slow"] {
+            std::fs::File::create(folder.path().join(name))?.set_len(DISK)?;
         }
         let sick = Arc::new(Sick::default());
         let mount = folder.path().join("sick");
