@@ -7,6 +7,7 @@ mod package;
 mod python;
 mod run;
 mod suite;
+mod supply;
 mod tidy;
 
 use std::process::ExitCode;

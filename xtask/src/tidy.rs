@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 
 use crate::circles::circles;
 use crate::run::root;
+use crate::supply;
 
 /// Which crates of the workspace each crate may depend on: arrows go one way. A crate that is not here is a new room
 /// and needs its line.
@@ -134,6 +135,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
     }
     unreferenced(&root, &files, &mut wrong);
     file_circles(&root, &files, &mut wrong);
+    wrong.extend(supply::wrong(&root)?);
     if wrong.is_empty() {
         return Ok(());
     }

@@ -48,9 +48,26 @@ pub(crate) fn lock(file: &File, shared: bool) -> Result<(), TryLockError> {
 /// Whether no process that lives is known to have locked `file`.
 fn is_left_behind(file: &File) -> bool {
     let holder = file.metadata().ok().and_then(|metadata| holder(&metadata));
-    let program = |process: &String| std::fs::read_link(format!("/proc/{process}/exe"));
-    // One that ended and was not waited for has no program either.
-    holder.is_none_or(|process| program(&process).is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+    holder.is_none_or(|process| match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        // One that ended and was not waited for is a zombie.
+        Ok(state) => state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    })
+}
+
+/// The error of `file` if a process that lives has locked it. Takes the locks for a moment otherwise, until `file` is closed.
+pub(crate) fn check(file: &File, shared: bool) -> io::Result<()> {
+    let is_taken = match if shared { file.try_lock_shared() } else { file.try_lock() } {
+        Ok(()) => image::lock(file, shared).is_ok_and(|locked| !locked),
+        Err(TryLockError::WouldBlock) => !is_left_behind(file),
+        Err(TryLockError::Error(_)) => false,
+    };
+    if !is_taken {
+        return Ok(());
+    }
+    // Its own lock is not the one that is in the way.
+    unlock_image(file);
+    Err(in_use(&file.metadata()?))
 }
 
 /// The process that has locked a file with `flock`, where the system tells it.

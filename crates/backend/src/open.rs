@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use crate::device::Extent;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::level::{Stamp, stamp};
-use crate::lock::{in_use, lock_image, unlock_image};
+use crate::lock::{check, in_use, lock_image, unlock_image};
 
 /// A page of the page cache, in bytes: direct and buffered transfers never share one.
 const PAGE: u64 = 4096;
@@ -138,6 +138,14 @@ impl OpenFile {
         let size = file.present_size().map_err(fail("get the size of"))?;
         file.size.store(size, Ordering::Relaxed);
         Ok(file)
+    }
+
+    /// The error if another process has `path` locked, which is then named. Whatever else is wrong with the file is reported
+    /// when it is opened.
+    pub(crate) fn check_locks(path: &Path, read_only: bool) -> Result<(), OpenError> {
+        let Ok(file) = OpenOptions::new().read(true).write(!read_only).open(path) else { return Ok(()) };
+        let locked = |source| OpenError { kind: OpenErrorKind::Busy, action: "lock", path: path.to_owned(), source };
+        check(&file, read_only).map_err(locked)
     }
 
     /// What most operations go through. It has the lock: where a process is killed, the lock stays until the kernel is done with what

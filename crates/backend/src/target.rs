@@ -24,7 +24,7 @@ use crate::latency::{Latency, Paced};
 use crate::magic::refuse_formats;
 use crate::memory::Memory;
 use crate::modelled::{Clocked, LoadError, Modelled};
-use crate::open::Options;
+use crate::open::{OpenFile, Options};
 use crate::remote::NbdExport;
 use crate::units::{rate, show_size, show_time, size, time};
 
@@ -123,6 +123,28 @@ impl Target {
             Target::Memory(_) | Target::Nbd(_) => None,
             Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
                 inner.path()
+            }
+        }
+    }
+
+    /// The error if another process has its file locked, by name: for programs that cannot look at other processes when they
+    /// open the target.
+    pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {
+        match self {
+            Target::File(path) | Target::Raw(path) => OpenFile::check_locks(path, read_only),
+            Target::Unlocked(_) | Target::Memory(_) | Target::Nbd(_) => Ok(()),
+            Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.check_locks(read_only),
+        }
+    }
+
+    /// The profiles of devices that are read from files when it is opened.
+    pub fn profiles(&self) -> Vec<&Path> {
+        match self {
+            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => Vec::new(),
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Fault(_, inner) => inner.profiles(),
+            Target::Model(modelled, inner) => {
+                let own = modelled.is_file().then(|| Path::new(&modelled.profile));
+                own.into_iter().chain(inner.profiles()).collect()
             }
         }
     }

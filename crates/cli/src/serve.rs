@@ -1,6 +1,7 @@
 //! `nigh serve`: disks over NBD.
 
 mod printed;
+mod sandbox;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -26,6 +27,7 @@ use crate::args::{AllocateArg, RecordingArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
 use crate::size::human_bytes;
 use crate::{output, record};
+use sandbox::Account;
 
 const MEMORY: &str = "512M";
 const POLICY: &str = "lirs";
@@ -58,6 +60,10 @@ struct File {
     socket_group: Option<String>,
     insecure_tcp: Option<bool>,
     core_dumps: Option<bool>,
+    sandbox: Option<bool>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sandbox_allow: Vec<PathBuf>,
+    user: Option<String>,
     metrics: Option<SocketAddr>,
     metrics_token: Option<PathBuf>,
     control: Option<PathBuf>,
@@ -94,11 +100,15 @@ struct FileExport {
 }
 
 /// All that was asked for.
+#[derive(Clone)]
 struct Plan {
     settings: Settings,
     listen: Vec<Listen>,
     insecure_tcp: bool,
     core_dumps: bool,
+    /// Folders with files that a sandboxed server may need.
+    sandbox_allow: Vec<PathBuf>,
+    user: Option<Account>,
     control: Option<PathBuf>,
     record: Option<Recording>,
 }
@@ -123,10 +133,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
 
-    if !plan.core_dumps {
-        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot exclude memory from core dumps")?;
-    }
+    let confined = plan.settings.sandboxed.then(|| sandbox::confine(&plan, args)).transpose()?;
+    allow_core_dumps(plan.core_dumps)?;
     let (stop, stopped) = channel();
     let (reload, reloads) = channel();
     watch_signals(stop.clone(), reload.clone())?;
@@ -166,6 +174,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         bail!("nobody can connect: say --listen unix:PATH or tcp:HOST:PORT, or --stdio");
     }
     introduce(&server);
+    if let Some(user) = &plan.user {
+        user.assume()?;
+        // The system has other ideas about processes whose user changed.
+        allow_core_dumps(plan.core_dumps)?;
+    }
+    if let Some(confined) = confined {
+        sandbox::filter()?;
+        confined.report();
+    }
     let (at, args) = (server.clone(), args.clone());
     // On a thread of its own: a device that does not respond delays reloads, but not the end.
     std::thread::Builder::new().name("reload".into()).spawn(move || reload_on_request(&at, &args, &reloads))?;
@@ -176,6 +193,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
     })
+}
+
+/// Whether core dumps have what is in memory.
+fn allow_core_dumps(allowed: bool) -> anyhow::Result<()> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    let behavior = if allowed { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    set_dumpable_behavior(behavior).context("cannot exclude memory from core dumps")
 }
 
 /// Logs what is served, from what memory, and how clients connect.
@@ -318,17 +342,22 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     settings.sockets.mode = socket_mode.map(|text| mode(text)).transpose()?;
     settings.sockets.group = args.socket_group.clone().or(file.socket_group);
     settings.tls = tls(args, file.tls)?;
+    settings.sandboxed = !args.no_sandbox && file.sandbox.unwrap_or(true);
     let settings = settings.agreed()?;
     let listen = if args.listen.is_empty() { &file.listen } else { &args.listen };
     let listen = listen.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let core_dumps = args.core_dumps || file.core_dumps.unwrap_or(false);
+    let sandbox_allow = [args.sandbox_allow.clone(), file.sandbox_allow].concat();
+    ensure!(settings.sandboxed || sandbox_allow.is_empty(), "there is no sandbox: --sandbox-allow has no effect");
+    let user = args.user.as_ref().or(file.user.as_ref()).map(|text| text.parse()).transpose()?;
     let control = args.control.clone().or(file.control);
     let record = args.record.as_deref().map(|file| {
         let sample = args.record_sample.clone();
         let recording = RecordingArgs { sample, export: vec![], time: None, limit: None, force: false };
         record::recording(file, &recording, "--record-sample")
     });
-    Ok(Plan { settings, listen, insecure_tcp, core_dumps, control, record: record.transpose()? })
+    let record = record.transpose()?;
+    Ok(Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
@@ -449,7 +478,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, core_dumps: _, control, record } = plan;
+    let Plan { settings, listen, insecure_tcp, core_dumps: _, sandbox_allow, user, control, record } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -502,6 +531,15 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     if let Some(MetricsSettings { address, token, .. }) = &settings.metrics {
         let how = if token.is_some() { " (with a token)" } else { "" };
         let _ = writeln!(text, "metrics  http://{address}/metrics and http://{address}/json{how}");
+    }
+    if let Some(user) = user {
+        let _ = writeln!(text, "user     {}, after the start", user.text);
+    }
+    if settings.sandboxed {
+        let more: Vec<String> = sandbox_allow.iter().map(|folder| format!(", in {}", folder.display())).collect();
+        let _ = writeln!(text, "sandbox  opens files only beside those above{}", more.concat());
+    } else {
+        let _ = writeln!(text, "sandbox  none");
     }
     text
 }

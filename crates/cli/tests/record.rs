@@ -95,7 +95,14 @@ fn a_replay_of_a_recording_hits_what_the_server_hit() {
 fn a_sampled_recording_is_the_sample_of_the_whole() {
     let folder = Folder::new();
     let control = folder.text("control");
-    let server = folder.serve(&["disk=memory:64M", "other=memory:64M", "--control", &control]);
+    let server = folder.serve(&[
+        "disk=memory:64M",
+        "other=memory:64M",
+        "--control",
+        &control,
+        "--sandbox-allow",
+        &folder.text(""),
+    ]);
     let record = |name: &str, more: &[&str]| {
         let file = folder.text(name);
         stdout(&nigh(&[&["ctl", "--control", &control, "record", &file, "--export", "other"], more].concat()));
@@ -122,7 +129,7 @@ fn a_sampled_recording_is_the_sample_of_the_whole() {
 fn recordings_end_by_time_number_and_signal() {
     let folder = Folder::new();
     let control = folder.text("control");
-    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    let server = folder.serve(&["disk=memory:8M", "--control", &control, "--sandbox-allow", &folder.text("")]);
     let mut client = connect(&server, "disk");
     let start = |name: &str, more: &[&str]| {
         let file = folder.text(name);
@@ -162,7 +169,7 @@ fn recordings_end_by_time_number_and_signal() {
 fn what_cannot_be_recorded_is_one_line() {
     let folder = Folder::new();
     let (control, file) = (folder.text("control"), folder.text("trace.parquet"));
-    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    let server = folder.serve(&["disk=memory:8M", "--control", &control, "--sandbox-allow", &folder.text("")]);
     let record = |more: &[&str]| refusal(&nigh(&[&["ctl", "--control", &control, "record"], more].concat()));
     assert!(record(&["--stop"]).contains("nothing is being recorded"));
     assert!(record(&["/nowhere/trace.parquet"]).contains("/nowhere/trace.parquet: No such file"));
@@ -196,7 +203,7 @@ fn a_full_disk_ends_the_recording_only() {
         println!("skipped: a_full_disk_ends_the_recording_only: a file system cannot be mounted");
         return;
     }
-    let server = folder.serve(&["disk=memory:8M", "--control", &control]);
+    let server = folder.serve(&["disk=memory:8M", "--control", &control, "--sandbox-allow", &folder.text("")]);
     stdout(&nigh(&["ctl", "--control", &control, "record", &format!("{small}/trace.csv")]));
     let mut client = connect(&server, "disk");
     let recording = || json(&["ctl", "--control", &control, "status"])["recording"].clone();

@@ -36,6 +36,8 @@ pub(crate) struct Common {
     /// In the order of their disks' numbers.
     exports: Mutex<Vec<Arc<Export>>>,
     pub(crate) connections_max: usize,
+    /// As `Settings::sandboxed`.
+    pub(crate) sandboxed: bool,
     /// Which certificates there are, and as new clients meet them.
     pub(crate) tls: Mutex<(Option<TlsSettings>, Option<Arc<ServerConfig>>)>,
     pub(crate) stopping: AtomicBool,
@@ -86,11 +88,13 @@ impl Common {
         host: Host,
         connections_max: usize,
         tls: (Option<TlsSettings>, Option<Arc<ServerConfig>>),
+        sandboxed: bool,
     ) -> Common {
         Common {
             host,
             exports: Mutex::default(),
             connections_max,
+            sandboxed,
             tls: Mutex::new(tls),
             stopping: AtomicBool::new(false),
             clients: Mutex::default(),

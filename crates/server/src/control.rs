@@ -120,6 +120,10 @@ enum Refusal {
     Crowded(#[from] Crowded),
 }
 
+/// How errors of the system end if access is denied, and what is added then in a sandbox.
+const DENIED: &str = "(os error 13)";
+const SANDBOXED: &str = "; the server is sandboxed: it can open files in the folders that it had at its start, and those of --sandbox-allow";
+
 /// Serves a control client on a thread of its own.
 pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
     let stream = Arc::new(UnixStream::from(socket));
@@ -200,7 +204,10 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
             answer
         }
         Err(refusal) => {
-            let error = one_line(&refusal.to_string());
+            let mut error = one_line(&refusal.to_string());
+            if common.sandboxed && error.contains(DENIED) {
+                error += SANDBOXED;
+            }
             if let Some(words) = words {
                 tracing::warn!("control: refused to {words}: {error}");
             }

@@ -60,7 +60,7 @@ impl Server {
     /// Opens the targets and starts the threads that do I/O; nobody can connect yet.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
         let agreed = settings.agreed().map_err(nigh_host::StartError::from)?;
-        let Settings { mut host, exports, connections_max, metrics, sockets, tls, stop_within } = agreed;
+        let Settings { mut host, exports, connections_max, metrics, sockets, tls, stop_within, sandboxed } = agreed;
         if exports.is_empty() {
             return Err(StartError::NoExports);
         }
@@ -74,7 +74,7 @@ impl Server {
             None => None,
         };
         let (host, late) = Host::start_within(host, OPENING)?;
-        let common = Common::new(host, connections_max, (tls, config));
+        let common = Common::new(host, connections_max, (tls, config), sandboxed);
         let metrics = http.as_ref().map(|((address, _), _)| *address);
         let server = Server {
             common: Arc::new(common),

@@ -82,6 +82,8 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// How long its end may take: what is not written then is lost.
     pub stop_within: Duration,
+    /// Whether the process can open only some files (Landlock), so that errors may be due to that.
+    pub sandboxed: bool,
 }
 
 impl Settings {
@@ -99,6 +101,7 @@ impl Settings {
             sockets: SocketSettings::default(),
             tls: None,
             stop_within: Settings::STOP_WITHIN,
+            sandboxed: false,
         }
     }
 

@@ -13,9 +13,18 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
     Ok(format!("# Settings of nigh serve. docs/config.md describes each key.\n{text}"))
 }
 
-fn file(Plan { settings, listen, insecure_tcp, core_dumps, control, record: _ }: &Plan) -> File {
-    let Settings { host, exports, connections_max, metrics, sockets: SocketSettings { mode, group }, tls, stop_within } =
-        settings;
+fn file(plan: &Plan) -> File {
+    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _ } = plan;
+    let Settings {
+        host,
+        exports,
+        connections_max,
+        metrics,
+        sockets: SocketSettings { mode, group },
+        tls,
+        stop_within,
+        sandboxed,
+    } = settings;
     let alone = host.allocate.is_none();
     File {
         memory: Some(amount(host.memory)),
@@ -43,6 +52,9 @@ fn file(Plan { settings, listen, insecure_tcp, core_dumps, control, record: _ }:
         socket_group: group.clone(),
         insecure_tcp: Some(*insecure_tcp),
         core_dumps: Some(*core_dumps),
+        sandbox: Some(*sandboxed),
+        sandbox_allow: sandbox_allow.clone(),
+        user: user.as_ref().map(|user| user.text.clone()),
         metrics: metrics.as_ref().map(|metrics| metrics.address),
         metrics_token: metrics.as_ref().and_then(|metrics| metrics.token.clone()),
         control: control.clone(),
@@ -138,6 +150,9 @@ mod tests {
             socket_group: text(),
             insecure_tcp: Some(false),
             core_dumps: Some(false),
+            sandbox: Some(true),
+            sandbox_allow: vec!["f".into()],
+            user: text(),
             metrics: Some(([0; 4], 0).into()),
             metrics_token: Some("t".into()),
             control: Some("c".into()),

@@ -27,7 +27,7 @@ impl Controlled {
     pub(super) fn start_as(folder: TempDir, arguments: &[&str]) -> Controlled {
         let (listen, control) =
             (format!("unix:{}", folder.path().join("nbd").display()), folder.path().join("control"));
-        let own = ["--listen", &listen, "--control", text(&control)];
+        let own = ["--listen", &listen, "--control", text(&control), "--sandbox-allow", text(folder.path())];
         let server = Server::start(&[&own, arguments].concat());
         Controlled { folder, server }
     }
