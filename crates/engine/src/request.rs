@@ -237,8 +237,8 @@ impl Operation {
     }
 
     /// Whether the frames that it writes are as they were when their checksums were computed. If not, the device must not
-    /// do it: the host passes it to [`Engine::complete`] with [`Fault::DAMAGED`] instead. True for other operations, and
-    /// without `Config::verify`. Called without the engine's lock.
+    /// do it: the host passes it to [`Engine::complete`](crate::Engine::complete) with [`Fault::DAMAGED`] instead. True
+    /// for other operations, and without `Config::verify`. Called without the engine's lock.
     pub fn verify(&mut self) -> bool {
         let Action::Write(held) = &self.action else { return true };
         let at = held.damaged();
