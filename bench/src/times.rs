@@ -1,6 +1,13 @@
-//! How long the requests of a client took.
+//! How long the requests of a client took that has one at a time: turns of hits, a miss and writes, some with a flush.
 
 use std::time::Instant;
+
+/// In a turn.
+pub(crate) const HITS: u64 = 8;
+/// In a turn.
+pub(crate) const WRITES: u64 = 4;
+/// Of so many turns, one ends with a flush.
+pub(crate) const TURNS_PER_FLUSH: u64 = 8;
 
 pub(crate) const KINDS: [&str; 4] = ["hits", "misses", "writes", "flushes"];
 
@@ -25,14 +32,16 @@ impl Times {
         *times.select_nth_unstable(at).1 as f64 / 1e3
     }
 
-    pub(crate) fn push(&mut self, kind: usize, ns: u64) {
-        self.0[kind].push(ns);
+    pub(crate) fn append(&mut self, other: Times) {
+        for (own, other) in self.0.iter_mut().zip(other.0) {
+            own.extend(other);
+        }
     }
 
     pub(crate) fn time<T>(&mut self, kind: usize, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
-        self.push(kind, begun.elapsed().as_nanos() as u64);
+        self.0[kind].push(begun.elapsed().as_nanos() as u64);
         result
     }
 }

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use nigh_nbd::client::Client;
 
 use crate::neighbours::connect;
-use crate::times::Times;
+use crate::times::{HITS, TURNS_PER_FLUSH, Times, WRITES};
 
 const BLOCK: usize = 4096;
 /// Blocks that are read again and again.
@@ -17,10 +17,6 @@ const HOT: u64 = 64;
 const WRITTEN: u64 = 512;
 /// Blocks that are read once, behind those; of each so many, one, so that none is fetched with another.
 const STRIDE: u64 = 8;
-/// What is done in a turn; every eighth ends with a flush.
-const HITS: u64 = 8;
-const WRITES: u64 = 4;
-const TURNS_PER_FLUSH: u64 = 8;
 
 pub(super) struct Victim {
     client: Client<UnixStream>,

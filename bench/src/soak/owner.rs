@@ -5,25 +5,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use nigh_nbd::client::Client;
 
 use crate::neighbours::connect;
-use crate::times::Times;
+use crate::times::{HITS, TURNS_PER_FLUSH, Times, WRITES};
 
 const BLOCK: usize = 4096;
 /// Of its disk: more than memory holds.
 const DISK: u64 = 256 << 20;
 const BLOCKS: usize = DISK as usize / BLOCK;
-/// Blocks that are read again and again, and so many in a turn.
+/// Blocks that are read again and again.
 const HOT: usize = 64;
-const HITS: usize = 8;
-const WRITES: usize = 4;
-/// Of turns, one in so many ends with a flush.
-const TURNS_PER_FLUSH: u32 = 8;
 
 pub(super) struct Owner {
     client: Client<UnixStream>,
@@ -56,33 +51,26 @@ impl Owner {
 
     /// Works until it is over; what it waits is added to `times`.
     pub(super) fn work(&mut self, times: &Mutex<Times>, over: &AtomicBool) -> anyhow::Result<()> {
-        let timed = |kind, begun: Instant| {
-            let ns = begun.elapsed().as_nanos() as u64;
-            times.lock().expect("no thread panics").push(kind, ns);
-        };
         // Once, so that they are hits from now on.
         for block in 0..HOT {
             self.read(block)?;
         }
         while !over.load(Ordering::Relaxed) {
+            let mut turn = Times::default();
             for _ in 0..HITS {
-                let (block, begun) = (self.random.usize(..HOT), Instant::now());
-                self.read(block)?;
-                timed(0, begun);
+                let block = self.random.usize(..HOT);
+                turn.time(0, || self.read(block))?;
             }
-            let (block, begun) = (self.random.usize(HOT..BLOCKS), Instant::now());
-            self.read(block)?;
-            timed(1, begun);
+            let block = self.random.usize(HOT..BLOCKS);
+            turn.time(1, || self.read(block))?;
             for _ in 0..WRITES {
-                let (block, begun) = (self.random.usize(HOT..BLOCKS), Instant::now());
-                self.write(block)?;
-                timed(2, begun);
+                let block = self.random.usize(HOT..BLOCKS);
+                turn.time(2, || self.write(block))?;
             }
-            if self.random.u32(..TURNS_PER_FLUSH) == 0 {
-                let begun = Instant::now();
-                self.client.flush().context("a flush")?;
-                timed(3, begun);
+            if self.random.u64(..TURNS_PER_FLUSH) == 0 {
+                turn.time(3, || self.client.flush()).context("a flush")?;
             }
+            times.lock().expect("no thread panics").append(turn);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::engine::{Engine, LoadWaiters, Step};
 use crate::frames::{DIRTY, LOADING, UNFLUSHED};
 use crate::queue::{Class, Waiting};
 use crate::record::{Fetch, Reading, Record, Store};
-use crate::request::{Action, Damages, Fault, Op, Operation, Outcome, Port, Volume};
+use crate::request::{Action, Fault, Op, Operation, Outcome, Port, Volume};
 use crate::slots::Key;
 use crate::volume::{Round, Target};
 
@@ -180,17 +180,7 @@ impl Engine {
             Action::Flush => counters.device_flushes += 1,
             Action::Discard | Action::Zeroes { .. } => {}
         }
-        Operation {
-            id: first.id,
-            port,
-            offset: bytes.start,
-            length,
-            action,
-            seeds: Vec::new(),
-            sums: Vec::new(),
-            sealed: false,
-            damages: Damages::default(),
-        }
+        Operation::new(first.id, port, bytes, action, Vec::new())
     }
 
     /// As `start`, for an operation of a level.
@@ -210,8 +200,7 @@ impl Engine {
         };
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        let (sums, damages) = (Vec::new(), Damages::default());
-        Operation { id, port, offset, length, action, seeds, sums, sealed: false, damages }
+        Operation::new(id, port, offset..offset + length, action, seeds)
     }
 
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.

@@ -1,7 +1,7 @@
 //! The dirty blocks of one volume: the order of their writes, and which versions have reached the device.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// The version that every flush after a write waits for.
 const OLDEST: u64 = 1;
@@ -30,6 +30,15 @@ struct Entry {
     /// If its last write failed.
     failed: Option<Failed>,
     waiters: Vec<Waiter>,
+}
+
+impl Entry {
+    /// A block that became dirty now.
+    fn new(frame: u32, versions: RangeInclusive<u64>, now: u64) -> Entry {
+        let (first, last) = versions.into_inner();
+        let waiters = Vec::new();
+        Entry { frame, writing: false, captured: 0, first, last, since: now, failed: None, waiters }
+    }
 }
 
 /// A block whose last write failed. Times are in µs.
@@ -113,17 +122,7 @@ impl Dirty {
     pub(crate) fn write(&mut self, block: u64, frame: u32, version: u64, now: u64) {
         let entry = self.blocks.entry(block).or_insert_with(|| {
             self.order.insert((version, block));
-            let waiters = Vec::new();
-            Entry {
-                frame,
-                writing: false,
-                captured: 0,
-                first: version,
-                last: version,
-                since: now,
-                failed: None,
-                waiters,
-            }
+            Entry::new(frame, version..=version, now)
         });
         if !entry.writing && entry.failed.is_none() {
             self.ready.insert(block);
@@ -137,19 +136,7 @@ impl Dirty {
     pub(crate) fn write_again(&mut self, block: u64, frame: u32, version: u64, now: u64) {
         // The oldest version tells since when blocks are dirty.
         let now = self.dirty_since().map_or(now, |since| since.min(now));
-        let entry = self.blocks.entry(block).or_insert_with(|| {
-            let waiters = Vec::new();
-            Entry {
-                frame,
-                writing: false,
-                captured: 0,
-                first: OLDEST,
-                last: version,
-                since: now,
-                failed: None,
-                waiters,
-            }
-        });
+        let entry = self.blocks.entry(block).or_insert_with(|| Entry::new(frame, OLDEST..=version, now));
         entry.since = entry.since.min(now);
         if !entry.writing && entry.failed.is_none() {
             self.ready.insert(block);
@@ -247,7 +234,7 @@ impl Dirty {
             failed.find(|block| free(*block, &self.blocks[block]))
         };
         let next = pressing.or_else(|| if reasons.sweep { sweep() } else { None });
-        let mut block = next.or_else(retry)?;
+        let block = next.or_else(retry)?;
         let is_retry = self.blocks[&block].failed.is_some();
         let most = if is_retry { most.min(reasons.retry_most) } else { most };
         let joins = |at: u64, entry: &Entry| match entry.failed {
@@ -268,9 +255,8 @@ impl Dirty {
         }
         let run = self.blocks.range(first..region.end).take(most).zip(first..);
         let count = run.take_while(|&((&at, entry), next)| at == next && joins(at, entry)).count();
-        block = first;
         let mut frames = Vec::with_capacity(count);
-        for (&at, entry) in self.blocks.range_mut(block..).take(count) {
+        for (&at, entry) in self.blocks.range_mut(first..).take(count) {
             entry.writing = true;
             entry.captured = entry.last;
             frames.push(entry.frame);
@@ -281,9 +267,9 @@ impl Dirty {
             }
         }
         if !is_retry {
-            self.cursor = block + count as u64;
+            self.cursor = first + count as u64;
         }
-        Some(Run { block, frames })
+        Some(Run { block: first, frames })
     }
 
     /// The write of `block` is over. If it failed, the block is tried again at `retry_at`; if that is `None`, it was passed

@@ -1,6 +1,7 @@
 //! The input and output of the engine: requests and replies, device operations and their completions.
 
 use std::fmt;
+use std::ops::Range;
 
 use nigh_policy::{Stream, Tenant};
 use twox_hash::XxHash3_64;
@@ -218,6 +219,13 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// `bytes` of the device.
+    pub(crate) fn new(id: u64, port: Port, bytes: Range<u64>, action: Action, seeds: Vec<u64>) -> Operation {
+        let (offset, length) = (bytes.start, bytes.end - bytes.start);
+        let (sums, damages) = (Vec::new(), Damages::default());
+        Operation { id, port, offset, length, action, seeds, sums, sealed: false, damages }
+    }
+
     /// Computes the checksums of blocks that go to a level or came from one, and with `Config::verify` of all blocks that
     /// were read. The host calls it once the device has finished, without the engine's lock; otherwise
     /// [`Engine::complete`](crate::Engine::complete) does it.

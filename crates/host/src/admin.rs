@@ -66,6 +66,11 @@ impl Common {
     /// Opens another disk.
     pub(crate) fn add(&self, settings: DiskSettings) -> Result<Arc<Disk>, ChangeError> {
         let opened = self.open_targets(&settings)?;
+        self.add_in_use(settings, opened)
+    }
+
+    /// Opens a disk whose targets are open, while the host is in use.
+    pub(crate) fn add_in_use(&self, settings: DiskSettings, opened: Vec<Opened>) -> Result<Arc<Disk>, ChangeError> {
         let added = {
             let _one = self.administrate()?;
             self.add_opened(settings, opened)

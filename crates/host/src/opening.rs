@@ -36,14 +36,8 @@ impl Late {
         let (at, opened) = self.results.recv().ok()?;
         let settings = self.disks[at].take()?;
         let name = settings.name.clone();
-        let open = |opened| {
-            let added = {
-                let _one = self.common.administrate()?;
-                self.common.add_opened(settings, opened)
-            };
-            Ok(added?)
-        };
-        Some((name, opened.map_err(ChangeError::from).and_then(open)))
+        let opened = opened.map_err(ChangeError::from);
+        Some((name, opened.and_then(|opened| self.common.add_in_use(settings, opened))))
     }
 }
 

@@ -9,7 +9,7 @@ use nigh_host::front::{Budget, Disk, lock};
 use nigh_nbd::{BlockSizes, Features};
 
 use crate::refusals::Refusals;
-use crate::settings::ExportSettings;
+use crate::settings::{self, ExportSettings};
 
 /// Most requests of a connection in progress: it is not read from beyond.
 const REQUESTS_MAX: u64 = 512;
@@ -96,8 +96,7 @@ impl Export {
 
     /// Whether it is for clients with a certificate of these names.
     pub(crate) fn is_for(&self, names: &[String]) -> bool {
-        let access = lock(&self.access);
-        access.clients.is_empty() || access.clients.iter().any(|name| names.contains(name))
+        settings::is_for(&lock(&self.access).clients, names)
     }
 
     /// Takes memory for replies from `heap`, of which each export leaves some to the others.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use nigh_host::front::lock;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::ExportSettings;
+use crate::settings::{ExportSettings, is_for};
 
 /// An export that is being opened or removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,10 +67,8 @@ impl Opening {
 
     /// The names of those that clients with a certificate of these names may have.
     pub(crate) fn names_for(&self, names: &[String]) -> Vec<String> {
-        let is_for = |settings: &ExportSettings| {
-            settings.clients.is_empty() || settings.clients.iter().any(|client| names.contains(client))
-        };
         let opening = lock(&self.0);
-        opening.iter().filter(|(_, (_, settings))| is_for(settings)).map(|(name, _)| name.clone()).collect()
+        let those = opening.iter().filter(|(_, (_, settings))| is_for(&settings.clients, names));
+        those.map(|(name, _)| name.clone()).collect()
     }
 }

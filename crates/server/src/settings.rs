@@ -28,6 +28,11 @@ impl ExportSettings {
     }
 }
 
+/// Whether an export for these `clients` is for one with a certificate of these names.
+pub(crate) fn is_for(clients: &[String], names: &[String]) -> bool {
+    clients.is_empty() || clients.iter().any(|client| names.contains(client))
+}
+
 impl From<DiskSettings> for ExportSettings {
     fn from(disk: DiskSettings) -> ExportSettings {
         ExportSettings { disk, clients: Vec::new(), connections: 0, requests: 0 }
