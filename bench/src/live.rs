@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::workloads::digest;
 
-    /// The tables in docs/papers.md are of these requests.
+    /// The tables in docs/papers/simulation.md are of these requests.
     #[test]
     fn programs_are_the_same_on_every_run() {
         let [client, fio] = [Part::Client, Part::Fio].map(Part::programs);

@@ -330,7 +330,7 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces/pc")
     }
 
-    /// The tables in docs/papers.md are of these requests.
+    /// The tables in docs/papers/dulo.md are of these requests.
     #[test]
     fn seeded_programs_are_the_same_on_every_run() {
         let mut disk = Disk::default();
