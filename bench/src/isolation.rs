@@ -1,5 +1,6 @@
 //! What a client of one export waits because of another export: beside hostile and clumsy clients, and beside a sick device.
-//! The neighbours' own threads give way to the server and to the client that is measured, as if they were elsewhere.
+//! What clients do themselves is not measured, as if each had a machine of its own: the one that is measured has a processor
+//! whenever it wants one, and its neighbours have what nobody else wants.
 
 mod victim;
 

@@ -149,11 +149,14 @@ enum Bench {
     /// `nigh serve` against nbdkit and qemu-nbd: latency, rate and processor time of hits, and hits beside misses
     Nbd {
         /// Rounds; in each all servers take their turns
-        #[arg(long, default_value_t = 5)]
+        #[arg(long, default_value_t = 30)]
         rounds: usize,
         /// How long each turn is
-        #[arg(long, default_value_t = 0.5)]
+        #[arg(long, default_value_t = 0.1)]
         seconds: f64,
+        /// Another build of nigh, an earlier one for instance, that takes its turns beside this one
+        #[arg(long, value_name = "PROGRAM")]
+        before: Option<std::path::PathBuf>,
     },
     /// What recording costs a hit of `nigh serve`
     Record {
@@ -208,6 +211,8 @@ fn main() -> anyhow::Result<()> {
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Verify { rounds, seconds } => verify::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
-        Bench::Nbd { rounds, seconds } => nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
+        Bench::Nbd { rounds, seconds, before } => {
+            nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, before.as_deref())
+        }
     }
 }

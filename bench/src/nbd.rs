@@ -1,5 +1,6 @@
-//! `nigh serve` against nbdkit and qemu-nbd: hits, and hits beside another client's misses.
+//! `nigh serve` against nbdkit, qemu-nbd and an earlier build of itself: hits, and hits beside another client's misses.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,71 +20,103 @@ const DELAY_MS: u32 = 5;
 /// Requests on their way from the client that misses.
 const MISSES: usize = 4;
 
-/// A figure: of each server one, better the lower or the higher it is.
+/// A figure: of each server one.
 struct Row {
     name: &'static str,
     digits: usize,
+    better: Better,
     /// What the ratio of nigh to nbdkit's memory plugin is meant to reach, where anything was set.
-    goal: Option<Goal>,
+    goal: Option<f64>,
+}
+
+impl Row {
+    fn goal(&self) -> Option<Goal> {
+        Some(Goal { better: self.better, bound: self.goal? })
+    }
+
+    /// Of the ratio to an earlier build.
+    fn no_worse(&self) -> Goal {
+        let bound = match self.better {
+            Better::Lower => 1.0 + SLACK,
+            Better::Higher => 1.0 - SLACK,
+        };
+        Goal { better: self.better, bound }
+    }
 }
 
 #[derive(Clone, Copy)]
-enum Goal {
-    AtMost(f64),
-    AtLeast(f64),
+enum Better {
+    Lower,
+    Higher,
+}
+
+/// A bound of a ratio.
+#[derive(Clone, Copy)]
+struct Goal {
+    better: Better,
+    bound: f64,
 }
 
 impl Goal {
-    fn holds(self, ratio: f64) -> bool {
-        match self {
-            Goal::AtMost(most) => ratio <= most,
-            Goal::AtLeast(least) => ratio >= least,
-        }
+    fn is_held(self, ratio: f64) -> &'static str {
+        let holds = match self.better {
+            Better::Lower => ratio <= self.bound,
+            Better::Higher => ratio >= self.bound,
+        };
+        if holds { "yes" } else { "no" }
     }
 }
 
 impl std::fmt::Display for Goal {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (sign, value) = match self {
-            Goal::AtMost(most) => ("<=", most),
-            Goal::AtLeast(least) => (">=", least),
+        let sign = match self.better {
+            Better::Lower => "<=",
+            Better::Higher => ">=",
         };
-        to.pad(&format!("{sign} {value:.1}"))
+        to.pad(&format!("{sign} {}", self.bound))
     }
 }
 
 /// In the order of `measure`.
 const ROWS: [Row; 7] = [
-    Row { name: "4 KiB one at a time: p50, us", digits: 2, goal: Some(Goal::AtMost(1.0)) },
-    Row { name: "  server's processor us a hit", digits: 2, goal: Some(Goal::AtMost(0.8)) },
-    Row { name: "4 KiB 16 at a time: hits/s", digits: 0, goal: Some(Goal::AtLeast(1.3)) },
-    Row { name: "  server's processor us a hit", digits: 2, goal: Some(Goal::AtMost(0.8)) },
-    Row { name: "64 KiB sequential, one at a time: MB/s", digits: 0, goal: None },
-    Row { name: "64 KiB sequential, 16 at a time: MB/s", digits: 0, goal: Some(Goal::AtLeast(1.2)) },
-    Row { name: "  server's processor us a hit", digits: 2, goal: None },
+    Row { name: "4 KiB one at a time: p50, us", digits: 2, better: Better::Lower, goal: Some(1.0) },
+    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: Some(0.8) },
+    Row { name: "4 KiB 16 at a time: hits/s", digits: 0, better: Better::Higher, goal: Some(1.3) },
+    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: Some(0.8) },
+    Row { name: "64 KiB sequential, one at a time: MB/s", digits: 0, better: Better::Higher, goal: None },
+    Row { name: "64 KiB sequential, 16 at a time: MB/s", digits: 0, better: Better::Higher, goal: Some(1.2) },
+    Row { name: "  server's processor us a hit", digits: 2, better: Better::Lower, goal: None },
 ];
 
-pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
+/// How much worse than an earlier build a figure may be, in shares of it.
+const SLACK: f64 = 0.03;
+
+/// With `before`, that build of nigh takes its turns beside this one.
+pub(crate) fn run(rounds: usize, how_long: Duration, before: Option<&Path>) -> anyhow::Result<()> {
     ensure!(rounds > 0, "a median needs a round");
     let folder = tempfile::tempdir()?;
     println!("servers on processor {SERVERS}, clients on processor {CLIENTS}, Unix sockets; load {}", machine_load());
-    hits(folder.path(), rounds, how_long)?;
+    hits(folder.path(), rounds, how_long, before)?;
     println!();
-    beside_misses(folder.path(), rounds, how_long)
+    beside_misses(folder.path(), rounds, how_long, before)
 }
 
-fn hits(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> {
+fn hits(folder: &Path, rounds: usize, how_long: Duration, before: Option<&Path>) -> anyhow::Result<()> {
     let image = folder.join("image");
     let file = std::fs::File::create(&image)?;
     stamp(&file, 0..HOT)?;
     file.sync_all()?;
     let names = ["nigh", "nbdkit memory", "nbdkit file", "qemu-nbd"];
-    let peers = [
-        serve(folder, "nigh", image.to_str().context("a temporary folder's name is UTF-8")?)?,
+    let target = image.to_str().context("a temporary folder's name is UTF-8")?;
+    let mut peers = vec![
+        serve(nigh()?, folder, "nigh", target)?,
         nbdkit(folder, "memory", |command| command.arg("memory").arg(HOT.to_string()))?,
         nbdkit(folder, "file", |command| command.args(["--readonly", "file"]).arg(&image))?,
         qemu_nbd(folder, &image)?,
     ];
+    if let Some(before) = before {
+        peers.push(serve(Command::new(before), folder, "before", target)?);
+    }
     write_stamped(&peers[1].socket, 0..HOT)?;
     let mut connections = Vec::new();
     for peer in &peers {
@@ -96,9 +129,12 @@ fn hits(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> 
     // By row, server and round.
     let mut figures = vec![vec![Vec::new(); peers.len()]; ROWS.len()];
     for round in 0..rounds {
-        for turn in 0..peers.len() {
-            // Nobody is always behind the same one.
-            let at = if round % 2 == 0 { turn } else { peers.len() - 1 - turn };
+        // The two builds follow each other, and nobody is always behind the same one.
+        let mut order: Vec<usize> = (names.len()..peers.len()).chain(0..names.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
             for (row, figure) in measure(&peers[at], &mut connections[at], how_long)?.into_iter().enumerate() {
                 figures[row][at].push(figure);
             }
@@ -117,10 +153,10 @@ fn hits(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> 
         "", names[0], names[1], names[2], names[3], "ratio", "goal"
     );
     for (row, figures) in ROWS.iter().zip(&mut figures) {
-        let mut ratios: Vec<f64> = figures[0].iter().zip(&figures[1]).map(|(own, other)| own / other).collect();
-        let ratio = median(&mut ratios);
+        let ratio = median(&mut ratios(&figures[0], &figures[1]));
+        // Sorted copies: the rounds stay in their order for the comparison with an earlier build.
         let medians: Vec<String> =
-            figures.iter_mut().map(|rounds| format!("{:.*}", row.digits, median(rounds))).collect();
+            figures.iter().map(|rounds| format!("{:.*}", row.digits, median(&mut rounds.clone()))).collect();
         println!(
             "{:40}{:>10}{:>15}{:>13}{:>10}{ratio:>8.2}{:>9}  {}",
             row.name,
@@ -128,15 +164,35 @@ fn hits(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> 
             medians[1],
             medians[2],
             medians[3],
-            row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
-            row.goal.map_or("-", |goal| held(goal, ratio))
+            row.goal().map_or("-".to_owned(), |goal| goal.to_string()),
+            row.goal().map_or("-", |goal| goal.is_held(ratio))
         );
+    }
+    if before.is_some() {
+        println!(
+            "\n{:40}{:>10}{:>10}{:>8}{:>9}  held",
+            "this build against the one before", "this", "before", "ratio", "goal"
+        );
+        for (row, figures) in ROWS.iter().zip(&mut figures) {
+            let goal = row.no_worse();
+            let ratio = median(&mut ratios(&figures[0], &figures[names.len()]));
+            println!(
+                "{:40}{:>10.*}{:>10.*}{ratio:>8.3}{goal:>9}  {}",
+                row.name,
+                row.digits,
+                median(&mut figures[0]),
+                row.digits,
+                median(&mut figures[names.len()]),
+                goal.is_held(ratio)
+            );
+        }
     }
     Ok(())
 }
 
-fn held(goal: Goal, ratio: f64) -> &'static str {
-    if goal.holds(ratio) { "yes" } else { "no" }
+/// Of two servers' figures, round by round.
+fn ratios(own: &[f64], other: &[f64]) -> Vec<f64> {
+    own.iter().zip(other).map(|(own, other)| own / other).collect()
 }
 
 /// The figures of one server, in the order of `ROWS`.
@@ -166,7 +222,7 @@ fn measure(peer: &Peer, connection: &mut Connection, how_long: Duration) -> anyh
 }
 
 /// A client that hits, alone and while another one misses.
-fn beside_misses(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Result<()> {
+fn beside_misses(folder: &Path, rounds: usize, how_long: Duration, before: Option<&Path>) -> anyhow::Result<()> {
     let image = folder.join("delayed");
     let file = std::fs::File::create(&image)?;
     file.set_len(DELAYED)?;
@@ -174,62 +230,80 @@ fn beside_misses(folder: &Path, rounds: usize, how_long: Duration) -> anyhow::Re
     stamp(&file, hot.clone())?;
     let target = format!("delay:{DELAY_MS}ms:{}", image.display());
     let delay = format!("rdelay={DELAY_MS}ms");
-    let peers = [
-        ("nigh", serve(folder, "delayed-nigh", &target)?),
-        (
-            "nbdkit --filter=cache --filter=delay",
-            nbdkit(folder, "cache", |command| {
-                command
-                    .args(["--filter=cache", "--filter=delay", "file"])
-                    .arg(&image)
-                    .args([&delay, "cache-on-read=true"])
-            })?,
-        ),
-    ];
+    let mut peers = vec![("nigh", serve(nigh()?, folder, "delayed-nigh", &target)?)];
+    if let Some(before) = before {
+        peers.push(("nigh before", serve(Command::new(before), folder, "delayed-before", &target)?));
+    }
+    let cache = nbdkit(folder, "cache", |command| {
+        command.args(["--filter=cache", "--filter=delay", "file"]).arg(&image).args([&delay, "cache-on-read=true"])
+    })?;
+    peers.push(("nbdkit --filter=cache --filter=delay", cache));
+    let mut clients = Vec::new();
+    for (name, peer) in &peers {
+        let mut hitting = Connection::open(&peer.socket)?;
+        hitting.read_all(hot.clone())?;
+        ensure!(!name.starts_with("nigh") || all_cached(&peer.socket, hot.clone())?, "{name} has not all in its cache");
+        clients.push(Pair { hitting, missing: Connection::open(&peer.socket)? });
+    }
     println!(
         "4 KiB hits one at a time, p50 in us, alone and while a second client misses {MISSES} at a time on a disk that"
     );
-    println!("takes {DELAY_MS} ms; medians of {rounds} rounds of {} s", how_long.as_secs_f64());
+    println!("takes {DELAY_MS} ms; medians of {rounds} rounds of {} s, in turns", how_long.as_secs_f64());
     println!("{:40}{:>10}{:>15}{:>13}{:>18}{:>9}  held", "", "alone", "beside misses", "misses/s", "ratio", "goal");
-    let goal = Goal::AtMost(1.5);
-    for (name, peer) in &peers {
-        let mut connection = Connection::open(&peer.socket)?;
-        connection.read_all(hot.clone())?;
-        ensure!(*name != "nigh" || all_cached(&peer.socket, hot.clone())?, "nigh has not all in its cache");
-        let hits = Reads { range: hot.clone(), length: 4096, order: Order::Random, depth: 1 };
-        let misses = Reads { range: HOT..DELAYED, length: 4096, order: Order::Random, depth: MISSES };
-        let mut other = Connection::open(&peer.socket)?;
-        let (mut alone, mut beside, mut rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let p50 = connection.read_for(&hits, how_long)?.p50_us();
-            let over = AtomicBool::new(false);
-            let (hit, missed) = std::thread::scope(|scope| {
-                let missing = scope.spawn(|| other.read_until(&misses, |_, _| over.load(Ordering::Relaxed)));
-                let hit = connection.read_for(&hits, how_long);
-                over.store(true, Ordering::Relaxed);
-                (hit, missing.join().expect("a client does not panic"))
-            });
-            let (mut hit, missed) = (hit?, missed?);
-            alone.push(p50);
-            beside.push(hit.p50_us());
-            rates.push(missed.per_second());
-            ratios.push(beside[beside.len() - 1] / p50);
+    let mut figures: Vec<[Vec<f64>; 3]> = peers.iter().map(|_| Default::default()).collect();
+    for _ in 0..rounds {
+        for (pair, figures) in clients.iter_mut().zip(&mut figures) {
+            for (figure, figures) in pair.measure(&hot, how_long)?.into_iter().zip(figures) {
+                figures.push(figure);
+            }
         }
-        let ratio = median(&mut ratios);
+    }
+    let goal = Goal { better: Better::Lower, bound: 1.5 };
+    for ((name, _), [alone, beside, rate]) in peers.iter().zip(&mut figures.clone()) {
+        let ratio = median(&mut ratios(beside, alone));
         println!(
             "{name:40}{:>10.2}{:>15.2}{:>13.0}{ratio:>18.2}{goal:>9}  {}",
-            median(&mut alone),
-            median(&mut beside),
-            median(&mut rates),
-            held(goal, ratio)
+            median(alone),
+            median(beside),
+            median(rate),
+            goal.is_held(ratio)
         );
+    }
+    if before.is_some() {
+        let goal = Goal { better: Better::Lower, bound: 1.0 + SLACK };
+        for (name, at) in [("alone", 0), ("beside misses", 1)] {
+            let ratio = median(&mut ratios(&figures[0][at], &figures[1][at]));
+            println!("this build against the one before, {name:>14}{ratio:>48.3}{goal:>9}  {}", goal.is_held(ratio));
+        }
     }
     Ok(())
 }
 
-fn serve(folder: &Path, name: &str, target: &str) -> anyhow::Result<Peer> {
+/// Two clients of one server.
+struct Pair {
+    hitting: Connection,
+    missing: Connection,
+}
+
+impl Pair {
+    /// The median latency of a hit alone and beside misses in microseconds, and the rate of the misses.
+    fn measure(&mut self, hot: &Range<u64>, how_long: Duration) -> anyhow::Result<[f64; 3]> {
+        let hits = Reads { range: hot.clone(), length: 4096, order: Order::Random, depth: 1 };
+        let misses = Reads { range: HOT..DELAYED, length: 4096, order: Order::Random, depth: MISSES };
+        let alone = self.hitting.read_for(&hits, how_long)?.p50_us();
+        let over = AtomicBool::new(false);
+        let (hit, missed) = std::thread::scope(|scope| {
+            let missing = scope.spawn(|| self.missing.read_until(&misses, |_, _| over.load(Ordering::Relaxed)));
+            let hit = self.hitting.read_for(&hits, how_long);
+            over.store(true, Ordering::Relaxed);
+            (hit, missing.join().expect("a client does not panic"))
+        });
+        Ok([alone, hit?.p50_us(), missed?.per_second()])
+    }
+}
+
+fn serve(mut command: Command, folder: &Path, name: &str, target: &str) -> anyhow::Result<Peer> {
     let socket = folder.join(format!("{name}.sock"));
-    let mut command = nigh()?;
     command.args(["serve", "--memory", "512M", "--policy", "lirs", "--read-only", "--log", "warn"]);
     command.arg("--listen").arg(format!("unix:{}", socket.display())).arg(format!("disk={target}"));
     Peer::start(&mut command, &socket)

@@ -6,9 +6,11 @@ pub(crate) mod sick;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::ensure;
 use nigh_nbd::client::Client;
 
 /// Where neighbours find a server, and how long they stay.
@@ -45,6 +47,14 @@ pub(crate) fn connect(socket: &Path, export: &str) -> anyhow::Result<Client<Unix
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     stream.set_write_timeout(Some(Duration::from_secs(20)))?;
     Ok(Client::connect(stream, export, &["base:allocation"])?)
+}
+
+/// Has the kernel schedule this thread, and those that it starts from now on, by a policy of `chrt` (util-linux).
+pub(crate) fn schedule(policy: &str, priority: u8) -> anyhow::Result<()> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let status = Command::new("chrt").args([policy, "--pid", &priority.to_string(), &thread]).status()?;
+    ensure!(status.success(), "chrt {policy} {priority}: {status}; real-time priorities need root");
+    Ok(())
 }
 
 /// An address for a server's figures.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use nigh_nbd::client::{Client, Error};
 use nigh_nbd::{Command, Framing, RequestHeader};
 
-use super::{Place, connect};
+use super::{Place, connect, schedule};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -35,7 +35,8 @@ pub(crate) struct Hostile {
 impl Hostile {
     pub(crate) fn attack(&self, place: &Place) {
         if !self.is_here {
-            yield_to_others();
+            // It has a processor of its own elsewhere.
+            schedule("--idle", 0).expect("a lower priority needs no right");
         }
         (self.attack)(place);
     }
@@ -165,14 +166,6 @@ pub(crate) const CLIENTS: [Hostile; 20] = [
         }
     }),
 ];
-
-/// The calling thread, and those that it starts, give way to the server and to the victim: a neighbour has a processor of
-/// its own elsewhere.
-fn yield_to_others() {
-    const LEAST: i32 = 19;
-    rustix::process::setpriority_process(Some(rustix::thread::gettid()), LEAST)
-        .expect("a lower priority needs no right");
-}
 
 /// No neighbour, but programs that keep as many processors busy: what the victim waits for them is not the server's doing.
 fn compute(place: &Place) {
