@@ -2,6 +2,7 @@
 //! What clients do themselves is not measured, as if each had a machine of its own: the one that is measured has a processor
 //! whenever it wants one, and its neighbours have what nobody else wants.
 
+mod rivals;
 mod victim;
 
 use std::path::Path;
@@ -19,6 +20,8 @@ use crate::neighbours::{Place, free_address};
 use crate::peers::Peer;
 use crate::times::{KINDS, Times};
 use victim::Victim;
+
+pub(crate) use rivals::run as run_with_rivals;
 
 /// Memory of the server.
 const MEMORY: &str = "64M";
@@ -130,18 +133,29 @@ fn beside(
     command.args(["serve", "--memory", MEMORY, "--log", "error", "--metrics", &metrics.to_string()]);
     command.arg("--listen").arg(format!("unix:{}", socket.display())).args([OWN, &format!("other={target}")]);
     let server = Peer::unpinned(&mut command, &socket)?;
-    let mut victim = Victim::new(&socket)?;
+    let victim = Victim::new(&socket, "victim", 0)?;
+    let place = Place { socket: &socket, metrics, export: "other", over: &AtomicBool::new(false) };
+    compare(server, victim, &place, neighbour, sick, how_long)
+}
+
+/// What the victim waits alone, and then beside its neighbour; it ends with the server.
+fn compare(
+    server: Peer,
+    mut victim: Victim,
+    place: &Place,
+    neighbour: &Hostile,
+    sick: Option<(&Sick, Symptom)>,
+    how_long: Duration,
+) -> anyhow::Result<[Times; 2]> {
     let alone = victim.measure(how_long)?;
-    let over = AtomicBool::new(false);
-    let place = Place { socket: &socket, metrics, export: "other", over: &over };
     let beside = std::thread::scope(|scope| {
         if let Some((sick, symptom)) = sick {
             sick.fall_ill(symptom);
         }
-        scope.spawn(|| neighbour.attack(&place));
+        scope.spawn(|| neighbour.attack(place));
         std::thread::sleep(SETTLE);
         let beside = victim.measure(how_long);
-        over.store(true, Ordering::Relaxed);
+        place.over.store(true, Ordering::Relaxed);
         // The kernel ends no process that waits for its device.
         if let Some((sick, _)) = sick {
             sick.heal();

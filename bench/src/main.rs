@@ -108,6 +108,9 @@ enum Bench {
         /// Only those with this in their name
         #[arg(long)]
         only: Option<String>,
+        /// Compare with nbdkit's cache filter and qemu-nbd: hostile clients of the client's own disk
+        #[arg(long)]
+        rivals: bool,
     },
     /// A server for hours beside neighbours that come and go, sick devices and changes: nothing grows, no byte is wrong (FUSE, root)
     Soak {
@@ -201,8 +204,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
         Bench::History { cells, blocks } => history::run(cells, blocks),
-        Bench::Isolation { rounds, seconds, only } => {
-            isolation::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, only.as_deref())
+        Bench::Isolation { rounds, seconds, only, rivals } => {
+            let run = if rivals { isolation::run_with_rivals } else { isolation::run };
+            run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, only.as_deref())
         }
         Bench::Levels => levels::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),

@@ -20,17 +20,19 @@ const STRIDE: u64 = 8;
 
 pub(super) struct Victim {
     client: Client<UnixStream>,
+    /// Where its part of the disk begins.
+    base: u64,
     turns: u64,
 }
 
 impl Victim {
-    pub(super) fn new(socket: &Path) -> anyhow::Result<Victim> {
-        let mut client = connect(socket, "victim")?;
+    pub(super) fn new(socket: &Path, export: &str, base: u64) -> anyhow::Result<Victim> {
+        let mut client = connect(socket, export)?;
         for block in 0..HOT {
-            client.write(block * BLOCK as u64, &[block as u8 + 1; BLOCK])?;
+            client.write(base + block * BLOCK as u64, &[block as u8 + 1; BLOCK])?;
         }
         client.flush()?;
-        Ok(Victim { client, turns: 0 })
+        Ok(Victim { client, base, turns: 0 })
     }
 
     /// In a thread that has a processor whenever it wants one, as on a machine of its own.
@@ -44,21 +46,21 @@ impl Victim {
 
     fn measure_here(&mut self, how_long: Duration) -> anyhow::Result<Times> {
         let mut times = Times::default();
-        let client = &mut self.client;
+        let (client, base) = (&mut self.client, self.base);
         let begun = Instant::now();
         while begun.elapsed() < how_long || times.lacks_some() {
             self.turns += 1;
             for at in 0..HITS {
                 let block = (self.turns * HITS + at) % HOT;
-                let read = times.time(0, || client.read(block * BLOCK as u64, BLOCK))?;
+                let read = times.time(0, || client.read(base + block * BLOCK as u64, BLOCK))?;
                 ensure!(read == [block as u8 + 1; BLOCK], "block {block} has the contents of another");
             }
             let block = HOT + WRITTEN + self.turns * STRIDE;
-            let read = times.time(1, || client.read(block * BLOCK as u64, BLOCK))?;
+            let read = times.time(1, || client.read(base + block * BLOCK as u64, BLOCK))?;
             ensure!(read == [0; BLOCK], "block {block}, never written, is not zeros");
             for at in 0..WRITES {
                 let block = HOT + (self.turns * WRITES + at) % WRITTEN;
-                times.time(2, || client.write(block * BLOCK as u64, &[self.turns as u8; BLOCK]))?;
+                times.time(2, || client.write(base + block * BLOCK as u64, &[self.turns as u8; BLOCK]))?;
             }
             if self.turns.is_multiple_of(TURNS_PER_FLUSH) {
                 times.time(3, || client.flush())?;

@@ -19,6 +19,8 @@ pub(crate) const DISK: u64 = 1 << 30;
 const FAST: &str = "";
 pub(crate) const SLOW: &str = "delay:20ms:";
 
+const SCRAPES: &str = "a byte a second to /metrics";
+
 /// What a neighbour does until it is told to end, on a server that is killed then.
 type Neighbour = fn(&Place);
 
@@ -33,6 +35,11 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
+    /// Whether it needs nothing that only nigh has: targets with a delay, and metrics.
+    pub(crate) fn suits_every_server(&self) -> bool {
+        self.device == FAST && self.name != SCRAPES
+    }
+
     pub(crate) fn attack(&self, place: &Place) {
         if !self.is_here {
             // It has a processor of its own elsewhere.
@@ -158,7 +165,7 @@ pub(crate) const CLIENTS: [Hostile; 20] = [
         let mut random = Rng::with_seed(1);
         pipeline(place, 32, |client, _| client.submit_write(random.u64(..DISK / 512) * 512, &[1; 512], true));
     }),
-    hostile("a byte a second to /metrics", FAST, |place| {
+    hostile(SCRAPES, FAST, |place| {
         let mut scrapes: Vec<_> = (0..8).filter_map(|_| TcpStream::connect(place.metrics).ok()).collect();
         while !place.is_over() {
             scrapes.retain_mut(|scrape| scrape.write_all(b"G").is_ok());

@@ -1,5 +1,7 @@
 //! Returning memory, write modes, and inspection from outside.
 
+use std::ops::Range;
+
 use crate::arena::Exclusive;
 use crate::config::Config;
 use crate::counters::{Counters, Gauges};
@@ -83,6 +85,12 @@ impl Engine {
             Some(frame) if !self.frames.has(frame, LOADING) => BlockState::Clean,
             _ => BlockState::Absent,
         }
+    }
+
+    /// The blocks of `range` of an open `volume` that are dirty, in order. It takes time for these blocks only.
+    pub fn dirty_blocks(&self, volume: Volume, range: Range<u64>) -> impl Iterator<Item = u64> {
+        let state = self.volumes.get(volume.0 as usize).and_then(Option::as_ref);
+        state.into_iter().flat_map(move |state| state.dirty.within(range.clone()))
     }
 
     /// Memory of the index and of the frames' bookkeeping, in bytes, without that of the policy and without that for

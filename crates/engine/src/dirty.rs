@@ -197,6 +197,11 @@ impl Dirty {
         self.blocks.range(range).any(|(_, entry)| failed(entry))
     }
 
+    /// The blocks of `range` that are dirty.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        self.blocks.range(range).map(|(&block, _)| block)
+    }
+
     /// The first runs of blocks whose last write failed, at most `most`.
     pub(crate) fn failed_runs(&self, most: usize) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();

@@ -490,16 +490,30 @@ impl Cache {
         range: Range<u64>,
         mut report: impl FnMut(u64, BlockState),
     ) -> Result<(), Poisoned> {
+        self.survey(disk, range, |engine, blocks| {
+            for block in blocks {
+                report((block + 1) * BLOCK, engine.state(disk.volume, block));
+            }
+        })
+    }
+
+    /// Calls `report` with the start of each dirty block of `range`, which is within one extent, in order. Others cost nothing.
+    pub fn dirty_blocks(&self, disk: &Disk, range: Range<u64>, mut report: impl FnMut(u64)) -> Result<(), Poisoned> {
+        self.survey(disk, range, |engine, blocks| {
+            engine.dirty_blocks(disk.volume, blocks).for_each(|block| report(block * BLOCK));
+        })
+    }
+
+    /// `look` gets the engine of `range`, which is within one extent, and the blocks.
+    fn survey(&self, disk: &Disk, range: Range<u64>, look: impl FnOnce(&Engine, Range<u64>)) -> Result<(), Poisoned> {
         let shard = self.shard_of(disk.volume, range.start);
         let mut core = self.shards[shard as usize].core.lock();
-        let reported = self.guarded(&mut core, shard, |core| {
-            for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
-                report((block + 1) * BLOCK, core.engine.state(disk.volume, block));
-            }
+        let looked = self.guarded(&mut core, shard, |core| {
+            look(&core.engine, range.start / BLOCK..range.end.div_ceil(BLOCK));
         });
         // The caller may ask for all blocks of a disk: others come between.
         MutexGuard::unlock_fair(core);
-        reported
+        looked
     }
 
     /// Runs on its own thread: calls the engines at the times they request, until `over`.

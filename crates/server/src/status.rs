@@ -47,11 +47,13 @@ pub(crate) fn reply(cache: &Cache, disk: &Disk, framing: Framing, contexts: Cont
     let (enough, most) = (if one { 1 } else { EXTENTS_MAX }, extents_most(request));
     let end = request.offset + request.length.min(BYTES_MAX);
     let mut lists: Vec<(Context, Vec<Extent>)> = contexts.iter().map(|context| (context, Vec::new())).collect();
+    let asks_for_cache = contexts.iter().any(|context| context == Context::Cache);
     let (mut at, mut step) = (request.offset, STEP);
     while at < end && lists.iter().any(|(_, list)| list.len() <= enough) {
         let range = at..end.min(at.saturating_add(step));
         // The cache first: what is written back meanwhile is then seen on the device.
-        let Ok(blocks) = blocks(cache, disk, range, most) else {
+        let found = if asks_for_cache { blocks(cache, disk, range, most) } else { dirty(cache, disk, range, most) };
+        let Ok(blocks) = found else {
             return framing.error(request.tag(), Errno::Io).to_vec();
         };
         for (context, list) in lists.iter_mut().filter(|(_, list)| list.len() <= enough) {
@@ -106,6 +108,30 @@ fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<
             at += length;
             push(&mut extents, Extent { length, flags });
         })?;
+        if extents.len() > most {
+            break;
+        }
+    }
+    Ok(extents)
+}
+
+/// As `blocks`, but clean blocks are not told from those that are absent. It takes time for dirty blocks only.
+fn dirty(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<Vec<Extent>, Poisoned> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut at = range.start;
+    for piece in cache.extents(range) {
+        let end = piece.end;
+        let mut until = |to: u64, flags| {
+            if to > at {
+                push(&mut extents, Extent { length: to - at, flags });
+                at = to;
+            }
+        };
+        cache.dirty_blocks(disk, piece, |block| {
+            until(block, 0);
+            until(end.min(block + BLOCK), cache_state::CACHED | cache_state::DIRTY);
+        })?;
+        until(end, 0);
         if extents.len() > most {
             break;
         }

@@ -235,6 +235,35 @@ fn status_tells_of_device_and_cache() {
     server.shut_down().unwrap();
 }
 
+/// Dirty blocks are found in another way for clients that do not ask what is cached.
+#[test]
+fn status_of_the_device_alone_says_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(16 * MIB).unwrap();
+    let server = start(32 * MIB, &[("disk", path.to_str().unwrap())]);
+    let mut both = connect(&server, "disk");
+    let mut alone = Client::connect(socket(&server), "disk", &["base:allocation"]).unwrap();
+    let mut random = fastrand::Rng::with_seed(18);
+    for round in 0..60 {
+        for _ in 0..random.usize(0..8) {
+            let at = random.u64(0..15 * MIB / 512) * 512;
+            both.write(at, &vec![7; random.usize(1..40_000)]).unwrap();
+        }
+        if round % 8 == 7 {
+            both.flush().unwrap();
+        }
+        let from = random.u64(0..16 * MIB / 512) * 512;
+        let length = (random.u64(1..=16 * MIB / 512) * 512).min(16 * MIB - from);
+        let rows = both.block_status(from, length).unwrap();
+        let row = alone.block_status(from, length).unwrap();
+        assert_eq!(row[0].extents, rows[0].extents, "round {round}: {length} bytes at {from}");
+        let length_told: u64 = row[0].extents.iter().map(|extent| extent.length).sum();
+        assert_eq!(length_told, length, "round {round}");
+    }
+    server.shut_down().unwrap();
+}
+
 #[test]
 fn a_device_that_fails_is_told_and_nothing_is_lost() {
     let export = ExportSettings::new("disk", "fault:read=1,write=1,flush=2:memory:64M".parse().unwrap());
