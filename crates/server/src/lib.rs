@@ -30,6 +30,7 @@ mod socket;
 mod status;
 mod stream;
 mod tls;
+mod turns;
 mod uri;
 
 pub use nigh_host::{
