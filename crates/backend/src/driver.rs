@@ -2,20 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nigh_engine::{Operation, Port};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::device::{Completion, Device, Job};
 use crate::signal::Signal;
-
-/// When a wait is tried again that the kernel has no memory for.
-const RETRY: Duration = Duration::from_millis(1);
+use crate::sync::{Mutex, MutexGuard};
 
 /// A change of what the driver drives.
 enum Change {
@@ -208,21 +203,101 @@ impl Driver {
         drop(inbox);
         let awake = || self.devices.values().filter(|attached| attached.is_awake());
         let deadline = awake().filter_map(|attached| attached.device.deadline()).min();
-        let timeout = deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.common.signal.wait_with(awake().filter_map(|attached| attached.device.signal()), timeout);
+    }
+}
+
+/// All orders of the steps of a driver and those who give it work (`cargo xtask loom`).
+#[cfg(all(test, loom))]
+mod models {
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+    use crate::device::Geometry;
+    use crate::models::{Requests, check};
+    use crate::sync::thread;
+
+    /// Does nothing, at the next poll.
+    #[derive(Default)]
+    struct Idle(Vec<Job>);
+
+    impl Device for Idle {
+        fn geometry(&self) -> Arc<dyn Geometry> {
+            unreachable!("not asked for")
+        }
+
+        fn submit(&mut self, job: Job) {
+            self.0.push(job);
+        }
+
+        fn poll(&mut self, _: Instant, done: &mut Vec<Completion>) {
+            done.extend(self.0.drain(..).map(|job| job.finish(Ok(()))));
+        }
+
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+
+        fn signal(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            assert!(self.0.is_empty(), "a device has left with a job");
+        }
+    }
+
+    /// A driver in a thread; it returns what was complete.
+    fn start(driver: Driver) -> thread::JoinHandle<Vec<Completion>> {
+        thread::spawn(|| {
+            let mut all = Vec::new();
+            driver.run(|done| all.append(done));
+            all
+        })
+    }
+
+    /// Two threads give one operation each to a driver, which may sleep; it ends when both are done.
+    #[test]
+    fn a_driver_does_what_it_is_given() {
+        check(3, || {
+            let mut requests = Requests::new();
+            let (driver, handle) = Driver::new(2).expect("a descriptor");
+            handle.attach(Port(0), Box::<Idle>::default());
+            let driver = start(driver);
+            let (other, operation) = (handle.clone(), requests.read(1));
+            let client = thread::spawn(move || other.submit(1, operation));
+            handle.submit(0, requests.read(0));
+            client.join().expect("no error");
+            handle.stop();
+            let done = driver.join().expect("no error");
+            assert_eq!(done.iter().map(|completion| completion.sender).sum::<u32>(), 1);
+            assert_eq!(requests.complete(done), [(0, 0), (1, 0)]);
         });
-        let common = self.common.signal.as_fd();
-        let signals = awake().filter_map(|attached| attached.device.signal());
-        let mut signals: Vec<PollFd<'_>> =
-            std::iter::once(common).chain(signals).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        match poll(&mut signals, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::NOMEM) => std::thread::sleep(RETRY),
-            Err(errno) => panic!("poll: {errno}"),
-        }
-        if !signals[0].revents().is_empty() {
-            self.common.signal.clear();
-        }
+    }
+
+    /// One device comes, gets an operation and leaves again while another does so: each comes back without jobs.
+    #[test]
+    fn devices_come_and_go() {
+        check(2, || {
+            let mut requests = Requests::new();
+            let (driver, handle) = Driver::new(2).expect("a descriptor");
+            let driver = start(driver);
+            let visit = |handle: &Handle, port, operation: Option<Operation>| {
+                handle.attach(Port(port), Box::<Idle>::default());
+                operation.into_iter().for_each(|operation| handle.submit(u32::from(port), operation));
+                handle.detach(Port(port))
+            };
+            let (other, operation) = (handle.clone(), requests.read(0));
+            let client = thread::spawn(move || visit(&other, 0, Some(operation)));
+            let second = visit(&handle, 1, None);
+            let first = client.join().expect("no error");
+            handle.stop();
+            let done = driver.join().expect("no error");
+            assert_eq!(requests.complete(done), [(0, 0)]);
+            assert!(first.try_recv().is_ok() && second.try_recv().is_ok(), "a device did not come back");
+        });
     }
 }

@@ -16,12 +16,15 @@ mod level;
 mod lock;
 mod magic;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod modelled;
 mod open;
 mod perform;
 mod pool;
 mod remote;
 mod signal;
+mod sync;
 mod target;
 mod timing;
 mod units;

@@ -1,61 +1,79 @@
 //! Threads that do jobs on a file by blocking system calls.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use crate::device::{Completion, Job};
 use crate::open::OpenFile;
 use crate::perform::perform;
 use crate::signal::Signal;
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    done: Vec<Completion>,
+    /// Nothing more will be submitted.
+    ends: bool,
+}
+
+struct Common {
+    file: Arc<OpenFile>,
+    jobs: Mutex<Jobs>,
+    /// For the threads: something waits, or nothing more will.
+    more: Condvar,
+    /// Something is done.
+    signal: Signal,
+}
+
+impl Common {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().expect("nobody panics with it")
+    }
+}
 
 /// The threads. Dropping it waits until all jobs are done.
 pub(crate) struct Pool {
-    /// `None` once it is being dropped.
-    jobs: Option<Sender<Job>>,
-    done: Receiver<Completion>,
-    signal: Arc<Signal>,
-    threads: Vec<JoinHandle<()>>,
+    common: Arc<Common>,
+    threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Pool {
     pub(crate) fn new(file: &Arc<OpenFile>, threads: usize) -> io::Result<Pool> {
-        let (jobs, queue) = channel();
-        let (completed, done) = channel();
-        let queue = Arc::new(Mutex::new(queue));
-        let signal = Arc::new(Signal::new()?);
-        let mut pool = Pool { jobs: Some(jobs), done, signal, threads: Vec::new() };
+        let (file, signal) = (file.clone(), Signal::new()?);
+        let common = Arc::new(Common { file, jobs: Mutex::default(), more: Condvar::new(), signal });
+        let mut pool = Pool { common, threads: Vec::new() };
         for _ in 0..threads {
-            let (file, queue, completed, signal) =
-                (file.clone(), queue.clone(), completed.clone(), pool.signal.clone());
-            let work = move || work(&file, &queue, &completed, &signal);
-            pool.threads.push(std::thread::Builder::new().name("nigh-io".to_owned()).spawn(work)?);
+            let common = pool.common.clone();
+            pool.threads.push(thread::Builder::new().name("nigh-io".to_owned()).spawn(move || work(&common))?);
         }
         Ok(pool)
     }
 
     pub(crate) fn submit(&self, job: Job) {
-        let jobs = self.jobs.as_ref().expect("it is not being dropped");
-        jobs.send(job).expect("the threads run until it is dropped");
+        self.common.jobs().waiting.push_back(job);
+        self.common.more.notify_one();
     }
 
     /// Appends what is done.
     pub(crate) fn poll(&self, done: &mut Vec<Completion>) {
-        self.signal.clear();
-        done.extend(self.done.try_iter());
+        // First, so that what is done later signals again.
+        self.common.signal.clear();
+        done.append(&mut self.common.jobs().done);
     }
 
     /// Readable when something is done.
     pub(crate) fn signal(&self) -> BorrowedFd<'_> {
-        self.signal.as_fd()
+        self.common.signal.as_fd()
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.common.jobs().ends = true;
+        self.common.more.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -63,13 +81,66 @@ impl Drop for Pool {
     }
 }
 
-fn work(file: &OpenFile, queue: &Mutex<Receiver<Job>>, completed: &Sender<Completion>, signal: &Signal) {
+fn work(common: &Common) {
+    let mut jobs = common.jobs();
     loop {
-        let next = queue.lock().expect("nobody panics with it").recv();
-        let Ok(mut job) = next else { return };
-        let result = perform(file, &mut job);
-        // The receiver is gone where the pool is being dropped, and then so is the engine.
-        let _ = completed.send(job.finish(result));
-        signal.raise();
+        if let Some(mut job) = jobs.waiting.pop_front() {
+            drop(jobs);
+            let result = perform(&common.file, &mut job);
+            let completion = job.finish(result);
+            common.jobs().done.push(completion);
+            common.signal.raise();
+            jobs = common.jobs();
+        } else if jobs.ends {
+            return;
+        } else {
+            jobs = common.more.wait(jobs).expect("nobody panics with it");
+        }
+    }
+}
+
+/// All orders of the steps of a pool's threads (`cargo xtask loom`).
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::models::{Requests, check, file};
+
+    /// Two jobs are done by two threads and come back once each, with their own bytes, to one who sleeps until he is told.
+    #[test]
+    fn whoever_waits_for_jobs_gets_them() {
+        let file = file(&[1, 2, 3]);
+        check(3, move || {
+            let mut requests = Requests::new();
+            let pool = Pool::new(&file, 2).expect("threads");
+            pool.submit(Job::new(0, requests.read(0)));
+            pool.submit(Job::new(0, requests.read(2)));
+            let mut done = Vec::new();
+            while done.len() < 2 {
+                pool.common.signal.wait();
+                pool.poll(&mut done);
+            }
+            drop(pool);
+            assert_eq!(requests.complete(done), [(0, 1), (2, 3)]);
+        });
+    }
+
+    /// Whoever drops a pool waits until its jobs are done: the bytes are in the file, and no thread has the frames.
+    #[test]
+    fn a_pool_ends_after_its_jobs() {
+        let file = file(&[0, 0]);
+        check(3, move || {
+            let mut requests = Requests::new();
+            crate::models::write(&file, &[0, 0]);
+            let pool = Pool::new(&file, 2).expect("threads");
+            pool.submit(Job::new(0, requests.write(0, 5)));
+            pool.submit(Job::new(0, requests.write(1, 6)));
+            let common = pool.common.clone();
+            drop(pool);
+            assert_eq!(crate::models::read(&file, 2), [5, 6]);
+            let done = std::mem::take(&mut common.jobs().done);
+            assert_eq!(done.len(), 2);
+            requests.complete(done);
+            assert_eq!(Arc::strong_count(&common), 1, "a thread is left");
+        });
     }
 }

@@ -10,10 +10,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
+
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Contents, Ordering};
 
 /// Frames are aligned for O_DIRECT if a block is at least this large.
 const ALIGN: usize = 4096;
@@ -36,6 +37,7 @@ pub(crate) struct Arena {
     sums: Box<[AtomicU64]>,
     /// Whether requests wait for frames.
     wanted: AtomicBool,
+    contents: Contents,
 }
 
 // SAFETY: the memory is reached only through holds, and `holders` lets a frame be shared by readers or owned by one
@@ -61,7 +63,8 @@ impl Arena {
         let holders = (0..frames).map(|_| AtomicU32::new(0)).collect();
         let sums = (0..if has_sums { frames } else { 0 }).map(|_| AtomicU64::new(0)).collect();
         let wanted = AtomicBool::new(false);
-        Some(Arc::new(Arena { allocation, layout, base, block_bytes, holders, sums, wanted }))
+        let contents = Contents::new(frames);
+        Some(Arc::new(Arena { allocation, layout, base, block_bytes, holders, sums, wanted, contents }))
     }
 
     /// Memory of the counts of holders and of checksums.
@@ -69,7 +72,7 @@ impl Arena {
         size_of_val(&*self.holders) + size_of_val(&*self.sums)
     }
 
-    /// Whether `frame` has a holder.
+    /// Whether `frame` has a holder. If not, those that it had are done with its contents.
     #[inline]
     pub(crate) fn held(&self, frame: u32) -> bool {
         self.holders[frame as usize].load(Ordering::SeqCst) != 0
@@ -181,6 +184,7 @@ impl Shared {
             return Vec::new();
         }
         let is_damaged = |&(_, &frame): &(usize, &u32)| {
+            self.arena.contents.read(frame);
             // SAFETY: the hold is counted, so nobody writes the frame, which is in the arena as a whole.
             let bytes = unsafe { std::slice::from_raw_parts(self.arena.at(frame), self.arena.block_bytes) };
             XxHash3_64::oneshot(bytes) != self.arena.sums[frame as usize].load(Ordering::Relaxed)
@@ -198,6 +202,7 @@ impl Shared {
     pub fn slices(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.frames.iter().enumerate().map(|(at, &frame)| {
             let (start, end) = part(at, self.skip, self.bytes, self.arena.block_bytes);
+            self.arena.contents.read(frame);
             // SAFETY: the hold is counted, so nobody writes the frame; the range lies inside it.
             unsafe { std::slice::from_raw_parts(self.arena.at(frame).add(start), end - start) }
         })
@@ -225,6 +230,7 @@ impl Shared {
     #[inline]
     fn let_go(&mut self) {
         for &frame in &self.frames {
+            self.arena.contents.read(frame);
             self.arena.holders[frame as usize].fetch_sub(1, Ordering::SeqCst);
         }
         self.frames.clear();
@@ -288,6 +294,7 @@ impl Exclusive {
         let (arena, skip, bytes) = (&self.arena, self.skip, self.bytes);
         self.frames.iter().enumerate().map(move |(at, &frame)| {
             let (start, end) = part(at, skip, bytes, arena.block_bytes);
+            arena.contents.write(frame);
             // SAFETY: this is the frame's only holder, and `add_writer` let each frame in once, so that the slices
             // are disjoint; the borrow of `self` makes them the only ones; the range lies inside the frame.
             unsafe { std::slice::from_raw_parts_mut(arena.at(frame).add(start), end - start) }
@@ -300,6 +307,7 @@ impl Exclusive {
             return;
         }
         for &frame in &self.frames {
+            self.arena.contents.write(frame);
             // SAFETY: this is the frame's only holder, and nobody writes while `self` is borrowed.
             let bytes = unsafe { std::slice::from_raw_parts(self.arena.at(frame), self.arena.block_bytes) };
             self.arena.sums[frame as usize].store(XxHash3_64::oneshot(bytes), Ordering::Relaxed);
@@ -320,6 +328,7 @@ impl Exclusive {
 impl Drop for Exclusive {
     fn drop(&mut self) {
         for &frame in &self.frames {
+            self.arena.contents.write(frame);
             self.arena.holders[frame as usize].store(0, Ordering::SeqCst);
         }
     }
@@ -331,7 +340,7 @@ impl fmt::Debug for Exclusive {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -383,5 +392,112 @@ mod tests {
     fn a_frame_is_not_held_exclusively_twice() {
         let arena = Arena::new(2, 512, false).expect("memory");
         Exclusive::of(&arena, &[1, 1], 0, 1024);
+    }
+}
+
+/// All orders of the steps of a few threads (`cargo xtask loom`).
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Mutex;
+    use loom::thread;
+
+    use super::*;
+
+    const BLOCK: usize = 512;
+
+    fn arena(frames: u32) -> Arc<Arena> {
+        Arena::new(frames, BLOCK, true).expect("memory")
+    }
+
+    /// Whether `frame` seems to have no holder, for a thread that is ordered with others by nothing else than the holds that
+    /// it takes.
+    fn seems_free(arena: &Arena, frame: u32) -> bool {
+        arena.holders[frame as usize].load(Ordering::Relaxed) == 0
+    }
+
+    /// A thread that finds a frame free writes it: the two that read it before are done.
+    #[test]
+    fn a_frame_is_written_after_it_was_read() {
+        loom::model(|| {
+            let arena = arena(1);
+            let readers = [(); 2].map(|()| {
+                let read = Shared::of(&arena, &[0], 0, BLOCK);
+                thread::spawn(move || {
+                    assert!(read.slices().all(|slice| slice.iter().all(|&byte| byte == 0)), "written while it was read");
+                    drop(read);
+                })
+            });
+            if seems_free(&arena, 0) {
+                Exclusive::of(&arena, &[0], 0, BLOCK).copy_from(&[1; BLOCK]);
+            }
+            for reader in readers {
+                reader.join().expect("no error");
+            }
+        });
+    }
+
+    /// Two threads read a frame that a third writes, as soon as it is done.
+    #[test]
+    fn readers_share_a_frame_that_was_written() {
+        loom::model(|| {
+            let arena = arena(1);
+            let mut write = Exclusive::of(&arena, &[0], 0, BLOCK);
+            let other = arena.clone();
+            let writer = thread::spawn(move || {
+                write.copy_from(&[1; BLOCK]);
+                write.seal();
+            });
+            let reader = thread::spawn(move || {
+                if seems_free(&other, 0) {
+                    let read = Shared::of(&other, &[0], 0, BLOCK);
+                    assert!(read.damaged().is_empty(), "half a write was seen");
+                }
+            });
+            if seems_free(&arena, 0) {
+                let read = Shared::of(&arena, &[0], 0, BLOCK);
+                assert!(read.slices().all(|slice| slice == [1; BLOCK]), "half a write was seen");
+            }
+            writer.join().expect("no error");
+            reader.join().expect("no error");
+            assert!(!arena.held(0));
+        });
+    }
+
+    /// Two threads release frames while a third begins to wait for one, as an engine does behind its lock: either it sees the
+    /// frame released, or the one who released it is told to look after it.
+    #[test]
+    fn whoever_waits_for_a_frame_gets_it() {
+        loom::model(|| {
+            let arena = arena(2);
+            // What waits, behind the engine's lock.
+            let waits = Arc::new(Mutex::new(false));
+            let holder = |frame| {
+                let (read, waits) = (Shared::of(&arena, &[frame], 0, BLOCK), waits.clone());
+                let arena = arena.clone();
+                thread::spawn(move || {
+                    if read.release() {
+                        let mut waits = waits.lock().expect("no error");
+                        if *waits && (0..2).all(|frame| !arena.held(frame)) {
+                            arena.want(false);
+                            *waits = false;
+                        }
+                    }
+                })
+            };
+            let holders = [holder(0), holder(1)];
+            {
+                let mut waits = waits.lock().expect("no error");
+                arena.want(true);
+                if (0..2).all(|frame| !arena.held(frame)) {
+                    arena.want(false);
+                } else {
+                    *waits = true;
+                }
+            }
+            for holder in holders {
+                holder.join().expect("no error");
+            }
+            assert!(!*waits.lock().expect("no error"), "it waits for ever");
+        });
     }
 }

@@ -33,6 +33,7 @@ mod shard;
 mod shares;
 mod slots;
 mod store;
+mod sync;
 mod tenants;
 mod unflushed;
 mod verify;
