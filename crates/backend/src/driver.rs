@@ -196,7 +196,7 @@ impl Driver {
     /// Waits until there is something to do.
     fn wait(&mut self) {
         let mut inbox = self.common.inbox();
-        if !inbox.jobs.is_empty() || !inbox.changes.is_empty() || inbox.stop {
+        if !inbox.jobs.is_empty() || !inbox.changes.is_empty() || (inbox.stop && self.busy == 0) {
             return;
         }
         inbox.asleep = true;
@@ -216,23 +216,54 @@ mod models {
     use super::*;
     use crate::device::Geometry;
     use crate::models::{Requests, check};
-    use crate::sync::thread;
+    use crate::sync::{Condvar, thread};
 
-    /// Does nothing, at the next poll.
+    /// What a device has been given, and what it has done.
     #[derive(Default)]
-    struct Idle(Vec<Job>);
+    struct Jobs {
+        given: Vec<Job>,
+        done: Vec<Completion>,
+    }
 
-    impl Device for Idle {
+    /// A device whose jobs a thread does, in place of a kernel.
+    #[derive(Clone, Default)]
+    struct Fake(Arc<(Mutex<Jobs>, Condvar)>);
+
+    impl Fake {
+        fn jobs(&self) -> MutexGuard<'_, Jobs> {
+            self.0.0.lock().expect("no error")
+        }
+
+        /// Starts the thread, which does so many jobs. `signal` is the driver's: it stands for a descriptor of the device.
+        fn work(&self, jobs: usize, driver: &Handle) -> thread::JoinHandle<()> {
+            let (device, driver) = (self.clone(), driver.clone());
+            thread::spawn(move || {
+                for _ in 0..jobs {
+                    let mut jobs = device.jobs();
+                    while jobs.given.is_empty() {
+                        jobs = device.0.1.wait(jobs).expect("no error");
+                    }
+                    let job = jobs.given.remove(0);
+                    jobs.done.push(job.finish(Ok(())));
+                    drop(jobs);
+                    driver.0.signal.raise();
+                }
+            })
+        }
+    }
+
+    impl Device for Fake {
         fn geometry(&self) -> Arc<dyn Geometry> {
             unreachable!("not asked for")
         }
 
         fn submit(&mut self, job: Job) {
-            self.0.push(job);
+            self.jobs().given.push(job);
+            self.0.1.notify_one();
         }
 
         fn poll(&mut self, _: Instant, done: &mut Vec<Completion>) {
-            done.extend(self.0.drain(..).map(|job| job.finish(Ok(()))));
+            done.append(&mut self.jobs().done);
         }
 
         fn deadline(&self) -> Option<Instant> {
@@ -244,60 +275,76 @@ mod models {
         }
     }
 
-    impl Drop for Idle {
-        fn drop(&mut self) {
-            assert!(self.0.is_empty(), "a device has left with a job");
-        }
-    }
-
-    /// A driver in a thread; it returns what was complete.
-    fn start(driver: Driver) -> thread::JoinHandle<Vec<Completion>> {
-        thread::spawn(|| {
+    /// A driver in a thread, which raises `complete` when something is, and returns all that was.
+    fn start(driver: Driver, complete: &Arc<Signal>) -> thread::JoinHandle<Vec<Completion>> {
+        let complete = complete.clone();
+        thread::spawn(move || {
             let mut all = Vec::new();
-            driver.run(|done| all.append(done));
+            driver.run(|done| {
+                all.append(done);
+                complete.raise();
+            });
             all
         })
     }
 
-    /// Two threads give one operation each to a driver, which may sleep; it ends when both are done.
+    /// An operation is given to a driver that sleeps, or is about to, and done.
     #[test]
-    fn a_driver_does_what_it_is_given() {
-        check(3, || {
+    fn whoever_waits_for_an_operation_gets_it() {
+        check(2, || {
+            let mut requests = Requests::new();
+            let (driver, handle) = Driver::new(1).expect("a descriptor");
+            let (complete, device) = (Arc::new(Signal::new().expect("a descriptor")), Fake::default());
+            let kernel = device.work(1, &handle);
+            let driver = start(driver, &complete);
+            handle.attach(Port(0), Box::new(device));
+            handle.submit(0, requests.read(0));
+            complete.wait();
+            handle.stop();
+            kernel.join().expect("no error");
+            assert_eq!(requests.complete(driver.join().expect("no error")), [(0, 0)]);
+        });
+    }
+
+    /// Two threads give one operation each to a driver that is told to stop: it ends when both are done.
+    #[test]
+    fn a_driver_ends_after_its_operations() {
+        check(2, || {
             let mut requests = Requests::new();
             let (driver, handle) = Driver::new(2).expect("a descriptor");
-            handle.attach(Port(0), Box::<Idle>::default());
-            let driver = start(driver);
+            let (complete, device) = (Arc::new(Signal::new().expect("a descriptor")), Fake::default());
+            let kernel = device.work(2, &handle);
+            handle.attach(Port(0), Box::new(device));
+            let driver = start(driver, &complete);
             let (other, operation) = (handle.clone(), requests.read(1));
             let client = thread::spawn(move || other.submit(1, operation));
             handle.submit(0, requests.read(0));
             client.join().expect("no error");
             handle.stop();
             let done = driver.join().expect("no error");
+            kernel.join().expect("no error");
             assert_eq!(done.iter().map(|completion| completion.sender).sum::<u32>(), 1);
             assert_eq!(requests.complete(done), [(0, 0), (1, 0)]);
         });
     }
 
-    /// One device comes, gets an operation and leaves again while another does so: each comes back without jobs.
+    /// A device that gets an operation and leaves is returned after that.
     #[test]
-    fn devices_come_and_go() {
-        check(2, || {
+    fn a_device_leaves_after_its_operations() {
+        check(3, || {
             let mut requests = Requests::new();
-            let (driver, handle) = Driver::new(2).expect("a descriptor");
-            let driver = start(driver);
-            let visit = |handle: &Handle, port, operation: Option<Operation>| {
-                handle.attach(Port(port), Box::<Idle>::default());
-                operation.into_iter().for_each(|operation| handle.submit(u32::from(port), operation));
-                handle.detach(Port(port))
-            };
-            let (other, operation) = (handle.clone(), requests.read(0));
-            let client = thread::spawn(move || visit(&other, 0, Some(operation)));
-            let second = visit(&handle, 1, None);
-            let first = client.join().expect("no error");
+            let (driver, handle) = Driver::new(1).expect("a descriptor");
+            let (complete, device) = (Arc::new(Signal::new().expect("a descriptor")), Fake::default());
+            let kernel = device.work(1, &handle);
+            let driver = start(driver, &complete);
+            handle.attach(Port(0), Box::new(device.clone()));
+            handle.submit(0, requests.read(0));
+            let gone = handle.detach(Port(0));
+            kernel.join().expect("no error");
             handle.stop();
             let done = driver.join().expect("no error");
             assert_eq!(requests.complete(done), [(0, 0)]);
-            assert!(first.try_recv().is_ok() && second.try_recv().is_ok(), "a device did not come back");
+            assert!(gone.try_recv().is_ok(), "the device did not come back");
         });
     }
 }
