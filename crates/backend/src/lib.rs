@@ -16,9 +16,9 @@ mod level;
 mod lock;
 mod magic;
 mod memory;
+mod modelled;
 #[cfg(all(test, loom))]
 mod models;
-mod modelled;
 mod open;
 mod perform;
 mod pool;

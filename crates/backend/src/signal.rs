@@ -52,7 +52,7 @@ impl Signal {
 
     /// Waits until it is raised, or one of `others` is readable, or for `timeout`; then clears it.
     #[cfg(not(loom))]
-    pub(crate) fn wait_with<'a>(&self, others: impl Iterator<Item = BorrowedFd<'a>>, timeout: Option<Duration>) {
+    pub(crate) fn wait_with<'a>(&'a self, others: impl Iterator<Item = BorrowedFd<'a>>, timeout: Option<Duration>) {
         let timeout =
             timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         let all = std::iter::once(self.as_fd()).chain(others);
@@ -90,7 +90,7 @@ impl Signal {
     }
 
     /// Models have no other descriptors, and no time passes.
-    pub(crate) fn wait_with<'a>(&self, others: impl Iterator<Item = BorrowedFd<'a>>, timeout: Option<Duration>) {
+    pub(crate) fn wait_with<'a>(&'a self, others: impl Iterator<Item = BorrowedFd<'a>>, timeout: Option<Duration>) {
         assert!(others.count() == 0 && timeout.is_none());
         self.wait();
         self.clear();

@@ -423,7 +423,10 @@ mod models {
             let readers = [(); 2].map(|()| {
                 let read = Shared::of(&arena, &[0], 0, BLOCK);
                 thread::spawn(move || {
-                    assert!(read.slices().all(|slice| slice.iter().all(|&byte| byte == 0)), "written while it was read");
+                    assert!(
+                        read.slices().all(|slice| slice.iter().all(|&byte| byte == 0)),
+                        "written while it was read"
+                    );
                     drop(read);
                 })
             });

@@ -2,18 +2,21 @@
 //!
 //! Replies are queued, and one thread at a time writes them: the connection's own, a thread that completes operations,
 //! which never waits for the socket, or the connection's writer, a thread that is started when the socket is full for
-//! the first time.
+//! the first time (`outbox.rs`).
+
+mod outbox;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nigh_engine::{Fill, Shared};
-use nigh_host::front::{Budget, Cache, Disk, Measure, Outlet, Work, lock};
+use nigh_host::front::{Budget, Cache, Disk, Measure, Outlet, Work};
 use nigh_nbd::{Framing, Header};
 
+use self::outbox::{Batch, Held, Outbox, Sent};
 use crate::export::Export;
 use crate::patience::PATIENCE;
 use crate::recording::{Asked, Recorder};
@@ -84,26 +87,17 @@ enum Wait {
     Long,
 }
 
-#[derive(Default)]
-struct State {
-    queue: VecDeque<Reply>,
-    /// Bytes of the first that are written.
-    sent: usize,
-    /// Somebody writes: whoever queues a reply need not.
-    writing: bool,
-    /// The writer is to go on with it.
-    handed: bool,
-    has_writer: bool,
-    /// Requests in progress.
-    requests: usize,
-    /// Of read replies in progress, as far as they were announced.
-    bytes: usize,
-    /// Nothing more can be written.
-    broken: bool,
-    /// Nothing more will be queued.
-    closed: bool,
-    /// The connection's own thread waits.
-    waits: bool,
+/// How a thread that writes gets on.
+struct Progress {
+    /// When the socket took something.
+    last: Instant,
+    full_since: Option<Instant>,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress { last: Instant::now(), full_since: None }
+    }
 }
 
 /// The outgoing side of a connection.
@@ -115,27 +109,13 @@ pub(crate) struct Link {
     /// The number of the connection.
     client: u64,
     recorder: Arc<Recorder>,
-    state: Mutex<State>,
-    /// For the connection's own thread: there is room for requests, or all were replied to.
-    room: Condvar,
-    /// For the writer: there is something to be written, or nothing any more.
-    handed: Condvar,
+    outbox: Outbox,
 }
 
 impl Outlet for Link {
     /// Writes what can be written without waiting; the writer does the rest.
     fn flush(self: Arc<Self>, work: &mut Work) {
-        self.send(lock(&self.state), Wait::No, work);
-    }
-}
-
-impl State {
-    fn add(&mut self, batch: &mut Vec<Reply>) {
-        for reply in batch.drain(..) {
-            self.requests += usize::from(reply.ends);
-            self.bytes += reply.bytes;
-            self.queue.push_back(reply);
-        }
+        self.send(self.outbox.lock(), Wait::No, work);
     }
 }
 
@@ -149,17 +129,7 @@ impl Link {
         recorder: (u64, Arc<Recorder>),
     ) -> Arc<Link> {
         let (client, recorder) = recorder;
-        Arc::new(Link {
-            stream,
-            framing,
-            export,
-            cache,
-            client,
-            recorder,
-            state: Mutex::default(),
-            room: Condvar::new(),
-            handed: Condvar::new(),
-        })
+        Arc::new(Link { stream, framing, export, cache, client, recorder, outbox: Outbox::default() })
     }
 
     pub(crate) fn disk(&self) -> &Disk {
@@ -173,34 +143,20 @@ impl Link {
 
     /// Whether the connection may have another request in progress, with so many bytes in its reply. If so, it has.
     pub(crate) fn try_admit(&self, requests: usize, bytes: usize) -> bool {
-        let mut state = lock(&self.state);
-        self.admit_to(&mut state, requests, bytes)
-    }
-
-    fn admit_to(&self, state: &mut State, requests: usize, bytes: usize) -> bool {
-        let full = state.requests + requests > self.export.requests_max()
-            || (state.bytes > 0 && state.bytes + bytes > BYTES_MAX);
-        if full && !state.broken {
-            return false;
-        }
-        state.requests += requests;
-        state.bytes += bytes;
-        true
+        self.outbox.lock().admits(requests, bytes, self.export.requests_max())
     }
 
     /// Waits until `try_admit`.
     pub(crate) fn admit(&self, requests: usize, bytes: usize) {
-        let mut state = lock(&self.state);
-        while !self.admit_to(&mut state, requests, bytes) {
+        let mut state = self.outbox.lock();
+        while !state.admits(requests, bytes, self.export.requests_max()) {
             state = self.wait(state);
         }
     }
 
     /// What was admitted is not needed.
     pub(crate) fn release(&self, requests: usize, bytes: usize) {
-        let mut state = lock(&self.state);
-        state.requests -= requests;
-        state.bytes -= bytes;
+        self.outbox.lock().release(requests, bytes);
     }
 
     /// Takes memory for a reply from `Cache::heap`.
@@ -236,36 +192,37 @@ impl Link {
 
     /// Queues a reply.
     pub(crate) fn push(&self, reply: Reply) {
-        lock(&self.state).queue.push_back(reply);
+        self.outbox.lock().queue.push_back(reply);
     }
 
     /// Queues the connection's own `batch`, and writes what the socket takes at once.
     pub(crate) fn queue_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
-        let mut state = lock(&self.state);
+        let mut state = self.outbox.lock();
         state.add(batch);
         self.send(state, Wait::No, work);
     }
 
     /// Queues the connection's own `batch` and writes what is queued. Waits while too much is.
     pub(crate) fn send_batch(self: &Arc<Self>, batch: &mut Vec<Reply>, work: &mut Work) {
-        let mut state = lock(&self.state);
+        let mut state = self.outbox.lock();
         state.add(batch);
-        while state.writing && !state.broken && (state.bytes > BYTES_MAX || state.requests > self.export.requests_max())
-        {
+        while state.is_full(self.export.requests_max()) {
             state = self.wait(state);
         }
         self.send(state, Wait::Briefly, work);
     }
 
-    /// The connection's own thread waits until somebody wrote. It ends with the client: replies may be long in coming.
-    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.waits = true;
-        let (mut state, waited) = self.room.wait_timeout(state, GLANCE).unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() && self.stream.has_left() {
+    fn wait<'a>(&self, state: Held<'a>) -> Held<'a> {
+        self.outbox.wait(state, || self.has_left())
+    }
+
+    /// Whether the client has left, which ends the connection.
+    fn has_left(&self) -> bool {
+        let left = self.stream.has_left();
+        if left {
             self.stream.abandon();
-            state.broken = true;
         }
-        state
+        left
     }
 
     /// The frames of a write will not be filled.
@@ -273,88 +230,42 @@ impl Link {
         self.cache.abort(shard, token, fill, work);
     }
 
-    /// Somebody wrote. Most of the time nobody waits for that, and a system call is spared.
-    fn tell(&self, state: &mut State) {
-        if mem::take(&mut state.waits) {
-            self.room.notify_one();
-        }
+    fn send(self: &Arc<Self>, state: Held<'_>, wait: Wait, work: &mut Work) {
+        let mut progress = Progress::default();
+        self.outbox.send(state, || self.start_writer(), |batch| self.transmit(batch, wait, &mut progress, work));
     }
 
-    fn send<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
-        if !mem::replace(&mut state.writing, true) {
-            self.write(state, wait, work);
-        }
-    }
-
-    /// Writes until nothing is queued, or the socket was full for as long as `wait` says. The caller is the one who writes.
-    fn write<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, wait: Wait, work: &mut Work) {
-        let mut progress = Instant::now();
-        let mut full_since = None;
-        loop {
-            let mut batch = mem::take(&mut state.queue);
-            if batch.is_empty() {
-                // The memory serves again.
-                state.queue = batch;
-                state.writing = false;
-                self.tell(&mut state);
-                return;
+    /// Writes what the socket takes, as long as `wait` says. The caller is the one who writes.
+    fn transmit(&self, batch: &mut Batch, wait: Wait, progress: &mut Progress, work: &mut Work) -> Sent {
+        let mut result = if batch.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
+        while result.is_ok() && !batch.replies.is_empty() {
+            result = self.write_some(batch, wait != Wait::No, work);
+            if result.is_ok() {
+                *progress = Progress::default();
             }
-            let (mut sent, broken) = (state.sent, state.broken);
-            drop(state);
-            let (mut requests, mut bytes) = (0, 0);
-            let mut result = if broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) };
-            while result.is_ok() && !batch.is_empty() {
-                result = self.write_some(&mut batch, &mut sent, wait != Wait::No, |reply| {
-                    requests += usize::from(reply.ends);
-                    bytes += reply.bytes;
+        }
+        let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        let is_slow = full && progress.full_since.get_or_insert_with(Instant::now).elapsed() > SLOW;
+        let patient = progress.last.elapsed() < PATIENCE && !(is_slow && self.gives_way(&batch.replies));
+        let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch.replies, work));
+        if wait != Wait::No {
+            // Others may wait for the frames that were written or copied.
+            self.cache.dispatch(work, Some(self));
+        }
+        match result {
+            Ok(()) => Sent::All,
+            Err(_) if goes_on => Sent::Later,
+            Err(error) => {
+                if !batch.broken {
+                    tracing::debug!(%error, "a reply cannot be written");
+                    self.stream.abandon();
+                }
+                while let Some(reply) = batch.replies.pop_front() {
+                    batch.is_over(&reply);
                     self.dispose(reply, work);
-                });
-                if result.is_ok() {
-                    progress = Instant::now();
-                    full_since = None;
                 }
+                Sent::Never
             }
-            let full = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-            let is_slow = full && full_since.get_or_insert_with(Instant::now).elapsed() > SLOW;
-            let patient = progress.elapsed() < PATIENCE && !(is_slow && self.gives_way(&batch));
-            let goes_on = full && (wait == Wait::No || patient && self.spill(&mut batch, work));
-            if wait != Wait::No {
-                // Others may wait for the frames that were written or copied.
-                self.cache.dispatch(work, Some(&**self));
-            }
-            state = lock(&self.state);
-            state.requests -= requests;
-            state.bytes -= bytes;
-            match result {
-                Ok(()) => {
-                    state.sent = 0;
-                    if state.queue.is_empty() {
-                        state.queue = batch;
-                    }
-                }
-                Err(_) if goes_on && !state.broken => {
-                    batch.append(&mut state.queue);
-                    state.queue = batch;
-                    state.sent = sent;
-                    if wait != Wait::Long {
-                        self.hand_over(&mut state);
-                        self.tell(&mut state);
-                        return;
-                    }
-                }
-                Err(error) => {
-                    if !mem::replace(&mut state.broken, true) {
-                        tracing::debug!(%error, "a reply cannot be written");
-                        self.stream.abandon();
-                    }
-                    state.sent = 0;
-                    batch.append(&mut state.queue);
-                    state.requests -= batch.iter().filter(|reply| reply.ends).count();
-                    state.bytes -= batch.iter().map(|reply| reply.bytes).sum::<usize>();
-                    batch.into_iter().for_each(|reply| self.dispose(reply, work));
-                }
-            }
-            self.tell(&mut state);
         }
     }
 
@@ -397,17 +308,11 @@ impl Link {
         true
     }
 
-    /// Writes once. `done` is given what is written whole.
-    fn write_some(
-        &self,
-        batch: &mut VecDeque<Reply>,
-        sent: &mut usize,
-        wait: bool,
-        mut done: impl FnMut(Reply),
-    ) -> io::Result<()> {
+    /// Writes once.
+    fn write_some(&self, batch: &mut Batch, wait: bool, work: &mut Work) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
-        let (mut skip, mut bytes) = (*sent, 0);
-        for reply in batch.iter() {
+        let (mut skip, mut bytes) = (batch.sent, 0);
+        for reply in &batch.replies {
             reply.slices(|slice| {
                 let skipped = skip.min(slice.len());
                 skip -= skipped;
@@ -421,87 +326,69 @@ impl Link {
                 break;
             }
         }
-        let mut written = *sent + self.stream.write(&slices, wait)?;
+        let mut written = batch.sent + self.stream.write(&slices, wait)?;
         drop(slices);
         let mut now = None;
-        while let Some(first) = batch.front()
+        while let Some(first) = batch.replies.front()
             && written >= first.len()
         {
             written -= first.len();
-            let reply = batch.pop_front().expect("not empty");
+            let reply = batch.replies.pop_front().expect("not empty");
             if let Some((measure, asked)) = reply.measure {
                 let now = *now.get_or_insert_with(Instant::now);
                 let latency = now.saturating_duration_since(asked.since);
                 self.disk().measure(measure, latency);
                 self.recorder.record(self.disk(), self.client, &asked, latency);
             }
-            done(reply);
+            batch.is_over(&reply);
+            self.dispose(reply, work);
         }
-        *sent = written;
+        batch.sent = written;
         Ok(())
     }
 
-    fn hand_over(self: &Arc<Self>, state: &mut State) {
-        state.handed = true;
-        if mem::replace(&mut state.has_writer, true) {
-            self.handed.notify_one();
-            return;
-        }
+    fn start_writer(self: &Arc<Self>) -> bool {
         let link = self.clone();
         let thread = std::thread::Builder::new().name("writer".into()).stack_size(WRITER_STACK);
-        if let Err(error) = thread.spawn(move || link.run_writer()) {
+        let started = thread.spawn(move || link.run_writer());
+        if let Err(error) = &started {
             tracing::warn!(%error, "no thread to write replies: the connection is closed");
-            state.broken = true;
-            state.writing = false;
             self.stream.abandon();
         }
+        started.is_ok()
     }
 
     /// The writer: writes what others could not without waiting.
     fn run_writer(self: Arc<Self>) {
-        let mut work = Work::default();
-        let mut state = lock(&self.state);
-        loop {
-            if mem::take(&mut state.handed) {
-                self.write(state, Wait::Long, &mut work);
-                self.cache.dispatch(&mut work, None);
-                state = lock(&self.state);
-            } else if state.closed {
-                return;
-            } else {
-                state = self.handed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        while let Some(state) = self.outbox.wait_for_turn() {
+            let (mut progress, mut work) = (Progress::default(), Work::default());
+            self.outbox.go_on(state, |batch| self.transmit(batch, Wait::Long, &mut progress, &mut work));
+            self.cache.dispatch(&mut work, None);
         }
     }
 
     /// Waits until every request is replied to, or the connection broken.
     pub(crate) fn finish(&self) {
-        let mut state = lock(&self.state);
-        while !state.broken && (state.requests > 0 || state.writing) {
-            state = self.wait(state);
-        }
+        self.outbox.finish(|| self.has_left());
     }
 
     /// Nothing is read any more: ends the writer, and has later replies dropped.
     pub(crate) fn close(&self) {
-        let mut state = lock(&self.state);
-        state.broken = true;
-        state.closed = true;
+        self.outbox.close();
         self.stream.abandon();
-        self.handed.notify_one();
     }
 
     /// Whether the connection's own thread waits until less is unsent.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.outbox.lock();
         state.waits && state.bytes > BYTES_MAX
     }
 
     /// How many are in progress.
     #[cfg(test)]
     pub(crate) fn requests(&self) -> usize {
-        lock(&self.state).requests
+        self.outbox.lock().requests
     }
 }
 
@@ -575,13 +462,13 @@ mod tests {
         push(long());
         link.clone().flush(&mut Work::default());
         ours.read_exact(&mut vec![0; LONG]).unwrap();
-        while lock(&link.state).writing {
+        while link.outbox.lock().writing {
             std::thread::yield_now();
         }
         push(long());
         push(first);
         std::thread::scope(|scope| {
-            let held = lock(&gate.state);
+            let held = gate.outbox.lock();
             scope.spawn(|| {
                 // What it is to do after the socket was full and before it hands over.
                 let mut work = Work::default();
@@ -599,7 +486,7 @@ mod tests {
             }
             drop(held);
         });
-        let state = lock(&link.state);
+        let state = link.outbox.lock();
         assert!(state.queue.is_empty() && !state.writing, "{} replies wait for nobody", state.queue.len());
         assert_eq!((state.requests, cache.heap().left()), (0, heap));
         drop(state);
