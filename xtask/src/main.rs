@@ -96,6 +96,8 @@ enum Command {
         #[arg(long, default_value_t = 8)]
         seeds: u32,
     },
+    /// Models of what threads share, under loom: all orders of the threads' steps
+    Loom,
     /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
     GuardGuest {
         /// What is looked at
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         Command::Levels { kills } => suite::levels(kills),
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Miri { seeds } => suite::miri(seeds),
+        Command::Loom => suite::loom(),
         Command::GuardGuest { part } => guest::guard_guest(part),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),

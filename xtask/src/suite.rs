@@ -52,6 +52,7 @@ pub(crate) fn ci() -> anyhow::Result<()> {
         check(docs.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("tests", || test(false))?;
+    step("models", loom)?;
     step("install", installed)?;
     step("package", package::check_package)?;
     step("oldest Rust", oldest_rust)
@@ -187,6 +188,13 @@ pub(crate) fn miri(seeds: u32) -> anyhow::Result<()> {
     // The clock is real, because waits have limits; each seed is another order of the threads' steps.
     test.env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{seeds}"));
     check(&mut test).context("Miri is installed by `rustup toolchain install nightly --component miri,rust-src`")
+}
+
+/// Models are tests that are compiled with `--cfg loom` only, in modules of the name `models`.
+pub(crate) fn loom() -> anyhow::Result<()> {
+    let mut test = cargo(&["test", "--locked", "--quiet", "--lib"]);
+    test.args(["-p", "nigh-engine", "-p", "nigh-backend", "-p", "nigh-server", "models::"]);
+    check(test.env("CARGO_TARGET_DIR", builds().join("loom")).env("RUSTFLAGS", "--cfg loom"))
 }
 
 pub(crate) fn levels(kills: u32) -> anyhow::Result<()> {

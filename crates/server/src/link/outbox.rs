@@ -162,7 +162,6 @@ impl Outbox {
                 // The memory serves again.
                 state.queue = replies;
                 state.writing = false;
-                self.tell(&mut state);
                 return;
             }
             let mut batch = Batch { replies, sent: state.sent, broken: state.broken, requests: 0, bytes: 0 };
