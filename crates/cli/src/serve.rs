@@ -16,8 +16,8 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
     Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, MetricsSettings, Recording, Server, Settings, SocketSettings, Statistics, TlsSettings,
-    WriteMode,
+    LevelSettings, Listen, MetricsSettings, Recording, ReloadError, Server, Settings, SocketSettings, Statistics,
+    TlsSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -114,7 +114,7 @@ struct Plan {
 }
 
 /// Asks for a reload. Whoever asked for it may want to know how it went.
-type Reload = Option<Sender<Result<(), String>>>;
+type Reload = Option<Sender<Result<(), ReloadError>>>;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let plan = plan(args)?;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         server.control(path, move || {
             let (done, result) = channel();
             // Either fails where the server ends already.
-            let ending = |_| "the server is shutting down".to_owned();
+            let ending = |()| ReloadError { words: "the server is shutting down".to_owned(), is_denied: false };
             reload.send(Some(done)).map_err(|_| ending(()))?;
             result.recv().unwrap_or_else(|_| Err(ending(())))
         })?;
@@ -230,7 +230,7 @@ fn watch_signals(stop: Sender<()>, reload: Sender<Reload>) -> anyhow::Result<()>
 
 fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reload>) {
     for asked in reloads {
-        let done = reload(server, args).map_err(|error| causes(&*error));
+        let done = reload(server, args);
         match &done {
             Ok(()) => {
                 tracing::info!("reloaded");
@@ -246,11 +246,11 @@ fn reload_on_request(server: &Server, args: &ServeArgs, reloads: &Receiver<Reloa
 }
 
 /// What can be changed while running: memory, policy, read-ahead, exports and certificates.
-fn reload(server: &Server, args: &ServeArgs) -> anyhow::Result<()> {
-    let settings = plan(args)?.settings;
-    server.reload(&settings).map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        anyhow!(lines.join("; "))
+fn reload(server: &Server, args: &ServeArgs) -> Result<(), ReloadError> {
+    let plan = plan(args).map_err(|error| ReloadError { words: causes(&*error), is_denied: is_denied(&*error) })?;
+    server.reload(&plan.settings).map_err(|errors| {
+        let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        ReloadError { words: words.join("; "), is_denied: errors.iter().any(|error| is_denied(error)) }
     })
 }
 

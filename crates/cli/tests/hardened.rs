@@ -88,6 +88,9 @@ fn hardened_servers_open_only_what_belongs_to_them() {
         assert!(!added && error.contains("--sandbox-allow"), "{error}");
         let (recorded, error) = nigh(&["ctl", "record", &elsewhere.text("trace.parquet")]);
         assert!(!recorded && error.contains("--sandbox-allow"), "{error}");
+        // What the system says counts, not what others put into names.
+        let (removed, error) = nigh(&["ctl", "export", "remove", "(os error 13)"]);
+        assert!(!removed && error.contains("there is no export") && !error.contains("--sandbox-allow"), "{error}");
     }
     assert!(nigh(&["ctl", "record", &folder.text("trace.parquet")]).0);
     assert!(nigh(&["ctl", "record", "--stop"]).0);

@@ -11,6 +11,7 @@ use std::thread::Builder;
 use nigh_backend::{Target, TargetError};
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
@@ -98,8 +99,25 @@ impl ControlClient {
     }
 }
 
-/// How a host of the server does what SIGHUP does; the error in words.
-pub(crate) type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// How a host of the server does what SIGHUP does.
+pub(crate) type Reload = Arc<dyn Fn() -> Result<(), ReloadError> + Send + Sync>;
+
+/// Why a reload is not done, or not all of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{words}")]
+pub struct ReloadError {
+    /// What is wrong.
+    pub words: String,
+    /// Whether the system denied access to a file.
+    pub is_denied: bool,
+}
+
+/// Whether the system denied access to a file, according to `error` or one of its causes.
+pub fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let denied = |error: &io::Error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.downcast_ref::<io::Error>().is_some_and(denied))
+}
 
 /// Why a command cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -114,14 +132,23 @@ enum Refusal {
     Change(#[from] ChangeError),
     #[error(transparent)]
     Record(#[from] RecordError),
-    #[error("{0}")]
-    Reload(String),
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
     #[error(transparent)]
     Crowded(#[from] Crowded),
 }
 
-/// How errors of the system end if access is denied, and what is added then in a sandbox.
-const DENIED: &str = "(os error 13)";
+impl Refusal {
+    fn is_denied(&self) -> bool {
+        match self {
+            Refusal::Reload(error) => error.is_denied,
+            Refusal::Record(RecordError::Trace { is_denied, .. }) => *is_denied,
+            other => is_denied(other),
+        }
+    }
+}
+
+/// What is added in a sandbox if access is denied.
 const SANDBOXED: &str = "; the server is sandboxed: it can open files in the folders that it had at its start, and those of --sandbox-allow";
 
 /// Serves a control client on a thread of its own.
@@ -205,7 +232,7 @@ fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &
         }
         Err(refusal) => {
             let mut error = one_line(&refusal.to_string());
-            if common.sandboxed && error.contains(DENIED) {
+            if common.sandboxed && refusal.is_denied() {
                 error += SANDBOXED;
             }
             if let Some(words) = words {
@@ -237,7 +264,7 @@ fn obey(common: &Common, command: Command, reload: &Reload) -> Result<Answer, Re
         Command::Flush { name } => common.write_back(name.as_deref())?,
         Command::Record { recording } => common.record(recording)?,
         Command::StopRecording {} => return Ok(Answer { recording: Some(common.recorder.stop()?), ..done() }),
-        Command::Reload {} => reload().map_err(Refusal::Reload)?,
+        Command::Reload {} => reload()?,
     }
     Ok(done())
 }

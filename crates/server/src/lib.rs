@@ -40,7 +40,7 @@ pub use nigh_host::{
 };
 
 pub use command::Command;
-pub use control::{Answer, ControlClient, ControlError};
+pub use control::{Answer, ControlClient, ControlError, ReloadError, is_denied};
 pub use descriptors::TooFewDescriptors;
 pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};

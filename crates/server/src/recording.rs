@@ -17,6 +17,8 @@ use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Format, Op, Request};
 use serde::{Deserialize, Serialize};
 
+use crate::control::is_denied;
+
 /// Requests in the buffer at most: 12 MiB. Twice as many can have been taken from it and not be written yet.
 const BUFFER: usize = 1 << 18;
 /// How often the buffer is written.
@@ -85,8 +87,13 @@ pub enum RecordError {
     #[error("a sample of {0}: expected a rate above 0 and up to 1, such as 0.01 or 1%")]
     Sample(f64),
     /// The trace cannot be written.
-    #[error("{0}")]
-    Trace(String),
+    #[error("{words}")]
+    Trace {
+        /// Why.
+        words: String,
+        /// Whether the system denied access to the file.
+        is_denied: bool,
+    },
     /// The format knows too little of a request, or needs a second pass over all of them.
     #[error("{}: a recording is .parquet, or .csv with or without .zst, .gz or .xz", .0.display())]
     Format(PathBuf),
@@ -178,7 +185,8 @@ impl Recorder {
             return Err(RecordError::Exists(file.clone()));
         }
         let writer = Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32 });
-        let writer = writer.map_err(|error| RecordError::Trace(in_full(&error)))?;
+        let writer =
+            writer.map_err(|error| RecordError::Trace { words: in_full(&error), is_denied: is_denied(&error) })?;
         if !matches!(writer.format(), Format::Parquet | Format::Csv) {
             return Err(RecordError::Format(file.clone()));
         }

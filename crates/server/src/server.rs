@@ -17,7 +17,7 @@ use rustls::ServerConfig;
 use crate::admin;
 use crate::clients::Common;
 use crate::connection;
-use crate::control::{self, Reload};
+use crate::control::{self, Reload, ReloadError};
 use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
@@ -132,7 +132,7 @@ impl Server {
     pub fn control(
         &self,
         path: &Path,
-        reload: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        reload: impl Fn() -> Result<(), ReloadError> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
         let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
         let reload: Reload = Arc::new(reload);

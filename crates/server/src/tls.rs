@@ -41,6 +41,8 @@ pub enum TlsError {
         path: PathBuf,
         /// What is wrong.
         reason: String,
+        /// What the system says, if that is it.
+        source: Option<io::Error>,
     },
     /// The certificate and the key do not go together, or cannot be used.
     #[error("{certificate} and {key}: {source}")]
@@ -58,13 +60,13 @@ pub enum TlsError {
 pub(crate) fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let TlsSettings { certificate, key, client_ca } = settings;
     let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "private key", &error))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "private key", error))?;
     let provider = Arc::new(ring::default_provider());
     let verifier = match client_ca {
         None => Arc::new(NoClientAuth),
         Some(path) => {
             let mut roots = RootCertStore::empty();
-            let wrong = |error: String| TlsError::File { path: path.clone(), reason: error };
+            let wrong = |error: String| TlsError::File { path: path.clone(), reason: error, source: None };
             for authority in certificates(path)? {
                 roots.add(authority).map_err(|error| wrong(error.to_string()))?;
             }
@@ -91,20 +93,23 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(list) if list.is_empty() => {
-            Err(TlsError::File { path: path.to_owned(), reason: "has no certificate in PEM form".into() })
+            Err(TlsError::File { path: path.to_owned(), reason: "has no certificate in PEM form".into(), source: None })
         }
-        read => read.map_err(|error| unusable(path, "certificate", &error)),
+        read => read.map_err(|error| unusable(path, "certificate", error)),
     }
 }
 
-fn unusable(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> TlsError {
+fn unusable(path: &Path, what: &str, error: rustls::pki_types::pem::Error) -> TlsError {
     use rustls::pki_types::pem::Error;
     let reason = match error {
-        Error::Io(error) => error.to_string(),
+        Error::Io(error) => {
+            let (path, reason) = (path.to_owned(), error.to_string());
+            return TlsError::File { path, reason, source: Some(error) };
+        }
         Error::NoItemsFound => format!("has no {what} in PEM form"),
         other => other.to_string(),
     };
-    TlsError::File { path: path.to_owned(), reason }
+    TlsError::File { path: path.to_owned(), reason, source: None }
 }
 
 fn unfit_key(path: &Path, error: &rustls::Error) -> TlsError {
@@ -113,7 +118,7 @@ fn unfit_key(path: &Path, error: &rustls::Error) -> TlsError {
         other => other.to_string(),
     };
     let reason = format!("the private key cannot be used: {reason} (RSA keys need 2048 to 4096 bits)");
-    TlsError::File { path: path.to_owned(), reason }
+    TlsError::File { path: path.to_owned(), reason, source: None }
 }
 
 /// A socket's bytes, encrypted. One thread reads, one at a time writes; neither waits for the socket with the session's
