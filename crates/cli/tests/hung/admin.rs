@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nigh_nbd::client::Client;
 
 use crate::device::Device;
+use crate::others::metrics;
 use crate::serving::{Folder, Server};
 use crate::{MIB, connect, ctl, quickly};
 
@@ -136,4 +137,44 @@ fn hung_6_a_device_does_not_delay_the_start_of_others() {
     quickly("the end of a server with an export that is not open", || server_of_it.end());
     device.go_on();
     server.end();
+}
+
+/// An export that is opened after the start has its own name in the log, the status and the metrics.
+#[test]
+fn hung_6_late_exports_have_their_names() {
+    let folder = Folder::new();
+    let Some(device) = Device::new("hung_6_late_exports_have_their_names", &folder, 16 * MIB) else { return };
+    let hung = format!("hung={}", device.file.display());
+    let bad = format!("bad=fault:flush=1:{}", device.file.display());
+    let control = folder.text("control");
+    device.hang();
+    let arguments = ["well=memory:16M", "--control", &control, "--metrics", "127.0.0.1:0"];
+    let server = folder.serve(&[&[hung.as_str()][..], &arguments].concat());
+    device.go_on();
+    let said = server.logged("open, and served from now on");
+    assert!(said.iter().any(|line| line.contains("hung")), "{said:?}");
+    let mut client = connect(&server.socket, "hung");
+    client.write(0, &[1; 4096]).unwrap();
+    client.read(0, 4096).unwrap();
+    client.flush().unwrap();
+    let status = ctl(&folder, &["status"]);
+    assert!(status.lines().any(|line| line.starts_with("hung ")), "{status}");
+    let metrics = metrics(&server);
+    let counts = |line: &&str| line.contains("export=\"hung\"") && !line.ends_with(" 0");
+    assert!(metrics.lines().filter(counts).count() > 2, "{metrics}");
+    client.disconnect().unwrap();
+    server.end();
+
+    // Its device is named in the log, too.
+    device.hang();
+    let server = folder.serve(&[&[bad.as_str()][..], &arguments].concat());
+    device.go_on();
+    server.logged("open, and served from now on");
+    let mut client = connect(&server.socket, "bad");
+    client.write(0, &[2; 4096]).unwrap();
+    assert!(client.flush().is_err());
+    let said = server.logged("its device failed a flush");
+    assert!(said.iter().any(|line| line.contains("bad")), "{said:?}");
+    drop(client);
+    drop(server);
 }

@@ -6,6 +6,7 @@ mod serving;
 mod admin;
 mod device;
 mod left;
+mod lost;
 mod others;
 mod resize;
 mod stop;

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::serving::{Folder, Server};
 use crate::{MIB, PATIENCE, connect, ctl, quickly};
 
-fn metrics(server: &Server) -> String {
+pub(crate) fn metrics(server: &Server) -> String {
     let mut scrape = TcpStream::connect(server.metrics()).unwrap();
     scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
