@@ -11,13 +11,12 @@ use std::thread::Builder;
 use nigh_backend::{Target, TargetError};
 use nigh_policy::{Spec, SpecError};
 use nigh_prefetch::Spec as ReadAhead;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
 use crate::command::Command;
 use crate::controllers::Crowded;
-use crate::error::ChangeError;
+use crate::error::{ChangeError, is_denied};
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
@@ -110,13 +109,6 @@ pub struct ReloadError {
     pub words: String,
     /// Whether the system denied access to a file.
     pub is_denied: bool,
-}
-
-/// Whether the system denied access to a file, according to `error` or one of its causes.
-pub fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let denied = |error: &io::Error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| error.downcast_ref::<io::Error>().is_some_and(denied))
 }
 
 /// Why a command cannot be done.

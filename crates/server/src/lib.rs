@@ -40,9 +40,9 @@ pub use nigh_host::{
 };
 
 pub use command::Command;
-pub use control::{Answer, ControlClient, ControlError, ReloadError, is_denied};
+pub use control::{Answer, ControlClient, ControlError, ReloadError};
 pub use descriptors::TooFewDescriptors;
-pub use error::{ChangeError, ExportError, StartError};
+pub use error::{ChangeError, ExportError, StartError, is_denied};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};
 pub use options::{ExportOptions, OptionError, amount};
