@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nigh_nbd::InvalidExport;
-use rustix::io::Errno;
 
 use crate::descriptors::TooFewDescriptors;
 use crate::listen::ListenError;
@@ -123,11 +122,4 @@ pub(crate) enum Refused {
     Leaving,
     #[error("the export is for other clients now")]
     Others,
-}
-
-/// Whether the system denied access to a file, according to `error` or one of its causes.
-pub fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let denied = |error: &io::Error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| error.downcast_ref::<io::Error>().is_some_and(denied))
 }

@@ -8,6 +8,7 @@ mod command;
 mod connection;
 mod control;
 mod controllers;
+mod denied;
 mod descriptors;
 mod error;
 mod export;
@@ -41,8 +42,9 @@ pub use nigh_host::{
 
 pub use command::Command;
 pub use control::{Answer, ControlClient, ControlError, ReloadError};
+pub use denied::is_denied;
 pub use descriptors::TooFewDescriptors;
-pub use error::{ChangeError, ExportError, StartError, is_denied};
+pub use error::{ChangeError, ExportError, StartError};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};
 pub use options::{ExportOptions, OptionError, amount};

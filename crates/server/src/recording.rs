@@ -17,7 +17,7 @@ use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Format, Op, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::error::is_denied;
+use crate::denied::is_denied;
 
 /// Requests in the buffer at most: 12 MiB. Twice as many can have been taken from it and not be written yet.
 const BUFFER: usize = 1 << 18;
