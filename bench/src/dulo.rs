@@ -17,25 +17,32 @@ pub(crate) enum Study {
     Banks,
     /// Execution times by the size of the evicting section, with a bank of 8 MB: table 4
     Sections,
+    /// Execution times of the paper's DULO and of adapt=1, beyond the paper, on all workloads
+    Adapt,
 }
 
 /// Sizes of memory of the figures.
-const SIZES: [(&str, &str); 8] = [
+const SIZES: [(&str, &str); 13] = [
     ("viewperf", "64M,128M,256M"),
     ("tpc-h", "64M,128M,192M"),
+    ("tpc-h-whole", "128M"),
+    ("tpc-h-zipf", "128M"),
     ("cscope", "64M,128M,192M,256M"),
     ("glimpse", "128M,320M,480M,640M"),
     ("lxr", "128M,320M,480M,640M"),
     ("sqlite", "64M,96M,128M"),
     ("multi1", "80M,160M,240M,320M"),
+    ("multi1-short", "80M,160M,240M,320M"),
     ("multi2", "160M,320M,480M,640M"),
+    ("multi2-whole", "320M,640M"),
+    ("multi2-zipf", "160M,320M,480M,640M"),
 ];
 const DEVICE: &str = "hdd-10k";
 /// The workloads of tables 3 and 4 and their memory.
-const MEMORY: [(&str, &str); 5] =
-    [("tpc-h", "128M"), ("glimpse", "640M"), ("lxr", "320M"), ("multi1", "160M"), ("multi2", "320M")];
+const MEMORY: [(&str, u32); 6] =
+    [("tpc-h", 128), ("tpc-h-whole", 128), ("glimpse", 640), ("multi1", 160), ("multi2", 640), ("multi2-whole", 640)];
 const BANKS_MIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
-const SECTIONS_MIB: [u32; 6] = [16, 32, 48, 64, 96, 112];
+const SECTIONS_MIB: [u32; 8] = [16, 32, 64, 96, 128, 192, 256, 320];
 /// The paper speaks of the blocks in sequences longer than this.
 const LONG_BLOCKS: u64 = 40;
 
@@ -43,14 +50,15 @@ pub(crate) fn run(study: Study, only: &[String]) -> anyhow::Result<()> {
     let workloads = make(only)?;
     println!("{DEVICE}, Linux read-ahead by file, deadline, 0.1 ms of computing before each request");
     match study {
-        Study::Figures => workloads.iter().try_for_each(figures),
-        Study::Banks => {
-            let banks = BANKS_MIB.map(|bank| (bank, format!("dulo:evicting=64M:bank={bank}M")));
-            table(&workloads, "bank, MB", &banks)
+        Study::Figures => {
+            let policies = policies()?;
+            workloads.iter().try_for_each(|workload| figures(workload, &policies))
         }
-        Study::Sections => {
-            let sections = SECTIONS_MIB.map(|section| (section, format!("dulo:bank=8M:evicting={section}M")));
-            table(&workloads, "section, MB", &sections)
+        Study::Banks => table(&workloads, "bank, MB", &BANKS_MIB.map(|bank| [bank, 64])),
+        Study::Sections => table(&workloads, "section, MB", &SECTIONS_MIB.map(|section| [8, section])),
+        Study::Adapt => {
+            let policies = ["clock", "dulo", "dulo:adapt=1"].map(str::to_owned);
+            workloads.iter().try_for_each(|workload| figures(workload, &policies))
         }
     }
 }
@@ -63,10 +71,9 @@ fn policies() -> anyhow::Result<[String; 8]> {
     Ok(names.map(str::to_owned))
 }
 
-fn figures(workload: &Workload) -> anyhow::Result<()> {
+fn figures(workload: &Workload, policies: &[String]) -> anyhow::Result<()> {
     let Some((_, sizes)) = SIZES.iter().find(|(name, _)| *name == workload.name) else { return Ok(()) };
-    let policies = policies()?;
-    let outcomes = simulate(workload, &policies, sizes)?;
+    let outcomes = simulate(workload, policies, sizes)?;
     let sizes: Vec<&str> = sizes.split(',').collect();
     println!("\n{}: seconds (by clock's); hits, %; blocks in sequences longer than {LONG_BLOCKS}, %", workload.name);
     print!("{:52}", "");
@@ -87,20 +94,31 @@ fn figures(workload: &Workload) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn table(workloads: &[Workload], what: &str, variants: &[(u32, String)]) -> anyhow::Result<()> {
-    let policies: Vec<String> = variants.iter().map(|(_, policy)| policy.clone()).collect();
+/// Rows by sizes of bank and evicting section, in MiB; those that do not fit in a workload's memory are left out.
+fn table(workloads: &[Workload], what: &str, rows: &[[u32; 2]]) -> anyhow::Result<()> {
+    let fits = |[bank, section]: [u32; 2], memory| bank + section <= memory;
     let mut columns = Vec::new();
     print!("{what:14}");
     for workload in workloads {
-        let Some((name, size)) = MEMORY.iter().find(|(name, _)| *name == workload.name) else { continue };
-        columns.push(simulate(workload, &[&["clock".to_owned()], &policies[..]].concat(), size)?);
-        print!("{:>16}", format!("{name} ({size})"));
+        let Some(&(name, memory)) = MEMORY.iter().find(|(name, _)| *name == workload.name) else { continue };
+        let dulo = rows.iter().filter(|&&row| fits(row, memory));
+        let dulo = dulo.map(|[bank, section]| format!("dulo:bank={bank}M:evicting={section}M"));
+        let policies: Vec<String> = std::iter::once("clock".to_owned()).chain(dulo).collect();
+        let mut outcomes = simulate(workload, &policies, &format!("{memory}M"))?.into_iter();
+        let mut seconds = vec![outcomes.next().map(|clock| clock.seconds)];
+        seconds.extend(
+            rows.iter().map(|&row| if fits(row, memory) { outcomes.next() } else { None }.map(|one| one.seconds)),
+        );
+        columns.push(seconds);
+        print!("{:>20}", format!("{name} ({memory}M)"));
     }
     println!();
-    let names = variants.iter().map(|(megabytes, _)| megabytes.to_string());
-    for (row, name) in std::iter::once("clock".to_owned()).chain(names).enumerate() {
+    let varied = rows.iter().map(|row| if what.starts_with("bank") { row[0] } else { row[1] }.to_string());
+    for (row, name) in std::iter::once("clock".to_owned()).chain(varied).enumerate() {
         print!("{name:14}");
-        columns.iter().for_each(|column| print!("{:>16.1}", column[row].seconds));
+        for column in &columns {
+            print!("{:>20}", column[row].map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")));
+        }
         println!();
     }
     Ok(())

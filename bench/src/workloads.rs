@@ -10,6 +10,10 @@
 //! * lxr is the same with the queries of 25 clients at once, as in 4.2.3. The paper measures this one, and does not simulate it.
 //! * viewperf reads 289 files from first to last, several times: 99 % of its references are sequential.
 //! * tpc-h is a program of queries: each probes a few tables of 49 at random, block by block, as a join does by an index.
+//!   It has a quarter of the paper's size and references; `tpc-h-whole` has all of them, and `multi2-whole` is made of it.
+//! * `multi1-short` and `multi2-zipf` are the first versions of multi1 and multi2, which were changed after their results
+//!   were known, and `tpc-h-zipf` is a part of the latter. In the first one, gcc does less and cscope more. In the second,
+//!   tpc-h refers to all its blocks by Zipf's law.
 //!
 //! Files lie in the order of their paths, as after unpacking.
 
@@ -19,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use fastrand::Rng;
+use nigh_trace::generate::{Common, Generator};
 use nigh_trace::layout::{FileSize, Layout, Order, Placement, read_files, write_extents};
 use nigh_trace::write::{WriteOptions, Writer};
 use nigh_trace::{Op, ReadOptions, Request, Requests};
@@ -54,17 +59,30 @@ pub(crate) struct Character {
 
 type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
 
-const WORKLOADS: [(&str, Make); 8] = [
+const WORKLOADS: [(&str, Make); 13] = [
     ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
     ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)])),
-    ("cscope", |disk, traces| Ok(vec![cscope(disk, traces)?])),
+    ("tpc-h-whole", |disk, _| Ok(vec![tpc_h_whole(disk)])),
+    ("tpc-h-zipf", |disk, _| Ok(vec![tpc_h_zipf(disk)?])),
+    ("cscope", |disk, traces| Ok(vec![recorded(disk, traces, "cscope_build", 3, 3)?])),
     ("glimpse", |disk, traces| glimpse(disk, traces, 1)),
     ("lxr", |disk, traces| glimpse(disk, traces, LXR_CLIENTS)),
     ("sqlite", |disk, traces| Ok(vec![recorded(disk, traces, "sqlite", 3, 2)?])),
-    ("multi1", |disk, traces| Ok(vec![cscope(disk, traces)?, gcc(disk, traces)?, viewperf(disk, 495 * MIB)])),
+    ("multi1", |disk, traces| multi1(disk, traces, [3, 3], [8, 3])),
+    ("multi1-short", |disk, traces| multi1(disk, traces, [4, 3], [4, 2])),
     ("multi2", |disk, traces| {
         let mut programs = glimpse(disk, traces, 1)?;
         programs.push(tpc_h(disk));
+        Ok(programs)
+    }),
+    ("multi2-whole", |disk, traces| {
+        let mut programs = glimpse(disk, traces, 1)?;
+        programs.push(tpc_h_whole(disk));
+        Ok(programs)
+    }),
+    ("multi2-zipf", |disk, traces| {
+        let mut programs = glimpse(disk, traces, 1)?;
+        programs.push(tpc_h_zipf(disk)?);
         Ok(programs)
     }),
 ];
@@ -84,7 +102,7 @@ pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
             continue;
         }
-        if !traces.is_dir() && !["viewperf", "tpc-h"].contains(&name) {
+        if !traces.is_dir() && !name.starts_with("tpc-h") && name != "viewperf" {
             println!("skipped: {name}: no {}", traces.display());
             continue;
         }
@@ -97,11 +115,11 @@ pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
 
 /// Prints table 2.
 pub(crate) fn run() -> anyhow::Result<()> {
-    println!("{:10}{:>12}{:>8}{:>8}{:>12}  programs", "workload", "references", "MB", "files", "sequential");
+    println!("{:14}{:>12}{:>8}{:>8}{:>12}  programs", "workload", "references", "MB", "files", "sequential");
     for workload in make(&[])? {
         let Character { references, bytes, files, sequential } = workload.character;
         let names: Vec<_> = workload.programs.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
-        print!("{:10}{references:>12}{:>8}{files:>8}{:>11.0}%", workload.name, bytes / MIB, 100.0 * sequential);
+        print!("{:14}{references:>12}{:>8}{files:>8}{:>11.0}%", workload.name, bytes / MIB, 100.0 * sequential);
         println!("  {}", if names.len() > 4 { format!("{} programs", names.len()) } else { names.join(" ") });
     }
     Ok(())
@@ -152,12 +170,13 @@ fn recorded(disk: &mut Disk, traces: &Path, name: &'static str, copies: u32, rou
     Ok(Program { name: name.to_owned(), requests: round.repeat(rounds as usize) })
 }
 
-fn cscope(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    recorded(disk, traces, "cscope_build", 3, 3)
-}
-
-fn gcc(disk: &mut Disk, traces: &Path) -> anyhow::Result<Program> {
-    recorded(disk, traces, "gcc_build", 8, 3)
+/// With the copies and rounds of cscope and gcc.
+fn multi1(disk: &mut Disk, traces: &Path, cscope: [u32; 2], gcc: [u32; 2]) -> anyhow::Result<Vec<Program>> {
+    Ok(vec![
+        recorded(disk, traces, "cscope_build", cscope[0], cscope[1])?,
+        recorded(disk, traces, "gcc_build", gcc[0], gcc[1])?,
+        viewperf(disk, 495 * MIB),
+    ])
 }
 
 fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
@@ -173,23 +192,54 @@ fn viewperf(disk: &mut Disk, bytes: u64) -> Program {
 }
 
 fn tpc_h(disk: &mut Disk) -> Program {
+    queries(disk, 300 * MIB, 40_000, 0.0)
+}
+
+/// With the size, the references and the share of sequential ones of table 2.
+fn tpc_h_whole(disk: &mut Disk) -> Program {
+    queries(disk, 1187 * MIB, 168_750, 0.03)
+}
+
+/// Queries of `probes` each on tables of `bytes`; a `sequential` share of the probes are of the block behind the last one.
+fn queries(disk: &mut Disk, bytes: u64, probes: usize, sequential: f64) -> Program {
     const TABLES: u64 = 49;
     const QUERIES: usize = 80;
     const JOINED: usize = 4;
-    const PROBES: usize = 40_000;
-    let bytes = 300 * MIB / TABLES / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
+    let bytes = bytes / TABLES / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
     let tables: Vec<u32> = (0..TABLES).map(|number| disk.add(format!("tpc-h/{number:02}"), bytes)).collect();
     let mut random = Rng::with_seed(SEED);
-    let mut requests = Vec::with_capacity(QUERIES * PROBES);
+    let mut requests: Vec<Request> = Vec::with_capacity(QUERIES * probes);
     for _ in 0..QUERIES {
         let joined: Vec<u32> = (0..JOINED).map(|_| tables[random.usize(..tables.len())]).collect();
-        for _ in 0..PROBES {
-            let volume = joined[random.usize(..JOINED)];
-            let offset = random.u64(..bytes / u64::from(BLOCK_BYTES)) * u64::from(BLOCK_BYTES);
-            requests.push(Request { volume, offset, length: BLOCK_BYTES, ..Request::default() });
+        for _ in 0..probes {
+            let last = requests.last().filter(|last| last.offset + u64::from(BLOCK_BYTES) < bytes);
+            let next = last.filter(|_| sequential > 0.0 && random.f64() < sequential).copied();
+            requests.push(next.map_or_else(
+                || {
+                    let volume = joined[random.usize(..JOINED)];
+                    let offset = random.u64(..bytes / u64::from(BLOCK_BYTES)) * u64::from(BLOCK_BYTES);
+                    Request { volume, offset, length: BLOCK_BYTES, ..Request::default() }
+                },
+                |last| Request { offset: last.offset + u64::from(BLOCK_BYTES), ..last },
+            ));
         }
     }
     Program { name: "tpc-h".to_owned(), requests }
+}
+
+/// Refers to all blocks by Zipf's law.
+fn tpc_h_zipf(disk: &mut Disk) -> anyhow::Result<Program> {
+    const BLOCKS: u64 = 300 * MIB / BLOCK_BYTES as u64;
+    const FILES: u64 = 8;
+    let common = Common { requests: 3_400_000, block_bytes: BLOCK_BYTES, seed: SEED, ..Common::default() };
+    let mut requests = all(&mut *Generator::parse(&format!("zipf:blocks={BLOCKS}:alpha=0.6"), &common)?)?;
+    let bytes = BLOCKS / FILES * u64::from(BLOCK_BYTES);
+    let files: Vec<u32> = (0..FILES).map(|number| disk.add(format!("tpc-h/{number}"), bytes)).collect();
+    for request in &mut requests {
+        request.volume = files[(request.offset / bytes) as usize];
+        request.offset %= bytes;
+    }
+    Ok(Program { name: "tpc-h".to_owned(), requests })
 }
 
 /// Queries that `clients` make in turn.
@@ -334,10 +384,11 @@ mod tests {
     #[test]
     fn seeded_programs_are_the_same_on_every_run() {
         let mut disk = Disk::default();
-        let made = [viewperf(&mut disk, 495 * MIB), tpc_h(&mut disk)];
+        let made = [viewperf(&mut disk, 495 * MIB), tpc_h(&mut disk), tpc_h_zipf(&mut disk).unwrap()];
         let figures = made.each_ref().map(|program| (program.requests.len(), digest(&program.requests)));
-        assert_eq!(figures, [(46_122, 0xbaa2fcae42a76dcc), (3_200_000, 0x457764a0702b42db)]);
-        assert_eq!(disk.files.len(), 289 + 49);
+        let tpc_h = [(3_200_000, 0x457764a0702b42db), (3_400_000, 0x1325eafdedd6b706)];
+        assert_eq!(figures, [(46_122, 0xbaa2fcae42a76dcc), tpc_h[0], tpc_h[1]]);
+        assert_eq!(disk.files.len(), 289 + 49 + 8);
     }
 
     #[test]

@@ -21,9 +21,11 @@
 //! * If a block must leave a cache that is not full and has none below the correlation buffer, the bottom block of the
 //!   buffer enters the bank.
 //!
-//! Beyond the paper, `base` replaces the correlation buffer and CLOCK's marks by another policy, and `position` and
+//! Beyond the paper, with `adapt=1` the size of the bank does not matter and CLOCK decides where DULO saves nothing
+//! (`dulo/adaptive.rs`); `base` replaces the correlation buffer and CLOCK's marks by another policy, and `position` and
 //! `transfer` replace the cost 1 of a sequence by the cost of fetching it from a device.
 
+mod adaptive;
 mod nominated;
 mod sections;
 mod sequences;
@@ -38,6 +40,7 @@ use crate::spec::{Bytes, Configured, Info, Param, Params, Setup, Size, SpecError
 use crate::values::{FLAG, Values};
 use crate::visit::Visit;
 use crate::{Access, Policy, Room, Slot};
+use adaptive::Adaptive;
 use nominated::Nominated;
 use sections::{Cost, Sections};
 use sequences::Sequences;
@@ -101,6 +104,13 @@ impl Configured for Dulo {
                 doc: "the policy that nominates blocks for the bank; clock is the paper's",
             },
             Param {
+                key: "adapt",
+                default: "0",
+                values: FLAG,
+                doc: "1: sequences continue across banks, of an eighth of the size, and blocks leave in CLOCK's order while \
+                      that saves requests; only with base=clock",
+            },
+            Param {
                 key: "position",
                 default: "1ms",
                 values: Values::Time { least_ms: 0.001, most_ms: 1e6 },
@@ -128,8 +138,30 @@ impl Configured for Dulo {
 
     fn new(setup: &Setup, params: &Params) -> Result<Dulo, SpecError> {
         let shares = Shares::new(setup, params)?;
-        shares.check(params, setup.capacity, auto_sizes(setup.capacity, setup.block_bytes))?;
-        let (bank, buffer_most) = shares.divide(setup.capacity);
+        shares.check(params, setup.capacity, shares.auto(setup.capacity))?;
+        let sizes = shares.divide(setup.capacity);
+        Dulo::divided(setup, params, shares, sizes)
+    }
+
+    fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError> {
+        match params.one_of("base", &BASES)? {
+            "clock" if adapts(params)? => Ok(visitor.visit(Adaptive::new(setup, params)?)),
+            "clock" => Ok(visitor.visit(Dulo::new(setup, params)?)),
+            "lru" => Ok(visitor.visit(Nominated::<Lru>::new(setup, params)?)),
+            "lirs" => Ok(visitor.visit(Nominated::<Lirs>::new(setup, params)?)),
+            _ => Ok(visitor.visit(Nominated::<ClockPro>::new(setup, params)?)),
+        }
+    }
+}
+
+impl Dulo {
+    /// With the most blocks of bank and correlation buffer.
+    fn divided(
+        setup: &Setup,
+        params: &Params,
+        shares: Shares,
+        (bank, buffer_most): (u32, u32),
+    ) -> Result<Dulo, SpecError> {
         let (links, [buffer, bank_list, evicting_list]) = Links::new(setup.slots);
         Ok(Dulo {
             links,
@@ -142,15 +174,6 @@ impl Configured for Dulo {
             forgotten: None,
         })
     }
-
-    fn visit<V: Visit>(setup: &Setup, params: &Params, visitor: V) -> Result<V::Out, SpecError> {
-        match params.one_of("base", &BASES)? {
-            "clock" => Ok(visitor.visit(Dulo::new(setup, params)?)),
-            "lru" => Ok(visitor.visit(Nominated::<Lru>::new(setup, params)?)),
-            "lirs" => Ok(visitor.visit(Nominated::<Lirs>::new(setup, params)?)),
-            _ => Ok(visitor.visit(Nominated::<ClockPro>::new(setup, params)?)),
-        }
-    }
 }
 
 /// The shares of bank, evicting section and block table in the cache, as configured.
@@ -159,12 +182,29 @@ struct Shares {
     evicting: Option<Size>,
     table: Bytes,
     block_bytes: u32,
+    adapts: bool,
+}
+
+/// Whether `adapt` is set.
+fn adapts(params: &Params) -> Result<bool, SpecError> {
+    Ok(params.number::<u8>("adapt")? == 1)
 }
 
 impl Shares {
     fn new(setup: &Setup, params: &Params) -> Result<Shares, SpecError> {
         let (bank, evicting) = (params.size("bank", setup)?, params.size("evicting", setup)?);
-        Ok(Shares { bank, evicting, table: params.bytes("table")?, block_bytes: setup.block_bytes })
+        let (table, adapts) = (params.bytes("table")?, adapts(params)?);
+        Ok(Shares { bank, evicting, table, block_bytes: setup.block_bytes, adapts })
+    }
+
+    /// The sizes of bank and evicting section on CLOCK if none are configured.
+    fn auto(&self, capacity: u32) -> (u32, u32) {
+        let (bank, evicting) = auto_sizes(capacity, self.block_bytes);
+        if !self.adapts {
+            return (bank, evicting);
+        }
+        let small = (bank / 8).max(1);
+        (small, evicting + bank - small)
     }
 
     /// The sizes of bank and evicting section before they are made to fit; `auto` are the sizes if none are configured.
@@ -202,7 +242,7 @@ impl Shares {
 
     /// The most blocks of bank and correlation buffer.
     fn divide(&self, capacity: u32) -> (u32, u32) {
-        let (bank, evicting) = self.sizes(capacity, auto_sizes(capacity, self.block_bytes), capacity);
+        let (bank, evicting) = self.sizes(capacity, self.auto(capacity), capacity);
         (bank, capacity - bank - evicting)
     }
 
@@ -211,7 +251,7 @@ impl Shares {
     }
 }
 
-/// The sizes of bank and evicting section on CLOCK if none are configured.
+/// The paper's sizes of bank and evicting section.
 fn auto_sizes(capacity: u32, block_bytes: u32) -> (u32, u32) {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(u32::MAX).max(1);
     match u64::from(capacity) * u64::from(block_bytes) {
@@ -230,7 +270,7 @@ fn new_sections(
 ) -> Result<Sections, SpecError> {
     let cost = Cost { position: params.milliseconds("position")?, transfer: params.milliseconds("transfer")? };
     let sequences = Sequences::new(Table::new(shares.table_bytes(setup.capacity)), bank);
-    Ok(Sections::new(lists, setup.slots, bank, cost, sequences))
+    Ok(Sections::new(lists, setup.slots, bank, cost, sequences, shares.adapts))
 }
 
 impl Dulo {

@@ -6,7 +6,7 @@
 //! * A reference that repeats the previous one changes nothing. This is the rule of the authors' own program, which
 //!   produced the published figures; Figure 2.2 (c) counts such references. On the authors' traces, where repeats are
 //!   rare, the rule is worth at most 0.15 points.
-//! * L_hirs is 1 % of the cache (2.4.1), rounded to the nearest, and, as in the authors' program, at least 2 blocks;
+//! * L_hirs is 1 % of the cache (2.4.1), as in the authors' program rounded down, and at least 2 blocks;
 //!   L_lirs is at least 1. So a cache of 2 blocks has one of each. A cache of 1 block has no LIR block: S stays empty,
 //!   and each miss replaces the single block of Q.
 //! * "When LIR block set is not full, all the referenced blocks are given LIR status" holds at any time, also after LIR
@@ -186,7 +186,7 @@ impl Portions {
     fn of(&self, capacity: u32) -> Limits {
         let most = (capacity - 1).max(1);
         let least = if matches!(self.hir, Portion::Share(_)) { most.min(2) } else { 1 };
-        let lir = capacity - self.hir.of(capacity, least, most);
+        let lir = capacity - self.hir.within(capacity, least, most);
         let stack = self.stack.map_or(u32::MAX, |multiple| (f64::from(capacity) * multiple) as u32);
         // A full S has L_lirs LIR blocks.
         let ghosts_most = if stack == u32::MAX { u32::MAX } else { stack - lir };

@@ -140,6 +140,7 @@ impl fmt::Display for Spec {
 }
 
 /// The parameters of one policy; those that are not given have their defaults.
+#[derive(Clone)]
 pub struct Params {
     info: &'static Info,
     given: Vec<(String, String)>,

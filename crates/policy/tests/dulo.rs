@@ -63,6 +63,33 @@ fn evicts_what_the_model_evicts() {
     assert!(full_tables > 100, "memory of the table was reclaimed only {full_tables} times");
 }
 
+/// The same with `adapt=1`, on references long enough that CLOCK decides in some of the runs, and DULO again.
+#[test]
+fn adapts_as_the_model_does() {
+    let mut changes = [0; 2];
+    for seed in 0..150 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let blocks = random.random_range(20..200);
+        let capacity = random.random_range(4..=blocks as u32 * 3 / 4);
+        let spec = match random.random_range(0..4) {
+            0 => "dulo:adapt=1".to_owned(),
+            _ => settings(&mut random, capacity, &["clock"]) + ":adapt=1",
+        };
+        let references = spread(seed, blocks, 4_000, random.random_range(1..40));
+        let mut host = Host::new(&spec, capacity, blocks as u32, Slots::Forever, None);
+        let mut model = naive::model(&spec, capacity as usize, &references).expect("a model");
+        let mut decides = 0;
+        for (at, &block) in references.iter().enumerate() {
+            let place = format!("{spec}, seed {seed}, capacity {capacity}, reference {at}");
+            assert_eq!(host.access(block), model.access(block), "{place}");
+            let now = gauge(&host, "clock_decides");
+            changes[now as usize] += u32::from(now != decides);
+            decides = now;
+        }
+    }
+    assert!(changes.iter().all(|&count| count > 5), "CLOCK and DULO took over {changes:?} times");
+}
+
 /// "When all sequences are random blocks (i.e., their sizes are 1), the algorithm degenerates into the LRU replacement
 /// algorithm" (3.4), here CLOCK.
 #[test]

@@ -13,6 +13,8 @@ const VARIANTS: &[&str] = &[
     "dulo:bank=20%:evicting=80%:first=1",
     "dulo:bank=30%:evicting=40%:table=5%",
     "dulo:bank=50%:evicting=50%:table=30%:position=8ms:transfer=0.5ms",
+    "dulo:adapt=1",
+    "dulo:adapt=1:bank=2%:evicting=50%:table=20%",
     "dulo:base=lru:bank=20%:evicting=60%:table=20%",
     "dulo:base=lirs:table=20%",
     "dulo:base=lirs:bank=10%:evicting=30%:table=20%",

@@ -59,6 +59,9 @@ impl<P: Configured> Nominated<P> {
             return Err(params.bad("first", "no such parameter where base is not clock"));
         }
         let shares = Shares::new(setup, params)?;
+        if shares.adapts {
+            return Err(params.bad("adapt", "0 where base is not clock"));
+        }
         shares.check(params, setup.capacity, auto_sizes(setup.capacity))?;
         let (bank, resident_most) = divide(&shares, setup.capacity);
         let (links, lists) = Links::new(setup.slots);

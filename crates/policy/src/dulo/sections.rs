@@ -57,6 +57,12 @@ pub(crate) struct Sections {
     inflation: f64,
     cost: Cost,
     sequences: Sequences,
+    /// Whether sequences continue across banks.
+    joins: bool,
+    /// Whether blocks leave in the order of CLOCK, as if all sequences had one block.
+    pub(crate) plain: bool,
+    /// Blocks that joined a sequence of the last bank.
+    moved: Vec<Slot>,
     places: Vec<u8>,
     /// The address of each resident slot.
     volumes: Vec<u32>,
@@ -73,6 +79,7 @@ impl Sections {
         bank_most: u32,
         cost: Cost,
         sequences: Sequences,
+        joins: bool,
     ) -> Sections {
         Sections {
             bank,
@@ -82,6 +89,9 @@ impl Sections {
             inflation: 0.0,
             cost,
             sequences,
+            joins,
+            plain: false,
+            moved: Vec::new(),
             places: vec![ELSEWHERE; slots as usize],
             volumes: vec![0; slots as usize],
             indexes: vec![0; slots as usize],
@@ -125,6 +135,11 @@ impl Sections {
         if self.bank.len() >= bank_most {
             self.refill(links);
         }
+    }
+
+    /// The cost of loading a block; `continues` if the block before it on disk was loaded just before.
+    pub(crate) fn miss_cost(&self, continues: bool) -> f64 {
+        self.cost.transfer + if continues { 0.0 } else { self.cost.position }
     }
 
     /// The lists, so that the owner can grow the links.
@@ -184,11 +199,23 @@ impl Sections {
     fn refill(&mut self, links: &mut Links) {
         self.sequenced += u64::from(self.bank.len());
         let (bank, volumes, indexes) = (&mut self.bank, &self.volumes, &self.indexes);
-        let mut taken = std::iter::from_fn(|| bank.pop_front(links)).map(|slot| {
-            let block = Block { volume: volumes[slot.index()], index: indexes[slot.index()] };
-            (slot, block)
-        });
-        self.sequences.form(&mut taken);
+        let block = |slot: Slot| Block { volume: volumes[slot.index()], index: indexes[slot.index()] };
+        let taken = std::iter::from_fn(|| bank.pop_front(links)).map(|slot| (slot, block(slot)));
+        if self.joins {
+            let is_here = |slot: Slot, known| self.places[slot.index()] >= EVICTING && block(slot) == known;
+            let mut moved = std::mem::take(&mut self.moved);
+            self.sequences.join(taken, is_here, &mut moved);
+            if !self.plain {
+                moved.iter().for_each(|&slot| self.remove(links, slot));
+            }
+            moved.clear();
+            self.moved = moved;
+        } else {
+            self.sequences.form(taken);
+        }
+        if self.plain {
+            self.sequences.split();
+        }
         for size in (1..=SIZE_MOST).rev() {
             let mut blocks = self.sequences.of_size(size).peekable();
             if blocks.peek().is_none() {

@@ -6,6 +6,8 @@
 //!   accessed": it is read as *not* accessed in the current clock time.
 //! * Sequences of one size are ordered by the time at which their latest block entered the bank, so that single blocks
 //!   stay in the order of CLOCK; the blocks of a sequence are in the order of their addresses.
+//!
+//! Beyond the paper, [`join`](Sequences::join) lets a sequence continue across banks.
 
 use super::table::Table;
 use crate::{Block, Slot};
@@ -22,7 +24,22 @@ struct Member {
     sequence: u32,
 }
 
+/// A block that entered with one of the last banks.
+#[derive(Clone, Copy)]
+struct Open {
+    block: Block,
+    slot: Slot,
+    /// As in `Member`.
+    before: u32,
+    /// Banks since it entered, or since a block of its sequence did.
+    age: u32,
+    /// Its position in the bank, or `NONE`.
+    place: u32,
+}
+
 const NONE: u32 = u32::MAX;
+/// How many banks back the neighbour of a block may have entered that joins its sequence.
+const WINDOW: u32 = 4;
 
 struct Sequence {
     /// Where it begins among the slots by address.
@@ -41,6 +58,9 @@ pub(crate) struct Sequences {
     sequences: Vec<Sequence>,
     /// The sequences of each size from 1, ordered by when their latest block entered the bank.
     by_size: Vec<Vec<u32>>,
+    /// Blocks of the last banks, by address.
+    open: Vec<Open>,
+    merged: Vec<Open>,
 }
 
 impl Sequences {
@@ -51,21 +71,15 @@ impl Sequences {
             by_address: Vec::with_capacity(bank_most as usize),
             sequences: Vec::new(),
             by_size: vec![Vec::new(); SIZE_MOST],
+            open: Vec::new(),
+            merged: Vec::new(),
         }
     }
 
     /// Forms the sequences of a bank: its blocks from the one that came first.
     pub(crate) fn form(&mut self, bank: impl Iterator<Item = (Slot, Block)>) {
-        let Sequences { table, members, by_address, sequences, by_size } = self;
-        members.clear();
-        by_address.clear();
-        sequences.clear();
-        // "The bank clock is incremented by one. Each block in the bank then records the clock time as a new timestamp."
-        table.tick();
-        for (slot, block) in bank {
-            let before = table.record(block, members.len() as u32);
-            members.push(Member { slot, before, sequence: NONE });
-        }
+        self.record(bank);
+        let Sequences { table, members, by_address, sequences, .. } = self;
         let mut last: Option<(Block, u32)> = None;
         table.current(|block, place| {
             let member = &members[place as usize];
@@ -82,6 +96,69 @@ impl Sequences {
             member.before
         });
         table.reclaim();
+        self.sort();
+    }
+
+    /// As [`form`](Sequences::form), but blocks of the last [`WINDOW`] banks for which `is_here` holds join the sequences of
+    /// their neighbours. Differences of times count as one up to the same number. `moved` gets the blocks of earlier banks
+    /// that joined.
+    pub(crate) fn join(
+        &mut self,
+        bank: impl Iterator<Item = (Slot, Block)>,
+        is_here: impl Fn(Slot, Block) -> bool,
+        moved: &mut Vec<Slot>,
+    ) {
+        self.record(bank);
+        let Sequences { table, members, by_address, sequences, open, merged, .. } = self;
+        merged.clear();
+        let here = open.drain(..).filter(|one| one.age < WINDOW && is_here(one.slot, one.block));
+        let mut earlier = here.map(|one| Open { age: one.age + 1, place: NONE, ..one }).peekable();
+        table.current(|block, place| {
+            merged.extend(std::iter::from_fn(|| earlier.next_if(|one| one.block < block)));
+            let Member { slot, before, .. } = members[place as usize];
+            merged.push(Open { block, slot, before, age: 0, place });
+            before
+        });
+        merged.extend(earlier);
+        table.reclaim();
+        let mut from = 0;
+        while from < merged.len() {
+            let mut size = 1;
+            while size < SIZE_MOST && merged.get(from + size).is_some_and(|next| joins(&merged[from + size - 1], next))
+            {
+                size += 1;
+            }
+            let sequence = &mut merged[from..from + size];
+            from += size;
+            let Some(latest) = sequence.iter().map(|one| one.place).filter(|&place| place != NONE).max() else {
+                continue;
+            };
+            sequences.push(Sequence { start: by_address.len() as u32, size: size as u32, latest });
+            moved.extend(sequence.iter().filter(|one| one.place == NONE).map(|one| one.slot));
+            by_address.extend(sequence.iter().map(|one| one.slot));
+            sequence.iter_mut().for_each(|one| one.age = 0);
+        }
+        std::mem::swap(open, merged);
+        self.sort();
+    }
+
+    /// Records the blocks of a bank in the block table.
+    fn record(&mut self, bank: impl Iterator<Item = (Slot, Block)>) {
+        let Sequences { table, members, by_address, sequences, .. } = self;
+        members.clear();
+        by_address.clear();
+        sequences.clear();
+        // "The bank clock is incremented by one. Each block in the bank then records the clock time as a new timestamp."
+        table.tick();
+        for (slot, block) in bank {
+            let before = table.record(block, members.len() as u32);
+            members.push(Member { slot, before, sequence: NONE });
+        }
+    }
+
+    /// Sorts the sequences by size, and those of one size by when their latest block entered the bank.
+    fn sort(&mut self) {
+        let Sequences { members, sequences, by_size, .. } = self;
         by_size.iter_mut().for_each(Vec::clear);
         for (number, sequence) in (0..).zip(&*sequences) {
             members[sequence.latest as usize].sequence = number;
@@ -92,6 +169,18 @@ impl Sequences {
         }
     }
 
+    /// Makes each block of the bank a sequence.
+    pub(crate) fn split(&mut self) {
+        let Sequences { members, by_address, sequences, by_size, .. } = self;
+        let numbers = 0..members.len() as u32;
+        by_address.clear();
+        by_address.extend(members.iter().map(|member| member.slot));
+        sequences.clear();
+        sequences.extend(numbers.clone().map(|latest| Sequence { start: latest, size: 1, latest }));
+        by_size.iter_mut().for_each(Vec::clear);
+        by_size[0].extend(numbers);
+    }
+
     /// The blocks of all sequences of `size` blocks, in the order in which they are to leave.
     pub(crate) fn of_size(&self, size: usize) -> impl Iterator<Item = Slot> {
         let blocks = move |&number: &u32| {
@@ -100,6 +189,13 @@ impl Sequences {
         };
         self.by_size[size - 1].iter().flat_map(blocks).copied()
     }
+}
+
+/// As [`adjoins`], for blocks of the last banks.
+fn joins(last: &Open, next: &Open) -> bool {
+    let on_disk = last.block.volume == next.block.volume && last.block.index + 1 == next.block.index;
+    let alike = (last.before == 0) == (next.before == 0);
+    on_disk && alike && last.before.abs_diff(next.before) <= WINDOW
 }
 
 /// Whether cases 1 to 3 of section 3.3 let `next`, a block accessed in the current clock time, join the sequence that

@@ -34,6 +34,11 @@ struct Sections {
     largest: BTreeMap<u64, u64>,
     threshold: u64,
     nodes_max: u64,
+    /// With `adapt=1`: blocks of the last banks, with the banks since they entered or since a block of their sequence did,
+    /// and their times before.
+    recent: Option<BTreeMap<u64, (u64, u64)>>,
+    /// Blocks leave in the order in which they entered.
+    plain: bool,
 }
 
 impl Sections {
@@ -51,6 +56,8 @@ impl Sections {
             largest: BTreeMap::new(),
             threshold: 0,
             nodes_max: nodes_max(capacity, settings),
+            recent: (settings.number("adapt", "0") == 1).then(BTreeMap::new),
+            plain: false,
         }
     }
 
@@ -97,14 +104,21 @@ impl Sections {
 
     fn refill(&mut self) {
         let bank = std::mem::take(&mut self.bank);
-        let mut sequences: Vec<(f64, usize, Vec<u64>)> = self
-            .form_sequences(&bank)
+        let mut formed = self.form_sequences(&bank);
+        if self.plain {
+            formed = bank.iter().map(|&block| vec![block]).collect();
+        }
+        // Those that join move.
+        for block in formed.iter().flatten() {
+            self.evicting.retain(|(other, _)| other != block);
+        }
+        let mut sequences: Vec<(f64, usize, Vec<u64>)> = formed
             .into_iter()
             .map(|sequence| {
                 let size = sequence.len() as f64;
                 let h = self.l + (self.position + size * self.transfer) / size;
-                let latest = sequence.iter().map(|block| bank.iter().position(|other| other == block)).max();
-                (h, latest.flatten().expect("a block of the bank"), sequence)
+                let latest = sequence.iter().filter_map(|block| bank.iter().position(|other| other == block)).max();
+                (h, latest.expect("a block of the bank"), sequence)
             })
             .collect();
         sequences.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
@@ -127,16 +141,27 @@ impl Sections {
             *largest = (*largest).max(block & 0xffff_ffff);
         }
         let mut blocks = bank.to_vec();
+        let adapts = self.recent.is_some();
+        if let Some(recent) = &mut self.recent {
+            recent.values_mut().for_each(|(age, _)| *age += 1);
+            recent.retain(|block, (age, _)| *age <= 4 && self.evicting.iter().any(|(other, _)| other == block));
+            blocks.extend(recent.keys());
+        }
+        let tolerance = if adapts { 4 } else { 1 };
         blocks.sort_unstable();
+        let before = |block: u64| match &self.recent {
+            Some(recent) if !bank.contains(&block) => recent[&block].1,
+            _ => self.times[&block].before,
+        };
         let mut sequences: Vec<Vec<u64>> = Vec::new();
         for block in blocks {
             let joined = sequences.last_mut().filter(|sequence| {
                 let current = sequence[sequence.len() - 1];
                 // The next block on disk; if it was not accessed now, it is not the next of `blocks`.
                 let case_1 = current + 1 != block;
-                let (one, other) = (self.times[&current].before, self.times[&block].before);
+                let (one, other) = (before(current), before(block));
                 let case_2 = (one == 0) != (other == 0);
-                let case_3 = one != 0 && other != 0 && one.abs_diff(other) > 1;
+                let case_3 = one != 0 && other != 0 && one.abs_diff(other) > tolerance;
                 let case_4 = sequence.len() == 128;
                 !(case_1 || case_2 || case_3 || case_4)
             });
@@ -144,6 +169,12 @@ impl Sections {
                 Some(sequence) => sequence.push(block),
                 None => sequences.push(vec![block]),
             }
+        }
+        sequences.retain(|sequence| sequence.iter().any(|block| bank.contains(block)));
+        let fresh: Vec<(u64, (u64, u64))> =
+            sequences.iter().flatten().map(|&block| (block, (0, before(block)))).collect();
+        if let Some(recent) = &mut self.recent {
+            recent.extend(fresh);
         }
         sequences
     }
@@ -220,7 +251,7 @@ pub(crate) struct Dulo {
 
 impl Dulo {
     pub(crate) fn new(capacity: usize, settings: Settings) -> Dulo {
-        let (bank, evicting) = sizes(capacity, capacity, auto(capacity), &settings);
+        let (bank, evicting) = sizes(capacity, capacity, auto(capacity, &settings), &settings);
         Dulo {
             settings: settings.0.to_owned(),
             capacity,
@@ -277,7 +308,7 @@ impl Model for Dulo {
 
     fn resize(&mut self, capacity: usize, _ghosts: usize) {
         let settings = Settings(&self.settings);
-        let (bank, evicting) = sizes(capacity, capacity, auto(capacity), &settings);
+        let (bank, evicting) = sizes(capacity, capacity, auto(capacity, &settings), &settings);
         self.capacity = capacity;
         self.buffer_size = capacity - bank - evicting;
         self.sections.resize(capacity, bank, &settings);
@@ -285,8 +316,110 @@ impl Model for Dulo {
     }
 }
 
-fn auto(capacity: usize) -> (usize, usize) {
-    ((capacity / 5).max(1), capacity)
+fn auto(capacity: usize, settings: &Settings) -> (usize, usize) {
+    let (bank, evicting) = ((capacity / 5).max(1), capacity);
+    match settings.number("adapt", "0") {
+        0 => (bank, evicting),
+        _ => ((bank / 8).max(1), evicting + bank - (bank / 8).max(1)),
+    }
+}
+
+/// A cache without data, whose misses are counted.
+struct Sampled {
+    dulo: Dulo,
+    ticks: BTreeMap<u64, u64>,
+    misses: u64,
+    cost: f64,
+}
+
+impl Sampled {
+    fn new(capacity: usize, settings: &str, plain: bool) -> Sampled {
+        let mut dulo = Dulo::new(capacity, Settings(settings));
+        dulo.sections.plain = plain;
+        Sampled { dulo, ticks: BTreeMap::new(), misses: 0, cost: 0.0 }
+    }
+
+    fn access(&mut self, block: u64, tick: u64) {
+        let outcome = self.dulo.access(block);
+        if outcome.hit {
+            return;
+        }
+        self.misses += 1;
+        let before = (block & 0xffff_ffff).checked_sub(1).and_then(|_| self.ticks.get(&(block - 1)));
+        let continues = before.is_some_and(|&before| tick - before <= 8);
+        let Sections { position, transfer, .. } = self.dulo.sections;
+        self.cost += transfer + if continues { 0.0 } else { position };
+        self.ticks.insert(block, tick);
+        if let Some(evicted) = outcome.evicted {
+            self.ticks.remove(&evicted);
+        }
+    }
+}
+
+/// DULO with `adapt=1`, in a cache so small that all references are sampled.
+pub(crate) struct Adaptive {
+    settings: String,
+    dulo: Dulo,
+    dual: Sampled,
+    clock: Sampled,
+    /// The size of the sampled caches.
+    size: usize,
+    plain: bool,
+    next: u64,
+    tick: u64,
+}
+
+impl Adaptive {
+    pub(crate) fn new(capacity: usize, settings: Settings) -> Adaptive {
+        assert!(capacity < 8192, "a cache that is not sampled");
+        let text = settings.0.to_owned();
+        Adaptive {
+            dual: Sampled::new(capacity, &text, false),
+            clock: Sampled::new(capacity, &text, true),
+            dulo: Dulo::new(capacity, settings),
+            settings: text,
+            size: capacity,
+            plain: false,
+            next: 64,
+            tick: 0,
+        }
+    }
+}
+
+impl Model for Adaptive {
+    fn access(&mut self, block: u64) -> Outcome {
+        let hit = self.dulo.buffer.contains(&block) || self.dulo.sections.contains(block);
+        // A block that comes in does so after another one left.
+        let full = self.dulo.buffer.len() + self.dulo.sections.blocks() == self.dulo.capacity;
+        let evicted = (!hit && full).then(|| self.dulo.shed());
+        self.tick += 1;
+        self.dual.access(block, self.tick);
+        self.clock.access(block, self.tick);
+        if self.clock.misses >= self.next {
+            self.next = self.clock.misses + 64;
+            let share = if self.plain { 0.97 } else { 1.0 };
+            self.plain = self.dual.cost > share * self.clock.cost;
+            self.dual.cost *= 1.0 - 1.0 / 256.0;
+            self.clock.cost *= 1.0 - 1.0 / 256.0;
+        }
+        self.dulo.sections.plain = self.plain;
+        self.dulo.access(block);
+        Outcome { hit, evicted }
+    }
+
+    fn shed(&mut self) -> u64 {
+        self.dulo.shed()
+    }
+
+    fn resize(&mut self, capacity: usize, ghosts: usize) {
+        self.dulo.resize(capacity, ghosts);
+        if capacity.abs_diff(self.size) > self.size / 8 {
+            let dulo = std::mem::replace(&mut self.dulo, Dulo::new(1, Settings("")));
+            let tick = self.tick;
+            *self = Adaptive::new(capacity, Settings(&self.settings.clone()));
+            (self.dulo, self.tick) = (dulo, tick);
+        }
+    }
 }
 
 /// DULO below another policy, which replaces the correlation buffer.

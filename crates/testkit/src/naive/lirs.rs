@@ -149,7 +149,7 @@ impl Model for Lirs {
 
     fn resize(&mut self, capacity: usize, ghosts: usize) {
         let least = if matches!(self.l_hirs, Portion::Share(_)) { 2 } else { 1 };
-        let l_hirs = self.l_hirs.of(capacity).max(least).min(capacity - 1).max(1);
+        let l_hirs = self.l_hirs.within(capacity).max(least).min(capacity - 1).max(1);
         (self.capacity, self.l_lirs) = (capacity, capacity - l_hirs);
         // The room of a full S beside LIR blocks.
         let stack = self.stack_limit.map(|limit| (limit * capacity as f64) as usize - self.l_lirs);

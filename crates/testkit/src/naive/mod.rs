@@ -85,6 +85,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "car" => Box::new(car::Car::new(capacity)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
         "dulo" => match settings.get("base", "clock").to_owned().as_str() {
+            "clock" if settings.number("adapt", "0") == 1 => Box::new(dulo::Adaptive::new(capacity, settings)),
             "clock" => Box::new(dulo::Dulo::new(capacity, settings)),
             base => Box::new(dulo::Nominated::new(capacity, settings, |size| {
                 model(base, size, references).expect("a base with a model")
@@ -155,6 +156,14 @@ impl Portion {
     fn of(self, capacity: usize) -> usize {
         match self {
             Portion::Share(percent) => (capacity as f64 * percent / 100.0).round() as usize,
+            Portion::Count(count) => count as usize,
+        }
+    }
+
+    /// Blocks of a cache, rounded down.
+    fn within(self, capacity: usize) -> usize {
+        match self {
+            Portion::Share(percent) => (capacity as f64 * percent / 100.0) as usize,
             Portion::Count(count) => count as usize,
         }
     }
