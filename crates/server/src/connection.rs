@@ -23,7 +23,6 @@ use crate::patience::PATIENCE;
 use crate::recording::Asked;
 use crate::status;
 use crate::stream::Stream;
-use crate::turns::Turns;
 
 /// Replies that are sent together at most, in bytes and in number.
 const BATCH_BYTES: usize = 256 << 10;
@@ -87,8 +86,6 @@ struct Connection {
     slow_until: Option<Instant>,
     /// What this client reads, and what is therefore fetched ahead.
     ahead: Ahead,
-    /// How long the thread may keep a processor.
-    turns: Turns,
     /// The number of the connection: what tells its requests from those of others to a policy.
     stream: Source,
 }
@@ -116,7 +113,6 @@ impl Connection {
             // Until it has shown that it is not: otherwise, who connects again and again would have frames each time.
             slow_until: Some(Instant::now() + SLOW),
             ahead: Ahead::new(cache.readahead()),
-            turns: Turns::new(),
             stream: Source(guest.id),
         }))
     }
@@ -154,7 +150,6 @@ impl Connection {
                         return Ok(());
                     }
                     self.request(&request)?;
-                    self.turns.look(self.since);
                 }
                 Event::Refused { tag, errno } => self.reply(Reply {
                     head: Some(self.link.framing.error(tag, errno)),

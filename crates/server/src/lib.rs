@@ -31,7 +31,6 @@ mod socket;
 mod status;
 mod stream;
 mod tls;
-mod turns;
 mod uri;
 
 pub use nigh_host::{
