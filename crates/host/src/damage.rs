@@ -75,8 +75,8 @@ mod tests {
         assert_eq!(bytes, [6; 4096]);
         let statistics = host.disk_statistics(&disk);
         assert_eq!((statistics.damaged, statistics.damaged_at, statistics.data_lost), (2, vec![4096], true));
+        assert!(host.shut_down().is_err());
         let written = std::fs::read(image.path()).unwrap();
         assert_eq!((written[4096], written[8192]), (5, 6));
-        assert!(host.shut_down().is_err());
     }
 }
