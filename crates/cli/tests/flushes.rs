@@ -154,7 +154,8 @@ fn flush_17_a_disk_that_lost_data_fails_every_flush() {
     let Some(disk) = Volatile::new("flush_17_a_disk_that_lost_data_fails_every_flush") else { return };
     let server = disk.serve(&["--memory", "1M"]);
     let mut client = connect(&server);
-    write(&mut client, 0x22, 8);
+    // More than memory holds, and less than the server flushes by itself.
+    write(&mut client, 0x22, 3);
     disk.lose();
     fails(client.flush());
     for _ in 0..3 {
@@ -198,7 +199,8 @@ fn flush_7_the_end_of_a_server_names_disks_that_lost_data() {
     let Some(disk) = Volatile::new("flush_7_the_end_of_a_server_names_disks_that_lost_data") else { return };
     let mut server = disk.serve(&["--memory", "1M"]);
     let mut client = connect(&server);
-    write(&mut client, 0x22, 8);
+    // As above.
+    write(&mut client, 0x22, 3);
     disk.lose();
     fails(client.flush());
     client.write(4096, &[0x44; 4096]).unwrap();

@@ -502,12 +502,14 @@ fn images_2_of_another_format_are_not_served_as_raw() {
     let socket = format!("unix:{}", folder.text("other"));
     for format in ["qcow2", "vmdk", "vhdx", "vdi", "qed", "vpc", "parallels", "luks"] {
         let image = folder.text(format);
-        let mut create = vec!["create", "-q", "-f", format, &image, "1M"];
         if format == "luks" {
-            create.splice(1..1, ["--object", "secret,id=key,data=secret"]);
-            create.extend(["-o", "key-secret=key,iter-time=10"]);
+            // To make one, qemu-img measures the processor, which fails on a busy machine.
+            let mut luks = vec![0; 1 << 20];
+            luks[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
+            folder.image(format, &luks);
+        } else {
+            run("qemu-img", &["create", "-q", "-f", format, &image, "1M"]);
         }
-        run("qemu-img", &create);
         let disk = format!("disk={image}");
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["serve", &disk, "--listen", &socket]).output();
         let said = refusal(&output.unwrap());
