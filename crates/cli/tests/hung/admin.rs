@@ -139,6 +139,44 @@ fn hung_6_a_device_does_not_delay_the_start_of_others() {
     server.end();
 }
 
+/// A flush of all exports does not wait for room in one that has as many requests as it may before it begins the others.
+#[test]
+fn hung_3_a_flush_of_all_exports_begins_with_those_that_have_room() {
+    let folder = Folder::new();
+    let name = "hung_3_a_flush_of_all_exports_begins_with_those_that_have_room";
+    let Some(device) = Device::new(name, &folder, 64 * MIB) else { return };
+    let image = folder.empty_image("image", 16 * MIB as u64);
+    let hung = format!("hung={}", device.file.display());
+    let control = folder.text("control");
+    let server = folder.serve(&[&hung, &format!("well={image}"), "--control", &control]);
+    let mut well = connect(&server.socket, "well");
+    let mut clients: Vec<_> = (0..64).map(|_| connect(&server.socket, "hung")).collect();
+    device.hang();
+    let mut block = 0;
+    for client in &mut clients {
+        // What the socket holds, even if the server does not take them.
+        for _ in 0..60 {
+            client.submit_read(block * 4096, vec![0; 4096]).unwrap();
+            // In all shards.
+            block = (block + 259) % (64 << 8);
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    well.write(0, &[5; 4096]).unwrap();
+    let written = Instant::now();
+    let mut flush = begin(&folder, &["flush"]);
+    // Far less than the age at which blocks are written in any case, 5 s.
+    while std::fs::read(&image).unwrap()[..4096] != [5; 4096] {
+        assert!(written.elapsed() < Duration::from_secs(3), "it waits for the one that has no room");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(flush.try_wait().unwrap().is_none(), "the hung one had room");
+    device.go_on();
+    until("the flush does not end", || flush.try_wait().unwrap().is_some_and(|status| status.success()));
+    drop(clients);
+    server.end();
+}
+
 /// An export that is opened after the start has its own name in the log, the status and the metrics.
 #[test]
 fn hung_6_late_exports_have_their_names() {
