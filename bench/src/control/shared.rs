@@ -16,6 +16,8 @@ const DEVICES: [&str; 4] = ["hdd-7200", "ssd-sata", "ssd-nvme", "net-volume"];
 const FIRST_READS: usize = 100_000;
 /// How long the neighbour computes between two reads.
 const NEIGHBOUR_THINK_NS: u64 = 50_000;
+/// Reads after which the liar replaces its list: the list was dropped as wrong by then, or not yet.
+const REPLACED_EVERY: [usize; 2] = [LIES_EVERY, 40];
 /// Where the neighbour's blocks begin.
 const NEIGHBOUR_AT: u64 = 1 << 16;
 
@@ -26,8 +28,17 @@ pub(super) fn run() -> anyhow::Result<()> {
     );
     let mut random = Rng::with_seed(1);
     let hot: Vec<u64> = (0..FIRST_READS).map(|_| random.u64(..HOT)).collect();
-    let lies = (0..FIRST_READS).step_by(LIES_EVERY).flat_map(|step| {
-        let lies = lies_of(&mut random).into_iter();
+    for every in REPLACED_EVERY {
+        println!("\na list every {every} reads");
+        against_silence(&hot, every, &mut random)?;
+    }
+    Ok(())
+}
+
+/// A liar that replaces its list after each `every` reads, on each device.
+fn against_silence(hot: &[u64], every: usize, random: &mut Rng) -> anyhow::Result<()> {
+    let lies = (0..FIRST_READS).step_by(every).flat_map(|step| {
+        let lies = lies_of(random).into_iter();
         lies.map(move |directive| Said { step, saying: Saying::Directive(directive) })
     });
     let lies: Vec<Said> = lies.collect();
@@ -35,7 +46,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let unlisted: Vec<Said> = lies.iter().filter(|said| !is_list(said)).cloned().collect();
     println!("{:12}{:>10}{:>20}{:>20}   of the liar", "neighbour", "silence, s", "without lists", "with lists");
     for device in DEVICES {
-        let outcome = |says: &[Said]| pair(device, &hot, says.to_vec());
+        let outcome = |says: &[Said]| pair(device, hot, says.to_vec());
         let [silent, unlisted, listed] = [outcome(&[])?, outcome(&unlisted)?, outcome(&lies)?];
         let [silent_s, unlisted_s, listed_s] = [&silent, &unlisted, &listed].map(|of| of.ends_ns[1] as f64 / 1e9);
         let liar = &listed.tenants[0];
