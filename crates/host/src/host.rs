@@ -27,6 +27,9 @@ use crate::sync::lock;
 use crate::tenants::{TenantStatistics, agree_on_bounds};
 use crate::work::Work;
 
+/// How long the start compares the file of a level with those of disks that do not respond.
+const COMPARISON: Duration = Duration::from_secs(1);
+
 /// A running cache of disks.
 ///
 /// It is shut down by [`shut_down`](Host::shut_down), or when it is dropped: blocks that cannot be written are then
@@ -85,7 +88,8 @@ impl Host {
         let mut disks = std::mem::take(&mut settings.disks);
         agree_on_bounds(&mut disks)?;
         let (mut levels, mut before) = (Vec::new(), Vec::new());
-        for opened in level::open(&settings.levels, settings.shards(), there - settings.memory, &disks)? {
+        let left = there - settings.memory;
+        for opened in level::open(&settings.levels, settings.shards(), left, &disks, patience.map(|_| COMPARISON))? {
             handle.attach(opened.level.port(), opened.device);
             levels.push(opened.level);
             before.push(opened.before);

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::Builder;
+use std::time::Duration;
 
 use nigh_backend::{Device, Image, LevelFile, Options, PLACES};
 use nigh_engine::{LevelConfig, Port};
@@ -102,12 +105,14 @@ impl Level {
     }
 }
 
-/// Opens the levels, each in a part for each shard. `memory` is what their indexes can take, in bytes.
+/// Opens the levels, each in a part for each shard. `memory` is what their indexes can take, in bytes. Their files are
+/// compared with those of `disks`, for no longer than `limit` each.
 pub(crate) fn open(
     settings: &[LevelSettings],
     shards: usize,
     memory: u64,
     disks: &[DiskSettings],
+    limit: Option<Duration>,
 ) -> Result<Vec<Opened>, LevelError> {
     if settings.len() > LEVELS_MAX {
         return Err(LevelError::Many);
@@ -116,7 +121,7 @@ pub(crate) fn open(
     let mut left = memory;
     for (settings, number) in settings.iter().zip(0..) {
         let path = settings.target.path().ok_or(LevelError::Memory)?;
-        if let Some(disk) = disks.iter().find(|disk| has_file(disk, path)) {
+        if let Some(disk) = disk_with(path, disks, limit) {
             return Err(LevelError::Disk { path: path.to_owned(), name: disk.name.clone() });
         }
         if levels.iter().any(|level| same_file(&level.level.path, path)) {
@@ -142,4 +147,25 @@ pub(crate) fn open(
         levels.push(Opened { level, device, before: (file, image) });
     }
     Ok(levels)
+}
+
+/// The disk of which this is a file. One whose device does not respond within `limit` is compared when it is opened.
+fn disk_with<'a>(path: &Path, disks: &'a [DiskSettings], limit: Option<Duration>) -> Option<&'a DiskSettings> {
+    let Some(limit) = limit else { return disks.iter().find(|disk| has_file(disk, path)) };
+    let (sender, found) = channel();
+    for (at, disk) in disks.iter().enumerate() {
+        let (of, level, sender) = (disk.clone(), path.to_owned(), sender.clone());
+        let compare = move || {
+            if has_file(&of, &level) {
+                // After the limit, nobody waits.
+                let _ = sender.send(at);
+            }
+        };
+        if Builder::new().name("opening".into()).spawn(compare).is_err() {
+            return disks.iter().find(|disk| has_file(disk, path));
+        }
+    }
+    drop(sender);
+    // Ends when all have answered.
+    found.recv_timeout(limit).ok().map(|at| &disks[at])
 }

@@ -110,8 +110,13 @@ fn hung_6_a_device_does_not_delay_the_start_of_others() {
     };
     let hung = format!("hung={}", device.file.display());
     let control = folder.text("control");
+    let with_level = ["well=memory:16M", "--control", &control, "--level", &format!("file:{}:16M", folder.text("level"))];
+    // From now on, there is a level whose file could be that of a disk.
+    folder.serve(&with_level).end();
     device.hang();
-    let server: Server = quickly("the start", || folder.serve(&[&hung, "well=memory:16M", "--control", &control]));
+    // Until then, the kernel answers for it what it remembers.
+    std::thread::sleep(Duration::from_secs(2));
+    let server: Server = quickly("the start", || folder.serve(&[&[hung.as_str()], &with_level[..]].concat()));
     quickly("a write", || connect(&server.socket, "well").write(0, &[1; 4096]).unwrap());
     let status = quickly("nigh ctl status", || ctl(&folder, &["status"]));
     assert!(status.contains("hung: being opened for"), "{status}");
