@@ -23,6 +23,7 @@ mod s3_fifo;
 mod sieve;
 mod two_q;
 mod w_tinylfu;
+pub mod witness;
 
 use std::collections::BTreeSet;
 
