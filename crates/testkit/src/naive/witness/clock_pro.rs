@@ -71,6 +71,18 @@ pub enum TestRuns {
     AfterPlacement,
 }
 
+/// Whether a cold page accessed in its test period turns hot whatever the hot pages are. "We turn the cold page into a hot
+/// page, move it to the list head, and ask HAND_hot for its actions" (3.3.3); but it can turn hot if "there is still at least
+/// one hot page after it (i.e. with a larger recency)" (3.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// It turns hot, and then HAND_hot runs.
+    ThenHandHot,
+    /// HAND_hot runs while there is no room among m_h hot pages. If the hand meets the page before that, the page goes to the
+    /// list head as a cold page in its test period.
+    HandHotFirst,
+}
+
 /// What the text leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
@@ -111,6 +123,11 @@ pub struct Reading {
     /// ends, allows the hot pages there are: 3.3.3 moves the hand "until it encounters a hot page with its reference bit of
     /// zero", with fixed allocations.
     pub hot_may_stop_early: bool,
+    /// When a cold page turns hot.
+    pub promotion: Promotion,
+    /// Whether m_c, which grew for a faulted page, shrinks again if HAND_hot met that page: its test period ended after the
+    /// access, but before the page could turn hot (3.3.4).
+    pub met_shrinks: bool,
     /// Whether HAND_hot, if it turned the last hot page cold, goes on over all cold pages and ends their test periods:
     /// "Finally the hand stops at a hot page" (3.3.3) has no answer without hot pages.
     pub sweeps_without_hot: bool,
@@ -136,6 +153,8 @@ impl Reading {
             promoted_keeps_bit: false,
             fault_sets_bit: false,
             hot_may_stop_early: false,
+            promotion: Promotion::ThenHandHot,
+            met_shrinks: false,
             sweeps_without_hot: false,
         }
     }
@@ -189,20 +208,15 @@ impl ClockPro {
             page.bit = true;
             return Outcome { hit: true, evicted: None };
         }
-        let mut listed = false;
-        if self.reading.judged == Judged::Before {
-            listed = self.take_out(block);
-        }
+        let taken_out = self.reading.judged == Judged::Before && self.take_out(block);
         let full = self.list.iter().filter(|page| page.resident).count() == self.memory;
         let evicted = full.then(|| self.run_hand_cold());
-        if self.reading.judged == Judged::After {
-            listed = self.take_out(block);
-        }
         let bit = self.reading.fault_sets_bit;
-        if listed {
-            self.grow();
-            self.place(Page { block, resident: true, hot: true, in_test: false, bit });
-            self.run_hand_hot();
+        if taken_out || self.list.iter().any(|page| page.block == block) {
+            let hot = self.turn_hot(block, bit);
+            if !hot && self.reading.met_shrinks {
+                self.shrink();
+            }
         } else if !full && self.reading.warm_up == WarmUp::Hot && self.hot() < self.hot_max() {
             self.place(Page { block, resident: true, hot: true, in_test: false, bit });
         } else {
@@ -281,10 +295,11 @@ impl ClockPro {
         }
     }
 
-    /// Takes a non-resident page out of the list; returns whether it was there.
+    /// Takes a page out of the list; returns whether it was there.
     fn take_out(&mut self, block: u64) -> bool {
         let found = self.list.iter().position(|page| page.block == block);
         if let Some(at) = found {
+            self.leave_cold(at);
             self.leave_test(at);
             self.list.remove(at);
         }
@@ -334,11 +349,7 @@ impl ClockPro {
             let promoted = self.list[at].in_test;
             self.list[at].bit = promoted && self.reading.promoted_keeps_bit;
             if promoted {
-                self.leave_test(at);
-                let page = self.list.remove(at);
-                self.grow();
-                self.place(Page { hot: true, in_test: false, ..page });
-                self.run_hand_hot();
+                self.turn_hot(self.list[at].block, self.list[at].bit);
                 continue;
             }
             match self.reading.spared {
@@ -352,20 +363,31 @@ impl ClockPro {
         }
     }
 
-    /// Turns hot pages cold until there are at most m_h (3.3.3).
-    fn run_hand_hot(&mut self) {
-        while self.hot() > self.hot_max() {
-            self.turn_a_hot_page_cold();
-            while self.list.iter().any(|page| page.hot) && !self.list[0].hot {
-                self.pass();
-            }
+    /// Page `block` was accessed in its test period: places it at the list head. Returns whether it turned hot.
+    fn turn_hot(&mut self, block: u64, bit: bool) -> bool {
+        self.grow();
+        let mut hot = true;
+        while self.reading.promotion == Promotion::HandHotFirst && hot && self.hot() >= self.hot_max() {
+            hot = self.hot() > 0 && self.turn_a_hot_page_cold(Some(block));
         }
+        self.take_out(block);
+        self.place(Page { block, resident: true, hot, in_test: !hot, bit: bit && hot });
+        while self.reading.promotion == Promotion::ThenHandHot && self.hot() > self.hot_max() {
+            self.turn_a_hot_page_cold(None);
+        }
+        hot
     }
 
-    fn turn_a_hot_page_cold(&mut self) {
+    /// Runs HAND_hot until it has turned a hot page cold, and on to the next hot page (3.3.3). Returns whether it did so before
+    /// it met `candidate`.
+    fn turn_a_hot_page_cold(&mut self, candidate: Option<u64>) -> bool {
+        let meets = |model: &ClockPro| Some(model.list[0].block) == candidate;
         loop {
-            if self.reading.hot_may_stop_early && self.hot() <= self.hot_max() {
-                return;
+            if meets(self) {
+                return false;
+            }
+            if self.reading.hot_may_stop_early && self.hot() + usize::from(candidate.is_some()) <= self.hot_max() {
+                return true;
             }
             if self.list[0].hot && !self.list[0].bit {
                 self.list[0].hot = false;
@@ -374,13 +396,19 @@ impl ClockPro {
                 self.point(self.list.len() - 1);
                 if self.reading.sweeps_without_hot && self.hot() == 0 {
                     for _ in 0..self.list.len() {
-                        self.pass();
+                        if !meets(self) {
+                            self.pass();
+                        }
                     }
                 }
-                return;
+                break;
             }
             self.pass();
         }
+        while self.hot() > 0 && !self.list[0].hot && !meets(self) {
+            self.pass();
+        }
+        true
     }
 
     /// Moves HAND_hot past the page it points to.

@@ -57,6 +57,24 @@ pub enum Empty {
     Sequence,
 }
 
+/// When entries of the block table are reclaimed: "when system memory pressure is too high" it is traversed "with a specified
+/// clock time threshold" (3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Never.
+    Never,
+    /// Entries last accessed more than this many ticks ago, after each sequencing.
+    After(u64),
+    /// Directories whose latest time is below a threshold, after a sequencing that leaves more directories and leaves than
+    /// `nodes`. The threshold moves halfway to the present until few enough remain. Each has `entries` entries.
+    Limit {
+        /// Most directories and leaves.
+        nodes: usize,
+        /// Entries of one.
+        entries: u64,
+    },
+}
+
 /// What the text leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
@@ -87,9 +105,8 @@ pub struct Reading {
     pub difference_max: u64,
     /// The largest sequence (3.3, condition 4).
     pub sequence_max: usize,
-    /// Entries of the block table last accessed more ticks ago than this are reclaimed; `None` reclaims none. The text leaves the
-    /// time and the threshold to the system (3.2).
-    pub reclaimed_after: Option<u64>,
+    /// The reclamation of the block table.
+    pub reclaim: Reclaim,
 }
 
 impl Default for Reading {
@@ -107,7 +124,7 @@ impl Default for Reading {
             as_printed: false,
             difference_max: 1,
             sequence_max: 128,
-            reclaimed_after: None,
+            reclaim: Reclaim::Never,
         }
     }
 }
@@ -137,8 +154,12 @@ pub struct Dulo {
     young: BTreeSet<u64>,
     /// The block table: at most two times of access by location, the last one last.
     table: BTreeMap<u64, Vec<u64>>,
+    /// The largest location since the table was empty.
+    largest: u64,
     /// The bank clock.
     clock: u64,
+    /// The time below which entries were reclaimed.
+    threshold: u64,
     inflation: f64,
     /// Whether the cache was ever full.
     filled: bool,
@@ -157,7 +178,9 @@ impl Dulo {
             evicting: Vec::new(),
             young: BTreeSet::new(),
             table: BTreeMap::new(),
+            largest: 0,
             clock: 0,
+            threshold: 0,
             inflation: 0.0,
             filled: false,
         }
@@ -249,6 +272,7 @@ impl Dulo {
     fn refill(&mut self) {
         self.clock += 1;
         for &block in &self.bank {
+            self.largest = self.largest.max(block);
             let times = self.table.entry(block).or_default();
             times.push(self.clock);
             if times.len() > 2 {
@@ -263,8 +287,43 @@ impl Dulo {
             self.evicting.insert(at, sequence);
         }
         self.bank.clear();
-        if let Some(ticks) = self.reading.reclaimed_after {
-            self.table.retain(|_, times| times[times.len() - 1] + ticks >= self.clock);
+        self.reclaim();
+    }
+
+    /// Reclaims memory of the block table (3.2).
+    fn reclaim(&mut self) {
+        let last = |times: &Vec<u64>| times[times.len() - 1];
+        match self.reading.reclaim {
+            Reclaim::Never => {}
+            Reclaim::After(ticks) => self.table.retain(|_, times| last(times) + ticks >= self.clock),
+            Reclaim::Limit { nodes, entries } => {
+                while self.nodes(entries) > nodes {
+                    self.threshold += (self.clock - self.threshold) / 2 + 1;
+                    let mut leaves: BTreeMap<u64, u64> = BTreeMap::new();
+                    for (block, times) in &self.table {
+                        let latest = leaves.entry(block / entries).or_default();
+                        *latest = last(times).max(*latest);
+                    }
+                    self.table.retain(|block, _| leaves[&(block / entries)] >= self.threshold);
+                }
+            }
+        }
+        if self.table.is_empty() {
+            self.largest = 0;
+        }
+    }
+
+    /// Directories and leaves of a block table that reaches the largest location recorded in it, if each has `entries` entries.
+    fn nodes(&self, entries: u64) -> usize {
+        let mut level: BTreeSet<u64> = self.table.keys().copied().collect();
+        let (mut largest, mut nodes) = (self.largest, 0);
+        loop {
+            level = level.into_iter().map(|index| index / entries).collect();
+            nodes += level.len();
+            largest /= entries;
+            if largest == 0 {
+                return nodes;
+            }
         }
     }
 
