@@ -1,4 +1,5 @@
-//! CLOCK-Pro and DULO against second models, which were written from the papers alone. Their parameters name what the papers leave open. A policy equals its witness exactly, with the choices stated here.
+//! CLOCK-Pro and DULO against second models, which were written from the papers alone. Their parameters name what the
+//! papers leave open. A policy equals its witness exactly, with the choices stated here.
 
 use std::collections::HashSet;
 use std::fs::File;
