@@ -13,7 +13,8 @@
 //!   HAND_hot moves. But a page can turn hot only if "there is still at least one hot page after it (i.e. with a larger
 //!   recency)" (3.3.1). If all pages with a larger recency have been re-accessed, the hand meets the page itself before
 //!   there are few enough hot pages; the page then stays cold and begins a new test period. In the order of 3.3.3, the
-//!   results are within 1.16 points of Table 3.1, and within 0.32 on average; cs gains up to 5.5 points, at 1200 blocks.
+//!   results are within 1.16 points of Table 3.1, and within 0.32 on average; cs gains up to 5.5 points (at 1200 blocks),
+//!   and multi1 up to 1.9 (docs/papers/clock-pro.md).
 //!
 //! Choices where the text is silent or contradicts itself:
 //!

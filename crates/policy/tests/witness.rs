@@ -339,7 +339,7 @@ fn readings_on_traces() {
     let traces: [(&str, &[usize]); 3] = [
         ("cpp", &[20, 35, 50, 80, 100, 200, 300, 400, 500, 600, 700, 800, 900]),
         ("cs", &[400, 800, 1000, 1200]),
-        ("multi1", &[600, 1000]),
+        ("multi1", &[600, 800, 1000, 1200]),
     ];
     for (name, sizes) in traces {
         let Some(references) = trace(name) else { return };
