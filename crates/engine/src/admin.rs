@@ -107,6 +107,7 @@ impl Engine {
     /// On a broken one.
     pub fn check(&mut self) {
         self.policy.check();
+        self.slots.check();
         self.check_tenants();
         self.reclaim();
         let frames = self.config.capacity_max + self.config.spare + self.config.storing;

@@ -602,17 +602,18 @@ impl Engine {
         let gone = self.volume(volume).dirty.discard(blocks.clone());
         self.dirty -= gone.len() as u32;
         self.note_unwanted(volume);
-        let known = self.slots.len() + self.outside.len();
-        let keys: Vec<Key> = if blocks.end - blocks.start <= known as u64 {
-            blocks.map(|block| Key::new(volume, block)).collect()
+        let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
+        let mut keys: Vec<Key> = if blocks.end - blocks.start <= u64::from(self.slots.numbers()) {
+            let parts = self.slots.occupied(volume, blocks.clone());
+            parts.flatten().map(|block| Key::new(volume, block)).collect()
         } else {
-            let slots = self.slots.used().into_iter().map(|slot| self.slots.key(slot));
-            let inside = |key: &Key| key.volume() == volume && blocks.contains(&key.index());
-            let mut keys: Vec<Key> = slots.chain(self.outside.keys().copied()).filter(inside).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys
+            self.slots.used().into_iter().map(|slot| self.slots.key(slot)).filter(inside).collect()
         };
+        if self.volume(volume).outside > 0 {
+            keys.extend(self.outside.keys().filter(|key| inside(key)));
+        }
+        keys.sort_unstable();
+        keys.dedup();
         keys.into_iter().for_each(|key| self.drop_block(key));
     }
 

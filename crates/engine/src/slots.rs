@@ -1,6 +1,7 @@
 //! The index: the slot of each block, and the frame of each resident slot.
 
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
@@ -110,6 +111,30 @@ impl Bucket {
     }
 }
 
+/// The blocks of a group are counted together: 256, 1 MiB of 4 KiB each.
+const GROUP_BITS: u32 = 8;
+/// Blocks of the cache for which there is a count.
+const BLOCKS_PER_COUNT: u32 = 64;
+
+/// How many blocks are resident, by group; groups that hash to the same place have one count. It says at once that a group
+/// has none, so that what concerns long ranges takes time for those that have some only.
+struct Groups {
+    counts: Box<[u32]>,
+    /// Of hashes, to a place.
+    shift: u32,
+}
+
+impl Groups {
+    fn new(limit: u32) -> Groups {
+        let places = (limit / BLOCKS_PER_COUNT).next_power_of_two().max(2);
+        Groups { counts: vec![0; places as usize].into(), shift: 64 - places.trailing_zeros() }
+    }
+
+    fn place(&self, key: Key) -> usize {
+        ((key.0 >> GROUP_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+}
+
 /// Buckets that keys hash to, followed by buckets for blocks that overflow.
 #[derive(Clone, Copy)]
 struct Segment {
@@ -168,6 +193,7 @@ pub(crate) struct Slots {
     overflow: HashMap<Key, Slot, SeedableRandomState>,
     /// Free slots of the buckets that keys do not hash to, by segment, the newest last.
     spare: Vec<Vec<Slot>>,
+    groups: Groups,
     /// Slots in use, and their limit.
     len: u32,
     limit: u32,
@@ -194,6 +220,7 @@ impl Slots {
             overflow: HashMap::with_hasher(hasher.clone()),
             hasher,
             spare: Vec::new(),
+            groups: Groups::new(limit),
             len: 0,
             limit,
         };
@@ -369,8 +396,24 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn set_frame(&mut self, slot: Slot, frame: u32) {
         debug_assert!(frame == NONE || frame < FRAMES_MOST);
+        match (self.frame(slot), frame) {
+            (NONE, NONE) => {}
+            (NONE, _) => self.groups.counts[self.groups.place(self.key(slot))] += 1,
+            (_, NONE) => self.groups.counts[self.groups.place(self.key(slot))] -= 1,
+            _ => {}
+        }
         let [a, b, c, _] = frame.wrapping_add(1).to_le_bytes();
         self.frames[slot.index()] = [a, b, c];
+    }
+
+    /// The parts of `blocks` that may have resident blocks; no other part has any.
+    pub(crate) fn occupied(&self, volume: Volume, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let groups = blocks.start >> GROUP_BITS..blocks.end.div_ceil(1 << GROUP_BITS);
+        groups.filter_map(move |group| {
+            let first = group << GROUP_BITS;
+            let is_empty = self.groups.counts[self.groups.place(Key::new(volume, first))] == 0;
+            (!is_empty).then(|| first.max(blocks.start)..(first + (1 << GROUP_BITS)).min(blocks.end))
+        })
     }
 
     /// Every slot in use, by number. Takes time in proportion to all slots.
@@ -383,10 +426,20 @@ impl Slots {
         self.len as usize
     }
 
+    /// Recounts the groups.
+    pub(crate) fn check(&self) {
+        let mut counts = vec![0; self.groups.counts.len()];
+        for slot in self.used().into_iter().filter(|&slot| self.frame(slot) != NONE) {
+            counts[self.groups.place(self.key(slot))] += 1;
+        }
+        assert_eq!(*counts, *self.groups.counts, "resident blocks of groups");
+    }
+
     /// Memory of the index.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
             + size_of_val(&*self.frames)
+            + size_of_val(&*self.groups.counts)
             + self.overflow.allocation_size()
             + self.spare.iter().map(|spare| spare.capacity() * size_of::<Slot>()).sum::<usize>()
     }
@@ -416,6 +469,27 @@ mod tests {
         let mut used = [a, c];
         used.sort_unstable();
         assert_eq!(slots.used(), used);
+    }
+
+    /// Parts without resident blocks are left out, at least where few groups have any.
+    #[test]
+    fn parts_with_resident_blocks_are_found() {
+        let mut slots = Slots::new(10_000, true);
+        let of = Volume(3);
+        let [first, last] = [1000, 90_000].map(|block| slots.find_or_add(Key::new(of, block)));
+        let all = 10..100_000;
+        assert_eq!(slots.occupied(of, all.clone()).count(), 0, "both are ghosts");
+        slots.set_frame(first, 1);
+        slots.set_frame(last, 2);
+        let parts: Vec<_> = slots.occupied(of, all.clone()).collect();
+        assert!(parts.contains(&(768..1024)) && parts.contains(&(89_856..90_112)) && parts.len() < 10, "{parts:?}");
+        assert_eq!(slots.occupied(of, 1000..1001).collect::<Vec<_>>(), [1000..1001]);
+        slots.set_frame(first, 3);
+        slots.set_frame(last, NONE);
+        slots.check();
+        slots.set_frame(first, NONE);
+        assert_eq!(slots.occupied(of, all).count(), 0);
+        slots.check();
     }
 
     /// Slots stay where they are and blocks stay found while others come and go, and the blocks that overflow are few.
