@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use nigh_engine::Exclusive;
 use rustix::io::Errno;
@@ -88,4 +89,48 @@ pub fn map_large_allocations() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it changes how memory is found from now on; blocks that are in use stay what they are.
     let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+}
+
+/// What the kernel knows of a thread's share of processors: `struct sched_attr` in its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// For how long this thread, and those that it starts later, keep a processor that others want. The shorter, the sooner they
+/// get one. Kernels before 6.12 take no notice, and nothing changes for threads with a policy for real time, batches or idle
+/// times.
+pub fn take_turns_of(length: Duration) -> io::Result<()> {
+    const THIS_THREAD: libc::pid_t = 0;
+    const NO_FLAGS: libc::c_uint = 0;
+    let size = size_of::<SchedulingAttributes>() as u32;
+    let mut attributes = SchedulingAttributes::default();
+    // SAFETY: the kernel writes at most `size` bytes to `attributes`.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, THIS_THREAD, &raw mut attributes, size, NO_FLAGS) };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if attributes.policy != libc::SCHED_OTHER as u32 {
+        return Ok(());
+    }
+    attributes = SchedulingAttributes {
+        size,
+        runtime_ns: length.as_nanos() as u64,
+        nice: attributes.nice,
+        flags: attributes.flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
+        ..SchedulingAttributes::default()
+    };
+    // SAFETY: the kernel reads `size` bytes of `attributes`.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, THIS_THREAD, &raw const attributes, NO_FLAGS) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

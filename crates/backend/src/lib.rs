@@ -34,7 +34,7 @@ pub use device::{Completion, Device, Extent, Geometry, Job};
 pub use driver::{Driver, Handle};
 pub use error::{OpenError, OpenErrorKind, TargetError};
 pub use fault::{FaultKind, Planned};
-pub use kernel::{map_large_allocations, release_memory};
+pub use kernel::{map_large_allocations, release_memory, take_turns_of};
 pub use latency::Latency;
 pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use modelled::Modelled;

@@ -113,6 +113,10 @@ struct Plan {
     record: Option<Recording>,
 }
 
+/// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
+/// behind those that ask for much.
+const TURN: Duration = Duration::from_micros(100);
+
 /// Asks for a reload. Whoever asked for it may want to know how it went.
 type Reload = Option<Sender<Result<(), ReloadError>>>;
 
@@ -135,6 +139,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 
     let confined = plan.settings.sandboxed.then(|| sandbox::confine(&plan, args)).transpose()?;
     allow_core_dumps(plan.core_dumps)?;
+    if let Err(error) = nigh_backend::take_turns_of(TURN) {
+        tracing::debug!(%error, "the kernel decides how long a thread keeps a processor");
+    }
     let (stop, stopped) = channel();
     let (reload, reloads) = channel();
     watch_signals(stop.clone(), reload.clone())?;

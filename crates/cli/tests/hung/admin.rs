@@ -110,7 +110,8 @@ fn hung_6_a_device_does_not_delay_the_start_of_others() {
     };
     let hung = format!("hung={}", device.file.display());
     let control = folder.text("control");
-    let with_level = ["well=memory:16M", "--control", &control, "--level", &format!("file:{}:16M", folder.text("level"))];
+    let with_level =
+        ["well=memory:16M", "--control", &control, "--level", &format!("file:{}:16M", folder.text("level"))];
     // From now on, there is a level whose file could be that of a disk.
     folder.serve(&with_level).end();
     device.hang();
