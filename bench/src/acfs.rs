@@ -3,11 +3,11 @@
 //! and 11), and those of each batch size (6), with the latency of the disk (7).
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nigh_control::{Allocation, Config, Foresight};
 use nigh_engine::Scheduler;
 use nigh_sim::acfs::{self, Assumed, BLOCK_BYTES, Placed, Workload};
-use nigh_sim::timed::{Outcome, Setup, run as simulate};
+use nigh_sim::timed::{Outcome, Processors, Setup, run as simulate};
 
 /// 6.4 MB, Ultrix's usual size, and 12 MB, in blocks of 8 KB.
 const SIZES: [(u32, &str); 2] = [(819, "6.4 MB"), (1536, "12 MB")];
@@ -36,6 +36,14 @@ const FILE_SYSTEMS: [(FileSystem, &str); 6] = [
     (file_system(true, true, BATCH), "AC+p+s"),
 ];
 
+/// `Processors`, as an argument.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Computing {
+    Each,
+    Turns,
+    Decay,
+}
+
 /// What is assumed of the machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AcfsArgs {
@@ -54,9 +62,12 @@ pub(crate) struct AcfsArgs {
     /// What the system computes for each block read or written, in ms
     #[arg(long, default_value_t = 1.0)]
     io_ms: f64,
-    /// Each program has a processor, instead of one for both
-    #[arg(long)]
-    processor_each: bool,
+    /// What programs compute with: each with its own processor, or one for both, in turns or by 4.3BSD's priorities
+    #[arg(long, value_enum, default_value_t = Computing::Turns)]
+    processors: Computing,
+    /// The share of block borders at which files of an aged file system are cut, in percent; 0: as it was new
+    #[arg(long, default_value_t = 0.0)]
+    aged: f64,
 }
 
 /// Programs that run together, by seed.
@@ -95,8 +106,12 @@ fn run_one(
     args: &AcfsArgs,
 ) -> anyhow::Result<Outcome> {
     let FileSystem { caching, prefetching, batch } = system;
-    let assumed =
-        Assumed { second_at: args.second_at / 100.0, compute: args.compute / 100.0, io_ns: (args.io_ms * 1e6) as u64 };
+    let assumed = Assumed {
+        second_at: args.second_at / 100.0,
+        compute: args.compute / 100.0,
+        io_ns: (args.io_ms * 1e6) as u64,
+        aged: args.aged / 100.0,
+    };
     let placed = Placed::new(workloads, caching, prefetching, &assumed).context("the files have their places")?;
     let tenants = Config {
         // 5.2: "the kernel uses default LRU for each application's replacement policy".
@@ -114,7 +129,11 @@ fn run_one(
         readahead: &args.readahead,
         scheduler: Scheduler::FirstCome,
         tenants: Some(&tenants),
-        one_processor: !args.processor_each,
+        processors: match args.processors {
+            Computing::Each => Processors::Each,
+            Computing::Turns => Processors::Turns,
+            Computing::Decay => Processors::Decay,
+        },
         processor_ns_a_block: assumed.io_ns,
         progress: None,
         stop: None,

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use nigh_control::{Config, Directive, Saying};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
-use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run as simulate};
+use nigh_sim::timed::{Disk, Outcome, Processors, Program, Said, Setup, Step, What, run as simulate};
 
 use super::{BLOCK, CACHE, COLD, HOT, LIES_EVERY, NEIGHBOUR_HOT, NEIGHBOUR_READS, THINK, lies_of};
 
@@ -90,7 +90,7 @@ fn pair(device: &str, blocks: &[u64], says: Vec<Said>) -> anyhow::Result<Outcome
         readahead: &"none".parse()?,
         scheduler: Scheduler::default(),
         tenants: Some(&Config::default()),
-        one_processor: false,
+        processors: Processors::Each,
         processor_ns_a_block: 0,
         progress: None,
         stop: None,

@@ -16,8 +16,8 @@ use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
-    Devices, Disk, Level, Loaded, ProgramError, Programs, Recorded, Setup, Subject, Think, TimedError, check, profile,
-    sweep,
+    Devices, Disk, Level, Loaded, Processors, ProgramError, Programs, Recorded, Setup, Subject, Think, TimedError,
+    check, profile, sweep,
 };
 use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
@@ -126,7 +126,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         readahead: &readahead,
         scheduler,
         tenants: tenants.as_ref(),
-        one_processor: false,
+        processors: Processors::Each,
         processor_ns_a_block: 0,
         progress: Some(&done),
         stop: None,

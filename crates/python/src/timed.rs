@@ -5,8 +5,8 @@ use arrow_pyarrow::PyArrowType;
 use nigh_sim::Ops;
 use nigh_sim::rows::ghosts;
 use nigh_sim::timed::{
-    Devices, Disk, Figures, Loaded, Program, ProgramError, Programs, Recorded, Setup, Subject, Think, Volumes, check,
-    seconds, sweep,
+    Devices, Disk, Figures, Loaded, Processors, Program, ProgramError, Programs, Recorded, Setup, Subject, Think,
+    Volumes, check, seconds, sweep,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -93,7 +93,7 @@ impl Timed {
                 readahead: &readahead,
                 scheduler,
                 tenants: None,
-                one_processor: false,
+                processors: Processors::Each,
                 processor_ns_a_block: 0,
                 progress: Some(&work.done),
                 stop: Some(&work.stop),

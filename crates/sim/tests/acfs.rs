@@ -146,7 +146,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             readahead: &none,
             scheduler: Scheduler::FirstCome,
             tenants: Some(&tenants),
-            one_processor: false,
+            processors: timed::Processors::Each,
             processor_ns_a_block: 0,
             progress: None,
             stop: None,

@@ -3,7 +3,7 @@
 use nigh_control::{Allocation, Chunk, Config, Directive, Order, Saying};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
-use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run};
+use nigh_sim::timed::{Disk, Outcome, Processors, Program, Said, Setup, Step, What, run};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
 
@@ -40,7 +40,7 @@ fn simulate(
         readahead: &readahead,
         scheduler,
         tenants,
-        one_processor: false,
+        processors: Processors::Each,
         processor_ns_a_block: 0,
         progress: None,
         stop: None,

@@ -7,7 +7,7 @@ use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::Spec;
 use nigh_sim::replay::Watch;
-use nigh_sim::timed::{Disk, Level, Outcome, Program, Setup, Step, TimedError, What, run};
+use nigh_sim::timed::{Disk, Level, Outcome, Processors, Program, Setup, Step, TimedError, What, run};
 use nigh_sim::{Loader, Ops, Options, replay};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
@@ -49,7 +49,7 @@ fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh
         readahead,
         scheduler: Scheduler::default(),
         tenants: None,
-        one_processor: false,
+        processors: Processors::Each,
         processor_ns_a_block: 0,
         progress: None,
         stop: None,
@@ -129,10 +129,10 @@ fn programs_can_share_a_processor() {
     let (profile, none) = (latency(1), nigh_prefetch::Spec::None);
     let disks = disk(&profile);
     let setup = setup(&programs, &disks, &none);
-    let ends = |one_processor| run(&Setup { one_processor, ..setup.clone() }, &policy("lru"), 100).unwrap().ends_ns;
-    assert_eq!(ends(false), [201 * MS, 202 * MS], "one waits for the other's load");
+    let ends = |processors| run(&Setup { processors, ..setup.clone() }, &policy("lru"), 100).unwrap().ends_ns;
+    assert_eq!(ends(Processors::Each), [201 * MS, 202 * MS], "one waits for the other's load");
     // Each computes while the other loads, then they take turns of 100 ms.
-    assert_eq!(ends(true), [302 * MS, 400 * MS]);
+    assert_eq!(ends(Processors::Turns), [302 * MS, 400 * MS]);
 }
 
 #[test]

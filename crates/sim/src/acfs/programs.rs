@@ -2,6 +2,8 @@
 
 use nigh_device::Profile;
 use nigh_trace::layout::{FileSize, Layout, Order, Overlap, Placement};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::{BLOCK_BYTES, Workload};
 use crate::Ops;
@@ -16,11 +18,18 @@ pub struct Assumed {
     pub compute: f64,
     /// What the system computes for each block read or written, in ns.
     pub io_ns: u64,
+    /// The share of block borders inside of files where an aged file system has cut them. If it is not 0, files do not lie
+    /// in the order of their numbers either, but in any order within their cylinder group, where a file was put wherever
+    /// there was room.
+    pub aged: f64,
 }
+
+/// A cylinder group, of 16 cylinders as usual, in bytes. The disks have 0.47 and 0.51 MB a cylinder.
+const GROUP: u64 = 15 << 19;
 
 impl Default for Assumed {
     fn default() -> Assumed {
-        Assumed { second_at: 0.5, compute: 1.0, io_ns: 1_000_000 }
+        Assumed { second_at: 0.5, compute: 1.0, io_ns: 1_000_000, aged: 0.0 }
     }
 }
 
@@ -35,7 +44,7 @@ pub struct Placed {
 
 impl Placed {
     /// Places the files of `workloads`, numbered through. On a disk, those of a program lie one behind the other, in the
-    /// order of their numbers; its first program has the beginning.
+    /// order of their numbers unless the file system has [`aged`](Assumed::aged); its first program has the beginning.
     ///
     /// The programs say what they do in a configuration of 5.2: about replacement if `caching`, what they will read if
     /// `prefetching`.
@@ -47,13 +56,21 @@ impl Placed {
             let disk = workload.disk as usize;
             let second = (profiles[disk].bytes() as f64 * assumed.second_at) as u64;
             let base = if extents[disk].is_empty() { 0 } else { second - second % u64::from(BLOCK_BYTES) };
-            let files: Vec<FileSize> = (first_file..)
+            let mut files: Vec<FileSize> = (first_file..)
                 .zip(&workload.files)
                 .map(|(file, &bytes)| FileSize { file, bytes, path: String::new() })
                 .collect();
             first_file += files.len() as u32;
-            let placement =
-                Placement { order: Order::FirstUse, base, block_bytes: BLOCK_BYTES, fragmentation: 0.0, seed: 1 };
+            if assumed.aged > 0.0 {
+                shuffle_groups(&mut files);
+            }
+            let placement = Placement {
+                order: Order::FirstUse,
+                base,
+                block_bytes: BLOCK_BYTES,
+                fragmentation: assumed.aged,
+                seed: 1,
+            };
             extents[disk].extend_from_slice(placement.place(&files)?.extents());
         }
         let [rz56, rz26] = extents.map(Layout::new);
@@ -79,5 +96,25 @@ impl Placed {
     /// The two disks.
     pub fn disks(&self) -> [timed::Disk<'_>; 2] {
         [0, 1].map(|at| timed::Disk { profile: &self.profiles[at], layouts: std::slice::from_ref(&self.layouts[at]) })
+    }
+}
+
+/// Puts the files of each cylinder group in random order.
+fn shuffle_groups(files: &mut [FileSize]) {
+    let mut random = Random::seed_from_u64(1);
+    let mut first = 0;
+    while first < files.len() {
+        let mut bytes = 0;
+        let fit = files[first..].iter().take_while(|file| {
+            let fits = bytes < GROUP;
+            bytes += file.bytes;
+            fits
+        });
+        let end = first + fit.count();
+        let group = &mut files[first..end];
+        for last in (1..group.len()).rev() {
+            group.swap(last, random.random_range(0..=last));
+        }
+        first = end;
     }
 }

@@ -1,13 +1,14 @@
 //! Timed simulation: programs take turns at a cache on a modelled device, under a virtual clock.
 //!
 //! Each program is a closed loop: it computes for its think time, issues a request, and waits until it has the reply.
-//! Programs compute independently, as if each had a processor, or share one.
+//! Programs compute independently, as if each had a processor, or share one ([`Processors`]).
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
 mod devices;
 mod figures;
 mod latency;
 mod load;
+mod processor;
 mod program;
 mod sequences;
 mod world;
@@ -26,6 +27,7 @@ pub use devices::{DeviceError, Devices, VolumeDevice, profile};
 pub use figures::{Figures, Subject, seconds};
 pub use latency::Latencies;
 pub use load::{Loaded, ProgramError, Programs, Recorded};
+pub use processor::Processors;
 pub use program::{DISKS_MOST, NoThink, Program, Recorder, Said, Step, Think, TooManyVolumes, Volumes, What};
 pub use sequences::Sequences;
 
@@ -48,9 +50,8 @@ pub struct Setup<'a> {
     pub scheduler: Scheduler,
     /// How programs share the cache, each a tenant; then what they say counts, and no policy does.
     pub tenants: Option<&'a nigh_control::Config>,
-    /// Whether programs share one processor: who has it goes on until it waits or has had it for 100 ms. Otherwise each
-    /// has its own.
-    pub one_processor: bool,
+    /// What the programs compute with.
+    pub processors: Processors,
     /// What a processor does for each block that a device reads or writes, in ns: the program that computes next waits for
     /// it.
     pub processor_ns_a_block: u64,

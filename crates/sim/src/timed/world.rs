@@ -1,7 +1,7 @@
 //! The virtual clock, and what happens when.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +14,7 @@ use nigh_engine::{
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::Prefetcher;
 
+use super::processor::Processor;
 use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
 /// Steps between two reports of progress.
@@ -21,9 +22,6 @@ const STRETCH: usize = 1 << 12;
 
 /// Why the engine takes every request.
 const TAKEN: &str = "parts are short, few, and inside the disk";
-
-/// How long a program has a shared processor while others are ready, in ns.
-const SLICE_NS: u64 = 100_000_000;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,15 +49,8 @@ struct Process {
     issued_ns: u64,
     waited_ns: u64,
     end_ns: u64,
-}
-
-/// A processor that programs share.
-#[derive(Clone, Debug, Default)]
-struct Processor {
-    /// Since when the one that has it has it, in ns, if one does.
-    since_ns: Option<u64>,
-    /// Those that are ready to compute, and for how long, in ns.
-    ready: VecDeque<(u32, u64)>,
+    /// The event that ends what it computes.
+    issue: u64,
 }
 
 /// The part of `step` behind its first `done` bytes.
@@ -132,7 +123,7 @@ impl<'a> World<'a> {
             events: BinaryHeap::new(),
             events_made: 0,
             processes: vec![Process::default(); setup.programs.len()],
-            processor: setup.one_processor.then(Processor::default),
+            processor: Processor::new(setup.processors, setup.programs.len()),
             owed_ns: 0,
             running: 0,
             at_device: Vec::new(),
@@ -150,9 +141,10 @@ impl<'a> World<'a> {
             }
         }
         while self.running > 0 {
-            let Reverse((time_ns, _, event)) = self.events.pop().expect("a program waits for something that comes");
+            let Reverse((time_ns, made, event)) = self.events.pop().expect("a program waits for something that comes");
             self.now_ns = time_ns;
             match event {
+                Event::Issue(number) if self.is_overtaken(number, made) => {}
                 Event::Issue(number) => self.issue(number),
                 Event::Complete(number) => self.complete(number),
                 Event::Wakeup => {
@@ -211,29 +203,30 @@ impl<'a> World<'a> {
 
     /// Has a program that waited compute and then issue its next request, once it has a processor.
     fn compute(&mut self, number: u32, think_ns: u64) {
-        if let Some(processor) = &mut self.processor {
-            if processor.since_ns.is_some() {
-                return processor.ready.push_back((number, think_ns));
-            }
-            processor.since_ns = Some(self.now_ns);
+        let now_ns = self.now_ns;
+        if self.processor.as_mut().is_none_or(|processor| processor.wake(number, think_ns, now_ns)) {
+            self.issue_in(number, think_ns);
         }
-        self.at(self.now_ns.saturating_add(think_ns), Event::Issue(number));
     }
 
-    /// The program that has the shared processor waits, is at its end, or has had it for long.
+    /// The program that has the processor waits, or is at its end.
     fn leave_processor(&mut self) {
-        let Some(processor) = &mut self.processor else { return };
-        processor.since_ns = None;
-        if let Some((number, think_ns)) = processor.ready.pop_front() {
-            self.compute(number, think_ns);
+        let (now_ns, running) = (self.now_ns, self.running);
+        if let Some((number, think_ns)) = self.processor.as_mut().and_then(|shared| shared.leave(now_ns, running)) {
+            self.issue_in(number, think_ns);
         }
     }
 
-    /// Whether another program is ready and the one that has the shared processor has had it for long.
-    fn slice_is_over(&self) -> bool {
-        self.processor.as_ref().is_some_and(|Processor { since_ns, ready }| {
-            !ready.is_empty() && since_ns.is_some_and(|since_ns| self.now_ns - since_ns >= SLICE_NS)
-        })
+    /// Whether another program has got the processor since this event was decided.
+    fn is_overtaken(&self, number: u32, made: u64) -> bool {
+        let has_processor = self.processor.as_ref().is_none_or(|shared| shared.has(number));
+        self.processes[number as usize].issue != made || !has_processor
+    }
+
+    /// A program that computes so long issues its next request.
+    fn issue_in(&mut self, number: u32, think_ns: u64) {
+        self.processes[number as usize].issue = self.events_made;
+        self.at(self.now_ns.saturating_add(think_ns), Event::Issue(number));
     }
 
     /// Has a program go on: through hits at once, as long as nothing else happens before, and then until it waits.
@@ -251,13 +244,12 @@ impl<'a> World<'a> {
                 return self.leave_processor();
             }
             let Some(think_ns) = self.advance(number) else { return self.leave_processor() };
-            if self.slice_is_over() {
-                self.leave_processor();
-                return self.compute(number, think_ns);
-            }
-            let next_ns = self.now_ns.saturating_add(think_ns);
-            if self.events.peek().is_some_and(|Reverse((time_ns, ..))| *time_ns <= next_ns) {
-                return self.at(next_ns, Event::Issue(number));
+            let (now_ns, running) = (self.now_ns, self.running);
+            let goes_on = self.processor.as_mut().map(|shared| shared.go_on(think_ns, now_ns, running));
+            let (next, think_ns) = goes_on.unwrap_or((number, think_ns));
+            let next_ns = now_ns.saturating_add(think_ns);
+            if next != number || self.events.peek().is_some_and(|Reverse((time_ns, ..))| *time_ns <= next_ns) {
+                return self.issue_in(next, think_ns);
             }
             self.now_ns = next_ns;
         }
