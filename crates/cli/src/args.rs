@@ -157,6 +157,10 @@ pub(crate) struct ServeArgs {
     /// Maximum number of predicted blocks prefetched at a time [default: 16]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
+    /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
+    /// this number; 0 for no such limit [default: 4096]
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) prefetch_window: Option<u32>,
     /// When writes reach the devices [default: back]
     #[arg(long, visible_alias = "write", value_enum, value_name = "MODE")]
     pub(crate) write_mode: Option<WriteModeArg>,

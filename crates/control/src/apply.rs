@@ -83,9 +83,10 @@ impl LruSp {
         let underway = share.outstanding.iter().any(|&(other, _)| other == device);
         let (position, block) = share.prediction.as_mut()?.hole(device, underway, batch, index)?;
         let enough = self.free_frames() >= least || self.free_blocks(owner, position) >= least;
-        let Share { prediction, outstanding, credit, .. } = &mut self.shares[owner as usize];
+        let terms = self.config.terms();
+        let Share { prediction, outstanding, credit, allowance, .. } = &mut self.shares[owner as usize];
         let prefetch = prediction.as_mut()?;
-        if !enough || *credit == Some(0) {
+        if !enough || *credit == Some(0) || !allowance.has_any(terms) {
             prefetch.end_batch(device);
             return None;
         }
@@ -264,19 +265,17 @@ impl LruSp {
             }
         }
         self.manage(owner);
-        self.set_list(owner, prefetch);
+        self.replace_list(owner, prefetch);
         Ok(())
     }
 
     /// From now on `next` is the list of `owner`, which is a manager.
-    fn set_list(&mut self, owner: u16, next: Prefetch) {
-        self.drop_list(owner);
-        if next.list().length() > 0 {
-            self.shares[owner as usize].prediction = Some(Box::new(next));
-            if self.shares[owner as usize].size > 0 {
-                self.want_sweep();
-            }
+    fn replace_list(&mut self, owner: u16, next: Prefetch) {
+        let next = (next.list().length() > 0).then(|| Box::new(next));
+        if next.is_some() && self.shares[owner as usize].size > 0 {
+            self.want_sweep();
         }
+        self.set_list(owner, next);
     }
 
     /// Forgets the hints of `tenant` about files for which `gone` is true: their priorities, and its list if it
@@ -301,7 +300,7 @@ impl LruSp {
             let (over, rest): (Vec<Stretch>, Vec<Stretch>) = rest.partition(|stretch| gone(stretch.file));
             if !over.is_empty() {
                 let next = prediction.with_rest(&rest, index);
-                self.set_list(owner, next);
+                self.replace_list(owner, next);
             }
         }
         self.collect();

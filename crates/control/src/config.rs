@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::allowance::Terms;
 use crate::directive::Limits;
 
 /// The rule by which a tenant is chosen to lose a block.
@@ -48,6 +49,9 @@ pub struct Config {
     pub batch: u32,
     /// The least freeBlocks at which a tenant prefetches: 4 in 4.3, 1 in the model of 2.1.2.
     pub free_least: u32,
+    /// The window of the prefetch allowance, in blocks: a tenant may have two batches fetched that it has not used, and
+    /// as many blocks more as it used, up to this number. 0 switches the allowance off, as in the paper.
+    pub window: u32,
     /// The limits of hints.
     pub limits: Limits,
 }
@@ -55,11 +59,19 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         let (allocation, foresight) = (Allocation::default(), Foresight::default());
-        Config { allocation, foresight, batch: 16, free_least: 4, limits: Limits::default() }
+        Config { allocation, foresight, batch: 16, free_least: 4, window: Config::WINDOW, limits: Limits::default() }
     }
 }
 
 impl Config {
+    /// Default of the window of the prefetch allowance.
+    pub const WINDOW: u32 = 4096;
+
+    /// The limits of the prefetch allowances.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { batch: self.batch, window: self.window }
+    }
+
     /// The number of ghosts that a cache of `capacity` blocks can use: a placeholder for each block, and the ghosts of
     /// the policies of levels ([`Limits::ghosts`]). A host sizes its index by it.
     pub fn ghosts(&self, capacity: u32) -> u32 {

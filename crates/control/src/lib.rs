@@ -8,6 +8,7 @@
 //! [`LruSp`] is a [`Policy`](nigh_policy::Policy), so a host holds it in place of one.
 
 mod access_list;
+mod allowance;
 mod apply;
 mod chains;
 mod config;

@@ -64,6 +64,10 @@ const REMEMBERED: u16 = 16;
 const TEMPORARY: u16 = 32;
 /// It was prefetched and not yet referenced.
 const AHEAD: u16 = 64;
+/// It is `AHEAD`, and counts for the allowance of its owner.
+const CHARGED: u16 = 256;
+/// It was `CHARGED`, and flushed before it was used. It has no owner.
+const FLUSHED: u16 = 512;
 /// It is among the kept blocks of its owner instead of in the LRU list.
 const KEPT: u16 = 128;
 
@@ -226,6 +230,11 @@ impl LruSp {
         }
         if demand && owner == NOBODY {
             self.own(slot, tenant);
+            let known = self.links.own_mut(slot);
+            if known.flags & FLUSHED != 0 {
+                known.flags &= !FLUSHED;
+                self.shares[tenant as usize].allowance.used_late(self.config.terms());
+            }
             self.adopt(slot, tenant, access, true);
             self.collect();
             return;
@@ -235,9 +244,14 @@ impl LruSp {
             self.links.own_mut(slot).owner = SHARED;
         }
         if demand && self.links.own(slot).flags & AHEAD != 0 {
-            self.links.own_mut(slot).flags &= !AHEAD;
+            let known = self.links.own_mut(slot);
+            let is_charged = known.flags & CHARGED != 0;
+            known.flags &= !(AHEAD | CHARGED);
             if let Some(share) = self.shares.get_mut(owner as usize) {
                 share.statistics.used += 1;
+                if is_charged {
+                    share.allowance.used(self.config.terms());
+                }
             }
         }
         if demand {
@@ -264,7 +278,13 @@ impl LruSp {
         known.flags |= RESIDENT;
         if access.kind == Kind::Prefetch {
             known.flags |= AHEAD;
-            self.shares[tenant as usize].statistics.prefetched += 1;
+            let share = &mut self.shares[tenant as usize];
+            share.statistics.prefetched += 1;
+            // Read-ahead fetches for tenants without a list: its guesses are not theirs.
+            if share.prediction.is_some() && share.allowance.has_any(self.config.terms()) {
+                known.flags |= CHARGED;
+                share.allowance.fetch();
+            }
         }
         self.adopt(slot, tenant, access, false);
         self.collect();
@@ -291,7 +311,7 @@ impl Policy for LruSp {
                 known.flags = 0;
                 let owner = known.owner;
                 self.lru.unlink(&mut self.links, end);
-                self.shrink(owner, false);
+                self.shrink(owner, RESIDENT);
                 self.forgotten.push(end);
                 return Some(end);
             }

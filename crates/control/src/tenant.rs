@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nigh_policy::Slot;
 
+use crate::allowance::Allowance;
 use crate::levels::Levels;
 use crate::prefetch::Prefetch;
 
@@ -72,6 +73,8 @@ pub(crate) struct Share {
     pub(crate) outstanding: Vec<(u32, u32)>,
     /// The remaining prefetches allowed to it, once a list of it was dropped as wrong.
     pub(crate) credit: Option<u32>,
+    /// The prefetches allowed to all its lists together.
+    pub(crate) allowance: Allowance,
     pub(crate) statistics: Statistics,
 }
 
@@ -110,6 +113,7 @@ impl Default for Share {
             coming: BTreeMap::new(),
             outstanding: Vec::new(),
             credit: None,
+            allowance: Allowance::default(),
             statistics: Statistics::default(),
         }
     }

@@ -77,6 +77,7 @@ fn soak(seed: u64) {
         foresight: if seed.is_multiple_of(5) { Foresight::Fetch } else { Foresight::Full },
         batch: random.random_range(1..6),
         free_least: random.random_range(1..5),
+        window: [Config::WINDOW, 0, 5, 1][seed as usize / 3 % 4],
         limits: Limits { tenants: TENANTS, files: 3, levels: 6, policies: 2, ghosts: 1.0, entries: 60 },
     };
     let mut host = Host::new(capacity, ghosts, config);

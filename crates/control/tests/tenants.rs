@@ -184,7 +184,7 @@ fn blocks_without_an_owner_leave_at_the_end_of_the_list() {
 /// 4.3: a batch begins when freeBlocks is at least 4 and none is underway, and has at most B prefetches.
 #[test]
 fn batches_have_their_rules() {
-    let mut host = Host::new(12, 12, Config { batch: 3, ..Config::default() });
+    let mut host = Host::new(12, 12, Config { batch: 3, window: 0, ..Config::default() });
     host.blocks.two_devices = true;
     // Files 0, 2 and 4 lie on the first device, 1 and 3 on the second.
     let list: Vec<u64> = (0..40).collect();
@@ -279,7 +279,7 @@ fn a_bogus_list_is_dropped() {
 /// After a list that was wrong, others are fetched as far as they come true.
 #[test]
 fn who_was_wrong_is_believed_as_far_as_it_comes_true() {
-    let mut host = host(200);
+    let mut host = Host::new(200, 200, Config { window: 0, ..Config::default() });
     let list = |first: u64| whole(&(first..first + 100).collect::<Vec<u64>>());
     // Batch after batch, without a reference.
     let fetched = |host: &mut Host| {

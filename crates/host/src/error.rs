@@ -256,7 +256,9 @@ pub enum ChangeError {
         fault: Fault,
     },
     /// Tenants share the cache.
-    #[error("a cache with tenants takes its policies from them, and its allocation and batches cannot change")]
+    #[error(
+        "a cache with tenants takes its policies from them, and its allocation and batches cannot change, nor its prefetch window"
+    )]
     Tenants,
     /// A hint is rejected.
     #[error("disk {name}: {source}")]

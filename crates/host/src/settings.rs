@@ -122,6 +122,8 @@ pub struct Settings {
     pub allocate: Option<Allocation>,
     /// The most blocks of predicted accesses in one batch.
     pub batch: u32,
+    /// The window of the prefetch allowance of tenants, in blocks ([`Control::window`]); 0 switches the allowance off.
+    pub prefetch_window: u32,
     /// The read-ahead for each client.
     pub readahead: ReadAhead,
     /// The order in which operations go to a device.
@@ -151,6 +153,9 @@ impl Settings {
     /// Default of the predicted blocks in one batch: ACFS, 5.3.
     pub const BATCH: u32 = 16;
 
+    /// Default of the window of the prefetch allowance.
+    pub const PREFETCH_WINDOW: u32 = Control::WINDOW;
+
     /// `disks` in `memory` bytes under `policy`.
     pub fn new(memory: u64, policy: Spec, disks: Vec<DiskSettings>) -> Settings {
         Settings {
@@ -159,6 +164,7 @@ impl Settings {
             policy,
             allocate: None,
             batch: Settings::BATCH,
+            prefetch_window: Settings::PREFETCH_WINDOW,
             readahead: ReadAhead::None,
             scheduler: Scheduler::default(),
             depth: Settings::DEPTH,
@@ -203,6 +209,7 @@ impl Settings {
             control: Control {
                 allocation,
                 batch: self.batch,
+                window: self.prefetch_window,
                 limits: Limits { tenants: DISKS_MAX as u32, ..Limits::default() },
                 ..Control::default()
             },

@@ -159,7 +159,8 @@ impl Common {
         if wanted.tls.is_some() != lock(&self.tls).0.is_some() {
             return Err(only(ChangeError::TlsOnOff));
         }
-        if (wanted.host.allocate, wanted.host.batch) != (now.allocate, now.batch) {
+        let fixed = |host: &nigh_host::Settings| (host.allocate, host.batch, host.prefetch_window);
+        if fixed(&wanted.host) != fixed(&now) {
             return Err(only(nigh_host::ChangeError::Tenants.into()));
         }
         let unknown = wanted.exports.iter().filter_map(|export| check_clients(export, wanted.tls.as_ref()).err());

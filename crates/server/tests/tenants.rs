@@ -14,9 +14,14 @@ const BLOCK: u64 = 4096;
 const CACHE: u64 = 256;
 
 fn start(allocate: Option<Allocation>, exports: &[&str]) -> Server {
+    start_with(allocate, exports, nigh_host::Settings::PREFETCH_WINDOW)
+}
+
+fn start_with(allocate: Option<Allocation>, exports: &[&str], prefetch_window: u32) -> Server {
     let export = |name: &&str| ExportSettings::new(*name, "memory:64M".parse().unwrap());
     let mut settings = Settings::new(CACHE * BLOCK, "lru".parse().unwrap(), exports.iter().map(export).collect());
     settings.host.allocate = allocate;
+    settings.host.prefetch_window = prefetch_window;
     Server::start(settings).unwrap()
 }
 
@@ -83,7 +88,7 @@ fn who_loops_and_says_so_misses_less_and_its_neighbour_no_more() {
 
 #[test]
 fn nbd_s_cache_makes_the_list_longer_and_trim_says_what_is_not_needed() {
-    let server = start(Some(Allocation::LruSp), &["disk"]);
+    let server = start_with(Some(Allocation::LruSp), &["disk"], 0);
     let mut client = connect(&server, "disk");
     client.cache(0, 20 * BLOCK).unwrap();
     client.cache(20 * BLOCK, 12 * BLOCK).unwrap();
@@ -101,6 +106,22 @@ fn nbd_s_cache_makes_the_list_longer_and_trim_says_what_is_not_needed() {
     assert_eq!((tenant(&server, 0).predicted, server.hints("disk").unwrap()), (34, String::new()));
     client.trim(0, 32 * BLOCK).unwrap();
     assert_eq!(tenant(&server, 0).resident_bytes, 2 * BLOCK);
+    server.shut_down().unwrap();
+}
+
+#[test]
+fn cache_fetches_two_batches_until_some_are_read() {
+    let server = start(Some(Allocation::LruSp), &["disk"]);
+    let mut client = connect(&server, "disk");
+    client.cache(0, 100 * BLOCK).unwrap();
+    let issued = |blocks: u64| export(&server, 0).prefetch_issued == blocks && server.statistics().host.loading == 0;
+    until(|| issued(32));
+    // Each gives way to itself and to one more.
+    read(&mut client, 0..10);
+    until(|| issued(32 + 20));
+    read(&mut client, 10..100);
+    let disk = export(&server, 0);
+    assert_eq!((disk.misses, disk.prefetch_used, disk.prefetch_wasted), (0, 100, 0));
     server.shut_down().unwrap();
 }
 

@@ -36,6 +36,7 @@ fn file(plan: &Plan) -> File {
             Allocation::Static => AllocateArg::Static,
         }),
         batch: Some(host.batch),
+        prefetch_window: Some(host.prefetch_window),
         // Each export has its own.
         write_mode: None,
         readahead: Some(host.readahead.to_string()),
@@ -135,6 +136,7 @@ mod tests {
             policy: text(),
             allocate: Some(AllocateArg::LruSp),
             batch: Some(1),
+            prefetch_window: Some(1),
             write_mode: Some(WriteModeArg::Back),
             readahead: text(),
             scheduler: text(),

@@ -2,7 +2,7 @@
 
 use nigh_policy::{Access, Block, Slot};
 
-use super::{AHEAD, KEPT, Known, LruSp, MANAGED, Managed, PLACEHOLDER, POINTED, REMEMBERED, TEMPORARY};
+use super::{AHEAD, CHARGED, KEPT, Known, LruSp, MANAGED, Managed, PLACEHOLDER, POINTED, REMEMBERED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::levels::Levels;
 use crate::placeholders::Placeholders;
@@ -49,12 +49,15 @@ impl LruSp {
         }
     }
 
-    /// `owner` has one block less, which was `wasted` if it was prefetched and never used.
+    /// `owner` has one block less, which had `flags`.
     #[inline(always)]
-    pub(super) fn shrink(&mut self, owner: u16, wasted: bool) {
+    pub(super) fn shrink(&mut self, owner: u16, flags: u16) {
         if let Some(share) = self.shares.get_mut(owner as usize) {
             share.size -= 1;
-            share.statistics.wasted += u64::from(wasted);
+            share.statistics.wasted += u64::from(flags & AHEAD != 0);
+            if flags & CHARGED != 0 {
+                share.allowance.unused();
+            }
             if share.size == 0 || share.size == share.ceiling {
                 self.see_size(owner);
             }
@@ -69,8 +72,8 @@ impl LruSp {
             self.leave_list(slot, owner);
             self.links.own_mut(slot).flags &= !MANAGED;
         }
-        self.links.own_mut(slot).flags &= !AHEAD;
-        self.shrink(owner, flags & AHEAD != 0);
+        self.links.own_mut(slot).flags &= !(AHEAD | CHARGED);
+        self.shrink(owner, flags);
     }
 
     /// Takes `slot` out of the LRU list, or out of the kept blocks of its owner.

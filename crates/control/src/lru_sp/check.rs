@@ -2,7 +2,9 @@
 
 use nigh_policy::Slot;
 
-use super::{AHEAD, KEPT, Known, LruSp, MANAGED, PLACEHOLDER, POINTED, REMEMBERED, RESIDENT, TEMPORARY};
+use super::{
+    AHEAD, CHARGED, FLUSHED, KEPT, Known, LruSp, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, RESIDENT, TEMPORARY,
+};
 use crate::access_list::NEVER;
 use crate::config::Foresight;
 use crate::tenant::{Share, Statistics};
@@ -62,6 +64,7 @@ impl LruSp {
             assert!(flags & RESIDENT == 0 || !pooled || flags & MANAGED != 0, "{slot:?} is in a pool of nobody");
             let (placed, comes) = (flags & MANAGED != 0, managed.places[slot.index()][1] > 0);
             assert!(placed || !comes, "{slot:?} is in a list of nobody");
+            assert!(flags & FLUSHED == 0 || self.links.own(slot).owner == NOBODY, "{slot:?} is flushed and owned");
             assert!(placed || flags & TEMPORARY == 0, "{slot:?} is in no pool for a while");
             if placed {
                 assert!(pooled || comes, "{slot:?} is in no pool and no list");
@@ -89,6 +92,15 @@ impl LruSp {
             used + wasted + ahead,
             "each block that tenant {tenant} prefetched is used, wasted or there"
         );
+        let charged = own.iter().filter(|slot| self.links.own(**slot).flags & CHARGED != 0);
+        assert_eq!(
+            charged.clone().count(),
+            share.allowance.ahead() as usize,
+            "the allowance of tenant {tenant} is wrong"
+        );
+        for slot in charged {
+            assert!(self.links.own(*slot).flags & AHEAD != 0, "{slot:?} of tenant {tenant} was used and is charged");
+        }
         for (&(list, position), slot) in &share.coming {
             assert!(own.contains(slot), "{slot:?} is not of tenant {tenant}");
             let is_over = list != share.lists || share.prediction.is_none();

@@ -2,7 +2,7 @@
 
 use nigh_policy::{Access, Kind, Slot};
 
-use super::{AHEAD, KEPT, Known, LruSp, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, UNKNOWN};
+use super::{AHEAD, CHARGED, KEPT, Known, LruSp, MANAGED, NOBODY, PLACEHOLDER, POINTED, REMEMBERED, UNKNOWN};
 use crate::config::{Allocation, Foresight};
 
 /// The block that needs room, and the reference that missed it. `None` if the cache becomes smaller.
@@ -162,9 +162,9 @@ impl LruSp {
         }
         self.leave_list(slot, owner);
         let known = self.links.own_mut(slot);
-        let ahead = known.flags & AHEAD != 0;
-        known.flags &= !(MANAGED | AHEAD);
-        self.shrink(owner, ahead);
+        let flags = known.flags;
+        known.flags &= !(MANAGED | AHEAD | CHARGED);
+        self.shrink(owner, flags);
         Some(slot)
     }
 

@@ -3,11 +3,11 @@
 
 use nigh_policy::{Access, Block, Kind, Slot};
 
-use super::{AHEAD, LruSp, MANAGED, NOBODY, REMEMBERED, TEMPORARY};
+use super::{AHEAD, CHARGED, FLUSHED, LruSp, MANAGED, NOBODY, REMEMBERED, TEMPORARY};
 use crate::access_list::NEVER;
 use crate::config::Foresight;
 use crate::pools::Enter;
-use crate::prefetch::Match;
+use crate::prefetch::{Match, Prefetch};
 
 /// For a tenant with wrong lists, the additional prefetches allowed after each correctly predicted access: one for that
 /// access, and one to get further ahead.
@@ -106,6 +106,9 @@ impl LruSp {
             Match::Advanced { skipped } => {
                 share.statistics.predicted += 1;
                 share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
+                if !hit {
+                    share.allowance.missed(self.config.terms());
+                }
                 share.statistics.skipped += u64::from(skipped.is_some());
                 // Skipped accesses count as done.
                 if let Some(position) = skipped {
@@ -126,7 +129,7 @@ impl LruSp {
                 share.statistics.lists_dropped += 1;
                 share.credit = Some(0);
             }
-            self.drop_list(tenant);
+            self.set_list(tenant, None);
         }
     }
 
@@ -149,32 +152,42 @@ impl LruSp {
 
     /// A false prefetch moves to the end of the LRU list, and its owner cannot overrule that.
     fn flush(&mut self, slot: Slot) {
+        let is_charged = self.links.own(slot).flags & CHARGED != 0;
         self.disown(slot);
         self.unlink(slot);
         self.lru.push_back(&mut self.links, slot);
-        self.links.own_mut(slot).owner = NOBODY;
+        let known = self.links.own_mut(slot);
+        known.owner = NOBODY;
+        known.flags |= if is_charged { FLUSHED } else { 0 };
     }
 
-    /// Forgets the list of `tenant`. Its blocks move to their pools, and unused prefetches are flushed: a few of them
-    /// now, the others in steps.
-    pub(crate) fn drop_list(&mut self, tenant: u16) {
+    /// From now on `next` is the list of `tenant`. The blocks of the previous one get their places in it, or move to
+    /// their pools, and prefetches that it does not predict are flushed: a few of them now, the others in steps.
+    pub(crate) fn set_list(&mut self, tenant: u16, next: Option<Box<Prefetch>>) {
         let share = &mut self.shares[tenant as usize];
-        let Some(prediction) = share.prediction.take() else { return };
+        let Some(prediction) = std::mem::replace(&mut share.prediction, next) else { return };
         let list = share.lists;
         share.lists += 1;
         for _ in 0..DROP_FIRST {
-            let coming = self.shares[tenant as usize].coming.last_key_value().map(|(&key, &slot)| (key, slot));
-            let Some(((_, position), slot)) = coming.filter(|((of, _), _)| *of == list) else { return };
+            let coming = self.shares[tenant as usize].coming.range(..(list + 1, 0)).next_back();
+            let Some((&(of, position), &slot)) = coming else { return };
+            if of != list {
+                break;
+            }
             self.leave_over(slot, tenant, prediction.list().block(position));
         }
-        if !self.shares[tenant as usize].coming.is_empty() {
+        if !self.tasks.left_over.contains(&tenant) {
             self.tasks.left_over.push(tenant);
         }
     }
 
     /// The list that contained `slot` with `block` is over.
     pub(super) fn leave_over(&mut self, slot: Slot, owner: u16, block: Block) {
-        self.set_position(slot, owner, NEVER);
+        let position = self.next_in_list(owner, block);
+        self.set_position(slot, owner, position);
+        if position != NEVER {
+            return;
+        }
         if self.links.own(slot).flags & AHEAD != 0 {
             self.flush(slot);
         } else if self.config.foresight == Foresight::Full {

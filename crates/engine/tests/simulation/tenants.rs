@@ -33,6 +33,7 @@ pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
         foresight: if random.random_bool(0.7) { Foresight::Full } else { Foresight::Fetch },
         batch: random.random_range(1..20),
         free_least: random.random_range(1..6),
+        window: [nigh_control::Config::WINDOW, 0, 5][random.random_range(0..3usize)],
         limits: Limits { tenants: TENANTS, files: 3, levels: 5, policies: 2, ghosts: 1.0, entries: 60 },
     };
     let files = Files::new(pieces.clone()).expect("pieces lie one behind the other");
