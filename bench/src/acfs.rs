@@ -68,6 +68,12 @@ pub(crate) struct AcfsArgs {
     /// The share of block borders at which files of an aged file system are cut, in percent; 0: as it was new
     #[arg(long, default_value_t = 0.0)]
     aged: f64,
+    /// Window of the prefetch allowance, in blocks; 0 for no allowance
+    #[arg(long, default_value_t = Config::WINDOW)]
+    prefetch_window: u32,
+    /// Instead of the tables: by how much the allowance changes them
+    #[arg(long)]
+    allowance: bool,
 }
 
 /// Programs that run together, by seed.
@@ -118,6 +124,7 @@ fn run_one(
         foresight: if caching { Foresight::Full } else { Foresight::Fetch },
         allocation: if caching || prefetching { Allocation::LruSp } else { Allocation::Global },
         batch,
+        window: args.prefetch_window,
         ..Config::default()
     };
     let setup = Setup {
@@ -187,6 +194,32 @@ fn table(all: &[Together], capacity: u32, args: &AcfsArgs, time: fn(&Outcome) ->
     Ok(all_changes)
 }
 
+/// Prints by how many points the allowance changes those changes, for each file system that prefetches, and the blocks
+/// that AC+p+s reads without it and with it. Gives the greatest of these points, without their signs.
+fn allowances(all: &[Together], capacity: u32, args: &AcfsArgs, time: fn(&Outcome) -> f64) -> anyhow::Result<f64> {
+    let prefetching: Vec<_> = FILE_SYSTEMS.iter().filter(|(system, _)| system.prefetching).collect();
+    print!("{:14}", "");
+    prefetching.iter().for_each(|(_, name)| print!("{name:>9}"));
+    println!("   blocks read in the last: without, with");
+    let without = AcfsArgs { prefetch_window: 0, ..args.clone() };
+    let mut most = 0.0f64;
+    for together in all {
+        let baseline = mean(&together.run(FILE_SYSTEMS[0].0, capacity, args)?, time);
+        print!("{:14}", together.name);
+        let mut blocks = [0.0; 2];
+        for (system, _) in &prefetching {
+            let [free, limited] = [&without, args].map(|args| together.run(*system, capacity, args));
+            let [free, limited] = [free?, limited?];
+            let points = change(mean(&limited, time), baseline) - change(mean(&free, time), baseline);
+            print!("{points:>9.2}");
+            most = most.max(points.abs());
+            blocks = [&free, &limited].map(|runs| mean(runs, blocks_read));
+        }
+        println!("   {:.0} {:.0}", blocks[0], blocks[1]);
+    }
+    Ok(most)
+}
+
 /// Prints the means of changes, and the range of those of the last file system.
 fn summary(changes: &[[f64; 5]]) {
     print!("{:23}", "\nmean of both sizes");
@@ -229,6 +262,22 @@ pub(crate) fn bench(args: &AcfsArgs) -> anyhow::Result<()> {
     );
     let mut alone = Together::all(args.seeds, |seed| acfs::alone(seed).into_iter().map(|one| vec![one]).collect());
     let mut pairs = Together::all(args.seeds, |seed| acfs::pairs(seed).into_iter().map(Vec::from).collect());
+    if args.allowance {
+        let mut most = 0.0f64;
+        let andrews = Together::all(args.seeds, |seed| {
+            let pairs = acfs::pairs(seed).into_iter().filter(|pair| pair[1].name == "andrew");
+            pairs.map(Vec::from).collect()
+        });
+        for (all, title) in [(&alone, "alone"), (&pairs, "in pairs"), (&andrews, "andrew in its pairs")] {
+            let time = if title.starts_with("andrew") { last_s } else { seconds };
+            for (capacity, size) in SIZES {
+                println!("\n{title}, cache of {size}: points, with a window of {} less without", args.prefetch_window);
+                most = most.max(allowances(all, capacity, args, time)?);
+            }
+        }
+        println!("\nat most {most:.2} points");
+        return Ok(());
+    }
     for (all, title) in [(&alone, "alone (figures 4 and 5)"), (&pairs, "in pairs (figures 8 and 9)")] {
         let mut changes = Vec::new();
         for (capacity, size) in SIZES {

@@ -613,6 +613,10 @@ pub(crate) struct TimedArgs {
     #[arg(long, value_name = "BLOCKS", default_value_t = 16, requires = "allocate",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
+    /// A tenant has at most two batches of predicted blocks ahead that it has not used, and as many more as it used so far, up to
+    /// this number; 0 for no such limit
+    #[arg(long, value_name = "BLOCKS", default_value_t = nigh_control::Config::WINDOW, requires = "allocate")]
+    pub(crate) prefetch_window: u32,
 }
 
 #[derive(Debug, Args)]

@@ -86,8 +86,12 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     // Everything on the command line is looked at before the traces are, which may take long.
     args.output.html.as_deref().map_or(Ok(()), output::check)?;
     let timed = &args.timed;
-    let tenants =
-        timed.allocate.map(|allocate| Config { allocation: allocate.into(), batch: timed.batch, ..Config::default() });
+    let tenants = timed.allocate.map(|allocate| Config {
+        allocation: allocate.into(),
+        batch: timed.batch,
+        window: timed.prefetch_window,
+        ..Config::default()
+    });
     // With tenants no policy decides; LRU is what they have in common.
     let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
