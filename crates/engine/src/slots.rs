@@ -483,7 +483,7 @@ mod tests {
         slots.set_frame(last, 2);
         let parts: Vec<_> = slots.occupied(of, all.clone()).collect();
         assert!(parts.contains(&(768..1024)) && parts.contains(&(89_856..90_112)) && parts.len() < 10, "{parts:?}");
-        assert_eq!(slots.occupied(of, 1000..1001).collect::<Vec<_>>(), [1000..1001]);
+        assert_eq!(slots.occupied(of, 1000..1001).next(), Some(1000..1001));
         slots.set_frame(first, 3);
         slots.set_frame(last, NONE);
         slots.check();

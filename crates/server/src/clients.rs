@@ -1,7 +1,7 @@
 //! What the threads of a server share: its exports, and the clients there are.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,10 @@ use crate::uri::uri;
 
 /// How long those have who cannot be told to leave.
 const FAREWELL_PIPES: Duration = Duration::from_millis(500);
+
+/// How long a new connection waits for each one that left without having chosen an export, and for how many at most.
+const FRUITLESS: Duration = Duration::from_millis(1);
+const FRUITLESS_MOST: u32 = 10;
 
 /// How long a new connection waits for the end of others that are being closed.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -49,6 +53,8 @@ pub(crate) struct Common {
     refusals: Refusals,
     /// Newcomers that were closed for other connections.
     displaced: Refusals,
+    /// Newcomers that left since the last pause.
+    fruitless: AtomicU32,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) controllers: Controllers,
     /// Exports that are being opened.
@@ -102,6 +108,7 @@ impl Common {
             accepted: AtomicU64::new(0),
             refusals: Refusals::default(),
             displaced: Refusals::default(),
+            fruitless: AtomicU32::new(0),
             recorder: Arc::default(),
             controllers: Controllers::default(),
             opening: Opening::default(),
@@ -259,8 +266,17 @@ impl Common {
     }
 
     pub(crate) fn forget(&self, id: u64) {
-        lock(&self.clients).remove(&id);
+        let client = lock(&self.clients).remove(&id);
+        if client.is_some_and(|client| client.newcomer.is_some()) {
+            self.fruitless.fetch_add(1, Ordering::Relaxed);
+        }
         self.left.notify_all();
+    }
+
+    /// How long the next connection waits, because others came and went without having chosen an export: who sends garbage
+    /// again and again has the server do that only, otherwise.
+    pub(crate) fn pause(&self) -> Duration {
+        FRUITLESS * self.fruitless.swap(0, Ordering::Relaxed).min(FRUITLESS_MOST)
     }
 
     /// Takes no more requests of the clients that are `chosen`, also of what they sent.

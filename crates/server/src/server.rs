@@ -149,6 +149,7 @@ impl Server {
         let address = listener.address();
         address.iter().for_each(|address| self.common.add_address(address));
         self.accept(listener, "listener", move |common, socket, peer| {
+            std::thread::sleep(common.pause());
             let tls = if tcp { lock(&common.tls).1.clone() } else { None };
             connect(common, Stream::socket(socket), Some(peer), tls, || ());
         })?;

@@ -102,6 +102,30 @@ fn descriptors_1_newcomers_are_limited() {
     server.shut_down().unwrap();
 }
 
+/// Who comes again and again without choosing an export is let in slowly, and whoever comes meanwhile all the same.
+#[test]
+fn newcomers_18_that_choose_nothing_are_let_in_slowly() {
+    const MANY: u32 = 300;
+    let server = start(4 * MIB, &[("disk", "memory:1M")]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    server.listen(&Listen::Unix(path.clone()), false).unwrap();
+    let begin = Instant::now();
+    for _ in 0..MANY {
+        let mut garbage = UnixStream::connect(&path).unwrap();
+        garbage.write_all(&[0xff; 64]).unwrap();
+        // Until it is closed.
+        let _ = garbage.read_to_end(&mut Vec::new());
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(1) * (MANY - 1), "{:?}", begin.elapsed());
+    let begin = Instant::now();
+    for _ in 0..MANY {
+        drop(Client::connect(UnixStream::connect(&path).unwrap(), "disk", &[]).unwrap());
+    }
+    assert!(begin.elapsed() < Duration::from_secs(10), "clients that choose an export wait: {:?}", begin.elapsed());
+    server.shut_down().unwrap();
+}
+
 /// Begins to write so much at `offset`: sends the header and the first bytes.
 fn begin_write(client: &mut UnixStream, offset: u64, length: u64, first: &[u8]) {
     let mut bytes = header(wire::command::WRITE, 1, offset, length);
