@@ -199,7 +199,21 @@ fn correct_lists_that_overlap_are_fetched_as_without_an_allowance() {
     assert_eq!(missed(Config::WINDOW), missed(0));
 }
 
-/// The list passes every second block before it is read: its prefetch is flushed, and then used.
+/// Its next list has nothing to do with them.
+#[test]
+fn blocks_that_are_read_although_they_were_flushed_count_as_used() {
+    let start = 2 * u64::from(BATCH);
+    let mut run = Run::new(400, Config::WINDOW);
+    run.say(list(0..100));
+    assert_eq!(run.fetched, start as i64);
+    run.say(list(900..901));
+    (0..start).for_each(|at| run.read(at));
+    assert_eq!(run.used, start as i64);
+    run.say(list(1000..1100));
+    assert_eq!(run.useless(), 2 * start as i64);
+}
+
+/// The list passes every second block before it is read.
 #[test]
 fn blocks_that_are_read_in_another_order_count_as_used() {
     let run = |window| {
