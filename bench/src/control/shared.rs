@@ -66,16 +66,12 @@ fn bursts(random: &mut Rng) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn read(block: u64, think_ns: u64) -> Step {
+    Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what: What::Read, disk: 0, stream: 0 }
+}
+
 /// When a program ends that reads `blocks` in bursts.
 fn burst(device: &str, blocks: &[u64], lists: bool, window: u32) -> anyhow::Result<u64> {
-    let read = |block: u64, think_ns| Step {
-        offset: block * BLOCK,
-        think_ns,
-        length: BLOCK as u32,
-        what: What::Read,
-        disk: 0,
-        stream: 0,
-    };
     // Each burst begins with the last block of the previous one, at which the next list is sent.
     let (mut steps, mut says) = (Vec::new(), Vec::new());
     for burst in blocks.chunks(BURST as usize) {
@@ -131,14 +127,6 @@ fn neighbour_s(outcome: &Outcome) -> f64 {
 
 /// A program that reads `blocks` and says `says`, beside the neighbour. `window` is that of the prefetch allowance.
 fn pair(device: &str, blocks: &[u64], says: Vec<Said>, window: u32) -> anyhow::Result<Outcome> {
-    let read = |block: u64, think_ns| Step {
-        offset: block * BLOCK,
-        think_ns,
-        length: BLOCK as u32,
-        what: What::Read,
-        disk: 0,
-        stream: 0,
-    };
     let steps = blocks.iter().map(|&block| read(block, THINK.as_nanos() as u64)).collect();
     let first = Program { name: "first".into(), steps, says };
     let mut random = Rng::with_seed(2);
