@@ -142,7 +142,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn compare(requests: &[Request]) -> anyhow::Result<()> {
     let place = Place::new()?;
     let trace = place.path("reads.csv");
-    let mut writer = Writer::create(&trace, &WriteOptions { format: None, block_bytes: BLOCK as u32 })?;
+    let mut writer = Writer::create(&trace, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
     writer.push(requests)?;
     writer.finish()?;
     println!();

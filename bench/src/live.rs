@@ -143,7 +143,7 @@ fn compare(part: Part) -> anyhow::Result<()> {
     let programs = part.programs();
     let traces: Vec<PathBuf> = (0..programs.len()).map(|number| folder.path().join(format!("{number}.csv"))).collect();
     for (trace, requests) in traces.iter().zip(&programs) {
-        let mut writer = Writer::create(trace, &WriteOptions { format: None, block_bytes: BLOCK as u32 })?;
+        let mut writer = Writer::create(trace, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: None })?;
         writer.push(requests)?;
         writer.finish()?;
     }

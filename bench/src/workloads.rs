@@ -324,7 +324,7 @@ fn write(name: &'static str, folder: &Path, disk: &Disk, programs: &[Program]) -
     for program in programs {
         let path = folder.join(format!("{}.csv", program.name));
         let placed = place(&layout, &program.requests)?;
-        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: BLOCK_BYTES })?;
+        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: BLOCK_BYTES, taken: None })?;
         writer.push(&placed)?;
         writer.finish()?;
         written.push(path);

@@ -54,8 +54,12 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let runs = sweep(&references, &jobs, asked::threads(args.threads), Watch::default())?;
     output::print(compared(&specs, &served, &runs).as_bytes())?;
 
-    let source =
-        Source { name: "the same requests".to_owned(), format: "generated".to_owned(), block_bytes: BLOCK_BYTES };
+    let source = Source {
+        name: "the same requests".to_owned(),
+        format: "generated".to_owned(),
+        block_bytes: BLOCK_BYTES,
+        taken: None,
+    };
     let plan = Plan {
         specs: asked::parse_policies(&asked::POLICIES.split(',').map(str::to_owned).collect::<Vec<_>>())?,
         sizes: asked::default_sizes(),

@@ -50,6 +50,8 @@ pub(crate) fn run(args: &LayoutArgs) -> anyhow::Result<()> {
     let options = WriteOptions {
         format: args.to_format.as_deref().map(str::parse).transpose()?,
         block_bytes: source.block_bytes,
+        // A layout turns accesses to files into accesses to a disk, as if there were no page cache.
+        taken: None,
     };
     write(&all, &layout, &args.to, &options)?;
     if let Some(path) = &args.extents {

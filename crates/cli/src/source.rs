@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_sim::{References, TraceSummary};
 use nigh_trace::generate::{Arrivals, Common, Generator};
-use nigh_trace::{Note, ReadOptions, Request, Requests};
+use nigh_trace::{Note, ReadOptions, Request, Requests, Taken};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
 use crate::asked;
@@ -15,6 +15,8 @@ pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) format: String,
     pub(crate) block_bytes: u32,
+    /// Where it was recorded, if that is known.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// An open trace, or a generated workload.
@@ -25,7 +27,7 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     if let Some(spec) = &args.generate {
         let block_bytes = args.input.block_size.as_deref().map_or(Ok(4096), block_bytes)?;
         let requests = Generator::parse(spec, &common(&args.generation, block_bytes)?)?;
-        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes };
+        let source = Source { name: spec.clone(), format: "generated".to_owned(), block_bytes, taken: None };
         return Ok(vec![(source, requests)]);
     }
     let GenerateArgs { requests, seed, writes, gap, poisson } = &args.generation;
@@ -34,6 +36,13 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
     let settings = requests.is_some() || seed || writes.is_some() || gap.is_some() || *poisson;
     ensure!(!settings, "--requests, --seed, --writes, --gap and --poisson are for generated workloads: add --generate");
     let opened: Vec<Opened> = args.trace.iter().map(|path| open(path, &args.input)).collect::<anyhow::Result<_>>()?;
+    for (source, _) in opened.iter().filter(|(source, _)| source.taken == Some(Taken::Below)) {
+        eprintln!(
+            "nigh: note: {}: it was recorded below the page cache, without what that answered: the results hold for a \
+             cache below the page cache, and not for the size of the page cache itself",
+            source.name
+        );
+    }
     if args.join { Ok(vec![joined(opened)?]) } else { Ok(opened) }
 }
 
@@ -52,7 +61,7 @@ fn joined(opened: Vec<Opened>) -> anyhow::Result<Opened> {
     let mut formats: Vec<&str> = sources.iter().map(|source| source.format.as_str()).collect();
     formats.dedup();
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
+    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes, taken: None };
     Ok((source, Box::new(Joined { parts, at: 0 })))
 }
 
@@ -108,7 +117,8 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
         path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
     };
     let requests = Box::new(Reported::new(name.clone(), opened.requests));
-    Ok((Source { name, format: opened.format.to_string(), block_bytes: opened.block_bytes }, requests))
+    let (block_bytes, taken) = (opened.block_bytes, opened.taken);
+    Ok((Source { name, format: opened.format.to_string(), block_bytes, taken }, requests))
 }
 
 /// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.

@@ -217,7 +217,7 @@ fn load(
     for (number, (source, mut requests)) in (0..).zip(sources) {
         let says = events.iter().filter(|event| event.tenant == Tenant(number)).cloned().collect();
         let bar = progress::share("reading");
-        let Source { name, format, block_bytes } = &source;
+        let Source { name, format, block_bytes, .. } = &source;
         let recorded = Recorded { name, format, block_bytes: *block_bytes, requests: requests.as_mut(), says };
         programs.read(recorded, |_, share| progress::at(&bar, share)).map_err(|error| match error {
             ProgramError::Blocks { .. } => anyhow!("{error}: set --block-size"),
@@ -230,7 +230,7 @@ fn load(
     }
     formats.dedup();
     let loaded = programs.finish();
-    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes };
+    let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes, taken: None };
     let summary = source::summary(&source, &loaded.references);
     Ok((loaded, summary))
 }

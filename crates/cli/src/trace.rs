@@ -66,7 +66,8 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
 
 fn convert(from: &Path, to: &Path, input: &InputArgs, to_format: Option<&str>) -> anyhow::Result<()> {
     let (source, mut requests) = source::open(from, input)?;
-    copy(requests.as_mut(), to, source.block_bytes, to_format, "converting")
+    let options = WriteOptions { format: format(to_format)?, block_bytes: source.block_bytes, taken: source.taken };
+    copy(requests.as_mut(), to, &options, "converting")
 }
 
 fn generate(
@@ -78,19 +79,17 @@ fn generate(
 ) -> anyhow::Result<()> {
     let block_bytes = source::block_bytes(block_size)?;
     let mut requests = Generator::parse(spec, &source::common(generation, block_bytes)?)?;
-    copy(requests.as_mut(), to, block_bytes, to_format, "generating")
+    let options = WriteOptions { format: format(to_format)?, block_bytes, taken: None };
+    copy(requests.as_mut(), to, &options, "generating")
+}
+
+fn format(given: Option<&str>) -> anyhow::Result<Option<Format>> {
+    Ok(given.map(str::parse).transpose()?)
 }
 
 /// Writes all `requests` to a file, and says on standard error what was lost by it.
-fn copy(
-    requests: &mut dyn Requests,
-    to: &Path,
-    block_bytes: u32,
-    format: Option<&str>,
-    doing: &'static str,
-) -> anyhow::Result<()> {
-    let format = format.map(str::parse).transpose()?;
-    let mut writer = Writer::create(to, &WriteOptions { format, block_bytes })?;
+fn copy(requests: &mut dyn Requests, to: &Path, options: &WriteOptions, doing: &'static str) -> anyhow::Result<()> {
+    let mut writer = Writer::create(to, options)?;
     let bar = progress::share(doing);
     let mut batch = Vec::new();
     loop {

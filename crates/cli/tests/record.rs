@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nigh_nbd::client::Client;
-use nigh_trace::{Op, ReadOptions, Request};
+use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
+use nigh_trace::{Op, ReadOptions, Request, Taken};
 
 use serving::{Folder, Server};
 
@@ -217,4 +218,24 @@ fn a_full_disk_ends_the_recording_only() {
     client.read(0, 4096).unwrap();
     server.end();
     nigh_testkit::tools::run("umount", &[&small]);
+}
+
+/// A trace that was taken below a cache cannot size that cache.
+#[test]
+fn a_trace_from_below_the_page_cache_is_replayed_with_a_warning() {
+    let folder = Folder::new();
+    let path = folder.path("disk.parquet");
+    let mut recorder = Recorder::create(&path, Taken::Below, 4096).unwrap();
+    let (program, context) = (recorder.program("fio"), recorder.context(Context::default()));
+    let volume = recorder.file("/dev/vdb");
+    for block in [1, 2, 1] {
+        let request = Request { offset: block * BLOCK, length: 4096, volume, ..Request::default() };
+        let call = Call { request, did: Did::Request(Op::Read), program, context, tid: 1, asked: 4096, result: 4096 };
+        recorder.push(call).unwrap();
+    }
+    recorder.finish().unwrap();
+    let output = nigh(&["sim", path.to_str().unwrap(), "--size", "2", "--policy", "lru"]);
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(notes.contains("disk.parquet: it was recorded below the page cache"), "{notes}");
+    assert!(output.status.success());
 }

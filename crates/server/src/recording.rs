@@ -14,7 +14,7 @@ use nigh_host::BLOCK;
 use nigh_host::front::{Disk, lock};
 use nigh_policy::{Block, Share};
 use nigh_trace::write::{WriteOptions, Writer};
-use nigh_trace::{Format, Op, Request};
+use nigh_trace::{Format, Op, Request, Taken};
 use serde::{Deserialize, Serialize};
 
 use crate::denied::is_denied;
@@ -184,7 +184,8 @@ impl Recorder {
         if file.exists() && !recording.force {
             return Err(RecordError::Exists(file.clone()));
         }
-        let writer = Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32 });
+        let writer =
+            Writer::create(file, &WriteOptions { format: None, block_bytes: BLOCK as u32, taken: Some(Taken::Server) });
         let writer =
             writer.map_err(|error| RecordError::Trace { words: in_full(&error), is_denied: is_denied(&error) })?;
         if !matches!(writer.format(), Format::Parquet | Format::Csv) {

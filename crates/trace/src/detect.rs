@@ -8,7 +8,7 @@ use crate::format::{
 };
 use crate::input::Input;
 use crate::text::{Trial, try_out};
-use crate::{Error, Format, Request, Result};
+use crate::{Error, Format, Request, Result, Stream};
 
 /// The first and last bytes of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
@@ -80,7 +80,7 @@ fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
         (Format::Arc, arc_trial(sample, whole)),
         (Format::Msr, try_out(msr::Parser::default(), sample, whole)),
         (Format::Spc, try_out(spc::Parser, sample, whole)),
-        (Format::Pc, try_out(pc::Parser::new(pc::Stream::Pc8), sample, whole)),
+        (Format::Pc, try_out(pc::Parser::new(Stream::Pc8), sample, whole)),
         (Format::Csv, csv.map(|parser| try_out(parser, sample, whole)).unwrap_or_default()),
         (Format::Alibaba, try_out(alibaba::Parser, sample, whole)),
         (Format::Tencent, tencent_trial(sample, whole)),

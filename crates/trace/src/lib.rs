@@ -15,6 +15,8 @@ mod numbering;
 mod records;
 pub mod request;
 mod rwbs;
+pub mod stream;
+pub mod taken;
 mod text;
 mod time;
 mod units;
@@ -29,6 +31,8 @@ pub use error::{Error, Result};
 pub use format::Format;
 pub use note::Note;
 pub use request::{Field, Op, Request, Requests};
+pub use stream::Stream;
+pub use taken::Taken;
 
 use input::Input;
 
@@ -48,8 +52,9 @@ pub struct ReadOptions {
     pub columns: Option<Columns>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: Option<u32>,
-    /// The column of the `pc` format that is the stream; if `None`, the default of its type.
-    pub stream: Option<format::pc::Stream>,
+    /// Which identity is the stream, in the formats that record several. If `None`, it is `pc8` in the `pc` format, and
+    /// the column `stream` in Parquet.
+    pub stream: Option<Stream>,
     /// The events of a `blkparse` or `perf` listing that are read as requests. If `None`, these are the queued requests
     /// in `blkparse`, and in `perf` the first of queued, issued and completed ones that the listing contains.
     pub action: Option<format::blkparse::Action>,
@@ -66,6 +71,8 @@ pub struct Opened {
     pub format: Format,
     /// The block size in bytes: the one given, or the format's own, or [`BLOCK_BYTES_DEFAULT`].
     pub block_bytes: u32,
+    /// Where it was recorded, if that is known.
+    pub taken: Option<Taken>,
     /// The requests in recorded order. The first batch of a trace without any is [`Error::Empty`].
     pub requests: Box<dyn Requests + Send>,
 }
@@ -107,9 +114,9 @@ fn read(mut input: Input, options: &ReadOptions) -> Result<Opened> {
 impl ReadOptions {
     /// Refuses settings that mean nothing in `format`.
     fn check(&self, format: Format) -> Result<()> {
-        use Format::{Blkparse, Lcs, OracleGeneral, Pc, Perf};
+        use Format::{Blkparse, Lcs, OracleGeneral, Parquet, Pc, Perf};
         let settings: [(_, _, _, &[Format]); 3] = [
-            ("stream", self.stream.is_some(), "the pc format", &[Pc]),
+            ("stream", self.stream.is_some(), "the formats pc and parquet", &[Pc, Parquet]),
             ("action", self.action.is_some(), "the formats blkparse and perf", &[Blkparse, Perf]),
             ("recorded-sizes", self.recorded_sizes, "formats that record objects", &[OracleGeneral, Lcs]),
         ];

@@ -22,6 +22,11 @@ pub enum Note {
         /// The line, counted from 1.
         line: u64,
     },
+    /// The recorder did not end in order; what follows the last complete part of the file was left out.
+    CutBytes {
+        /// The number of bytes left out.
+        bytes: u64,
+    },
     /// Several kinds of events describe each request, and one of them was read.
     Events {
         /// The events that were read.
@@ -51,6 +56,9 @@ impl fmt::Display for Note {
                 )
             }
             Note::CutShort { line } => write!(f, "line {line}, the last one, is incomplete and was left out"),
+            Note::CutBytes { bytes } => {
+                write!(f, "the recording was cut short: it is read up to its last complete part, without {bytes} bytes")
+            }
             Note::Events { read } => {
                 write!(f, "each request causes several events: {read} events are read, unless another action is chosen")
             }

@@ -3,8 +3,9 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use nigh_trace::Stream;
 use nigh_trace::error::Place;
-use nigh_trace::format::{blkparse::Action, pc::Stream};
+use nigh_trace::format::blkparse::Action;
 use nigh_trace::{Error, Format, Op, ReadOptions, Request, from_reader};
 
 const SECOND: u64 = 1_000_000_000;

@@ -47,13 +47,13 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
 }
 
 fn write(path: &Path, requests: &[Request]) {
-    let mut writer = ParquetWriter::new(File::create(path).unwrap(), 512).unwrap();
+    let mut writer = ParquetWriter::new(File::create(path).unwrap(), 512, None).unwrap();
     requests.chunks(10_000).for_each(|chunk| writer.push(chunk).unwrap());
     writer.finish().unwrap();
 }
 
 fn read(path: &Path) -> Result<Vec<Request>> {
-    let mut reader = ParquetReader::open(path, None)?;
+    let mut reader = ParquetReader::open(path, None, None)?;
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     loop {
         reader.next_batch(&mut batch)?;
@@ -75,7 +75,7 @@ fn requests_survive() {
         write(&path, &requests);
         assert!(read(&path).unwrap() == requests, "{count} requests");
     }
-    let reader = ParquetReader::open(&path, None).unwrap();
+    let reader = ParquetReader::open(&path, None, None).unwrap();
     assert_eq!((reader.rows(), reader.block_bytes()), ((1 << 20) + 13, 512));
     let opened = nigh_trace::open(&path, &nigh_trace::ReadOptions::default()).unwrap();
     assert_eq!((opened.format, opened.block_bytes), (nigh_trace::Format::Parquet, 512));

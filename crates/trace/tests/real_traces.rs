@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use nigh_trace::format::pc::Stream;
+use nigh_trace::Stream;
 use nigh_trace::{Format, Op, ReadOptions, Request, open};
 
 /// The file in the folder of traces, or `None` with a remark where that is missing.
@@ -152,7 +152,7 @@ fn requests_without_length_are_no_references_to_blocks() {
     let folder = tempfile::tempdir().unwrap();
     for (name, format) in [("a.lirs", Format::Lirs), ("a.oracleGeneral", Format::OracleGeneral)] {
         let path = folder.path().join(name);
-        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: 4096 }).unwrap();
+        let mut writer = Writer::create(&path, &WriteOptions { format: None, block_bytes: 4096, taken: None }).unwrap();
         writer.push(&all).unwrap();
         let written = writer.finish().unwrap();
         assert_eq!((written.records, written.requests + written.skipped), (42_958, all.len() as u64));

@@ -7,7 +7,7 @@ use crate::error::unknown_name;
 use crate::input::Input;
 use crate::records::Binary;
 use crate::text::Text;
-use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result};
+use crate::{BLOCK_BYTES_DEFAULT, Error, Opened, ReadOptions, Requests, Result, Stream, Taken};
 
 pub(crate) mod alibaba;
 pub(crate) mod arc;
@@ -26,7 +26,7 @@ pub(crate) mod objects;
 pub(crate) mod oracle_general;
 #[cfg(feature = "parquet")]
 pub mod parquet;
-pub mod pc;
+pub(crate) mod pc;
 pub(crate) mod perf;
 pub(crate) mod raw;
 pub(crate) mod spc;
@@ -188,6 +188,15 @@ impl Format {
         (self == Arc).then_some(arc::BLOCK_BYTES)
     }
 
+    /// Where its traces are recorded, if that is part of the format.
+    fn taken(self) -> Option<Taken> {
+        match self {
+            Blkparse | Perf | Biosnoop | Bpftrace => Some(Taken::Below),
+            Strace => Some(Taken::Above),
+            _ => None,
+        }
+    }
+
     /// Words that occur in the names of its files.
     pub(crate) fn file_words(self) -> &'static [&'static str] {
         match self {
@@ -263,7 +272,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         Fio => Box::new(Text::new(input, fio::Parser::default(), limit)),
         RawU32 => Box::new(Binary::new(input, raw::Decoder32 { block_bytes }, limit)),
         RawU64 => Box::new(Binary::new(input, raw::Decoder64 { block_bytes }, limit)),
-        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream.unwrap_or_default()), limit)),
+        Pc => Box::new(Text::new(input, pc::Parser::new(options.stream.unwrap_or(Stream::Pc8)), limit)),
         Csv => csv::reader(input, columns, block_bytes, limit)?,
         Records => {
             let Some((columns, frame)) = columns.and_then(|columns| Some((columns, columns.record?))) else {
@@ -274,7 +283,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         #[cfg(not(feature = "parquet"))]
         Parquet => return Err(Error::NotBuilt { path: input.path().to_owned(), format }),
         #[cfg(feature = "parquet")]
-        Parquet => return parquet::open(input, options.block_bytes, limit),
+        Parquet => return parquet::open(input, options.block_bytes, options.stream, limit),
     };
-    Ok(Opened { format, block_bytes, requests })
+    Ok(Opened { format, block_bytes, taken: format.taken(), requests })
 }

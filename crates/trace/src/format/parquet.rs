@@ -12,32 +12,37 @@
 //! | `latency_ns` | uint64; 0 where it is not known | dictionary |
 //!
 //! No column has nulls. Pages are compressed with zstd; on every recorded block trace tried, plain offsets compress to
-//! fewer bytes than deltas. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1` and
-//! `nigh.block_bytes`, the block size of the recording or the generator.
+//! fewer bytes than deltas. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1`, `nigh.block_bytes`,
+//! the block size of the recording or the generator, and for recordings `nigh.taken`, where they were taken
+//! ([`crate::Taken`]). Recordings have more columns ([`Recorder`]), and their `op` is `map` or `advise` in rows that are no
+//! requests; readers leave these out and report their number.
 //!
 //! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
 //! one block), columns with other names are ignored, and integers can have either width and sign if the values fit.
 
 mod pages;
+mod prefix;
 mod read;
+mod recorder;
 mod write;
 
 pub use read::ParquetReader;
+pub use recorder::{Call, Context, Did, Recorder};
 pub use write::ParquetWriter;
 
 use crate::input::Input;
-use crate::{Format, Opened, Request, Requests, Result};
+use crate::{Format, Note, Opened, Request, Requests, Result, Stream};
 
 /// Reads the first `limit` requests of `input`.
-pub(crate) fn open(mut input: Input, block_bytes: Option<u32>, limit: u64) -> Result<Opened> {
+pub(crate) fn open(mut input: Input, block_bytes: Option<u32>, stream: Option<Stream>, limit: u64) -> Result<Opened> {
     let reader = if input.is_plain_file() {
-        ParquetReader::open(input.path(), block_bytes)?
+        ParquetReader::open(input.path(), block_bytes, stream)?
     } else {
-        ParquetReader::from_file(input.spool()?, input.path(), block_bytes)?
+        ParquetReader::from_file(input.spool()?, input.path(), block_bytes, stream)?
     };
-    let block_bytes = reader.block_bytes();
+    let (block_bytes, taken) = (reader.block_bytes(), reader.taken());
     let requests = Box::new(Limited { requests: reader, left: limit });
-    Ok(Opened { format: Format::Parquet, block_bytes, requests })
+    Ok(Opened { format: Format::Parquet, block_bytes, taken, requests })
 }
 
 /// The first `left` requests of a reader that decodes whole batches.
@@ -61,12 +66,20 @@ impl<R: Requests> Requests for Limited<R> {
     fn progress(&self) -> Option<f64> {
         self.requests.progress()
     }
+
+    fn notes(&self) -> Vec<Note> {
+        self.requests.notes()
+    }
 }
 
 /// The value of `nigh.schema`.
 const SCHEMA: &str = "1";
 const SCHEMA_KEY: &str = "nigh.schema";
 const BLOCK_BYTES_KEY: &str = "nigh.block_bytes";
+const TAKEN_KEY: &str = "nigh.taken";
+
+/// The operations of rows that are no requests: a mapping, and advice to the kernel.
+const LEFT_OUT: [&str; 2] = ["map", "advise"];
 
 /// Why a Parquet file cannot be read as requests.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +97,12 @@ pub enum Problem {
     /// Its parts contradict each other.
     #[error("damaged: {0}")]
     Inconsistent(&'static str),
+    /// It has no column for the stream that was chosen.
+    #[error("no column `{column}`: it does not record this identity of the issuing code")]
+    NoStream {
+        /// The column.
+        column: &'static str,
+    },
     /// It has no column `offset`.
     #[error("no column `offset`; the columns are {found}")]
     NoOffset {

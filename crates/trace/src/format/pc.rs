@@ -6,54 +6,11 @@
 //! name contains `read` are reads, those with `write` writes, those with `sync` flushes. `mmap` is skipped, because it
 //! maps a file without accessing data. A request of length 0 (at the end of a file) is kept.
 
-use std::str::FromStr;
-
-use crate::error::{Bad, Error, unknown_name};
+use crate::error::Bad;
 use crate::text::{Lines, extent_of, hexadecimal, number};
-use crate::{Op, Request};
+use crate::{Op, Request, Stream};
 
 const MICROSECOND_NS: u64 = 1000;
-
-/// The column that identifies the stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stream {
-    /// Hash over the 5 innermost return addresses.
-    Pc5,
-    /// Hash over the 8 innermost return addresses.
-    #[default]
-    Pc8,
-    /// Hash over the 16 innermost return addresses.
-    Pc16,
-    /// The innermost return address.
-    Ra0,
-    /// The file.
-    File,
-}
-
-impl Stream {
-    /// Every choice.
-    pub const ALL: [Stream; 5] = [Stream::Pc5, Stream::Pc8, Stream::Pc16, Stream::Ra0, Stream::File];
-
-    /// The name users write.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stream::Pc5 => "pc5",
-            Stream::Pc8 => "pc8",
-            Stream::Pc16 => "pc16",
-            Stream::Ra0 => "ra0",
-            Stream::File => "file",
-        }
-    }
-}
-
-impl FromStr for Stream {
-    type Err = Error;
-
-    fn from_str(given: &str) -> Result<Stream, Error> {
-        let found = Self::ALL.into_iter().find(|stream| stream.name() == given);
-        found.ok_or_else(|| unknown_name("stream", given, &Self::ALL.map(Stream::name)))
-    }
-}
 
 pub(crate) struct Parser {
     stream: Stream,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
 use crate::format::parquet::ParquetWriter;
-use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request};
+use crate::{BLOCK_BYTES_MAX, Error, Field, Format, Op, Request, Taken};
 use output::Output;
 
 /// The formats that can be written.
@@ -29,6 +29,8 @@ pub struct WriteOptions {
     pub format: Option<Format>,
     /// The size of a block in bytes, 1 to [`BLOCK_BYTES_MAX`]: the unit of formats that count in blocks.
     pub block_bytes: u32,
+    /// Where the requests were recorded; only Parquet says so.
+    pub taken: Option<Taken>,
 }
 
 /// What the file contains, and what was left out.
@@ -109,7 +111,7 @@ impl Writer {
                 Format::Vscsi => Box::new(vscsi::Vscsi::new(output)),
                 Format::Csv => Box::new(csv::Csv::new(output)?),
                 #[cfg(feature = "parquet")]
-                Format::Parquet => Box::new(ParquetWriter::new(output, options.block_bytes)?),
+                Format::Parquet => Box::new(ParquetWriter::new(output, options.block_bytes, options.taken)?),
                 _ => unreachable!("it is among those that this build writes"),
             })
         };

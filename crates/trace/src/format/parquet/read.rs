@@ -11,8 +11,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::pages::CheckedPages;
-use super::{BLOCK_BYTES_KEY, Problem, SCHEMA, SCHEMA_KEY};
-use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Op, Request, Requests};
+use super::prefix::{Prefix, whole_part};
+use super::{BLOCK_BYTES_KEY, LEFT_OUT, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
+use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
 const BATCH: u64 = 4096;
@@ -28,7 +29,7 @@ const TAIL_BYTES: u64 = 8;
 /// neither nigh nor most other programs write checksums of pages.
 pub struct ParquetReader {
     path: PathBuf,
-    file: SerializedFileReader<File>,
+    file: SerializedFileReader<Prefix>,
     columns: Vec<Column>,
     /// Of the row group that is being read, one for each of `columns`.
     chunks: Vec<Chunk>,
@@ -37,6 +38,14 @@ pub struct ParquetReader {
     rows: u64,
     rows_read: u64,
     block_bytes: u32,
+    taken: Option<Taken>,
+    /// Whether the stream is the file.
+    file_is_stream: bool,
+    /// Bytes behind the last footer.
+    cut_bytes: u64,
+    /// Rows that are no requests: of the batch that is being read, and how many so far.
+    no_requests: Vec<usize>,
+    left_out: u64,
 }
 
 /// The column of a field, and the interpretation of its integers.
@@ -62,25 +71,51 @@ enum Pages {
 
 impl ParquetReader {
     /// Opens the file at `path` and checks that its columns can be read as requests. `block_bytes` overrides the block
-    /// size in the file.
-    pub fn open(path: impl AsRef<Path>, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
+    /// size in the file, and `stream` chooses another column than `stream`.
+    pub fn open(
+        path: impl AsRef<Path>,
+        block_bytes: Option<u32>,
+        stream: Option<Stream>,
+    ) -> crate::Result<ParquetReader> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        ParquetReader::from_file(file, path, block_bytes)
+        ParquetReader::from_file(file, path, block_bytes, stream)
     }
 
     /// As `open`, for a file that is already open; `path` is used only in errors.
-    pub(crate) fn from_file(file: File, path: &Path, block_bytes: Option<u32>) -> crate::Result<ParquetReader> {
+    pub(crate) fn from_file(
+        file: File,
+        path: &Path,
+        block_bytes: Option<u32>,
+        stream: Option<Stream>,
+    ) -> crate::Result<ParquetReader> {
         let path = path.to_owned();
         let bytes = file.metadata().map_err(|source| Error::Io { path: path.clone(), source })?.len();
         if bytes < HEAD_BYTES + TAIL_BYTES {
             return Err(Error::Parquet { path, problem: Problem::Short { bytes } });
         }
-        ParquetReader::new(file, bytes, path.clone(), block_bytes).map_err(|problem| Error::Parquet { path, problem })
+        let io = |source| Error::Io { path: path.clone(), source };
+        let again = file.try_clone().map_err(io)?;
+        let (reader, whole_bytes) = match SerializedFileReader::new(Prefix { file, bytes }) {
+            Ok(reader) => (reader, bytes),
+            Err(error) => match whole_part(&again, bytes).map_err(io)? {
+                Some(found) => found,
+                None => return Err(Error::Parquet { path, problem: error.into() }),
+            },
+        };
+        let lengths = (whole_bytes, bytes);
+        ParquetReader::new(reader, lengths, path.clone(), block_bytes, stream)
+            .map_err(|problem| Error::Parquet { path, problem })
     }
 
-    fn new(file: File, bytes: u64, path: PathBuf, block_bytes: Option<u32>) -> Result<ParquetReader, Problem> {
-        let file = SerializedFileReader::new(file)?;
+    /// `file` is the whole part, the first `bytes`, of a file of `file_bytes`.
+    fn new(
+        file: SerializedFileReader<Prefix>,
+        (bytes, file_bytes): (u64, u64),
+        path: PathBuf,
+        block_bytes: Option<u32>,
+        stream: Option<Stream>,
+    ) -> Result<ParquetReader, Problem> {
         let metadata = file.metadata();
         let text = |key: &str| {
             let pairs = metadata.file_metadata().key_value_metadata()?;
@@ -91,7 +126,8 @@ impl ParquetReader {
         }
         let named = || text(BLOCK_BYTES_KEY)?.parse().ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
         let block_bytes = block_bytes.or_else(named).unwrap_or(BLOCK_BYTES_DEFAULT);
-        let columns = columns(metadata)?;
+        let taken = text(TAKEN_KEY).and_then(Taken::named);
+        let columns = columns(metadata, stream)?;
         let rows = check(metadata, &columns, bytes)?;
         Ok(ParquetReader {
             path,
@@ -102,6 +138,11 @@ impl ParquetReader {
             rows,
             rows_read: 0,
             block_bytes,
+            taken,
+            file_is_stream: stream == Some(Stream::File),
+            cut_bytes: file_bytes - bytes,
+            no_requests: Vec::new(),
+            left_out: 0,
             file,
         })
     }
@@ -114,6 +155,11 @@ impl ParquetReader {
     /// The block size: the one given, or the file's own, or [`BLOCK_BYTES_DEFAULT`].
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
+    }
+
+    /// Where the trace was recorded, if the file says so.
+    pub fn taken(&self) -> Option<Taken> {
+        self.taken
     }
 
     fn open_group(&mut self) -> Result<(), Problem> {
@@ -135,16 +181,25 @@ impl ParquetReader {
     }
 
     fn read(&mut self, batch: &mut Vec<Request>) -> Result<(), Problem> {
-        while self.left_in_group == 0 {
-            if self.next_group == self.file.metadata().num_row_groups() {
-                return Ok(());
+        // A batch of rows that are no requests is not the end.
+        while batch.is_empty() {
+            while self.left_in_group == 0 {
+                if self.next_group == self.file.metadata().num_row_groups() {
+                    return Ok(());
+                }
+                self.open_group()?;
             }
-            self.open_group()?;
+            self.read_rows(batch)?;
         }
+        Ok(())
+    }
+
+    fn read_rows(&mut self, batch: &mut Vec<Request>) -> Result<(), Problem> {
         let rows = self.left_in_group.min(BATCH);
         batch.resize(rows as usize, Request { length: self.block_bytes, ..Request::default() });
+        self.no_requests.clear();
         for chunk in &mut self.chunks {
-            chunk.fill(batch, self.rows_read)?;
+            chunk.fill(batch, self.rows_read, &mut self.no_requests)?;
         }
         for (row, request) in batch.iter().enumerate() {
             if request.offset.checked_add(request.length.into()).is_none() {
@@ -158,6 +213,18 @@ impl ParquetReader {
         }
         self.left_in_group -= rows;
         self.rows_read += rows;
+        if self.file_is_stream {
+            batch.iter_mut().for_each(|request| request.stream = request.volume.into());
+        }
+        if !self.no_requests.is_empty() {
+            self.left_out += self.no_requests.len() as u64;
+            let (mut row, mut others) = (0, self.no_requests.iter().copied().peekable());
+            batch.retain(|_| {
+                let is_other = others.next_if_eq(&row).is_some();
+                row += 1;
+                !is_other
+            });
+        }
         Ok(())
     }
 }
@@ -177,21 +244,34 @@ impl Requests for ParquetReader {
     fn progress(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.rows_read as f64 / self.rows as f64)
     }
+
+    fn notes(&self) -> Vec<Note> {
+        let cut = (self.cut_bytes > 0).then_some(Note::CutBytes { bytes: self.cut_bytes });
+        let what = "calls that transfer nothing (mappings, advice to the kernel)";
+        let left_out = (self.left_out > 0).then_some(Note::LeftOut { count: self.left_out, what });
+        cut.into_iter().chain(left_out).collect()
+    }
 }
 
 /// Finds the column of each field, and rejects types that do not match the field.
-fn columns(metadata: &ParquetMetaData) -> Result<Vec<Column>, Problem> {
+fn columns(metadata: &ParquetMetaData, stream: Option<Stream>) -> Result<Vec<Column>, Problem> {
     let schema = metadata.file_metadata().schema_descr();
     let mut columns = Vec::new();
     for field in Field::ALL {
-        let named = |leaf: &usize| schema.column(*leaf).path().parts().first().is_some_and(|name| name == field.name());
+        let chosen = stream.filter(|stream| field == Field::Stream && *stream != Stream::File).map(Stream::name);
+        let wanted = chosen.unwrap_or(field.name());
+        let named = |leaf: &usize| schema.column(*leaf).path().parts().first().is_some_and(|name| name == wanted);
         match (0..schema.num_columns()).find(named) {
             Some(leaf) => columns.push(Column { field, leaf, signed: is_signed(field, &schema.column(leaf))? }),
             None if field == Field::Offset => {
                 let found: Vec<_> = schema.columns().iter().map(|column| column.path().string()).collect();
                 return Err(Problem::NoOffset { found: found.join(", ") });
             }
-            None => {}
+            None => {
+                if let Some(column) = chosen {
+                    return Err(Problem::NoStream { column });
+                }
+            }
         }
     }
     Ok(columns)
@@ -274,7 +354,8 @@ fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Resul
 
 impl Chunk {
     /// Puts the next values into `batch`, whose first request is row `first_row`.
-    fn fill(&mut self, batch: &mut [Request], first_row: u64) -> Result<(), Problem> {
+    /// Rows that are no requests are added to `no_requests`.
+    fn fill(&mut self, batch: &mut [Request], first_row: u64, no_requests: &mut Vec<usize>) -> Result<(), Problem> {
         let (column, levels) = (self.column, &mut self.levels);
         let name = column.field.name();
         match &mut self.pages {
@@ -291,6 +372,10 @@ impl Chunk {
             Pages::Text(reader, values) => {
                 read_values(reader, batch.len(), levels, values, name)?;
                 for (row, (request, text)) in batch.iter_mut().zip(values.iter()).enumerate() {
+                    if LEFT_OUT.iter().any(|word| word.as_bytes() == text.data()) {
+                        no_requests.push(row);
+                        continue;
+                    }
                     request.op = Op::named(text.data()).ok_or_else(|| Problem::Value {
                         column: name,
                         row: first_row + row as u64,

@@ -10,15 +10,16 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::{BLOCK_BYTES_KEY, SCHEMA, SCHEMA_KEY};
-use crate::{Field, Op, Request};
+use super::{BLOCK_BYTES_KEY, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
+use crate::{Field, Op, Request, Taken};
 
-const MESSAGE: &str = "message request {
+/// The columns of a request.
+pub(super) const COLUMNS: &str = "
     required int64 time_ns (INTEGER(64, false));
     required binary op (STRING);
     required int32 volume (INTEGER(32, false));
@@ -27,7 +28,7 @@ const MESSAGE: &str = "message request {
     required int32 tenant (INTEGER(32, false));
     required int64 stream (INTEGER(64, false));
     required int64 latency_ns (INTEGER(64, false));
-}";
+";
 
 const GROUP_ROWS: usize = 1 << 20;
 
@@ -43,21 +44,10 @@ pub struct ParquetWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
-    /// Begins a file in `out`, for a trace recorded or generated with blocks of `block_bytes`.
-    pub fn new(out: W, block_bytes: u32) -> io::Result<ParquetWriter<W>> {
-        let schema = Arc::new(parse_message_type(MESSAGE).map_err(io_error)?);
-        let pairs = [(SCHEMA_KEY, SCHEMA.to_owned()), (BLOCK_BYTES_KEY, block_bytes.to_string())];
-        let delta = ColumnPath::from(Field::Time.name());
-        let plain = ColumnPath::from(Field::Offset.name());
-        let properties = WriterProperties::builder()
-            .set_created_by(concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).map_err(io_error)?))
-            .set_column_dictionary_enabled(delta.clone(), false)
-            .set_column_encoding(delta, Encoding::DELTA_BINARY_PACKED)
-            .set_column_dictionary_enabled(plain.clone(), false)
-            .set_column_encoding(plain, Encoding::PLAIN)
-            .set_key_value_metadata(Some(pairs.map(|(key, value)| KeyValue::new(key.to_owned(), value)).into()))
-            .build();
+    /// Begins a file in `out`, for a trace generated, or recorded at a place, with blocks of `block_bytes`.
+    pub fn new(out: W, block_bytes: u32, taken: Option<Taken>) -> io::Result<ParquetWriter<W>> {
+        let schema = Arc::new(parse_message_type(&format!("message request {{ {COLUMNS} }}")).map_err(io_error)?);
+        let properties = properties(block_bytes, taken).map_err(io_error)?.build();
         let file = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(io_error)?;
         Ok(ParquetWriter { file, rows: Vec::new() })
     }
@@ -85,32 +75,60 @@ impl<W: Write + Send> ParquetWriter<W> {
 
     fn write_group(&mut self) -> Result<(), ParquetError> {
         let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
-        let rows = &self.rows[..];
         let mut group = self.file.next_row_group()?;
-        for field in Field::ALL {
-            match field {
-                Field::Time => write_column::<Int64Type, W>(&mut group, rows, |row| row.time_ns as i64),
-                Field::Op => write_column::<ByteArrayType, W>(&mut group, rows, |row| ops[row.op as usize].clone()),
-                Field::Volume => write_column::<Int32Type, W>(&mut group, rows, |row| row.volume as i32),
-                Field::Offset => write_column::<Int64Type, W>(&mut group, rows, |row| row.offset as i64),
-                Field::Length => write_column::<Int32Type, W>(&mut group, rows, |row| row.length as i32),
-                Field::Tenant => write_column::<Int32Type, W>(&mut group, rows, |row| row.tenant as i32),
-                Field::Stream => write_column::<Int64Type, W>(&mut group, rows, |row| row.stream as i64),
-                Field::Latency => write_column::<Int64Type, W>(&mut group, rows, |row| row.latency_ns as i64),
-            }?;
-        }
+        write_fields(&mut group, &self.rows, |row| row, |row| ops[row.op as usize].clone())?;
         group.close()?;
         self.rows.clear();
         Ok(())
     }
 }
 
-fn write_column<T: DataType, W: Write + Send>(
+/// The properties of every file: the encodings of a request's columns, and where the trace comes from.
+pub(super) fn properties(block_bytes: u32, taken: Option<Taken>) -> Result<WriterPropertiesBuilder, ParquetError> {
+    let mut pairs = vec![(SCHEMA_KEY, SCHEMA.to_owned()), (BLOCK_BYTES_KEY, block_bytes.to_string())];
+    pairs.extend(taken.map(|taken| (TAKEN_KEY, taken.name().to_owned())));
+    let pairs = pairs.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
+    let delta = ColumnPath::from(Field::Time.name());
+    let plain = ColumnPath::from(Field::Offset.name());
+    Ok(WriterProperties::builder()
+        .set_created_by(concat!("nigh ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+        .set_column_dictionary_enabled(delta.clone(), false)
+        .set_column_encoding(delta, Encoding::DELTA_BINARY_PACKED)
+        .set_column_dictionary_enabled(plain.clone(), false)
+        .set_column_encoding(plain, Encoding::PLAIN)
+        .set_key_value_metadata(Some(pairs)))
+}
+
+/// Writes the columns of the requests of `rows`, with the words that `op` has for their operations.
+pub(super) fn write_fields<R, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
-    rows: &[Request],
-    value: impl Fn(&Request) -> T::T,
+    rows: &[R],
+    request: impl Fn(&R) -> &Request,
+    op: impl Fn(&R) -> ByteArray,
 ) -> Result<(), ParquetError> {
-    let mut column = group.next_column()?.expect("the schema has a column for each field");
+    for field in Field::ALL {
+        match field {
+            Field::Time => write_column::<Int64Type, _, W>(group, rows, |row| request(row).time_ns as i64),
+            Field::Op => write_column::<ByteArrayType, _, W>(group, rows, &op),
+            Field::Volume => write_column::<Int32Type, _, W>(group, rows, |row| request(row).volume as i32),
+            Field::Offset => write_column::<Int64Type, _, W>(group, rows, |row| request(row).offset as i64),
+            Field::Length => write_column::<Int32Type, _, W>(group, rows, |row| request(row).length as i32),
+            Field::Tenant => write_column::<Int32Type, _, W>(group, rows, |row| request(row).tenant as i32),
+            Field::Stream => write_column::<Int64Type, _, W>(group, rows, |row| request(row).stream as i64),
+            Field::Latency => write_column::<Int64Type, _, W>(group, rows, |row| request(row).latency_ns as i64),
+        }?;
+    }
+    Ok(())
+}
+
+/// Writes the next column of the schema.
+pub(super) fn write_column<T: DataType, R, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    rows: &[R],
+    value: impl Fn(&R) -> T::T,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("the schema has this column");
     let mut values = Vec::with_capacity(CHUNK_ROWS);
     for chunk in rows.chunks(CHUNK_ROWS) {
         values.clear();
@@ -120,7 +138,7 @@ fn write_column<T: DataType, W: Write + Send>(
     column.close()
 }
 
-fn io_error(error: ParquetError) -> io::Error {
+pub(super) fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {
             Ok(source) => *source,

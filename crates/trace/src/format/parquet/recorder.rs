@@ -1,0 +1,305 @@
+//! A recording: the canonical form with the columns that only nigh's own recorders know.
+//!
+//! | column | type | contents |
+//! |---|---|---|
+//! | `program` | string | the program's name |
+//! | `path` | string | the file, disk or export with the number `volume`, when it was first seen |
+//! | `tid` | uint32 | the thread; `tenant` is the process |
+//! | `asked` | uint32, bytes | the length asked for; `length` is what was transferred |
+//! | `result` | int64 | what the call returned, or -errno |
+//! | `ra0`, `pc5`, `pc8`, `pc16` | uint64 | identities of the issuing code, over 1, 5, 8 and 16 return addresses |
+//! | `depth` | uint32, bytes | the depth of the stack |
+//! | `stack` | string | the return addresses, innermost first: `libc.so.6+0x1c2f4;program+0x51a0` |
+//!
+//! Values that the recorder does not know are 0 or empty.
+//!
+//! A recording grows under the name `FILE.part`. Each row group is followed by a footer for all groups so far, so that
+//! whatever ends the recorder, the file is complete up to some group; a reader ignores what follows the last footer.
+
+// There is no parsing here, and `push` checks the numbers of its rows.
+#![allow(clippy::indexing_slicing)]
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+
+use super::LEFT_OUT;
+use super::write::{COLUMNS, io_error, properties, write_column, write_fields};
+use crate::{Error, Op, Request, Result, Taken};
+
+const MORE_COLUMNS: &str = "
+    required binary program (STRING);
+    required binary path (STRING);
+    required int32 tid (INTEGER(32, false));
+    required int32 asked (INTEGER(32, false));
+    required int64 result (INTEGER(64, true));
+    required int64 ra0 (INTEGER(64, false));
+    required int64 pc5 (INTEGER(64, false));
+    required int64 pc8 (INTEGER(64, false));
+    required int64 pc16 (INTEGER(64, false));
+    required int32 depth (INTEGER(32, false));
+    required binary stack (STRING);
+";
+
+/// The most rows of a row group: about 24 MiB while they wait.
+const GROUP_ROWS: usize = 1 << 18;
+
+/// Programs with thousands of call stacks need a larger dictionary than the default of 1 MiB.
+const STACKS_BYTES: usize = 8 << 20;
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// The operation of the request.
+    Request(Op),
+    /// It mapped `length` bytes from `offset` on. Accesses through the mapping are not recorded.
+    Map,
+    /// It told the kernel what it will read (`posix_fadvise`).
+    Advise,
+}
+
+impl Did {
+    fn word(self) -> &'static str {
+        let [map, advise] = LEFT_OUT;
+        match self {
+            Did::Request(op) => op.name(),
+            Did::Map => map,
+            Did::Advise => advise,
+        }
+    }
+}
+
+/// The code that issued a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The identities over 1, 5, 8 and 16 return addresses.
+    pub pcs: [u64; 4],
+    /// Bytes of stack.
+    pub depth: u32,
+    /// The return addresses, innermost first: `module+0xoffset`, separated by `;`.
+    pub stack: String,
+}
+
+/// One recorded call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// What `nigh sim` replays. Its volume is a number of [`Recorder::file`]. Its `op` does not count unless `did` is a
+    /// request.
+    pub request: Request,
+    /// What the call did.
+    pub did: Did,
+    /// The number of the program, from [`Recorder::program`].
+    pub program: u32,
+    /// The number of the issuing code, from [`Recorder::context`].
+    pub context: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The length that was asked for, in bytes.
+    pub asked: u32,
+    /// What the call returned, or -errno.
+    pub result: i64,
+}
+
+/// Writes a recording. Dropped before [`Recorder::finish`], it leaves `FILE.part`, which can be read.
+pub struct Recorder {
+    path: PathBuf,
+    part: PathBuf,
+    writer: SerializedFileWriter<File>,
+    rows: Vec<Call>,
+    rows_written: u64,
+    /// The end of the last footer.
+    whole_bytes: u64,
+    programs: Names,
+    files: Vec<ByteArray>,
+    contexts: Vec<Context>,
+    stacks: Vec<ByteArray>,
+}
+
+/// Distinct names, numbered from 0.
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<String, u32>,
+    names: Vec<ByteArray>,
+}
+
+impl Recorder {
+    /// Begins the recording of `path`, with the block size that `nigh sim` shall use.
+    pub fn create(path: &Path, taken: Taken, block_bytes: u32) -> Result<Recorder> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let begin = || -> io::Result<_> {
+            let file = File::options().read(true).write(true).create(true).truncate(true).open(&part)?;
+            let text = format!("message recording {{ {COLUMNS} {MORE_COLUMNS} }}");
+            let schema = Arc::new(parse_message_type(&text).map_err(io_error)?);
+            let properties = properties(block_bytes, Some(taken)).map_err(io_error)?;
+            let properties = properties
+                .set_column_dictionary_page_size_limit(ColumnPath::from("stack"), STACKS_BYTES)
+                .set_offset_index_disabled(true)
+                .build();
+            SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(io_error)
+        };
+        let writer = begin().map_err(|source| Error::Io { path: part.clone(), source })?;
+        let mut recorder = Recorder {
+            path: path.to_owned(),
+            part,
+            writer,
+            rows: Vec::new(),
+            rows_written: 0,
+            whole_bytes: 0,
+            programs: Names::default(),
+            files: Vec::new(),
+            contexts: Vec::new(),
+            stacks: Vec::new(),
+        };
+        recorder.footer().map_err(|source| recorder.io(source))?;
+        Ok(recorder)
+    }
+
+    /// The number of the program called `name`.
+    pub fn program(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.programs.numbers.get(name) {
+            return number;
+        }
+        let number = self.programs.names.len() as u32;
+        self.programs.numbers.insert(name.to_owned(), number);
+        self.programs.names.push(ByteArray::from(name));
+        number
+    }
+
+    /// The number of one more file: the `volume` of its requests.
+    pub fn file(&mut self, path: &str) -> u32 {
+        self.files.push(ByteArray::from(path));
+        (self.files.len() - 1) as u32
+    }
+
+    /// The number of one more issuing code.
+    pub fn context(&mut self, context: Context) -> u32 {
+        self.stacks.push(ByteArray::from(&context.stack[..]));
+        self.contexts.push(context);
+        (self.contexts.len() - 1) as u32
+    }
+
+    /// Appends `call`.
+    ///
+    /// # Panics
+    ///
+    /// If its program, context or volume has no such number.
+    pub fn push(&mut self, call: Call) -> Result<()> {
+        let known = |number: u32, count: usize| (number as usize) < count;
+        assert!(known(call.program, self.programs.names.len()), "program {} is numbered", call.program);
+        assert!(known(call.context, self.contexts.len()), "context {} is numbered", call.context);
+        assert!(known(call.request.volume, self.files.len()), "file {} is numbered", call.request.volume);
+        self.rows.push(call);
+        if self.rows.len() == GROUP_ROWS { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Completes the file up to here: what was pushed can be read whatever happens next, unless the machine loses
+    /// power.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        self.write_group().map_err(io_error).and_then(|()| self.footer()).map_err(|source| self.io(source))
+    }
+
+    /// Bytes in the file.
+    pub fn bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// Calls that were pushed.
+    pub fn calls(&self) -> u64 {
+        self.rows_written + self.rows.len() as u64
+    }
+
+    /// Files that were numbered.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Completes the file, makes it durable and gives it its name.
+    pub fn finish(mut self) -> Result<()> {
+        self.checkpoint()?;
+        self.keep()
+    }
+
+    /// After an error: drops what was pushed since the last complete footer, keeps the rest under the file's name, and
+    /// returns the number of calls in it.
+    pub fn salvage(self) -> Result<u64> {
+        let calls = self.rows_written;
+        self.keep()?;
+        Ok(calls)
+    }
+
+    fn keep(self) -> Result<()> {
+        let Recorder { path, part, writer, whole_bytes, .. } = self;
+        // Its buffer may hold the beginning of a group that there was no room for, and goes to the file when dropped.
+        drop(writer);
+        let keep = || -> io::Result<()> {
+            let file = File::options().write(true).open(&part)?;
+            file.set_len(whole_bytes)?;
+            file.sync_all()?;
+            fs::rename(&part, &path)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        };
+        keep().map_err(|source| Error::Io { path: path.clone(), source })
+    }
+
+    fn io(&self, source: io::Error) -> Error {
+        Error::Io { path: self.path.clone(), source }
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let (programs, files, stacks) = (&self.programs.names, &self.files, &self.stacks);
+        let context = |row: &Call| &self.contexts[row.context as usize];
+        let words = |row: &Call| ByteArray::from(row.did.word());
+        let rows = &self.rows[..];
+        let mut group = self.writer.next_row_group()?;
+        write_fields(&mut group, rows, |row| &row.request, words)?;
+        write_column::<ByteArrayType, _, _>(&mut group, rows, |row| programs[row.program as usize].clone())?;
+        write_column::<ByteArrayType, _, _>(&mut group, rows, |row| files[row.request.volume as usize].clone())?;
+        write_column::<Int32Type, _, _>(&mut group, rows, |row| row.tid as i32)?;
+        write_column::<Int32Type, _, _>(&mut group, rows, |row| row.asked as i32)?;
+        write_column::<Int64Type, _, _>(&mut group, rows, |row| row.result)?;
+        for depth in 0..4 {
+            write_column::<Int64Type, _, _>(&mut group, rows, |row| context(row).pcs[depth] as i64)?;
+        }
+        write_column::<Int32Type, _, _>(&mut group, rows, |row| context(row).depth as i32)?;
+        write_column::<ByteArrayType, _, _>(&mut group, rows, |row| stacks[row.context as usize].clone())?;
+        group.close()?;
+        self.rows_written += self.rows.len() as u64;
+        self.rows.clear();
+        Ok(())
+    }
+
+    /// Writes a footer for the groups so far.
+    fn footer(&mut self) -> io::Result<()> {
+        let properties = self.writer.properties();
+        let file = FileMetaData::new(
+            properties.writer_version().as_num(),
+            self.rows_written as i64,
+            Some(properties.created_by().to_owned()),
+            properties.key_value_metadata().cloned(),
+            Arc::new(self.writer.schema_descr().clone()),
+            None,
+        );
+        let metadata = ParquetMetaData::new(file, self.writer.flushed_row_groups().to_vec());
+        let mut bytes = Vec::new();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().map_err(io_error)?;
+        self.writer.write_all(&bytes)?;
+        self.writer.flush()?;
+        self.whole_bytes = self.writer.bytes_written() as u64;
+        Ok(())
+    }
+}

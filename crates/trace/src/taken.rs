@@ -1,0 +1,32 @@
+//! Where a trace was recorded, relative to the kernel's page cache.
+
+/// Where a trace was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// At the calls of programs, before the page cache: all accesses but those through mappings.
+    Above,
+    /// At a disk: only what the page cache did not answer, and what it wrote back.
+    Below,
+    /// At a server of nigh: what its clients ask, before its cache.
+    Server,
+}
+
+impl Taken {
+    /// Every place.
+    pub const ALL: [Taken; 3] = [Taken::Above, Taken::Below, Taken::Server];
+
+    /// The word for it in the metadata of nigh's own form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Taken::Above => "above-page-cache",
+            Taken::Below => "below-page-cache",
+            Taken::Server => "server",
+        }
+    }
+
+    /// The place of that name.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn named(word: &str) -> Option<Taken> {
+        Taken::ALL.into_iter().find(|taken| taken.name() == word)
+    }
+}
