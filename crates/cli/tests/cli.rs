@@ -126,7 +126,7 @@ fn bad_input_gets_one_line() {
         (&["sim", trace, "--format", "vscssi"], &["vscssi", "Did you mean 'vscsi'?"]),
         (&["sim", trace, "--html", "/nowhere/report.html"], &["/nowhere/report.html"]),
         (&["sim", trace, "--seed", "3"], &["--seed", "add --generate"]),
-        (&["sim", trace, "--stream", "pc8"], &["--stream is for the pc format", "lirs"]),
+        (&["sim", trace, "--stream", "pc8"], &["--stream is for the formats pc and parquet", "lirs"]),
         (&["sim", trace, "--threads", "0"], &["--threads", "0"]),
         (&["sim", trace, "--limit", "0"], &["--limit 0", "above 0"]),
         (&["sim", trace, "--ops", "foo"], &["--ops", "reads"]),
