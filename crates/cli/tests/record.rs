@@ -234,7 +234,7 @@ fn a_trace_from_below_the_page_cache_is_replayed_with_a_warning() {
         recorder.push(call).unwrap();
     }
     recorder.finish().unwrap();
-    let output = nigh(&["sim", path.to_str().unwrap(), "--size", "2", "--policy", "lru"]);
+    let output = nigh(&["sim", path.to_str().unwrap(), "--size", "2b", "--policy", "lru"]);
     let notes = String::from_utf8(output.stderr).unwrap();
     assert!(notes.contains("disk.parquet: it was recorded below the page cache"), "{notes}");
     assert!(output.status.success());
