@@ -16,6 +16,7 @@ pub mod fifo;
 pub mod gclock;
 pub mod heap;
 pub mod lfu;
+pub mod linux;
 pub mod lirs;
 pub mod list;
 pub mod lrfu;

@@ -60,6 +60,7 @@ policies! {
     s3_fifo::S3Fifo,
     sieve::Sieve,
     w_tinylfu::WTinyLfu,
+    linux::Linux,
 }
 
 /// What policies are also called in the literature.

@@ -6,6 +6,7 @@ use nigh_testkit::workload;
 
 /// Settings beside every policy's defaults.
 const VARIANTS: &[&str] = &[
+    "linux:refault=0",
     "lirs:ghosts=0",
     "lirs:ghosts=1.5",
     "lirs:ghosts=unlimited",
@@ -66,6 +67,8 @@ fn multiples_of_the_cache_size() {
         ("arc", 1000),
         ("car", 1000),
         ("2q", 500),
+        ("linux", 1000),
+        ("linux:refault=0", 0),
         ("mq", 4000),
         ("s3-fifo", 900),
         ("lru-2", 1000),

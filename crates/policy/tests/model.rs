@@ -37,6 +37,7 @@ const VARIANTS: &[&str] = &[
     "eelru:early=3:late=15:reach=500%:age=1000%",
     "mq:queues=3:life=5:out=50%",
     "w-tinylfu:window=30%:protected=50%:sample=3",
+    "linux:refault=0",
     "lirs:hir=1",
     "lirs:hir=10%",
     "lirs:hir=30%",
@@ -85,6 +86,23 @@ fn evicts_what_the_model_evicts() {
                 assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
             }
         }
+    }
+}
+
+/// A reclaim of Linux scans shares of its lists, at most 32 pages of one at a time, which only larger caches show.
+#[test]
+fn linux_reclaims_as_the_model_does() {
+    for seed in 0..12 {
+        let blocks = 1_000 + 100 * seed;
+        let capacity = (blocks * (3 + seed % 6) / 10) as usize;
+        let references = workload::mixed(seed, blocks, 25_000);
+        let mut host = Host::new("linux", capacity as u32, blocks as u32, Slots::Forever, None);
+        let mut model = naive::model("linux", capacity, &references).expect("a model");
+        for (at, &block) in references.iter().enumerate() {
+            let place = format!("seed {seed}, capacity {capacity}, reference {at} to block {block}");
+            assert_eq!(host.access(block), model.access(block), "{place}");
+        }
+        assert_eq!(*host.ghosts(), model.ghosts(), "seed {seed}");
     }
 }
 

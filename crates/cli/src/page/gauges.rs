@@ -15,6 +15,8 @@ const ABOUT: &[(&str, &str, &str)] = &[
     ("lirs", "stack", "blocks in stack S: LIR blocks, and those whose last reference is as recent"),
     ("lirs", "lir", "LIR blocks, which are kept"),
     ("lirs", "hir_resident", "resident HIR blocks, the next victims"),
+    ("linux", "active", "pages in the active list: those used more than once, and those that returned soon"),
+    ("linux", "activating_refaults", "evicted pages that returned soon enough to become active at once"),
     ("lru-2", "once", "resident blocks with only one known reference"),
     ("mq", "lowest_queue", "blocks in the queue of the fewest references, the next victims"),
     ("mq", "history", "evicted blocks whose reference counts are remembered"),

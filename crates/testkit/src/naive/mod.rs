@@ -12,6 +12,7 @@ mod fbr;
 mod fifo;
 mod gclock;
 mod lfu;
+mod linux;
 mod lirs;
 mod lrfu;
 mod lru;
@@ -84,6 +85,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         }
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
+        "linux" => Box::new(linux::Linux::new(capacity, settings)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
         "dulo" => match settings.get("base", "clock").to_owned().as_str() {
             "clock" if settings.number("adapt", "0") == 1 => Box::new(dulo::Adaptive::new(capacity, settings)),
