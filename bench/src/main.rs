@@ -3,6 +3,7 @@
 mod acfs;
 mod changes;
 mod control;
+mod disk_record;
 mod dulo;
 mod engine;
 mod growth;
@@ -161,6 +162,15 @@ enum Bench {
         #[arg(long, value_name = "PROGRAM")]
         before: Option<std::path::PathBuf>,
     },
+    /// What `nigh record --disk` costs fast reads, and what it loses: root, fio and a loop device
+    DiskRecord {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// How long each run is
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
     /// What recording costs a hit of `nigh serve`
     Record {
         /// Rounds; in each the server does not record, then does
@@ -212,6 +222,7 @@ fn main() -> anyhow::Result<()> {
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
+        Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Verify { rounds, seconds } => verify::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),

@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-text",
             "nigh-tier",
             "nigh-trace",
+            "nigh-tracefs",
         ],
     ),
     ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-nbd", "nigh-text"]),
@@ -105,6 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-text", &[]),
     ("nigh-tier", &["nigh-policy"]),
     ("nigh-trace", &["nigh-text"]),
+    ("nigh-tracefs", &["nigh-trace"]),
     ("xtask", &[]),
 ];
 

@@ -374,6 +374,12 @@ pub(crate) struct RecordArgs {
     /// The trace to write; its name determines the format: .parquet, or .csv, also with .zst, .gz or .xz appended. The server writes the file
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// Record this disk or partition, such as /dev/vdb, by the kernel's block tracepoints (root)
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["control", "export", "sample"])]
+    pub(crate) disk: Option<PathBuf>,
+    /// End the recording of a disk when the file has this size, such as 1G
+    #[arg(long, value_name = "SIZE", requires = "disk")]
+    pub(crate) max_size: Option<String>,
     #[command(flatten)]
     pub(crate) server: ControlArgs,
     #[command(flatten)]

@@ -1,4 +1,7 @@
-//! `nigh record`: what clients ask a running server, as a trace.
+//! `nigh record`: what clients ask a running server, or what a disk is asked, as a trace.
+
+#[cfg(feature = "record")]
+mod disk;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -19,17 +22,28 @@ use crate::{asked, controlled, output};
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    if let Some(device) = &args.disk {
+        #[cfg(feature = "record")]
+        return disk::run(device, args);
+        #[cfg(not(feature = "record"))]
+        bail!("--disk {}: this build of nigh cannot record disks", device.display());
+    }
     let recording = recording(&args.file, &args.recording, "--sample")?;
     let (mut client, path) = controlled::connect(&args.server)?;
-    // Ctrl-C ends the recording, not this program.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
-    }
+    let stop = stop_by_signal()?;
     client.ask(&Command::Record { recording }).context(path)?;
     let status = follow(&mut client, &stop)?;
     let text = summary(&status)?;
     output::print(text.as_bytes())
+}
+
+/// Is set by a signal that ends the recording, such as Ctrl-C, but not this program.
+fn stop_by_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
+    }
+    Ok(stop)
 }
 
 /// Waits until the recording ends, or ends it when `stop` is set.
@@ -76,17 +90,22 @@ pub(crate) fn summary(status: &RecordingStatus) -> anyhow::Result<String> {
 
 /// What to record into `file`, which the server writes. `sample_flag` is the flag that the sample was given with.
 pub(crate) fn recording(file: &Path, args: &RecordingArgs, sample_flag: &str) -> anyhow::Result<Recording> {
-    let RecordingArgs { export, sample, time, limit, force } = args;
-    let seconds = |text: &String| {
-        let seconds = nigh_text::seconds(text).filter(|&seconds| seconds > 0.0);
-        seconds.with_context(|| format!("--for {text}: expected a time with its unit, such as 90s, 10m or 2h"))
-    };
+    let RecordingArgs { export, sample, limit, force, .. } = args;
     Ok(Recording {
         file: std::path::absolute(file).with_context(|| file.display().to_string())?,
         force: *force,
         exports: export.clone(),
         sample: sample.as_deref().map(|text| asked::parse_sample(sample_flag, text)).transpose()?.map(Sample::rate),
-        seconds: time.as_ref().map(seconds).transpose()?,
+        seconds: seconds(args)?,
         limit: limit.as_deref().map(asked::parse_limit).transpose()?,
     })
+}
+
+/// After how many seconds the recording ends.
+fn seconds(args: &RecordingArgs) -> anyhow::Result<Option<f64>> {
+    let seconds = |text: &String| {
+        let seconds = nigh_text::seconds(text).filter(|&seconds| seconds > 0.0);
+        seconds.with_context(|| format!("--for {text}: expected a time with its unit, such as 90s, 10m or 2h"))
+    };
+    args.time.as_ref().map(seconds).transpose()
 }

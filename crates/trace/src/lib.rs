@@ -14,7 +14,7 @@ pub mod note;
 mod numbering;
 mod records;
 pub mod request;
-mod rwbs;
+pub mod rwbs;
 pub mod stream;
 pub mod taken;
 mod text;

@@ -9,17 +9,17 @@ use crate::text::extent_of;
 use crate::{Op, Request};
 
 /// The kind of one request.
-#[derive(Clone, Copy)]
-pub(crate) struct Rwbs {
+#[derive(Clone, Copy, Debug)]
+pub struct Rwbs {
     /// The operation on data; `None` for kinds that access no data.
-    pub(crate) op: Option<Op>,
+    pub op: Option<Op>,
     /// Whether it flushes, in addition or only.
-    pub(crate) flushes: bool,
+    pub flushes: bool,
 }
 
 impl Rwbs {
     /// The kind in `field`. Unknown letters are ignored.
-    pub(crate) fn new(field: &[u8]) -> Rwbs {
+    pub fn new(field: &[u8]) -> Rwbs {
         let flushes = field.contains(&b'F');
         let op = match field {
             _ if field.starts_with(b"ZA") => Some(Op::Write),

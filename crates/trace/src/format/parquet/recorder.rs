@@ -241,6 +241,11 @@ impl Recorder {
         Ok(calls)
     }
 
+    /// Removes the file: nothing was recorded that is worth keeping.
+    pub fn discard(self) -> Result<()> {
+        fs::remove_file(&self.part).map_err(|source| self.io(source))
+    }
+
     fn keep(self) -> Result<()> {
         let Recorder { path, part, writer, whole_bytes, .. } = self;
         // Its buffer may hold the beginning of a group that there was no room for, and goes to the file when dropped.
