@@ -57,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-host", &["nigh-backend", "nigh-control", "nigh-engine", "nigh-policy", "nigh-prefetch"]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text"]),
+    ("nigh-pattern", &[]),
     ("nigh-policy", &["nigh-text"]),
     ("nigh-prefetch", &["nigh-text"]),
     (
