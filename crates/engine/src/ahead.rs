@@ -6,6 +6,7 @@ use nigh_prefetch::{Prefetcher, Reference};
 
 use crate::engine::Engine;
 use crate::request::{Op, Refusal, Request, Submitted};
+use crate::slots::Key;
 
 /// The position of a read in a file or a whole disk, for read-ahead. In bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,10 @@ impl Engine {
         let block_bytes = u64::from(self.config.block_bytes);
         let end_block = end.div_ceil(block_bytes);
         let reference = Reference { file, blocks: self.blocks(&bytes), missed: submitted.missed, end: end_block };
-        if let Some(ahead) = prefetcher.reference(&reference) {
+        let first = read.offset / block_bytes;
+        let cached = |block: &u64| self.current(Key::new(read.volume, *block)).is_some();
+        let before = |most: u64| (first.saturating_sub(most)..first).rev().take_while(cached).count() as u64;
+        if let Some(ahead) = prefetcher.reference(&reference, before) {
             for place in places(ahead.start * block_bytes..(ahead.end * block_bytes).min(end)) {
                 self.fetch_ahead(now, &read, place);
             }

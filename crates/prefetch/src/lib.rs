@@ -65,13 +65,16 @@ impl Prefetcher {
 
     /// The blocks to fetch because of `reference`. Some of them may already be present; blocks of the reference itself
     /// are among them only if they are between others.
-    pub fn reference(&mut self, reference: &Reference) -> Option<Range<u64>> {
+    ///
+    /// `before` counts the blocks directly before the reference that are cached without a gap, up to its argument. It is
+    /// called for some misses only.
+    pub fn reference(&mut self, reference: &Reference, before: impl FnOnce(u64) -> u64) -> Option<Range<u64>> {
         let Reference { file, ref blocks, missed, end } = *reference;
         let ahead = match &mut self.algorithm {
             Algorithm::None => None,
             Algorithm::OneBlock(streams) => streams.one_block(file, blocks, missed),
             Algorithm::Sequential(streams) => streams.sequential(file, blocks),
-            Algorithm::Linux { most, streams } => streams.linux(file, blocks, missed, *most),
+            Algorithm::Linux { most, streams } => streams.linux(file, blocks, missed, *most, before),
             Algorithm::Extent { blocks: size } => {
                 let extents = blocks.start / *size * *size..blocks.end.next_multiple_of(*size);
                 (missed && extents != *blocks).then_some(extents)
@@ -96,49 +99,49 @@ mod tests {
 
     #[test]
     fn none_does_nothing() {
-        assert_eq!(prefetcher("none").reference(&reference(0..1, true)), None);
+        assert_eq!(prefetcher("none").reference(&reference(0..1, true), |_| 0), None);
     }
 
     #[test]
     fn extents_are_aligned_and_end_with_the_file() {
         let mut extent = prefetcher("extent:64K");
-        assert_eq!(extent.reference(&reference(21..22, true)), Some(16..32));
-        assert_eq!(extent.reference(&reference(21..22, false)), None);
-        assert_eq!(extent.reference(&reference(30..34, true)), Some(16..48));
-        assert_eq!(extent.reference(&reference(16..32, true)), None);
-        assert_eq!(extent.reference(&reference(998..999, true)), Some(992..1000));
+        assert_eq!(extent.reference(&reference(21..22, true), |_| 0), Some(16..32));
+        assert_eq!(extent.reference(&reference(21..22, false), |_| 0), None);
+        assert_eq!(extent.reference(&reference(30..34, true), |_| 0), Some(16..48));
+        assert_eq!(extent.reference(&reference(16..32, true), |_| 0), None);
+        assert_eq!(extent.reference(&reference(998..999, true), |_| 0), Some(992..1000));
     }
 
     #[test]
     fn one_block_goes_on_while_its_blocks_are_used() {
         let mut one = prefetcher("one-block");
-        assert_eq!(one.reference(&reference(5..6, true)), Some(6..7));
-        assert_eq!(one.reference(&reference(6..7, false)), Some(7..8));
-        assert_eq!(one.reference(&reference(6..7, false)), None);
-        assert_eq!(one.reference(&reference(7..9, false)), Some(9..10));
-        assert_eq!(one.reference(&reference(500..501, true)), Some(501..502));
-        assert_eq!(one.reference(&reference(9..10, false)), Some(10..11));
-        assert_eq!(one.reference(&reference(999..1000, true)), None);
+        assert_eq!(one.reference(&reference(5..6, true), |_| 0), Some(6..7));
+        assert_eq!(one.reference(&reference(6..7, false), |_| 0), Some(7..8));
+        assert_eq!(one.reference(&reference(6..7, false), |_| 0), None);
+        assert_eq!(one.reference(&reference(7..9, false), |_| 0), Some(9..10));
+        assert_eq!(one.reference(&reference(500..501, true), |_| 0), Some(501..502));
+        assert_eq!(one.reference(&reference(9..10, false), |_| 0), Some(10..11));
+        assert_eq!(one.reference(&reference(999..1000, true), |_| 0), None);
     }
 
     #[test]
     fn one_block_in_sequences_waits_for_a_second_block() {
         let mut one = prefetcher("one-block:sequential");
-        assert_eq!(one.reference(&reference(5..6, true)), None);
-        assert_eq!(one.reference(&reference(6..7, true)), Some(7..8));
-        assert_eq!(one.reference(&reference(7..8, false)), Some(8..9));
-        assert_eq!(one.reference(&reference(500..501, true)), None);
-        assert_eq!(one.reference(&reference(8..9, false)), None, "the last reference was elsewhere");
-        assert_eq!(one.reference(&Reference { file: 2, ..reference(9..10, true) }), None);
-        assert_eq!(one.reference(&reference(9..10, true)), Some(10..11), "each file has its own");
-        assert_eq!(one.reference(&reference(20..22, true)), Some(22..23), "one request, two blocks");
-        assert_eq!(one.reference(&reference(999..1000, true)), None);
+        assert_eq!(one.reference(&reference(5..6, true), |_| 0), None);
+        assert_eq!(one.reference(&reference(6..7, true), |_| 0), Some(7..8));
+        assert_eq!(one.reference(&reference(7..8, false), |_| 0), Some(8..9));
+        assert_eq!(one.reference(&reference(500..501, true), |_| 0), None);
+        assert_eq!(one.reference(&reference(8..9, false), |_| 0), None, "the last reference was elsewhere");
+        assert_eq!(one.reference(&Reference { file: 2, ..reference(9..10, true) }, |_| 0), None);
+        assert_eq!(one.reference(&reference(9..10, true), |_| 0), Some(10..11), "each file has its own");
+        assert_eq!(one.reference(&reference(20..22, true), |_| 0), Some(22..23), "one request, two blocks");
+        assert_eq!(one.reference(&reference(999..1000, true), |_| 0), None);
     }
 
     #[test]
     fn nothing_is_fetched_beyond_the_end() {
         let mut linux = prefetcher("linux");
-        assert_eq!(linux.reference(&Reference { end: 3, ..reference(0..1, true) }), Some(1..3));
-        assert_eq!(linux.reference(&Reference { end: 3, ..reference(1..2, false) }), None);
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(0..1, true) }, |_| 0), Some(1..3));
+        assert_eq!(linux.reference(&Reference { end: 3, ..reference(1..2, false) }, |_| 0), None);
     }
 }

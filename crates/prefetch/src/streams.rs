@@ -76,8 +76,15 @@ impl Streams {
         (follows || blocks.end - blocks.start > 1).then(|| blocks.end..blocks.end + 1)
     }
 
-    /// Linux's read-ahead with windows of at most `most` blocks.
-    pub(crate) fn linux(&mut self, file: u64, blocks: &Range<u64>, missed: bool, most: u64) -> Option<Range<u64>> {
+    /// Linux's read-ahead with windows of at most `most` blocks. `before` counts the cached blocks before the reference.
+    pub(crate) fn linux(
+        &mut self,
+        file: u64,
+        blocks: &Range<u64>,
+        missed: bool,
+        most: u64,
+        before: impl FnOnce(u64) -> u64,
+    ) -> Option<Range<u64>> {
         self.references += 1;
         let found = self.find(file, blocks);
         if let Found::Stream(at) = found {
@@ -97,6 +104,9 @@ impl Streams {
                 blocks.end
             } else if sequential {
                 window.end()
+            } else if let Some(context) = missed.then(|| context(blocks, most, before)).flatten() {
+                *window = context;
+                blocks.end
             } else {
                 // A random reference that happens to be in the window.
                 return None;
@@ -107,14 +117,18 @@ impl Streams {
         }
         let begins =
             missed && (blocks.start == 0 || blocks.end - blocks.start > most || matches!(found, Found::Sequel));
-        if !begins {
+        let window = if begins {
+            Some(Window::begin(blocks, most))
+        } else {
+            missed.then(|| context(blocks, most, before)).flatten()
+        };
+        let Some(window) = window else {
             if self.ends.len() == ENDS {
                 self.ends.pop_back();
             }
             self.ends.push_front((file, blocks.end));
             return None;
-        }
-        let window = Window::begin(blocks, most);
+        };
         self.remember(Stream { file, window, end: blocks.end, used: self.references });
         ahead(blocks.end, &window)
     }
@@ -152,6 +166,14 @@ impl Streams {
     }
 }
 
+/// The window of a miss that continues no stream: the cached blocks `before` it are the traces of one
+/// (`page_cache_sync_ra`).
+fn context(blocks: &Range<u64>, most: u64, before: impl FnOnce(u64) -> u64) -> Option<Window> {
+    let cached = before(most.min(blocks.start));
+    // "Standalone, small random read" otherwise.
+    (cached > blocks.end - blocks.start).then(|| Window::after(cached, blocks, most))
+}
+
 /// Whether a request that begins at `start` continues one that ended at `end`: directly after it, or in its last block.
 fn is_sequel(start: u64, end: u64) -> bool {
     start == end || start + 1 == end
@@ -174,7 +196,7 @@ mod tests {
         for blocks in requests {
             let missed = blocks.clone().any(|block| !cached.contains(&block));
             cached.extend(blocks.clone());
-            let ahead = streams.linux(file, blocks, missed, most);
+            let ahead = streams.linux(file, blocks, missed, most, |_| 0);
             cached.extend(ahead.clone().into_iter().flatten());
             fetched.push(ahead);
         }
@@ -224,11 +246,11 @@ mod tests {
     fn a_random_read_between_resets_nothing_and_a_new_place_starts_anew() {
         let mut streams = Streams::new(4);
         read(&mut streams, 1, &pages(100..102), 32);
-        assert_eq!(streams.linux(1, &(5000..5001), true, 32), None);
+        assert_eq!(streams.linux(1, &(5000..5001), true, 32, |_| 0), None);
         // The window of pages 101 to 104 has its marker at 102.
-        assert_eq!(streams.linux(1, &(102..103), false, 32), Some(105..113));
-        assert_eq!(streams.linux(1, &(7000..7001), true, 32), None);
-        assert_eq!(streams.linux(1, &(7001..7002), true, 32), Some(7002..7005));
+        assert_eq!(streams.linux(1, &(102..103), false, 32, |_| 0), Some(105..113));
+        assert_eq!(streams.linux(1, &(7000..7001), true, 32, |_| 0), None);
+        assert_eq!(streams.linux(1, &(7001..7002), true, 32, |_| 0), Some(7002..7005));
     }
 
     #[test]
@@ -245,9 +267,9 @@ mod tests {
     #[test]
     fn files_are_told_apart() {
         let mut streams = Streams::new(4);
-        assert_eq!(streams.linux(1, &(10..11), true, 32), None);
-        assert_eq!(streams.linux(2, &(11..12), true, 32), None);
-        assert_eq!(streams.linux(1, &(11..12), true, 32), Some(12..15));
+        assert_eq!(streams.linux(1, &(10..11), true, 32, |_| 0), None);
+        assert_eq!(streams.linux(2, &(11..12), true, 32, |_| 0), None);
+        assert_eq!(streams.linux(1, &(11..12), true, 32, |_| 0), Some(12..15));
     }
 
     #[test]
@@ -255,23 +277,38 @@ mod tests {
         let mut streams = Streams::new(4);
         read(&mut streams, 1, &pages(0..30), 32);
         // Page 30 was fetched but has left the cache.
-        assert_eq!(streams.linux(1, &(30..31), true, 32), Some(31..34));
+        assert_eq!(streams.linux(1, &(30..31), true, 32, |_| 0), Some(31..34));
     }
 
     #[test]
     fn so_many_streams_are_remembered_and_random_reads_displace_none() {
         let mut streams = Streams::new(3);
         for file in 0..3 {
-            assert!(streams.linux(file, &(0..1), true, 32).is_some());
+            assert!(streams.linux(file, &(0..1), true, 32, |_| 0).is_some());
         }
         for page in 1..1000 {
-            assert_eq!(streams.linux(9, &(page * 10..page * 10 + 1), true, 32), None);
+            assert_eq!(streams.linux(9, &(page * 10..page * 10 + 1), true, 32, |_| 0), None);
         }
-        assert!((0..3).all(|file| streams.linux(file, &(1..2), false, 32).is_some()));
-        assert!(streams.linux(7, &(0..1), true, 32).is_some());
+        assert!((0..3).all(|file| streams.linux(file, &(1..2), false, 32, |_| 0).is_some()));
+        assert!(streams.linux(7, &(0..1), true, 32, |_| 0).is_some());
         assert_eq!((streams.streams.len(), streams.ends.len()), (3, ENDS));
         // The least recently used one was forgotten.
-        assert_eq!(streams.linux(0, &(4..5), false, 32), None);
-        assert!(streams.linux(1, &(4..5), false, 32).is_some());
+        assert_eq!(streams.linux(0, &(4..5), false, 32, |_| 0), None);
+        assert!(streams.linux(1, &(4..5), false, 32, |_| 0).is_some());
+    }
+
+    /// Cached blocks directly before a random miss are the traces of a stream, if there are more of them than the miss has.
+    #[test]
+    fn cached_blocks_before_a_miss_begin_a_window() {
+        let mut streams = Streams::new(4);
+        let mut miss =
+            |start: u64, cached: u64| streams.linux(1, &(start..start + 2), true, 32, |most| cached.min(most));
+        assert_eq!(miss(100, 2), None, "a small random read");
+        assert_eq!(miss(200, 3), Some(202..205));
+        assert_eq!(miss(300, 1000), Some(302..332), "at most the maximum");
+        assert_eq!(miss(10, 10), Some(12..32), "cached from the beginning: twice as long");
+        assert_eq!(streams.linux(1, &(204..205), false, 32, |_| 0), Some(205..215), "the last block is the marker");
+        let hit = streams.linux(1, &(500..501), false, 32, |_| unreachable!("only misses look at the cache"));
+        assert_eq!(hit, None);
     }
 }

@@ -46,6 +46,16 @@ impl Window {
         window
     }
 
+    /// The first window for a miss of `request` behind `cached` blocks without a gap. It is twice as long if they are
+    /// cached from the beginning of the file. Its last block is the marker.
+    pub(crate) fn after(cached: u64, request: &Range<u64>, most: u64) -> Window {
+        let history = if cached == request.start { 2 * cached } else { cached };
+        let size = (history + request.end - request.start).min(most);
+        let mut window = Window { start: request.start, size, ahead: 1 };
+        window.reach(request.end, most);
+        window
+    }
+
     /// The window of one-block look-ahead after a request that ended at `block`.
     pub(crate) fn one(block: u64) -> Window {
         Window { start: block, size: 1, ahead: 1 }

@@ -236,7 +236,7 @@ impl<'a> Cache<'a> {
         hit
     }
 
-    /// The reference number `at`. Where a policy does not look at its block or stream, that is not loaded: so a hit and a miss
+    /// The reference number `at`. Where a policy does not look at its block, stream or kind, that is not loaded: so a hit and a miss
     /// have each their own.
     #[inline(always)]
     fn access(&self, slot: Slot, at: usize) -> Access {
@@ -244,7 +244,7 @@ impl<'a> Cache<'a> {
             block: self.blocks.get(slot.index()).copied().unwrap_or(Block { volume: 0, index: 0 }),
             tenant: Tenant(0),
             stream: self.streams.of(at),
-            kind: Kind::Read,
+            kind: if self.writes.of(at) { Kind::Write } else { Kind::Read },
             tick: at as u64,
         }
     }

@@ -110,18 +110,31 @@ impl Host {
     /// References `block`, with a replay's order of calls, and checks every invariant.
     pub fn access(&mut self, block: u64) -> Outcome {
         let outcome = self.access_unchecked(block);
+        self.check();
+        outcome
+    }
+
+    /// Checks every invariant.
+    ///
+    /// # Panics
+    /// On a broken one.
+    pub fn check(&self) {
         self.policy.check();
         assert!(self.resident.len() <= self.capacity, "more resident blocks than the cache holds");
-        outcome
     }
 
     /// As `access`, without the policy's own recount, which takes time in proportion to its cache.
     pub fn access_unchecked(&mut self, block: u64) -> Outcome {
+        self.reference(block, Kind::Read)
+    }
+
+    /// As `access_unchecked`, for a reference of this kind.
+    pub fn reference(&mut self, block: u64, kind: Kind) -> Outcome {
         let access = Access {
             block: Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) },
             tenant: Tenant(0),
             stream: Stream(0),
-            kind: Kind::Read,
+            kind,
             tick: self.tick,
         };
         self.tick += 1;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 
 use crate::host::{BLOCK, Host, config};
 use nigh_engine::{Engine, Op, WriteMode};
+use nigh_policy::Kind;
 use nigh_testkit::host::{Host as Bare, Slots};
 use nigh_testkit::workload::mixed;
 
@@ -12,7 +13,7 @@ fn policies() -> impl Iterator<Item = &'static str> {
 }
 
 /// Reads or, every third time, overwrites each block in turn, and compares with `bare`, which tells hits from misses.
-fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut(u64) -> bool) {
+fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut(u64, Kind) -> bool) {
     let config = config(capacity, policy);
     let blocks = references.iter().max().map_or(1, |&block| block as usize + 1);
     let mut host = Host::new(config, &[(blocks * BLOCK, WriteMode::Back)]);
@@ -20,7 +21,8 @@ fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut
     let mut hits = 0;
     for (at, &block) in references.iter().enumerate() {
         let offset = block as usize * BLOCK;
-        if at % 3 == 2 {
+        let kind = if at % 3 == 2 { Kind::Write } else { Kind::Read };
+        if kind == Kind::Write {
             written[block as usize] = Some(at as u8);
             host.write(0, offset, BLOCK, at as u8);
         } else {
@@ -31,7 +33,7 @@ fn compare(policy: &str, capacity: u32, references: &[u64], mut bare: impl FnMut
         host.run();
         let hit = host.counters(0).hits > hits;
         hits = host.counters(0).hits;
-        assert_eq!(hit, bare(block), "{policy}, {capacity} blocks: reference {at}, of block {block}");
+        assert_eq!(hit, bare(block, kind), "{policy}, {capacity} blocks: reference {at}, of block {block}");
     }
     let counters = host.counters(0);
     assert_eq!(counters.hits + counters.misses, references.len() as u64);
@@ -59,7 +61,11 @@ fn every_policy_on_random_references() {
             let (blocks, capacity) = ([40, 120, 300][seed as usize % 3], [9, 25, 64][seed as usize / 2]);
             let references = mixed(seed, blocks, 4000);
             let mut bare = bare(policy, capacity, blocks);
-            compare(policy, capacity, &references, |block| bare.access(block).hit);
+            compare(policy, capacity, &references, |block, kind| {
+                let hit = bare.reference(block, kind).hit;
+                bare.check();
+                hit
+            });
             count += 1;
         }
     }
@@ -88,7 +94,7 @@ fn every_policy_on_traces() {
         let references: Vec<u64> = blocks.take(most).collect();
         for policy in policies() {
             let mut bare = bare(policy, capacity, 0);
-            compare(policy, capacity, &references, |block| bare.access_unchecked(block).hit);
+            compare(policy, capacity, &references, |block, kind| bare.reference(block, kind).hit);
         }
         println!("{name}: {} references, {} policies", references.len(), policies().count());
     }
