@@ -19,6 +19,7 @@ mod memory;
 mod metadata;
 mod nbd;
 mod neighbours;
+mod page_cache;
 mod peers;
 mod record;
 mod replay;
@@ -130,6 +131,8 @@ enum Bench {
         #[arg(long, default_value_t = 61)]
         turns: usize,
     },
+    /// What programs read in a cgroup with little memory, and in simulation with the policy `linux`: root, cgroup v1, strace
+    PageCache(page_cache::PageCacheArgs),
     /// Resident memory a distinct block and instance, for every policy
     Memory,
     /// Memory of an engine beside its blocks, for every policy
@@ -220,6 +223,7 @@ fn main() -> anyhow::Result<()> {
         }
         Bench::Levels => levels::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),
+        Bench::PageCache(args) => page_cache::run(&args),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),

@@ -34,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-tracefs",
         ],
     ),
+    ("nigh-advise", &[]),
     ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-nbd", "nigh-text"]),
     (
         "nigh-bench",

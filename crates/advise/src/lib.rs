@@ -1,0 +1,165 @@
+//! Decides which hints the kernel's page cache gets for the reads of a program, by the class of the code that reads.
+
+#![doc = include_str!("../README.md")]
+#![no_std]
+
+mod kept;
+mod streams;
+
+use core::ops::Range;
+
+use kept::Kept;
+use streams::Streams;
+
+/// Bytes of a chunk, the unit in which data is kept or dropped: the largest folio. The kernel ignores
+/// `POSIX_FADV_DONTNEED` for a part of a folio.
+pub const CHUNK: u64 = 2 << 20;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// The most that the kernel reads in one call (`MAX_RW_COUNT`), rounded up.
+const READ_MOST: u64 = 1 << 31;
+
+/// The class of the code that reads: how the data that it reads is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Data is read once, in order.
+    Sequential,
+    /// Data is read again after much other data, in the same order.
+    Loop,
+    /// A loop over little data: a short file, or a short run in each of many files.
+    Short,
+    /// Data is read in no order.
+    Random,
+}
+
+/// A read, before the program makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The file. The same number means the same data, in whichever process.
+    pub file: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Where the read begins, in bytes.
+    pub offset: u64,
+    /// The most bytes that it returns.
+    pub length: u64,
+    /// The class of the code that makes it.
+    pub class: Class,
+}
+
+/// A hint for the file that is read or closed. Ranges are in bytes and not empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// `POSIX_FADV_DONTNEED`: the data will not be read again soon.
+    Drop(Range<u64>),
+    /// `POSIX_FADV_WILLNEED`: the data is about to be read. At most [`CHUNK`] bytes, because the kernel truncates it to
+    /// the device's read-ahead; the caller divides it further if that is shorter.
+    Fetch(Range<u64>),
+    /// `POSIX_FADV_RANDOM`: no read-ahead.
+    Random,
+}
+
+/// Decides hints. Its memory is fixed: it allocates nothing, and it can be a static.
+#[derive(Debug)]
+pub struct Adviser {
+    streams: Streams,
+    kept: Kept,
+}
+
+impl Adviser {
+    /// An adviser that has seen nothing and keeps nothing.
+    pub const fn new() -> Adviser {
+        Adviser { streams: Streams::new(), kept: Kept::new() }
+    }
+
+    /// From now on, loops keep at most this many bytes in the page cache: the limit of the cgroup without anonymous
+    /// memory and twice the device's read-ahead. With 0, which is the initial budget, loops get no hints.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.kept.set_budget(bytes);
+    }
+
+    /// Bytes that loops keep.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept.bytes()
+    }
+
+    /// Passes the hints for `read` to `give`, which issues them at once; the read follows.
+    ///
+    /// `is_resident` returns whether data of this range is in the page cache. It is called for sequential reads, some
+    /// chunks ahead of the reader.
+    pub fn read(&mut self, read: &Read, mut is_resident: impl FnMut(Range<u64>) -> bool, mut give: impl FnMut(Hint)) {
+        let end = read.offset.saturating_add(read.length.min(READ_MOST)).min(read.size);
+        if read.offset >= end {
+            return;
+        }
+        let (stream, is_new) = self.streams.of(read.file);
+        let changed = stream.set_class(read.class);
+        if read.class == Class::Random {
+            if changed || is_new {
+                give(Hint::Random);
+            }
+            return;
+        }
+        if read.class != Class::Sequential && self.kept.budget() == 0 {
+            return;
+        }
+        for chunk in read.offset / CHUNK..=(end - 1) / CHUNK {
+            if !stream.enter(chunk) {
+                continue;
+            }
+            let keeps = match read.class {
+                Class::Sequential => stream.was_resident(chunk, |chunk| is_resident(range(chunk, read.size))),
+                _ => self.kept.keep(read.file, chunk, memory(chunk, read.size)),
+            };
+            if read.class == Class::Short && !is_resident(range(chunk, read.size)) {
+                give(Hint::Fetch(range(chunk, read.size)));
+            }
+            if !keeps && let Some(left) = stream.leave_later(chunk) {
+                self.kept.drop_chunk(range(left, read.size), &mut give);
+            }
+        }
+    }
+
+    /// `file`, of `size` bytes, is closed: passes the hints for what is still cached of it to `give`, which issues them
+    /// before the descriptor is closed.
+    pub fn close(&mut self, file: u64, size: u64, mut give: impl FnMut(Hint)) {
+        let Some(stream) = self.streams.take(file) else { return };
+        for chunk in stream.left() {
+            self.kept.drop_chunk(range(chunk, size), &mut give);
+        }
+    }
+}
+
+/// The budget of a program in a cgroup: the bytes that its loops can keep.
+///
+/// `limit` and `anonymous` are the limit of the cgroup and what of it is not file pages, `read_ahead` is the read-ahead
+/// of the device, and `largest` the length of the largest file, all in bytes.
+pub const fn budget(limit: u64, anonymous: u64, read_ahead: u64, largest: u64) -> u64 {
+    // Data ahead of the reader and behind it: no more than the file has.
+    let (ahead, behind) = (2 * read_ahead, streams::WINDOW as u64 * CHUNK);
+    let around = if ahead + behind < largest { ahead + behind } else { largest };
+    limit.saturating_sub(anonymous).saturating_sub(around)
+}
+
+impl Default for Adviser {
+    fn default() -> Adviser {
+        Adviser::new()
+    }
+}
+
+/// The bytes of `chunk` in a file of `size` bytes; empty beyond its end.
+fn range(chunk: u64, size: u64) -> Range<u64> {
+    let start = chunk.saturating_mul(CHUNK).min(size);
+    start..start.saturating_add(CHUNK).min(size)
+}
+
+/// The memory that `chunk` takes: whole pages.
+fn memory(chunk: u64, size: u64) -> u64 {
+    let Range { start, end } = range(chunk, size);
+    (end - start).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests;
