@@ -59,7 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text"]),
     ("nigh-pattern", &[]),
-    ("nigh-policy", &["nigh-text"]),
+    ("nigh-policy", &["nigh-pattern", "nigh-text"]),
     ("nigh-prefetch", &["nigh-text"]),
     (
         "nigh-python",
@@ -96,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-control",
             "nigh-device",
             "nigh-engine",
+            "nigh-pattern",
             "nigh-policy",
             "nigh-prefetch",
             "nigh-text",

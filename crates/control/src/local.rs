@@ -39,7 +39,7 @@ impl Local {
     pub(crate) fn new(spec: &Spec, block_bytes: u32) -> Result<Local, SpecError> {
         let room = Room { capacity: 1, slots: SLOTS_FIRST, ghosts: 0 };
         let Room { capacity, slots, ghosts } = room;
-        let policy = build(spec, &Setup { capacity, slots, ghosts, block_bytes, future: None })?;
+        let policy = build(spec, &Setup { capacity, slots, ghosts, block_bytes, future: None, patterns: None })?;
         Ok(Local { policy, slots: Vec::new(), free: Vec::new(), blocks: 0, room })
     }
 

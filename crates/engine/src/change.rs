@@ -43,7 +43,7 @@ impl Engine {
         let (capacity, block_bytes) = (self.capacity, self.config.block_bytes);
         let ghosts = ghosts_of(policy, capacity)?;
         let slots = self.slots.numbers_for(Slots::most(capacity, ghosts.max(self.ghosts)));
-        Ok(Setup { capacity, slots, block_bytes, ghosts, future: None })
+        Ok(Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None })
     }
 
     /// From now on `next` is the policy. [`step`](Engine::step) carries this out after the previous change is complete.

@@ -198,7 +198,7 @@ impl Engine {
         let (capacity, block_bytes) = (config.capacity, config.block_bytes);
         let ghosts = decider::ghosts(&config, capacity)?;
         let slots = Slots::new(Slots::most(capacity, ghosts), config.fixed_hash);
-        let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None };
+        let setup = Setup { capacity, slots: slots.numbers(), block_bytes, ghosts, future: None, patterns: None };
         let marks = config.marks(capacity);
         Ok(Engine {
             shift: config.block_bytes.trailing_zeros(),

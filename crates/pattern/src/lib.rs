@@ -2,6 +2,12 @@
 
 #![doc = include_str!("../README.md")]
 
+mod class;
+mod classifier;
 mod pc;
+mod table;
 
+pub use class::{Class, Counts, Thresholds};
+pub use classifier::{Classifier, Code, Limits};
 pub use pc::pc;
+pub use table::{Pattern, Table};

@@ -612,6 +612,7 @@ mod tests {
             block_bytes: 4096,
             ghosts: 1 << 26,
             future: None,
+            patterns: None,
         };
         let spec: crate::Spec = "lirs".parse().expect("a policy");
         let Err(error) = crate::build(&spec, &setup) else { panic!("it was made") };
@@ -623,7 +624,7 @@ mod tests {
     /// HIR block E, and the non-resident D. The table's own references give LIR status to A and D first, as "all the
     /// referenced blocks are given LIR status until its size reaches L_lirs"; B A D A E leads to the figure's state.
     fn at_time_9<O: Orders>() -> Lirs<O> {
-        let setup = Setup { capacity: 3, slots: 5, block_bytes: 4096, ghosts: 5, future: None };
+        let setup = Setup { capacity: 3, slots: 5, block_bytes: 4096, ghosts: 5, future: None, patterns: None };
         let spec: crate::Spec = "lirs:hir=1".parse().expect("a policy");
         let mut lirs =
             Lirs::<O>::new(&setup, &spec.params(&Lirs::<O>::INFO).expect("known keys")).expect("possible values");

@@ -61,6 +61,7 @@ policies! {
     sieve::Sieve,
     w_tinylfu::WTinyLfu,
     linux::Linux,
+    aoio::Aoio,
 }
 
 /// What policies are also called in the literature.

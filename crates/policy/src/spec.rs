@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use nigh_pattern::Table;
 use nigh_text::{did_you_mean, nearest};
 
 use crate::Policy;
@@ -53,6 +54,9 @@ pub struct Setup {
     /// For each tick, the tick at which the same block is referenced next, `u32::MAX` for never.
     /// Only a replay knows it.
     pub future: Option<Arc<[u32]>>,
+    /// What an earlier run found out about the code that issues references (`Access::stream`), for policies that use
+    /// it. Without it, they find out themselves.
+    pub patterns: Option<Arc<Table>>,
 }
 
 /// A policy that can be created from its parameters. Each registered policy implements it.

@@ -191,7 +191,7 @@ fn scattered_blocks_outlive_a_scan() {
 #[test]
 fn impossible_sizes() {
     let error = |spec: &str, capacity| {
-        let setup = Setup { capacity, slots: 100, block_bytes: 4096, ghosts: 0, future: None };
+        let setup = Setup { capacity, slots: 100, block_bytes: 4096, ghosts: 0, future: None, patterns: None };
         spec.parse::<Spec>()
             .and_then(|spec| build(&spec, &setup))
             .err()

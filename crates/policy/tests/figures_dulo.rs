@@ -102,7 +102,7 @@ fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {
 
 /// Sequencing operations and merge comparisons per miss of `spec` with `capacity` blocks, and its hit ratio.
 fn cost_of_a_miss(spec: &str, capacity: u32, blocks: u32, references: &[u64]) -> (f64, f64, f64) {
-    let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts: blocks, future: None };
+    let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts: blocks, future: None, patterns: None };
     let replayed = replay(spec, &setup, references.iter().map(|&block| block as u32));
     let mut gauges = HashMap::new();
     replayed.policy.gauges(&mut |name, value| {

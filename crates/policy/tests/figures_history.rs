@@ -44,7 +44,14 @@ fn number<T: std::hash::Hash + Eq>(references: impl IntoIterator<Item = T>) -> (
 }
 
 fn hits(spec: &str, references: &[u64], blocks: u32, future: &Arc<[u32]>, capacity: u32) -> usize {
-    let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts: blocks, future: Some(future.clone()) };
+    let setup = Setup {
+        capacity,
+        slots: blocks,
+        block_bytes: 4096,
+        ghosts: blocks,
+        future: Some(future.clone()),
+        patterns: None,
+    };
     let mut policy = build(&spec.parse::<Spec>().unwrap(), &setup).unwrap();
     let mut resident = vec![false; blocks as usize];
     let (mut frames, mut hits) = (0, 0);

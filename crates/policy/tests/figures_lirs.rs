@@ -50,7 +50,7 @@ fn trace(test: &str, name: &str) -> Option<Vec<u64>> {
 /// The hit ratio of `spec` with `capacity` blocks, in percent.
 fn hit_ratio(spec: &str, capacity: u32, references: &[u64]) -> f64 {
     let slots = references.iter().max().map_or(0, |&last| last as u32 + 1);
-    let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None };
+    let setup = Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None, patterns: None };
     let hits = replay(spec, &setup, references.iter().map(|&block| block as u32)).hits;
     100.0 * hits as f64 / references.len() as f64
 }

@@ -38,8 +38,9 @@ fn trace(name: &str) -> Option<(Vec<u32>, u32)> {
 /// The hit ratio of the policy `spec`, in percent.
 fn hit_ratio(spec: &str, capacity: u32, references: &[u32], slots: u32) -> f64 {
     let spec: Spec = spec.parse().expect("a known policy");
-    let mut policy = build(&spec, &Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None })
-        .expect("valid parameters");
+    let mut policy =
+        build(&spec, &Setup { capacity, slots, block_bytes: 4096, ghosts: slots, future: None, patterns: None })
+            .expect("valid parameters");
     let mut resident = vec![false; slots as usize];
     let (mut used, mut hits) = (0, 0);
     for (tick, &number) in references.iter().enumerate() {

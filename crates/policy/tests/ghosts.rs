@@ -67,6 +67,8 @@ fn multiples_of_the_cache_size() {
         ("arc", 1000),
         ("car", 1000),
         ("2q", 500),
+        ("aoio", 3000),
+        ("aoio:ghosts=0", 0),
         ("linux", 1000),
         ("linux:refault=0", 0),
         ("mq", 4000),

@@ -38,6 +38,8 @@ const VARIANTS: &[&str] = &[
     "mq:queues=3:life=5:out=50%",
     "w-tinylfu:window=30%:protected=50%:sample=3",
     "linux:refault=0",
+    "aoio:ghosts=0",
+    "aoio:ghosts=50%",
     "lirs:hir=1",
     "lirs:hir=10%",
     "lirs:hir=30%",

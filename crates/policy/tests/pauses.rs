@@ -18,7 +18,7 @@ fn cpu_s() -> f64 {
 
 /// Replays `references` with room for `ghosts` ghosts.
 fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = u32>) {
-    let setup = Setup { capacity, slots: 8 * capacity, block_bytes: 4096, ghosts, future: None };
+    let setup = Setup { capacity, slots: 8 * capacity, block_bytes: 4096, ghosts, future: None, patterns: None };
     let start = cpu_s();
     replay(spec, &setup, references);
     let took = cpu_s() - start;
@@ -73,7 +73,7 @@ fn random_references() {
 /// back and forth at each of some sizes: a change costs no more in a large cache than in a small one.
 #[test]
 fn one_block_more_or_less() {
-    let setup = Setup { capacity: 1, slots: 1, block_bytes: 4096, ghosts: 1, future: None };
+    let setup = Setup { capacity: 1, slots: 1, block_bytes: 4096, ghosts: 1, future: None, patterns: None };
     for info in registry().iter().filter(|info| !info.offline) {
         let mut pool = Pool {
             policy: build(&info.name.parse().expect("a policy"), &setup).expect("it can be made"),

@@ -35,7 +35,7 @@ struct Host {
 fn made(spec: &str, room: Room) -> Box<dyn Policy + Send> {
     let spec: Spec = spec.parse().expect("registered");
     let Room { capacity, slots, ghosts } = room;
-    build(&spec, &Setup { capacity, slots, block_bytes: 4096, ghosts, future: None }).expect("possible")
+    build(&spec, &Setup { capacity, slots, block_bytes: 4096, ghosts, future: None, patterns: None }).expect("possible")
 }
 
 fn access(block: u64, tick: u64) -> Access {

@@ -58,7 +58,8 @@ fn parameters_10_have_ranges() {
                 let spec: Spec = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
                 // With what else is set, or in a cache of this size, it may not fit; then that is the error.
                 for capacity in [1, 2, 1000] {
-                    let setup = Setup { capacity, slots: 4000, block_bytes: 4096, ghosts: 2000, future: None };
+                    let setup =
+                        Setup { capacity, slots: 4000, block_bytes: 4096, ghosts: 2000, future: None, patterns: None };
                     match build(&spec, &setup) {
                         Ok(_) | Err(SpecError::TooLarge { .. }) => {}
                         Err(SpecError::BadValue { key, .. }) if key == param.key => {}
@@ -81,7 +82,7 @@ fn parameters_10_have_ranges() {
          cache"
     );
     assert!("gclock:first=6".parse::<Spec>().is_ok_and(|spec| {
-        let setup = Setup { capacity: 9, slots: 20, block_bytes: 4096, ghosts: 0, future: None };
+        let setup = Setup { capacity: 9, slots: 20, block_bytes: 4096, ghosts: 0, future: None, patterns: None };
         build(&spec, &setup).err().is_some_and(|error| error.to_string().contains("at most max, which is 5"))
     }));
 }

@@ -89,7 +89,7 @@ impl Store {
         }
         let ghosts = ghosts_of(&spec, capacity)?;
         let slots = SLOTS_LEAST.min(capacity.saturating_add(ghosts).saturating_add(1));
-        let setup = Setup { capacity, slots, block_bytes: 4096, ghosts, future: None };
+        let setup = Setup { capacity, slots, block_bytes: 4096, ghosts, future: None, patterns: None };
         let policy = build(&spec, &setup).map_err(|error| error::value(&error))?;
         check_slots(&spec, policy.as_ref(), capacity, ghosts)?;
         Ok(Store {

@@ -126,7 +126,14 @@ fn independent(references: &References, specs: &[Spec], capacities: &[u32], watc
     for (level, &capacity) in capacities.iter().enumerate() {
         let spec = specs.get(level).unwrap_or(&specs[specs.len() - 1]);
         let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
-        let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future: None };
+        let setup = Setup {
+            capacity,
+            slots: distinct,
+            block_bytes: references.block_bytes,
+            ghosts,
+            future: None,
+            patterns: None,
+        };
         let counted = |at: &[u32]| at.len() - at.partition_point(|&at| (at as usize) < warmup);
         let (all, of_these) = (at.len(), counted(&at));
         at = nigh_policy::visit(spec, &setup, Filter { references, capacity, watch, at })?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nigh_pattern::Table;
 use nigh_policy::{Block, Stream};
 use nigh_trace::{Op, Request, Requests};
 
@@ -179,6 +180,8 @@ pub struct References {
     pub totals: Totals,
     /// The sample that `ids` are, if they are one.
     pub sample: Option<Sample>,
+    /// What is known of the code that issues them, for policies that use it.
+    pub patterns: Option<Arc<Table>>,
 }
 
 impl References {
@@ -383,6 +386,7 @@ impl Loader {
             block_bytes: self.options.block_bytes,
             totals: self.totals,
             sample: self.options.sample,
+            patterns: None,
         }
     }
 }

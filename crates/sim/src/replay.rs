@@ -89,7 +89,8 @@ pub fn replay(
     assert!(capacity > 0, "a cache holds a block");
     let distinct = references.distinct();
     let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
-    let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future };
+    let patterns = references.patterns.clone();
+    let setup = Setup { capacity, slots: distinct, block_bytes: references.block_bytes, ghosts, future, patterns };
     let start = cpu_s();
     let (counts, series) = nigh_policy::visit(spec, &setup, Host { references, capacity, watch })?;
     Ok(Run { counts, series, cpu_s: cpu_s() - start })

@@ -21,6 +21,7 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
         block_bytes: references.block_bytes,
         totals: references.totals,
         sample: references.sample,
+        patterns: references.patterns.clone(),
     };
     let mut parts: Vec<References> = (0..shards).map(|_| empty()).collect();
     // Of each block, its part and its number there.

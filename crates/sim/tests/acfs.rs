@@ -37,7 +37,14 @@ impl Index for Blocks {
 fn misses(workload: &Workload, capacity: u32, events: &[Event]) -> usize {
     let mut slots = HashMap::new();
     let total: u64 = workload.files.iter().map(|bytes| bytes.div_ceil(BLOCK_BYTES.into())).sum();
-    let setup = Setup { capacity, slots: total as u32, ghosts: total as u32, block_bytes: BLOCK_BYTES, future: None };
+    let setup = Setup {
+        capacity,
+        slots: total as u32,
+        ghosts: total as u32,
+        block_bytes: BLOCK_BYTES,
+        future: None,
+        patterns: None,
+    };
     let mut control = LruSp::new(&setup, Config::default());
     let mut blocks = Blocks { files: workload.files.clone(), ..Blocks::default() };
     let (mut events, mut misses) = (events.iter().peekable(), 0);

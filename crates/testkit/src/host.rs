@@ -67,7 +67,7 @@ impl Host {
         future: Option<Arc<[u32]>>,
     ) -> Host {
         let room = slots.room(capacity, blocks);
-        let setup = Setup { capacity, slots: room.slots, block_bytes, ghosts: room.ghosts, future };
+        let setup = Setup { capacity, slots: room.slots, block_bytes, ghosts: room.ghosts, future, patterns: None };
         let spec: Spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
         let policy = build(&spec, &setup).unwrap_or_else(|error| panic!("{error}"));
         Host::of(policy, room, slots)

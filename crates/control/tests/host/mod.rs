@@ -71,7 +71,8 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(capacity: u32, ghosts: u32, config: Config) -> Host {
         let slots = capacity + ghosts + 1;
-        let control = LruSp::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None }, config);
+        let control =
+            LruSp::new(&Setup { capacity, slots, ghosts, block_bytes: 1, future: None, patterns: None }, config);
         let free = (0..slots).map(Slot).collect();
         Host {
             control,

@@ -2,6 +2,7 @@
 //!
 //! They share no code with `nigh-policy`, so both were written independently.
 
+pub mod aoio;
 mod arc;
 mod car;
 mod clock;
@@ -85,6 +86,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         }
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
+        "aoio" => Box::new(aoio::Aoio::new(capacity, settings)),
         "linux" => Box::new(linux::Linux::new(capacity, settings)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
         "dulo" => match settings.get("base", "clock").to_owned().as_str() {

@@ -1,0 +1,249 @@
+//! The classes of accesses, and the counts that decide (section 4.2, figures 5 and 7).
+//!
+//! The paper names four classes and the parameters of each, period and length, but no thresholds. The thresholds here
+//! are those of the works that it builds on, or derived, and each can be set ([`Thresholds`]).
+
+use std::fmt;
+
+/// How the pages of one piece of code are accessed, in the order in which AOIO evicts them (section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// In sequence, and not again.
+    Seq,
+    /// Without a regularity.
+    Rand,
+    /// In short sequences, again and again.
+    Short,
+    /// In long sequences, again and again.
+    Loop,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 4] = [Class::Seq, Class::Rand, Class::Short, Class::Loop];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Seq => "seq",
+            Class::Rand => "rand",
+            Class::Short => "short",
+            Class::Loop => "loop",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where one class ends and another begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Code with fewer references to pages is [`Class::Rand`]. UBM, which looks at sequences of blocks, and PCC, which
+    /// looks at those of code, both call a sequence of this length sequential: 20.
+    pub least: u32,
+    /// Sequences of this mean length in pages or more are long: also 20.
+    pub long: f64,
+    /// If at least this share of its pages is referenced again, code loops: a half.
+    pub reuse: f64,
+    /// Intervals between references to the same page whose standard deviation is more than this multiple of their mean
+    /// are not periods. References at random have a multiple of 1.
+    pub irregular: f64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds { least: 20, long: 20.0, reuse: 0.5, irregular: 1.0 }
+    }
+}
+
+/// Intervals are counted in buckets, four for each power of two.
+const BUCKETS: usize = 4 * 32;
+
+/// The bucket of intervals of this length.
+fn bucket(length: u64) -> usize {
+    let length = length.max(1);
+    let power = length.ilog2();
+    // The two bits below the highest one.
+    let quarter = ((length << 2) >> power) & 3;
+    (4 * power as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// When code has made this many references, its counts are halved, so that what it does now weighs more.
+const HALVE: u32 = 1 << 16;
+
+/// Counts of one piece of code.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counts {
+    /// References to pages.
+    references: u32,
+    /// Those that continue a sequence, or begin a file.
+    sequential: u32,
+    /// Sequences.
+    runs: u32,
+    /// References to pages that were not referenced before.
+    first: u32,
+    /// Pages of this code that were referenced again, by any code.
+    reused: u32,
+    /// Sum and sum of squares of the intervals until then, in references.
+    sum: f64,
+    squares: f64,
+    buckets: [u32; BUCKETS],
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        let (references, sequential, runs, first, reused) = (0, 0, 0, 0, 0);
+        Counts { references, sequential, runs, first, reused, sum: 0.0, squares: 0.0, buckets: [0; BUCKETS] }
+    }
+}
+
+impl Counts {
+    /// The code references a page. `continues`: it follows the page of its file that was referenced before it, by any
+    /// code; `begins`: it is the first page of its file; `is_first`: it was not referenced before.
+    pub fn reference(&mut self, continues: bool, begins: bool, is_first: bool) {
+        self.references += 1;
+        self.sequential += u32::from(continues || begins);
+        self.runs += u32::from(!continues);
+        self.first += u32::from(is_first);
+        if self.references >= HALVE {
+            self.halve();
+        }
+    }
+
+    /// A page that this code referenced last is referenced again, after `interval` references to pages.
+    pub fn again(&mut self, interval: u64) {
+        self.reused += 1;
+        let length = interval as f64;
+        self.sum += length;
+        self.squares += length * length;
+        self.buckets[bucket(interval)] += 1;
+    }
+
+    fn halve(&mut self) {
+        let counts = [&mut self.references, &mut self.sequential, &mut self.runs, &mut self.first, &mut self.reused];
+        counts.into_iter().chain(&mut self.buckets).for_each(|count| *count /= 2);
+        self.sum /= 2.0;
+        self.squares /= 2.0;
+    }
+
+    /// References to pages, those of long ago less than once.
+    pub fn references(&self) -> u32 {
+        self.references
+    }
+
+    /// The mean length of a sequence, in pages.
+    pub fn run(&self) -> f64 {
+        f64::from(self.references) / f64::from(self.runs.max(1))
+    }
+
+    /// The share of its pages that were referenced again: reuses for each first reference, at most 1.
+    pub fn reuse(&self) -> f64 {
+        (f64::from(self.reused) / f64::from(self.first.max(1))).min(1.0)
+    }
+
+    /// The mean interval between references to the same page, in references to pages; `None` if there was none
+    /// (the paper's period of infinity).
+    pub fn period(&self) -> Option<f64> {
+        (self.reused > 0).then(|| self.sum / f64::from(self.reused))
+    }
+
+    /// The standard deviation of the intervals as a multiple of their mean.
+    pub fn variation(&self) -> f64 {
+        let count = f64::from(self.reused.max(1));
+        let mean = self.sum / count;
+        if mean == 0.0 { 0.0 } else { (self.squares / count - mean * mean).max(0.0).sqrt() / mean }
+    }
+
+    /// The share of the intervals that are shorter than `length`, rounded down to one, 1.25, 1.5 or 1.75 times a power
+    /// of two.
+    pub fn within(&self, length: u64) -> f64 {
+        let within: u32 = self.buckets[..bucket(length)].iter().sum();
+        f64::from(within) / f64::from(self.reused.max(1))
+    }
+
+    /// The class by these counts.
+    pub fn class(&self, thresholds: &Thresholds) -> Class {
+        if self.references < thresholds.least {
+            return Class::Rand;
+        }
+        if self.reused >= thresholds.least && self.reuse() >= thresholds.reuse {
+            return match self.run() >= thresholds.long {
+                _ if self.variation() > thresholds.irregular => Class::Rand,
+                true => Class::Loop,
+                false => Class::Short,
+            };
+        }
+        if self.sequential >= self.references.div_ceil(2) { Class::Seq } else { Class::Rand }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(counts: &Counts) -> Class {
+        counts.class(&Thresholds::default())
+    }
+
+    /// Code that reads files of `pages` pages from their beginning, each `times` times in a row of all files.
+    fn reader(pages: u64, files: u64, times: u64) -> Counts {
+        let mut counts = Counts::default();
+        for time in 0..times {
+            for _ in 0..files {
+                for page in 0..pages {
+                    counts.reference(page > 0, page == 0, time == 0);
+                    if time > 0 {
+                        counts.again(pages * files);
+                    }
+                }
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn files_that_are_read_once_are_sequential() {
+        for (pages, files) in [(1000, 1), (5, 200), (1, 300)] {
+            assert_eq!(class(&reader(pages, files, 1)), Class::Seq, "{files} files of {pages} pages");
+        }
+        assert_eq!(reader(1000, 1, 1).period(), None);
+    }
+
+    #[test]
+    fn the_length_of_sequences_distinguishes_loops() {
+        let (long, short) = (reader(100, 3, 3), reader(5, 60, 3));
+        assert_eq!((class(&long), class(&short)), (Class::Loop, Class::Short));
+        assert_eq!((long.period(), long.run(), long.variation()), (Some(300.0), 100.0, 0.0));
+        assert_eq!((short.period(), short.run()), (Some(300.0), 5.0));
+        assert_eq!((short.within(319), short.within(320)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn intervals_without_a_period_are_random() {
+        let mut counts = Counts::default();
+        for at in 0..1000_u64 {
+            counts.reference(false, false, at < 100);
+            counts.again(if at % 10 == 0 { 10_000 } else { 10 });
+        }
+        assert!(counts.variation() > 2.0, "{}", counts.variation());
+        assert_eq!(class(&counts), Class::Rand);
+        assert_eq!(class(&Counts::default()), Class::Rand, "nothing is known");
+    }
+
+    #[test]
+    fn what_code_does_now_weighs_more_than_what_it_did_long_ago() {
+        let mut counts = reader(50_000, 1, 1);
+        assert_eq!(class(&counts), Class::Seq);
+        let mut more = 0;
+        while class(&counts) == Class::Seq {
+            counts.reference(true, false, false);
+            counts.again(1000);
+            more += 1;
+        }
+        assert!((20_000..40_000).contains(&more), "{more}");
+    }
+}
