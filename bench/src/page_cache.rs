@@ -236,7 +236,11 @@ fn make_files(files: &Path) -> anyhow::Result<()> {
 
 fn record(program: &Program, files: &Path, trace: &Path) -> anyhow::Result<()> {
     let mut strace = Command::new("strace");
-    strace.current_dir(files).args(["-f", "-y", "-ttt", "-e", "trace=desc,process", "-o"]).arg(trace);
+    strace
+        .current_dir(files)
+        .env("TMPDIR", files)
+        .args(["-f", "-y", "-ttt", "-e", "trace=desc,process", "-o"])
+        .arg(trace);
     // The exit code of grep says whether something was found.
     measure::run(strace.args(["sh", "-c", &format!("{}; true", program.script)]))?;
     Ok(())
@@ -248,7 +252,10 @@ fn run_limited(program: &Program, disk: &Disk, fresh: bool) -> anyhow::Result<Ra
     let before = disk.read_bytes()?;
     let mut cached_bytes = 0;
     let script = format!("echo $$ > {GROUP}/cgroup.procs; exec sh -c \"$0\"");
-    let mut child = Command::new("sh").current_dir(&disk.files).args(["-c", &script, program.script]).spawn()?;
+    let mut shell = Command::new("sh");
+    // Temporary files are on the device, too.
+    shell.current_dir(&disk.files).env("TMPDIR", &disk.files);
+    let mut child = shell.args(["-c", &script, program.script]).spawn()?;
     let pause = std::time::Duration::from_millis(if fresh { 1 } else { 1000 });
     let mut polled = std::time::Instant::now();
     let status = loop {

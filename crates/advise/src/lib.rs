@@ -28,8 +28,11 @@ pub enum Class {
     Sequential,
     /// Data is read again after much other data, in the same order.
     Loop,
-    /// A loop over little data: a short file, or a short run in each of many files.
-    Short,
+    /// A loop over little of each file: short files, or a short run in each of many files.
+    Short {
+        /// Bytes that are read of a file, from the first read on; `u64::MAX` for all.
+        run: u64,
+    },
     /// Data is read in no order.
     Random,
 }
@@ -54,7 +57,8 @@ pub struct Read {
 pub enum Hint {
     /// `POSIX_FADV_DONTNEED`: the data will not be read again soon.
     Drop(Range<u64>),
-    /// `POSIX_FADV_WILLNEED`: the data is about to be read. At most [`CHUNK`] bytes, because the kernel truncates it to
+    /// `POSIX_FADV_WILLNEED`: the data is about to be read. It may be cached already, which costs the kernel less than a
+    /// look-up. At most [`CHUNK`] bytes, because the kernel truncates it to
     /// the device's read-ahead; the caller divides it further if that is shorter.
     Fetch(Range<u64>),
     /// `POSIX_FADV_RANDOM`: no read-ahead.
@@ -87,8 +91,9 @@ impl Adviser {
 
     /// Passes the hints for `read` to `give`, which issues them at once; the read follows.
     ///
-    /// `is_resident` returns whether data of this range is in the page cache. It is called for sequential reads, some
-    /// chunks ahead of the reader.
+    /// `is_resident` returns whether data of this range is in the page cache (`cachestat`; a read with `RWF_NOWAIT` is
+    /// no way to find out, because it begins read-ahead). It is called for sequential reads, some chunks ahead of the
+    /// reader.
     pub fn read(&mut self, read: &Read, mut is_resident: impl FnMut(Range<u64>) -> bool, mut give: impl FnMut(Hint)) {
         let end = read.offset.saturating_add(read.length.min(READ_MOST)).min(read.size);
         if read.offset >= end {
@@ -105,17 +110,25 @@ impl Adviser {
         if read.class != Class::Sequential && self.kept.budget() == 0 {
             return;
         }
+        let run = if let Class::Short { run } = read.class { run } else { u64::MAX };
+        if is_new && matches!(read.class, Class::Short { .. }) {
+            let run_end = read.offset.saturating_add(run).min(read.size).min(read.offset.saturating_add(READ_MOST));
+            for start in (read.offset..run_end).step_by(CHUNK as usize) {
+                give(Hint::Fetch(start..start.saturating_add(CHUNK).min(run_end)));
+            }
+        }
         for chunk in read.offset / CHUNK..=(end - 1) / CHUNK {
             if !stream.enter(chunk) {
                 continue;
             }
             let keeps = match read.class {
                 Class::Sequential => stream.was_resident(chunk, |chunk| is_resident(range(chunk, read.size))),
-                _ => self.kept.keep(read.file, chunk, memory(chunk, read.size)),
+                _ => self.kept.keep(
+                    read.file,
+                    chunk,
+                    memory(chunk, read.size).min(run.div_ceil(PAGE).saturating_mul(PAGE)),
+                ),
             };
-            if read.class == Class::Short && !is_resident(range(chunk, read.size)) {
-                give(Hint::Fetch(range(chunk, read.size)));
-            }
             if !keeps && let Some(left) = stream.leave_later(chunk) {
                 self.kept.drop_chunk(range(left, read.size), &mut give);
             }

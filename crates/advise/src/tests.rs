@@ -1,6 +1,5 @@
 extern crate std;
 
-use core::slice::from_ref;
 use std::boxed::Box;
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -8,6 +7,7 @@ use std::vec::Vec;
 use super::*;
 
 const MIB: u64 = 1 << 20;
+const SHORT: Class = Class::Short { run: u64::MAX };
 
 fn read(file: u64, size: u64, offset: u64, class: Class) -> Read {
     Read { file, size, offset, length: 64 << 10, class }
@@ -77,9 +77,8 @@ fn files_share_the_budget() {
     let mut adviser = Box::new(Adviser::new());
     adviser.set_budget(MIB);
     for _ in 0..3 {
-        let kept: Vec<u64> = (0..50)
-            .filter(|&file| pass(&mut adviser, file, 40_000, Class::Short, from_ref(&(0..1))).is_empty())
-            .collect();
+        let kept: Vec<u64> =
+            (0..50).filter(|&file| pass(&mut adviser, file, 40_000, Class::Loop, &[]).is_empty()).collect();
         assert!(kept.iter().copied().eq(0..25), "25 files of 10 pages fit: {kept:?}");
     }
 }
@@ -96,12 +95,30 @@ fn loops_that_have_ended_are_given_up() {
 }
 
 #[test]
-fn short_files_are_fetched_once() {
+fn short_files_are_fetched_at_their_first_read() {
     let mut adviser = Box::new(Adviser::new());
     adviser.set_budget(MIB);
-    let first = pass(&mut adviser, 1, 300_000, Class::Short, &[]);
-    assert_eq!(first, [Hint::Fetch(0..300_000)]);
-    assert_eq!(pass(&mut adviser, 1, 300_000, Class::Short, from_ref(&(0..300_000))), []);
+    assert_eq!(pass(&mut adviser, 1, 300_000, SHORT, &[]), [Hint::Fetch(0..300_000)]);
+    assert_eq!(adviser.kept_bytes(), 74 * 4096);
+    let long = pass(&mut adviser, 2, 5 * MIB, SHORT, &[]);
+    assert_eq!(long[..3], [Hint::Fetch(0..2 * MIB), Hint::Fetch(2 * MIB..4 * MIB), Hint::Fetch(4 * MIB..5 * MIB)]);
+}
+
+#[test]
+fn short_runs_are_fetched_and_kept_without_the_rest_of_the_file() {
+    let mut adviser = Box::new(Adviser::new());
+    adviser.set_budget(MIB);
+    let mut hints = Vec::new();
+    let class = Class::Short { run: 60_000 };
+    for file in 0..20 {
+        let read = Read { length: 4096, ..read(file, MIB, 8192, class) };
+        adviser.read(&read, |_| false, |hint| hints.push(hint));
+        adviser.read(&Read { offset: 12_288, ..read }, |_| false, |hint| hints.push(hint));
+        adviser.close(file, MIB, |hint| hints.push(hint));
+    }
+    let fetched = hints.iter().filter(|hint| **hint == Hint::Fetch(8192..68_192)).count();
+    assert_eq!((fetched, adviser.kept_bytes()), (20, 17 * 15 * 4096), "17 runs of 15 pages fit");
+    assert_eq!(hints.len(), 20 + 3, "the other files are dropped: {hints:?}");
 }
 
 #[test]
@@ -118,7 +135,7 @@ fn random_reads_get_one_hint() {
 fn hints_are_within_the_file_whatever_the_read() {
     let mut adviser = Box::new(Adviser::new());
     adviser.set_budget(4 * MIB);
-    let classes = [Class::Sequential, Class::Loop, Class::Short, Class::Random];
+    let classes = [Class::Sequential, Class::Loop, SHORT, Class::Random];
     let mut state = 1_u64;
     let mut next = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
