@@ -41,7 +41,7 @@ pub(crate) fn ci() -> anyhow::Result<()> {
     })?;
     step("features", || {
         // Alone, so that no other crate of the workspace adds features.
-        for package in ["nigh", "nigh-trace", "nigh-control", "nigh-host"] {
+        for package in ["nigh", "nigh-advise", "nigh-trace", "nigh-control", "nigh-host"] {
             let mut clippy = cargo(&["clippy", "--package", package, "--no-default-features", "--locked", "--quiet"]);
             check(clippy.args(["--", "-D", "warnings"]))?;
         }

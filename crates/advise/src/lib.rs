@@ -4,9 +4,14 @@
 #![no_std]
 
 mod kept;
+#[cfg(feature = "profile")]
+pub mod profile;
 mod streams;
+mod table;
 
 use core::ops::Range;
+
+pub use table::{NoTable, Table, entry};
 
 use kept::Kept;
 use streams::Streams;

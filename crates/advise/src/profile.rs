@@ -1,0 +1,288 @@
+//! What is known of a program, as TOML: the classes of its code, and what advice gained.
+//!
+//! ```toml
+//! program = "/usr/bin/grep"
+//! frames = 5                    # return addresses that identify the code
+//! read_bytes = 49008600         # what the device read for a run without advice
+//! runs_without_gain = 0         # advised runs in a row; after three, the program is left alone
+//!
+//! [[module]]
+//! path = "/usr/bin/grep"
+//! build_id = "0fb3c1a2"
+//!
+//! [[code]]
+//! code = "a920b58f4892629b"
+//! class = "short"               # seq, loop, short or rand
+//! run_bytes = 32768             # for short: what it reads of a file; all of it by default
+//! modules = [0]                 # those of its return addresses, by their number from 0
+//! read_bytes = 49000000         # what the device read for it without advice
+//! advised = true                # false: advice did not make the device read less
+//!
+//! [[code.file]]                 # a file in which the code belongs to another class
+//! path = "/srv/words"
+//! class = "loop"
+//! ```
+
+extern crate std;
+
+use std::collections::BTreeMap;
+use std::string::String;
+use std::vec::Vec;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Class, table};
+
+/// The most bytes of a profile.
+pub const BYTES_MOST: usize = 16 << 20;
+
+/// After so many advised runs in a row without gain, a program is left alone.
+pub const RUNS_MOST: u32 = 3;
+
+/// Less than this share of the reads without advice is no gain, in percent: reads differ as much from run to run.
+const GAIN_LEAST: u64 = 3;
+
+/// What is known of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Its path.
+    pub program: String,
+    /// How many return addresses identify the code.
+    pub frames: u32,
+    /// Bytes that the device read for a run without advice, if one was recorded.
+    #[serde(serialize_with = "limited")]
+    pub read_bytes: Option<u64>,
+    /// Advised runs in a row that gained nothing.
+    #[serde(default)]
+    pub runs_without_gain: u32,
+    /// The files that contain the code.
+    #[serde(default, rename = "module")]
+    pub modules: Vec<Module>,
+    /// The code that reads.
+    #[serde(default, rename = "code")]
+    pub codes: Vec<Code>,
+}
+
+/// A program or library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Module {
+    /// Its path.
+    pub path: String,
+    /// Its build id, in hexadecimal digits.
+    pub build_id: String,
+}
+
+/// One piece of code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Code {
+    /// Its identity, 16 hexadecimal digits.
+    #[serde(serialize_with = "to_digits", deserialize_with = "from_digits")]
+    pub code: u64,
+    /// How it reads.
+    pub class: Name,
+    /// Bytes that it reads of a file if it is short; all by default.
+    #[serde(serialize_with = "limited")]
+    pub run_bytes: Option<u64>,
+    /// The modules of its return addresses: positions in [`Profile::modules`].
+    #[serde(default)]
+    pub modules: Vec<usize>,
+    /// Bytes that the device read for it without advice, if they were recorded.
+    #[serde(serialize_with = "limited")]
+    pub read_bytes: Option<u64>,
+    /// Whether it gets advice.
+    #[serde(default = "yes")]
+    pub advised: bool,
+    /// The files in which its class is another one.
+    #[serde(default, rename = "file")]
+    pub files: Vec<InFile>,
+}
+
+/// Code in one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InFile {
+    /// The file.
+    pub path: String,
+    /// How the code reads it.
+    pub class: Name,
+    /// Bytes that it reads of it if it is short; all by default.
+    #[serde(serialize_with = "limited")]
+    pub run_bytes: Option<u64>,
+}
+
+/// The name of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Name {
+    Seq,
+    Loop,
+    Short,
+    Rand,
+}
+
+impl Name {
+    /// The class; the run counts for short loops only.
+    pub fn class(self, run_bytes: Option<u64>) -> Class {
+        match self {
+            Name::Seq => Class::Sequential,
+            Name::Loop => Class::Loop,
+            Name::Short => Class::Short { run: run_bytes.unwrap_or(u64::MAX) },
+            Name::Rand => Class::Random,
+        }
+    }
+}
+
+/// Why a text is not a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// Not TOML, or without the expected structure.
+    Shape {
+        /// The line, from 1.
+        line: usize,
+        /// The text of the parser.
+        message: String,
+    },
+    /// Code refers to a module that is not in the profile.
+    Module {
+        /// The code.
+        code: u64,
+    },
+    /// Code is in the profile twice.
+    Twice {
+        /// The code.
+        code: u64,
+    },
+    /// The text is longer than [`BYTES_MOST`].
+    TooLong,
+}
+
+impl core::fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            ProfileError::Shape { line, message } => write!(f, "line {line}: {message}"),
+            ProfileError::Module { code } => write!(f, "code {code:016x}: no such module, expected its number from 0"),
+            ProfileError::Twice { code } => write!(f, "code {code:016x} is there twice"),
+            ProfileError::TooLong => write!(f, "more than {BYTES_MOST} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for ProfileError {}
+
+/// What an advised run read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Bytes that the device read, in all.
+    pub read_bytes: u64,
+    /// Bytes that the device read for a code, where they were counted.
+    pub by_code: BTreeMap<u64, u64>,
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// If `text` is none.
+    pub fn parse(text: &str) -> Result<Profile, ProfileError> {
+        if text.len() > BYTES_MOST {
+            return Err(ProfileError::TooLong);
+        }
+        let profile: Profile = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            ProfileError::Shape { line: before.matches('\n').count() + 1, message: error.message().replace('\n', " ") }
+        })?;
+        let mut codes = std::collections::BTreeSet::new();
+        for code in &profile.codes {
+            if code.modules.iter().any(|&module| module >= profile.modules.len()) {
+                return Err(ProfileError::Module { code: code.code });
+            }
+            if !codes.insert(code.code) {
+                return Err(ProfileError::Twice { code: code.code });
+            }
+        }
+        Ok(profile)
+    }
+
+    /// The profile as TOML, whose numbers are at most 2^63 - 1.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every profile has a form in TOML")
+    }
+
+    /// Removes the code in modules that are other ones today: `build_id` returns the build id of a path, if it has one.
+    /// Returns the removed code.
+    pub fn drop_stale(&mut self, mut build_id: impl FnMut(&str) -> Option<String>) -> Vec<Code> {
+        let is_same = |module: &Module| build_id(&module.path).as_ref() == Some(&module.build_id);
+        let same: Vec<bool> = self.modules.iter().map(is_same).collect();
+        let is_stale = |code: &mut Code| code.modules.iter().any(|&module| same.get(module) != Some(&true));
+        self.codes.extract_if(.., is_stale).collect()
+    }
+
+    /// Whether the program runs without advice, because advice gained nothing.
+    pub fn is_left_alone(&self) -> bool {
+        self.runs_without_gain >= RUNS_MOST
+    }
+
+    /// Takes in an advised run. Code for which the device did not read less than without advice gets none from now on. Returns
+    /// that code.
+    ///
+    /// Without a record of what was read without advice, nothing can be compared, and nothing changes.
+    pub fn learn(&mut self, run: &Run) -> Vec<u64> {
+        let gains = |without: u64, with: u64| with < without - without / 100 * GAIN_LEAST;
+        if let Some(without) = self.read_bytes {
+            self.runs_without_gain =
+                if gains(without, run.read_bytes) { 0 } else { self.runs_without_gain.saturating_add(1) };
+        }
+        let mut off = Vec::new();
+        for code in self.codes.iter_mut().filter(|code| code.advised) {
+            let (Some(without), Some(&with)) = (code.read_bytes, run.by_code.get(&code.code)) else { continue };
+            if !gains(without, with) {
+                code.advised = false;
+                off.push(code.code);
+            }
+        }
+        off
+    }
+
+    /// The entries of a [`Table`](crate::Table) for the code that gets advice. `file` returns the number of the file with a
+    /// path, above 0, if there is such a file.
+    pub fn table(&self, mut file: impl FnMut(&str) -> Option<u64>) -> Vec<u8> {
+        let mut classes = BTreeMap::new();
+        for code in self.codes.iter().filter(|code| code.advised && !self.is_left_alone()) {
+            classes.insert((code.code, 0), code.class.class(code.run_bytes));
+            for special in &code.files {
+                if let Some(number) = file(&special.path).filter(|&number| number > 0) {
+                    classes.insert((code.code, number), special.class.class(special.run_bytes));
+                }
+            }
+        }
+        classes.into_iter().flat_map(|((code, file), class)| table::entry(code, file, class)).collect()
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// TOML has no larger numbers, and a file has no more bytes.
+fn limited<S: Serializer>(bytes: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => serializer.serialize_some(&(*bytes).min(i64::MAX as u64)),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn to_digits<S: Serializer>(code: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{code:016x}"))
+}
+
+fn from_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digits = Some(&text).filter(|text| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let code = digits.and_then(|text| u64::from_str_radix(text, 16).ok());
+    code.ok_or_else(|| serde::de::Error::custom("expected 16 hexadecimal digits"))
+}
