@@ -21,6 +21,7 @@ mod nbd;
 mod neighbours;
 mod page_cache;
 mod peers;
+mod program_record;
 mod record;
 mod replay;
 mod rival;
@@ -174,6 +175,12 @@ enum Bench {
         #[arg(long, default_value_t = 5)]
         seconds: u64,
     },
+    /// What `nigh record` costs each read of a program, beside strace and perf: needs a C compiler
+    ProgramRecord {
+        /// Pairs of runs
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// What recording costs a hit of `nigh serve`
     Record {
         /// Rounds; in each the server does not record, then does
@@ -227,6 +234,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),
+        Bench::ProgramRecord { rounds } => program_record::run(rounds),
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Verify { rounds, seconds } => verify::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),

@@ -22,8 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-engine",
             "nigh-guard",
             "nigh-nbd",
+            "nigh-pattern",
             "nigh-policy",
             "nigh-prefetch",
+            "nigh-record",
             "nigh-report",
             "nigh-server",
             "nigh-sim",
@@ -75,7 +77,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
+    ("nigh-preload", &["nigh-ring"]),
+    ("nigh-record", &["nigh-pattern", "nigh-ring", "nigh-trace"]),
     ("nigh-report", &[]),
+    ("nigh-ring", &[]),
     (
         "nigh-server",
         &[

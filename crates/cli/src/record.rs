@@ -1,7 +1,11 @@
-//! `nigh record`: what clients ask a running server, or what a disk is asked, as a trace.
+//! `nigh record`: what clients ask a running server, what a disk is asked, or what a program reads and writes, as a trace.
 
 #[cfg(feature = "record")]
 mod disk;
+#[cfg(feature = "record")]
+mod kept;
+#[cfg(feature = "record")]
+mod program;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -22,12 +26,14 @@ use crate::{asked, controlled, output};
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
-    if let Some(device) = &args.disk {
-        #[cfg(feature = "record")]
-        return disk::run(device, args);
-        #[cfg(not(feature = "record"))]
-        bail!("--disk {}: this build of nigh cannot record disks", device.display());
+    #[cfg(feature = "record")]
+    match (&args.disk, &args.program[..]) {
+        (Some(device), _) => return disk::run(device, args),
+        (None, [program, arguments @ ..]) => return program::run(program, arguments, args),
+        (None, []) => ensure!(args.max_size.is_none(), "--max-size is for recordings of programs and disks"),
     }
+    #[cfg(not(feature = "record"))]
+    ensure!(args.disk.is_none() && args.program.is_empty(), "this build of nigh records servers only");
     let recording = recording(&args.file, &args.recording, "--sample")?;
     let (mut client, path) = controlled::connect(&args.server)?;
     let stop = stop_by_signal()?;

@@ -5,41 +5,26 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::bail;
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
 use nigh_trace::{Op, Request, Taken};
 use nigh_tracefs::{Disk, Error, Io, SECTOR_BYTES, Tracer};
 
-use super::{seconds, stop_by_signal};
+use super::kept::{BLOCK_BYTES, CHECKPOINT, completed, limits, salvaged};
+use super::stop_by_signal;
 use crate::args::RecordArgs;
+use crate::output;
 use crate::results::grouped;
 use crate::size::human_bytes;
-use crate::{asked, output, written};
 
 /// How often the kernel's buffers are read. At 100,000 requests a second, 1.4 MB are waiting by then.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How often what was recorded is completed in the file.
-const CHECKPOINT: Duration = Duration::from_secs(10);
-
 /// The kernel's buffer for each processor: more than a second at 100,000 requests a second.
 const BUFFER_KB: u32 = 32 << 10;
 
-/// The default block size of a replay.
-const BLOCK_BYTES: u32 = 4096;
-
 pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
-    let time = seconds(&args.recording)?.map(Duration::from_secs_f64);
-    let limit = args.recording.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
-    let max_size = args.max_size.as_deref().map(|text| {
-        let bytes = nigh_text::bytes(text).filter(|&bytes| bytes > 0);
-        bytes.with_context(|| format!("--max-size {text}: expected bytes, such as 500M or 1G"))
-    });
-    let max_size = max_size.transpose()?.unwrap_or(u64::MAX);
-    let is_parquet = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
-    ensure!(is_parquet, "{}: recordings of disks are Parquet files: end the name in .parquet", args.file.display());
-    written::spare(&args.file, None, args.recording.force)?;
-
+    let limits = limits(args)?;
     let disk = Disk::open(device).map_err(|error| advised(error, device))?;
     let stop = stop_by_signal()?;
     let mut tracer = Tracer::start(&disk, BUFFER_KB).map_err(|error| advised(error, device))?;
@@ -55,7 +40,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
     let mut ios = Vec::new();
     loop {
         tracer.read(&mut ios)?;
-        if let Err(error) = writing.push(&ios, limit) {
+        if let Err(error) = writing.push(&ios, limits.calls) {
             return Err(writing.salvaged(error));
         }
         ios.clear();
@@ -72,9 +57,9 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
             let _ = std::io::stderr().flush();
         }
         let is_over = stop.load(Ordering::Relaxed)
-            || time.is_some_and(|time| begin.elapsed() >= time)
-            || calls >= limit
-            || writing.recorder.bytes() >= max_size;
+            || limits.time.is_some_and(|time| begin.elapsed() >= time)
+            || calls >= limits.calls
+            || writing.recorder.bytes() >= limits.bytes;
         if is_over {
             break;
         }
@@ -85,7 +70,7 @@ pub(super) fn run(device: &Path, args: &RecordArgs) -> anyhow::Result<()> {
     }
     let seconds = begin.elapsed().as_secs_f64();
     let lost = tracer.finish(&mut ios)?;
-    if let Err(error) = writing.push(&ios, limit) {
+    if let Err(error) = writing.push(&ios, limits.calls) {
         return Err(writing.salvaged(error));
     }
     let text = writing.finish(seconds, lost)?;
@@ -167,16 +152,8 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Ends the recording after an error of the file, and keeps its complete part.
     fn salvaged(self, error: nigh_trace::Error) -> anyhow::Error {
-        let file = self.file.display();
-        match self.recorder.salvage() {
-            Ok(kept) => {
-                let kept = format!("the recording ended early; {file} has the first {} requests", grouped(kept));
-                anyhow::Error::from(error).context(kept)
-            }
-            Err(_) => error.into(),
-        }
+        salvaged(self.recorder, self.file, error)
     }
 
     fn finish(self, seconds: f64, lost: u64) -> anyhow::Result<String> {
@@ -186,7 +163,7 @@ impl<'a> Writing<'a> {
             bail!("{} was asked nothing in {seconds:.1} s: nothing was recorded", self.device.display());
         }
         let file = self.file.display();
-        self.recorder.finish()?;
+        completed(self.recorder, self.file)?;
         let lost = match lost {
             0 => "no events lost".to_owned(),
             lost => format!("{} events lost, two for each request", grouped(lost)),

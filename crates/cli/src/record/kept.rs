@@ -1,0 +1,61 @@
+//! What recordings of programs and disks have in common: their limits, and what is kept after an error.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nigh_trace::format::parquet::Recorder;
+
+use super::seconds;
+use crate::args::RecordArgs;
+use crate::results::grouped;
+use crate::{asked, written};
+
+/// How often what was recorded is completed in the file.
+pub(super) const CHECKPOINT: Duration = Duration::from_secs(10);
+
+/// The default block size of a replay.
+pub(super) const BLOCK_BYTES: u32 = 4096;
+
+/// When a recording ends by itself.
+pub(super) struct Limits {
+    pub(super) time: Option<Duration>,
+    pub(super) calls: u64,
+    pub(super) bytes: u64,
+}
+
+/// Reads the limits, and checks that the file can be written.
+pub(super) fn limits(args: &RecordArgs) -> anyhow::Result<Limits> {
+    let time = seconds(&args.recording)?.map(Duration::from_secs_f64);
+    let calls = args.recording.limit.as_deref().map(asked::parse_limit).transpose()?.unwrap_or(u64::MAX);
+    let bytes = args.max_size.as_deref().map(|text| {
+        let bytes = nigh_text::bytes(text).filter(|&bytes| bytes > 0);
+        bytes.with_context(|| format!("--max-size {text}: expected bytes, such as 500M or 1G"))
+    });
+    let bytes = bytes.transpose()?.unwrap_or(u64::MAX);
+    let is_parquet = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
+    let file = args.file.display();
+    ensure!(is_parquet, "{file}: recordings of programs and disks are Parquet files: end the name in .parquet");
+    written::spare(&args.file, None, args.recording.force)?;
+    Ok(Limits { time, calls, bytes })
+}
+
+/// Completes the recording in `file`. If that is not possible, its complete part is kept.
+pub(super) fn completed(mut recorder: Recorder, file: &Path) -> anyhow::Result<()> {
+    if let Err(error) = recorder.checkpoint() {
+        return Err(salvaged(recorder, file, error));
+    }
+    Ok(recorder.finish()?)
+}
+
+/// Ends the recording in `file` after an error, and keeps its complete part.
+pub(super) fn salvaged(recorder: Recorder, file: &Path, error: nigh_trace::Error) -> anyhow::Error {
+    match recorder.salvage() {
+        Ok(calls) => {
+            let kept =
+                format!("the recording ended early; {} has the first {} requests", file.display(), grouped(calls));
+            anyhow::Error::from(error).context(kept)
+        }
+        Err(_) => error.into(),
+    }
+}

@@ -1,0 +1,318 @@
+//! Recordings of programs, with the real binary: what they read, by which code, and that nothing changes for them.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+
+mod command;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use nigh_pattern::{Class, Classifier, Limits, Thresholds};
+use nigh_testkit::tools::{installed, run};
+use nigh_trace::{Op, ReadOptions, Request, Stream};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use command::refusal;
+
+fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.current_dir(folder).args(["record", "--force", "-o", file, "--"]).args(program).stdin(Stdio::null());
+    command
+}
+
+fn requests(path: &Path, stream: Option<Stream>) -> Vec<Request> {
+    let mut opened = nigh_trace::open(path, &ReadOptions { stream, ..ReadOptions::default() }).unwrap();
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        opened.requests.next_batch(&mut batch).unwrap();
+        if batch.is_empty() {
+            return all;
+        }
+        all.append(&mut batch);
+    }
+}
+
+/// Compiles one of the programs of these tests; `None`, and `test` is reported as skipped, without a compiler.
+fn compiled(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
+    if !installed(test, "gcc") {
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/recorded/{name}.c"));
+    let program = folder.join(name);
+    run("gcc", &["-O1", "-pthread", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
+    Some(program)
+}
+
+/// Whatever the environment and the addresses are, code has the same identity, and the class that it was written for.
+#[test]
+fn code_is_recognized_in_every_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("code_is_recognized_in_every_run", folder.path(), "patterns") else { return };
+    let program = program.to_str().unwrap();
+    assert!(Command::new(program).arg("make").current_dir(folder.path()).status().unwrap().success());
+    let mut all = Vec::new();
+    for (round, filler) in [0, 3000, 9001].into_iter().enumerate() {
+        let file = format!("{round}.parquet");
+        let output = record(folder.path(), &file, &[program]).env("FILLER", "x".repeat(filler)).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"32768\n"[..]), "{errors}");
+        assert!(errors.contains("no calls lost") && errors.contains("nigh sim"), "{errors}");
+        let found: Vec<Request> = requests(&folder.path().join(&file), None);
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut classifier = Classifier::new(Limits::default(), Thresholds::default());
+        for request in found.iter().filter(|request| request.op == Op::Read) {
+            *counts.entry(request.stream).or_default() += 1;
+            if request.length > 0 {
+                classifier.reference(request.stream, request.volume, request.offset / 4096);
+            }
+        }
+        let table = classifier.table();
+        let labels: BTreeMap<u64, (usize, Class)> =
+            counts.into_iter().map(|(code, calls)| (code, (calls, table.get(code, u32::MAX).unwrap().class))).collect();
+        all.push(labels);
+    }
+    assert_eq!(all[0], all[1], "with a larger environment");
+    assert_eq!(all[0], all[2], "with a larger one");
+    let mut labels: Vec<(usize, Class)> = all[0].values().copied().collect();
+    labels.sort();
+    // 8 pages by stdio and its end; 200 at random; 300 in sequence and their end; 30 times 3, four times; 100, four times.
+    let expected = [(9, Class::Rand), (200, Class::Rand), (301, Class::Seq), (360, Class::Short), (400, Class::Loop)];
+    assert_eq!(labels, expected);
+}
+
+/// What `strace` sees of calls that transfer data to and from files, except what the dynamic linker reads.
+fn straced(folder: &Path, log: &Path, program: &[&str]) -> (Output, BTreeMap<&'static str, usize>) {
+    let calls = "trace=read,pread64,readv,preadv,preadv2,write,pwrite64,writev,pwritev,pwritev2,copy_file_range";
+    let mut command = Command::new("strace");
+    command.stdin(Stdio::null());
+    command.current_dir(folder).args(["-f", "-y", "-e", calls, "-s", "8", "-o", log.to_str().unwrap()]).args(program);
+    let output = command.output().unwrap();
+    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
+    for line in String::from_utf8_lossy(&std::fs::read(log).unwrap()).lines() {
+        // `1234 read(3</etc/passwd>, "root:x:0"..., 4096) = 2996`, whole or unfinished.
+        let Some((name, rest)) = line.split_once(' ').map_or("", |(_, call)| call.trim_start()).split_once('(') else {
+            continue;
+        };
+        let is_file = |text: &str| {
+            text.split_once("</").is_some_and(|(_, path)| !path.starts_with("dev/") && !path.starts_with("proc/"))
+        };
+        // The beginning of a library, and its table of segments.
+        let is_linker = (rest.contains("\"\\177ELF") && rest.contains(", 832"))
+            || (name == "pread64" && rest.contains("\"\\6\\0\\0\\0\\4\\0\\0\\0"));
+        if name.starts_with('<') || is_linker {
+            continue;
+        }
+        match name {
+            "copy_file_range" => counts.values_mut().for_each(|count| *count += 1),
+            _ if !is_file(rest) => {}
+            _ if name.contains("write") => *counts.get_mut("write").unwrap() += 1,
+            _ => *counts.get_mut("read").unwrap() += 1,
+        }
+    }
+    (output, counts)
+}
+
+#[test]
+fn calls_are_counted_as_strace_counts_them() {
+    let test = "calls_are_counted_as_strace_counts_them";
+    if !installed(test, "strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // What the recorders write is not read by the programs.
+    let apart = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("text"), "one\ntwo\nthree\n".repeat(20_000)).unwrap();
+    std::fs::write(folder.path().join("main.c"), "#include <stdio.h>\nint main(void) { return puts(\"x\") < 0; }\n")
+        .unwrap();
+    let script = "create table t(a, b); insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < \
+                  20000) select i, hex(i) from n; select count(*), sum(length(b)) from t;";
+    let python = "import json, tokenize; print(len(list(tokenize.open(json.__file__))))";
+    let mut tried = 0;
+    for program in [
+        &["grep", "-rc", "t", "."][..],
+        &["wc", "text", "main.c"],
+        &["sort", "-S", "100K", "-o", "sorted", "text"],
+        &["cat", "text"],
+        &["tar", "-cf", "all.tar", "text", "main.c"],
+        &["sed", "-n", "s/one/1/p", "text"],
+        &["gzip", "-kf", "text"],
+        &["cp", "text", "copy"],
+        &["sqlite3", ":memory:", ".read main.sql"],
+        &["sqlite3", "test.db", script],
+        &["gcc", "-o", "main", "main.c"],
+        &["git", "-c", "safe.directory=*", "hash-object", "text", "main.c"],
+        &["/usr/bin/python3", "-c", python],
+    ] {
+        if !installed(test, program[0].rsplit('/').next().unwrap()) && !Path::new(program[0]).exists() {
+            continue;
+        }
+        tried += 1;
+        let reset = || {
+            let _ = std::fs::remove_file(folder.path().join("test.db"));
+            std::fs::write(folder.path().join("main.sql"), "select 1;\n".repeat(3000)).unwrap();
+        };
+        reset();
+        let (plain, expected) = straced(folder.path(), &apart.path().join("strace.log"), program);
+        reset();
+        let path = apart.path().join("a.parquet");
+        let output = record(folder.path(), path.to_str().unwrap(), program).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), plain.status.code(), "{program:?}: {errors}");
+        assert_eq!(output.stdout, plain.stdout, "{program:?} prints something else");
+        let mut found = BTreeMap::from([("read", 0), ("write", 0)]);
+        for request in if path.exists() { requests(&path, None) } else { Vec::new() } {
+            match request.op {
+                Op::Read => *found.get_mut("read").unwrap() += 1,
+                Op::Write => *found.get_mut("write").unwrap() += 1,
+                Op::Trim | Op::Flush => {}
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+        println!("{program:?}: {found:?}");
+        assert_eq!(found, expected, "{program:?}");
+    }
+    assert!(tried >= 8, "these programs are everywhere");
+}
+
+#[test]
+fn threads_forks_signals_and_cancellation_work_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "threads_forks_signals_and_cancellation_work_as_before";
+    let Some(program) = compiled(test, folder.path(), "threads") else { return };
+    std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
+    for _ in 0..5 {
+        let output = record(folder.path(), "a.parquet", &[program.to_str().unwrap(), "data"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1 1\n", "{errors}");
+        assert!(output.status.success(), "{errors}");
+        let found = requests(&folder.path().join("a.parquet"), None);
+        let reads = found.iter().filter(|request| request.length == 512).count();
+        // A signal handler that interrupts a hook is not recorded, and what it interrupted is.
+        assert_eq!(reads, (8 + 4) * 2000, "{errors}");
+        let processes: BTreeSet<u32> = found.iter().map(|request| request.tenant).collect();
+        assert_eq!(processes.len(), 5);
+        assert!(found.is_sorted_by_key(|request| request.time_ns) || processes.len() > 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_gets_one_line() {
+    let test = "what_cannot_be_recorded_gets_one_line";
+    let folder = tempfile::tempdir().unwrap();
+    let line = |program: &[&str]| refusal(&record(folder.path(), "a.parquet", program).output().unwrap());
+    assert!(line(&["no-such-program"]).contains("no-such-program: no such program on the PATH"));
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    assert!(line(&["./empty"]).contains("./empty: Permission denied"));
+    let other = folder.path().join("other");
+    std::fs::copy("/bin/true", &other).unwrap();
+    if std::os::unix::fs::chown(&other, Some(12345), None).is_ok() {
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(line(&["./other"]).contains("setuid"));
+    }
+    if installed(test, "gcc") {
+        std::fs::write(folder.path().join("main.c"), "int main(void) { return 0; }\n").unwrap();
+        let [source, program] = ["main.c", "static"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+        run("gcc", &["-static", "-o", &program, &source]);
+        assert!(line(&["./static"]).contains("statically linked"));
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("parquet")), "{left:?}");
+}
+
+/// The program's own end is the command's end.
+#[test]
+fn the_exit_code_and_signals_are_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = |script: &str| {
+        let script = format!("cat {} >/dev/null; {script}", folder.path().join("data").display());
+        std::fs::write(folder.path().join("data"), "x").unwrap();
+        record(folder.path(), "a.parquet", &["sh", "-c", &script]).status().unwrap().code()
+    };
+    assert_eq!(code("exit 0"), Some(0));
+    assert_eq!(code("exit 42"), Some(42));
+    assert_eq!(code("kill -TERM $$"), Some(128 + 15));
+    let nothing = record(folder.path(), "b.parquet", &["true"]).output().unwrap();
+    assert_eq!(nothing.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("there is nothing to record"));
+    assert!(!folder.path().join("b.parquet").exists());
+}
+
+/// Programs that a recorded one starts, and that cannot be recorded, are named.
+#[test]
+fn children_that_are_not_recorded_are_reported() {
+    let test = "children_that_are_not_recorded_are_reported";
+    if !installed(test, "gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("main.c"), "int main(void) { return 0; }\n").unwrap();
+    let [source, program] = ["main.c", "static"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    run("gcc", &["-static", "-o", &program, &source]);
+    let script = "cat main.c && ./static && env -i /bin/true && env true";
+    let output = record(folder.path(), "a.parquet", &["sh", "-c", script]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let missed: Vec<&str> = errors.lines().filter(|line| line.contains("not recorded: ")).collect();
+    assert_eq!(missed.len(), 2, "{errors}");
+    assert!(missed[0].ends_with("true (started with another environment)"), "{errors}");
+    assert!(missed[1].ends_with("/static (statically linked)"), "{errors}");
+}
+
+/// Paths are in the recording, or hashes of them.
+#[test]
+fn private_recordings_have_no_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "x").unwrap();
+    for (flag, is_there) in [(None, true), (Some("--private"), false)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.current_dir(folder.path()).args(["record", "--force", "-o", "a.parquet"]).args(flag);
+        assert!(command.env("LC_ALL", "C").args(["--", "cat", "secret"]).output().unwrap().status.success());
+        let rows = SerializedFileReader::new(std::fs::File::open(folder.path().join("a.parquet")).unwrap()).unwrap();
+        let found = rows.get_row_iter(None).unwrap().any(|row| row.unwrap().to_string().contains("secret"));
+        assert_eq!(found, is_there);
+        assert_eq!(requests(&folder.path().join("a.parquet"), None).len(), 2, "a read, and the end of the file");
+    }
+}
+
+/// A program that goes on in the background is not disturbed by the end of the recording.
+#[test]
+fn programs_in_the_background_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), "x").unwrap();
+    let script =
+        "cat data >/dev/null; (sleep 1; cat data >copy 2>errors; sh -c 'cat data' >>copy 2>>errors; touch done) &";
+    let mut command = record(folder.path(), "a.parquet", &["sh", "-c", script]);
+    let output = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert!(output.success());
+    let begin = std::time::Instant::now();
+    while !folder.path().join("done").exists() {
+        assert!(begin.elapsed().as_secs() < 60, "the program in the background did not end");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("copy")).unwrap(), "xx");
+    assert_eq!(std::fs::read_to_string(folder.path().join("errors")).unwrap(), "", "the library is still there");
+}
+
+/// A disk that is full ends the recording, and not the program.
+#[test]
+fn a_full_disk_does_not_stop_the_program() {
+    let test = "a_full_disk_does_not_stop_the_program";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(test, folder.path(), "threads") else { return };
+    let small = folder.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mut mount = Command::new("mount");
+    if !mount.args(["-t", "tmpfs", "-o", "size=16k", "none"]).arg(&small).status().is_ok_and(|status| status.success())
+    {
+        println!("skipped: {test}: it needs the right to mount");
+        return;
+    }
+    std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
+    let output = record(folder.path(), "small/a.parquet", &[program.to_str().unwrap(), "data"]).output().unwrap();
+    run("umount", &[small.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b"1 1\n"[..]), "{errors}");
+    assert!(errors.contains("the recording ended early") && errors.contains("No space left"), "{errors}");
+}

@@ -1,0 +1,134 @@
+//! Which file a descriptor is, and its name for the recorder.
+//!
+//! A descriptor is looked at when it is first used, and forgotten when it is closed or replaced.
+
+use std::ffi::{CStr, c_int};
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nigh_ring::{FRAMES, Kind, PATH_BYTES, Record};
+
+use crate::thread::Here;
+
+/// Descriptors that are remembered; higher ones are not recorded.
+const DESCRIPTORS: usize = 1 << 16;
+
+/// Nothing is known yet.
+const UNKNOWN: u32 = 0;
+/// No file: a pipe, a socket, a terminal, what the kernel says about itself.
+const OTHER: u32 = 1;
+/// The number of the first file.
+const FIRST: u32 = 2;
+
+static KNOWN: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(UNKNOWN) }; DESCRIPTORS];
+static NEXT: AtomicU32 = AtomicU32::new(FIRST);
+
+/// The longest path that is recorded.
+const PATH_MOST: usize = 4 * PATH_BYTES;
+
+/// The number of the file behind `fd`; `None` if it is none.
+pub(crate) fn number(here: &Here, fd: c_int) -> Option<u32> {
+    let known = KNOWN.get(usize::try_from(fd).ok()?)?;
+    match known.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let number = look(here, fd);
+            if let Some(number) = number {
+                known.store(number, Ordering::Relaxed);
+            }
+            number.filter(|&number| number != OTHER)
+        }
+        OTHER => None,
+        number => Some(number),
+    }
+}
+
+/// `fd` is another file from now on, or none.
+pub(crate) fn forget(fd: c_int) {
+    if let Some(known) = usize::try_from(fd).ok().and_then(|fd| KNOWN.get(fd)) {
+        known.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// As `forget`, for a range of descriptors.
+pub(crate) fn forget_range(first: u32, last: u32) {
+    let end = (last as usize).saturating_add(1).min(DESCRIPTORS);
+    KNOWN.get(first as usize..end).into_iter().flatten().for_each(|known| known.store(UNKNOWN, Ordering::Relaxed));
+}
+
+/// All files are announced anew: after `fork`, to another recorder's file.
+pub(crate) fn forget_all() {
+    forget_range(0, u32::MAX);
+    NEXT.store(FIRST, Ordering::Relaxed);
+}
+
+/// Looks at `fd`, and announces it if it is a file. `None` if that could not be recorded.
+fn look(here: &Here, fd: c_int) -> Option<u32> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `status` has room for the answer.
+    if unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded.
+    let status = unsafe { status.assume_init() };
+    if ![libc::S_IFREG, libc::S_IFBLK].contains(&(status.st_mode & libc::S_IFMT)) {
+        return Some(OTHER);
+    }
+    let mut link = [0u8; 32];
+    let mut rest = &mut link[..];
+    write!(rest, "/proc/self/fd/{fd}\0").ok()?;
+    let mut path = [0u8; PATH_MOST];
+    // SAFETY: the name ends in zero, and `path` has this room.
+    let length =
+        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), PATH_MOST) };
+    let length = usize::try_from(length).ok()?;
+    let path = path.get(..length)?;
+    if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
+        return Some(OTHER);
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let about = Record {
+        kind: Kind::File as u8,
+        file: number,
+        offset: status.st_dev,
+        result: status.st_ino as i64,
+        ..Record::default()
+    };
+    announce(here, about, path).then_some(number)
+}
+
+/// The program becomes the one at `path`.
+pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
+    let mut folder = [0u8; PATH_MOST];
+    let mut length = 0;
+    if !path.to_bytes().starts_with(b"/") {
+        // SAFETY: the buffer has this room.
+        let got = unsafe { libc::syscall(libc::SYS_getcwd, folder.as_mut_ptr(), PATH_MOST - 1) };
+        // With the zero behind it, which becomes a slash.
+        length = usize::try_from(got).unwrap_or(0);
+        if let Some(end) = length.checked_sub(1).and_then(|end| folder.get_mut(end)) {
+            *end = b'/';
+        }
+    }
+    let path = path.to_bytes();
+    let whole = folder.get_mut(length..length + path.len()).map(|rest| rest.copy_from_slice(path));
+    let about = Record { kind: Kind::Exec as u8, result: has_library.into(), ..Record::default() };
+    if whole.is_none() || !announce(here, about, folder.get(..length + path.len()).unwrap_or_default()) {
+        here.writer.lose();
+    }
+}
+
+/// Writes `about` with a path in its frames and those of further records; false if there was no room.
+fn announce(here: &Here, about: Record, path: &[u8]) -> bool {
+    let mut records = [Record::default(); PATH_MOST / PATH_BYTES];
+    let count = path.len().div_ceil(PATH_BYTES).max(1);
+    let mut parts = path.chunks(PATH_BYTES);
+    for record in records.iter_mut().take(count) {
+        let mut bytes = [0u8; PATH_BYTES];
+        let part = parts.next().unwrap_or_default();
+        bytes.iter_mut().zip(part).for_each(|(to, &byte)| *to = byte);
+        let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        *record = Record { asked: path.len() as u32, frames: [0; FRAMES].map(|_| words.next().unwrap_or(0)), ..about };
+    }
+    records.get(..count).is_some_and(|records| here.write(records))
+}

@@ -1,0 +1,506 @@
+//! The functions that are called instead of libc's.
+//!
+//! A stub keeps the stack and frame pointers of the call for the walk along the stack: in the registers of the fifth and
+//! sixth argument, if the function does not have these. Then the original function runs, and the call is recorded.
+
+use std::arch::global_asm;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
+
+use crate::thread::Here;
+use crate::{files, frames, patch, thread};
+
+/// Declares stubs, their hooks' originals, and the table of all. Functions with more than four arguments have the pointers
+/// of the call as seventh and eighth, on the stack.
+macro_rules! hooks {
+    (
+        four: $($index:ident $name:literal $stub:ident $hook:ident),* $(,)?;
+        six: $($index6:ident $name6:literal $stub6:ident $hook6:ident),* $(,)?;
+        plain: $($index0:ident $name0:literal $hook0:ident),* $(,)?;
+    ) => {
+        #[derive(Clone, Copy)]
+        enum Hook { $($index,)* $($index6,)* $($index0,)* }
+
+        const COUNT: usize = [$(stringify!($index),)* $(stringify!($index6),)* $(stringify!($index0),)*].len();
+        static ORIGINALS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; COUNT];
+
+        $(global_asm!(
+            concat!(".hidden ", stringify!($stub)),
+            concat!(".globl ", stringify!($stub)),
+            concat!(".type ", stringify!($stub), ", @function"),
+            concat!(stringify!($stub), ":"),
+            "mov r8, rsp",
+            "mov r9, rbp",
+            concat!("jmp ", stringify!($hook), "@PLT"),
+        );)*
+
+        $(global_asm!(
+            concat!(".hidden ", stringify!($stub6)),
+            concat!(".globl ", stringify!($stub6)),
+            concat!(".type ", stringify!($stub6), ", @function"),
+            concat!(stringify!($stub6), ":"),
+            ".cfi_startproc",
+            "mov rax, rsp",
+            "sub rsp, 8",
+            ".cfi_adjust_cfa_offset 8",
+            "push rbp",
+            ".cfi_adjust_cfa_offset 8",
+            "push rax",
+            ".cfi_adjust_cfa_offset 8",
+            concat!("call ", stringify!($hook6), "@PLT"),
+            "add rsp, 24",
+            ".cfi_adjust_cfa_offset -24",
+            "ret",
+            ".cfi_endproc",
+        );)*
+
+        unsafe extern "C" { $(fn $stub();)* $(fn $stub6();)* }
+
+        fn stubs() -> [(&'static CStr, Hook, *const c_void); COUNT] {
+            [
+                $((text(concat!($name, "\0")), Hook::$index, $stub as *const c_void),)*
+                $((text(concat!($name6, "\0")), Hook::$index6, $stub6 as *const c_void),)*
+                $((text(concat!($name0, "\0")), Hook::$index0, $hook0 as *const c_void),)*
+            ]
+        }
+    };
+}
+
+hooks! {
+    four:
+    Read "read" nigh_stub_read nigh_hook_read,
+    ReadNoCancel "__read_nocancel" nigh_stub_read_nocancel nigh_hook_read_nocancel,
+    Pread "pread64" nigh_stub_pread nigh_hook_pread,
+    PreadNoCancel "__pread64_nocancel" nigh_stub_pread_nocancel nigh_hook_pread_nocancel,
+    Readv "readv" nigh_stub_readv nigh_hook_readv,
+    Preadv "preadv64" nigh_stub_preadv nigh_hook_preadv,
+    Write "write" nigh_stub_write nigh_hook_write,
+    WriteNoCancel "__write_nocancel" nigh_stub_write_nocancel nigh_hook_write_nocancel,
+    Pwrite "pwrite64" nigh_stub_pwrite nigh_hook_pwrite,
+    Writev "writev" nigh_stub_writev nigh_hook_writev,
+    Pwritev "pwritev64" nigh_stub_pwritev nigh_hook_pwritev,
+    Sendfile "sendfile64" nigh_stub_sendfile nigh_hook_sendfile,
+    Fsync "fsync" nigh_stub_fsync nigh_hook_fsync,
+    Fdatasync "fdatasync" nigh_stub_fdatasync nigh_hook_fdatasync,
+    Fadvise "posix_fadvise" nigh_stub_fadvise nigh_hook_fadvise;
+    six:
+    Preadv2 "preadv64v2" nigh_stub_preadv2 nigh_hook_preadv2,
+    Pwritev2 "pwritev64v2" nigh_stub_pwritev2 nigh_hook_pwritev2,
+    Mmap "mmap64" nigh_stub_mmap nigh_hook_mmap,
+    CopyFileRange "copy_file_range" nigh_stub_copy_file_range nigh_hook_copy_file_range;
+    plain:
+    Close "close" nigh_hook_close,
+    CloseNoCancel "__close_nocancel" nigh_hook_close_nocancel,
+    Dup2 "dup2" nigh_hook_dup2,
+    Dup3 "dup3" nigh_hook_dup3,
+    CloseRange "close_range" nigh_hook_close_range,
+    Execve "execve" nigh_hook_execve,
+    Dlclose "dlclose" nigh_hook_dlclose;
+}
+
+fn text(name: &'static str) -> &'static CStr {
+    CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")
+}
+
+/// Patches libc; false, and nothing is changed, if its main functions cannot be.
+pub(crate) fn install() -> bool {
+    let Some(read) = patch::function(c"read") else { return false };
+    let Some(mut page) = patch::Page::near(read) else { return false };
+    let mut main = 0;
+    let planned = stubs().map(|(name, hook, stub)| {
+        let planned = patch::function(name).and_then(|function| page.plan(function, stub))?;
+        ORIGINALS[hook as usize].store(planned.original().cast_mut(), Ordering::Release);
+        main += usize::from(matches!(hook, Hook::Read | Hook::Write | Hook::Pread | Hook::Close));
+        Some(planned)
+    });
+    // Jumps lead to the page, so it has to be executable before the first one.
+    if main != 4 || !page.seal() {
+        return false;
+    }
+    planned.into_iter().flatten().for_each(patch::Planned::apply);
+    true
+}
+
+/// The monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` has room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The original of `hook`, as a function of this type.
+///
+/// # Safety
+/// The type is that of the function.
+unsafe fn original<F: Copy>(hook: Hook) -> F {
+    let function = ORIGINALS[hook as usize].load(Ordering::Acquire);
+    // SAFETY: hooks run only after their original was stored; a pointer to a function has the size of a pointer.
+    unsafe { std::mem::transmute_copy(&function) }
+}
+
+/// A call that may be recorded.
+struct Call {
+    kind: Kind,
+    fd: c_int,
+    asked: u64,
+    /// `None`: at the descriptor's position.
+    offset: Option<u64>,
+    /// Of the call.
+    rsp: u64,
+    rbp: u64,
+}
+
+impl Call {
+    /// Runs the original call and records it.
+    #[inline]
+    fn run(self, original: impl FnOnce() -> isize) -> isize {
+        let known = thread::writer().is_some();
+        let Some(file) = known.then(|| self.file()).flatten() else { return original() };
+        let begin = now_ns();
+        let result = original();
+        self.record(file, begin, result);
+        result
+    }
+
+    /// The number of the file, if the descriptor is one.
+    fn file(&self) -> Option<u32> {
+        let errno = Errno::save();
+        let file = Here::enter().and_then(|here| files::number(&here, self.fd));
+        errno.restore();
+        file
+    }
+
+    fn record(self, file: u32, begin: u64, result: isize) {
+        let errno = Errno::save();
+        if let Some(here) = Here::enter() {
+            let latency_ns = now_ns().saturating_sub(begin);
+            let offset = self.offset.unwrap_or_else(|| {
+                // SAFETY: a plain call.
+                let after = unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
+                (after.max(0) as u64).saturating_sub(result.max(0) as u64)
+            });
+            let mut frames = [0; FRAMES];
+            let frames_used = frames::walk(&here.writer, self.rsp, self.rbp, &mut frames);
+            here.write(&[Record {
+                time_ns: begin,
+                offset,
+                result: match self.kind {
+                    // It returns its error.
+                    Kind::Advise => -(result as i64),
+                    _ if result < 0 => -i64::from(errno.0),
+                    _ => result as i64,
+                },
+                latency_ns: u32::try_from(latency_ns).unwrap_or(u32::MAX),
+                asked: u32::try_from(self.asked).unwrap_or(u32::MAX),
+                tid: here.tid(),
+                file,
+                depth: thread::depth(self.rsp),
+                kind: self.kind as u8,
+                frames_used,
+                pad: 0,
+                frames,
+            }]);
+        }
+        errno.restore();
+    }
+}
+
+/// This thread's errno, which recording must not change.
+struct Errno(c_int);
+
+impl Errno {
+    fn save() -> Errno {
+        // SAFETY: the pointer is valid in every thread.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
+    fn restore(self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+/// Bytes of a vector of buffers.
+///
+/// # Safety
+/// `vector` has `count` elements, as the kernel checks after this.
+unsafe fn total(vector: *const libc::iovec, count: c_int) -> u64 {
+    if vector.is_null() || !(0..=1024).contains(&count) {
+        return 0;
+    }
+    // SAFETY: by the contract.
+    unsafe { std::slice::from_raw_parts(vector, count as usize) }.iter().map(|part| part.iov_len as u64).sum()
+}
+
+type Transfer = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
+type TransferAt = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize, i64) -> isize;
+type Vectored = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int) -> isize;
+type VectoredAt = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, i64) -> isize;
+type One = unsafe extern "C-unwind" fn(c_int) -> c_int;
+
+macro_rules! transfers {
+    ($($hook:ident $index:ident $kind:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int, buffer: *mut c_void, length: usize, _: u64, rsp: u64, rbp: u64) -> isize {
+            let call = Call { kind: Kind::$kind, fd, asked: length as u64, offset: None, rsp, rbp };
+            // SAFETY: the caller's arguments, passed on to the function that it called.
+            call.run(|| unsafe { original::<Transfer>(Hook::$index)(fd, buffer, length) })
+        }
+    )* };
+}
+
+macro_rules! transfers_at {
+    ($($hook:ident $index:ident $kind:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int, buffer: *mut c_void, length: usize, at: i64, rsp: u64, rbp: u64) -> isize {
+            let call = Call { kind: Kind::$kind, fd, asked: length as u64, offset: Some(at as u64), rsp, rbp };
+            // SAFETY: as in `transfers`.
+            call.run(|| unsafe { original::<TransferAt>(Hook::$index)(fd, buffer, length, at) })
+        }
+    )* };
+}
+
+macro_rules! vectored {
+    ($($hook:ident $index:ident $kind:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, _: u64, rsp: u64, rbp: u64) -> isize {
+            // SAFETY: the caller's arguments.
+            let asked = unsafe { total(parts, count) };
+            let call = Call { kind: Kind::$kind, fd, asked, offset: None, rsp, rbp };
+            // SAFETY: as in `transfers`.
+            call.run(|| unsafe { original::<Vectored>(Hook::$index)(fd, parts, count) })
+        }
+    )* };
+}
+
+macro_rules! vectored_at {
+    ($($hook:ident $index:ident $kind:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, rsp: u64, rbp: u64) -> isize {
+            // SAFETY: the caller's arguments.
+            let asked = unsafe { total(parts, count) };
+            let call = Call { kind: Kind::$kind, fd, asked, offset: Some(at as u64), rsp, rbp };
+            // SAFETY: as in `transfers`.
+            call.run(|| unsafe { original::<VectoredAt>(Hook::$index)(fd, parts, count, at) })
+        }
+    )* };
+}
+
+macro_rules! syncs {
+    ($($hook:ident $index:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int, _: u64, _: u64, _: u64, rsp: u64, rbp: u64) -> c_int {
+            let call = Call { kind: Kind::Sync, fd, asked: 0, offset: Some(0), rsp, rbp };
+            // SAFETY: as in `transfers`.
+            call.run(|| unsafe { original::<One>(Hook::$index)(fd) } as isize) as c_int
+        }
+    )* };
+}
+
+macro_rules! closes {
+    ($($hook:ident $index:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $hook(fd: c_int) -> c_int {
+            // Before it, because another thread may get the number at once.
+            files::forget(fd);
+            // SAFETY: as in `transfers`.
+            unsafe { original::<One>(Hook::$index)(fd) }
+        }
+    )* };
+}
+
+transfers!(nigh_hook_read Read Read, nigh_hook_read_nocancel ReadNoCancel Read);
+transfers!(nigh_hook_write Write Write, nigh_hook_write_nocancel WriteNoCancel Write);
+transfers_at!(nigh_hook_pread Pread Read, nigh_hook_pread_nocancel PreadNoCancel Read, nigh_hook_pwrite Pwrite Write);
+vectored!(nigh_hook_readv Readv Read, nigh_hook_writev Writev Write);
+vectored_at!(nigh_hook_preadv Preadv Read, nigh_hook_pwritev Pwritev Write);
+syncs!(nigh_hook_fsync Fsync, nigh_hook_fdatasync Fdatasync);
+closes!(nigh_hook_close Close, nigh_hook_close_nocancel CloseNoCancel);
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_sendfile(
+    to: c_int,
+    from: c_int,
+    at: *mut i64,
+    length: usize,
+    rsp: u64,
+    rbp: u64,
+) -> isize {
+    type Sendfile = unsafe extern "C-unwind" fn(c_int, c_int, *mut i64, usize) -> isize;
+    // SAFETY: the caller's pointer, which the call reads too.
+    let offset = unsafe { at.as_ref() }.map(|&at| at as u64);
+    let call = Call { kind: Kind::Read, fd: from, asked: length as u64, offset, rsp, rbp };
+    // SAFETY: as in `transfers`.
+    call.run(|| unsafe { original::<Sendfile>(Hook::Sendfile)(to, from, at, length) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_fadvise(
+    fd: c_int,
+    offset: i64,
+    length: i64,
+    advice: c_int,
+    rsp: u64,
+    rbp: u64,
+) -> c_int {
+    type Fadvise = unsafe extern "C-unwind" fn(c_int, i64, i64, c_int) -> c_int;
+    let call = Call { kind: Kind::Advise, fd, asked: length as u64, offset: Some(offset as u64), rsp, rbp };
+    // SAFETY: as in `transfers`.
+    call.run(|| unsafe { original::<Fadvise>(Hook::Fadvise)(fd, offset, length, advice) } as isize) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_dup2(old: c_int, new: c_int) -> c_int {
+    type Dup2 = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
+    files::forget(new);
+    // SAFETY: as in `transfers`.
+    let result = unsafe { original::<Dup2>(Hook::Dup2)(old, new) };
+    files::forget(new);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    type Dup3 = unsafe extern "C-unwind" fn(c_int, c_int, c_int) -> c_int;
+    files::forget(new);
+    // SAFETY: as in `transfers`.
+    let result = unsafe { original::<Dup3>(Hook::Dup3)(old, new, flags) };
+    files::forget(new);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    type CloseRange = unsafe extern "C-unwind" fn(u32, u32, c_int) -> c_int;
+    files::forget_range(first, last);
+    // SAFETY: as in `transfers`.
+    unsafe { original::<CloseRange>(Hook::CloseRange)(first, last, flags) }
+}
+
+macro_rules! vectored_at_with_flags {
+    ($($hook:ident $index:ident $kind:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments)]
+        unsafe extern "C-unwind" fn $hook(
+            fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, flags: c_int, _: u64, rsp: u64, rbp: u64,
+        ) -> isize {
+            type Flagged = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, i64, c_int) -> isize;
+            // SAFETY: the caller's arguments.
+            let asked = unsafe { total(parts, count) };
+            // At -1, it is the descriptor's position.
+            let call = Call { kind: Kind::$kind, fd, asked, offset: u64::try_from(at).ok(), rsp, rbp };
+            // SAFETY: as in `transfers`.
+            call.run(|| unsafe { original::<Flagged>(Hook::$index)(fd, parts, count, at, flags) })
+        }
+    )* };
+}
+
+vectored_at_with_flags!(nigh_hook_preadv2 Preadv2 Read, nigh_hook_pwritev2 Pwritev2 Write);
+
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C-unwind" fn nigh_hook_mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+    rsp: u64,
+    rbp: u64,
+) -> *mut c_void {
+    type Mmap = unsafe extern "C-unwind" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+    // SAFETY: as in `transfers`.
+    let run = || unsafe { original::<Mmap>(Hook::Mmap)(address, length, protection, flags, fd, offset) };
+    if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
+        return run();
+    }
+    let call = Call { kind: Kind::Map, fd, asked: length as u64, offset: Some(offset as u64), rsp, rbp };
+    call.run(|| run() as isize) as *mut c_void
+}
+
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C-unwind" fn nigh_hook_copy_file_range(
+    from: c_int,
+    from_at: *mut i64,
+    to: c_int,
+    to_at: *mut i64,
+    length: usize,
+    flags: u32,
+    rsp: u64,
+    rbp: u64,
+) -> isize {
+    type Copy = unsafe extern "C-unwind" fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize;
+    // SAFETY: the caller's pointers, which the call reads too.
+    let [read_at, write_at] = [from_at, to_at].map(|at| unsafe { at.as_ref() }.map(|&at| at as u64));
+    let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: read_at, rsp, rbp };
+    let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: write_at, rsp, rbp };
+    read.run(|| {
+        // SAFETY: as in `transfers`.
+        write.run(|| unsafe { original::<Copy>(Hook::CopyFileRange)(from, from_at, to, to_at, length, flags) })
+    })
+}
+
+/// The kernel does not say whether the program loads the library: the recorder looks at its file.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_execve(
+    path: *const libc::c_char,
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+) -> c_int {
+    type Execve = unsafe extern "C-unwind" fn(
+        *const libc::c_char,
+        *const *const libc::c_char,
+        *const *const libc::c_char,
+    ) -> c_int;
+    let errno = Errno::save();
+    if !path.is_null()
+        && let Some(here) = Here::enter()
+    {
+        // SAFETY: the caller's strings, which the kernel reads next; an environment ends in a null pointer.
+        let (path, has_library) = unsafe { (CStr::from_ptr(path), has_library(environment)) };
+        files::executes(&here, path, has_library);
+    }
+    errno.restore();
+    // SAFETY: as in `transfers`.
+    unsafe { original::<Execve>(Hook::Execve)(path, arguments, environment) }
+}
+
+/// Whether a program with this environment loads the recording library.
+///
+/// # Safety
+/// `environment` is null, or an array of C strings that ends in a null pointer.
+unsafe fn has_library(environment: *const *const libc::c_char) -> bool {
+    let mut at = environment;
+    if at.is_null() {
+        return false;
+    }
+    loop {
+        // SAFETY: by the contract; the null pointer ends the loop.
+        let variable = unsafe { *at };
+        if variable.is_null() {
+            return false;
+        }
+        // SAFETY: a C string.
+        let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
+        if variable.strip_prefix(FOLDER_VARIABLE.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
+            return true;
+        }
+        // SAFETY: it was not the end.
+        at = unsafe { at.add(1) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_dlclose(handle: *mut c_void) -> c_int {
+    type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+    // SAFETY: as in `transfers`.
+    let result = unsafe { original::<Dlclose>(Hook::Dlclose)(handle) };
+    // Another library may get its addresses.
+    frames::forget_all();
+    result
+}

@@ -1,0 +1,12 @@
+//! The library that records the calls of a program from inside it.
+
+#![doc = include_str!("../README.md")]
+#![allow(unsafe_code)]
+#![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+
+mod files;
+mod frames;
+mod hooks;
+mod patch;
+mod start;
+mod thread;

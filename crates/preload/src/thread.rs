@@ -1,0 +1,201 @@
+//! The ring of a thread.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use nigh_ring::{Claim, Record, Writer};
+
+thread_local! {
+    static OWN: Cell<Option<Claim>> = const { Cell::new(None) };
+    static TID: Cell<u32> = const { Cell::new(0) };
+    /// A part of the stack that can be read.
+    static READABLE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// Whether this thread is in a hook: a signal handler may interrupt one.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The process's shared file, or null.
+static WRITER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What begins a child.
+static CHILD: OnceLock<fn()> = OnceLock::new();
+
+/// What `watch_for_fork` mapped.
+static SAME: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Gives a thread's ring back when the thread ends.
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// What this process writes from now on goes to `writer`.
+pub(crate) fn begin(writer: Option<Writer>) {
+    OWN.set(None);
+    TID.set(0);
+    BUSY.set(false);
+    WRITER.store(writer.map_or(std::ptr::null_mut(), Writer::into_raw), Ordering::Release);
+}
+
+/// The main stack is shorter. Other stacks are further away.
+const MAIN_BYTES_MOST: u64 = 1 << 27;
+
+/// Code that is further from its stack's end has a stack of its own: a signal handler or a coroutine.
+const STACK_BYTES_MOST: u64 = 1 << 26;
+
+/// How many bytes of stack are below `rsp`: those up to where the thread's first function was called, which does not
+/// depend on the environment. For the main thread, the C library knows it; others have their control block behind it. 0 on
+/// a stack that is not the thread's.
+pub(crate) fn depth(rsp: u64) -> u32 {
+    unsafe extern "C" {
+        static __libc_stack_end: u64;
+    }
+    // SAFETY: the C library sets it before any library starts.
+    let main = unsafe { __libc_stack_end }.wrapping_sub(rsp);
+    let below = if main < MAIN_BYTES_MOST {
+        main
+    } else {
+        let block: u64;
+        // SAFETY: the control block begins with its own address.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly, preserves_flags)) };
+        block.wrapping_sub(rsp)
+    };
+    if below < STACK_BYTES_MOST { below as u32 } else { 0 }
+}
+
+/// The word at an address of the stack; `None` if nothing can be read there. Pages are tried once.
+pub(crate) fn stack_word(address: u64) -> Option<u64> {
+    if !address.is_multiple_of(8) {
+        return None;
+    }
+    let (low, high) = READABLE.get();
+    if !(low..high).contains(&address) {
+        let page = address & !(PAGE_BYTES - 1);
+        if page == 0 || !is_readable(page) {
+            return None;
+        }
+        let end = page + PAGE_BYTES;
+        READABLE.set(match (page == high, end == low) {
+            (true, _) => (low, end),
+            (_, true) => (page, high),
+            _ => (page, end),
+        });
+    }
+    // SAFETY: the page was tried, and it is of a stack that is in use: its frames led here.
+    Some(unsafe { *(address as *const u64) })
+}
+
+/// Whether the word at `address` can be read. The kernel reads it as a set of signals before it refuses the rest.
+fn is_readable(address: u64) -> bool {
+    const NO_SUCH_CHANGE: i64 = -1;
+    const SET_BYTES: i64 = 8;
+    // SAFETY: the call changes nothing but errno, which hooks restore.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_CHANGE, address, 0_i64, SET_BYTES);
+        *libc::__errno_location() != libc::EFAULT
+    }
+}
+
+/// Has `child` called in each child of a `fork`, however it was made, before its first call is recorded. A page that is
+/// empty in a child tells; `None` if the kernel gives none.
+pub(crate) fn watch_for_fork(child: fn()) -> Option<()> {
+    // SAFETY: a new mapping.
+    let page = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(std::ptr::null_mut(), PAGE_BYTES as usize, protection, flags, -1, 0)
+    };
+    // SAFETY: the page was just mapped.
+    if page == libc::MAP_FAILED || unsafe { libc::madvise(page, PAGE_BYTES as usize, libc::MADV_WIPEONFORK) } != 0 {
+        return None;
+    }
+    CHILD.get_or_init(|| child);
+    SAME.store(page.cast(), Ordering::Release);
+    is_same_process();
+    Some(())
+}
+
+/// Whether this is the process that was asked about before; false once in each child.
+fn is_same_process() -> bool {
+    // SAFETY: null, or a page that is never unmapped.
+    unsafe { SAME.load(Ordering::Acquire).as_ref() }.is_none_or(|same| {
+        same.load(Ordering::Relaxed) == 1 || {
+            same.store(1, Ordering::Relaxed);
+            false
+        }
+    })
+}
+
+/// Creates the key whose destructor gives rings back.
+pub(crate) fn prepare() {
+    let mut key = 0;
+    // SAFETY: a plain call; the destructor fits.
+    if unsafe { libc::pthread_key_create(&mut key, Some(release)) } == 0 {
+        KEY.store(key, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn release(_: *mut c_void) {
+    if let Some(claim) = OWN.take() {
+        claim.release();
+    }
+}
+
+/// The process's shared file; `None` if nothing is recorded, or not any more.
+pub(crate) fn writer() -> Option<Writer> {
+    // SAFETY: it is null, or was a writer, which is never unmapped.
+    unsafe { Writer::from_raw(WRITER.load(Ordering::Acquire)) }.filter(Writer::is_read)
+}
+
+/// This thread in a hook.
+pub(crate) struct Here {
+    pub(crate) writer: Writer,
+}
+
+impl Here {
+    /// `None` if nothing is recorded, or if a signal handler interrupted a hook: that call is counted as lost.
+    pub(crate) fn enter() -> Option<Here> {
+        if !is_same_process() {
+            CHILD.get().into_iter().for_each(|begin| begin());
+        }
+        let writer = writer()?;
+        if BUSY.replace(true) {
+            writer.lose();
+            return None;
+        }
+        Some(Here { writer })
+    }
+
+    pub(crate) fn tid(&self) -> u32 {
+        if TID.get() == 0 {
+            // SAFETY: a plain call.
+            TID.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+        }
+        TID.get()
+    }
+
+    /// Writes `records`, all or none.
+    pub(crate) fn write(&self, records: &[Record]) -> bool {
+        if OWN.get().is_none() {
+            let claim = self.writer.claim();
+            OWN.set(claim);
+            let key = KEY.load(Ordering::Relaxed);
+            if claim.is_some() && key != u32::MAX {
+                // SAFETY: the key exists; any pointer but null has its destructor called.
+                unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
+            }
+        }
+        let written = OWN.get().is_some_and(|claim| claim.write(records));
+        if !written {
+            self.writer.lose();
+        }
+        written
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        BUSY.set(false);
+    }
+}

@@ -1,0 +1,342 @@
+//! Reads the rings of all processes, and turns records into calls of a recording.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+
+use nigh_pattern::pc;
+use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record};
+use nigh_trace::format::parquet::{Call, Context, Did};
+use nigh_trace::{Op, Request};
+
+use crate::Writer;
+use crate::program::{Program, Unrecordable, base_name};
+
+/// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
+const DEPTHS: [usize; 4] = [1, 5, 8, 16];
+
+/// How many of them the stream has, as in the paper's section 4.1.
+const STREAM_DEPTH: usize = 5;
+
+/// The longest path that a process announces.
+const PATH_MOST: u32 = 4 * PATH_BYTES as u32;
+
+/// The most programs that are listed as not recorded.
+const MISSED_MOST: usize = 100;
+
+/// What was recorded so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Calls in the recording.
+    pub calls: u64,
+    /// Processes that loaded the library: one for each program that is executed.
+    pub processes: u64,
+    /// Files that were accessed.
+    pub files: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Calls that were not recorded, because a program made them faster than they were read.
+    pub lost: u64,
+}
+
+/// Collects the calls of all processes whose shared files appear in a folder.
+pub struct Collector {
+    folder: PathBuf,
+    private: Option<RandomState>,
+    processes: Vec<Process>,
+    known: HashSet<OsString>,
+    /// The number of each file in the recording.
+    files: HashMap<(u64, u64, String), u32>,
+    contexts: HashMap<Stack, (u32, u64)>,
+    /// When the recording began.
+    begin_ns: u64,
+    summary: Summary,
+    /// Programs that were not recorded, and why.
+    missed: BTreeMap<String, &'static str>,
+    /// Calls whose file is announced in a ring that was not read yet.
+    early: Vec<Record>,
+    /// Records of the ring that is being read.
+    records: Vec<Record>,
+    calls: Vec<Call>,
+}
+
+/// The return addresses of a call as tokens, and the depth.
+type Stack = (Vec<u64>, u32);
+
+/// The return addresses as a process records them, with their number, and the depth.
+type Frames = ([u64; FRAMES], u8, u32);
+
+/// The most contexts of a process that are looked up by their frames.
+const FRAMES_MOST: usize = 1 << 16;
+
+struct Process {
+    path: PathBuf,
+    reader: Reader,
+    pid: u32,
+    program: u32,
+    /// The number in the recording of each file of the process.
+    files: HashMap<u32, u32>,
+    /// The name of each module, and the hash of it.
+    modules: HashMap<u16, (String, u64)>,
+    /// What `contexts` has for frames that were seen before.
+    contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
+    lost: u64,
+}
+
+impl Collector {
+    /// A collector of what appears in `folder`; times count from `begin_ns` of the monotonic clock. Paths of files are
+    /// hashed if they are `private`, with a key that is not kept: the hashes of another recording are different.
+    pub fn new(folder: PathBuf, begin_ns: u64, private: bool) -> Collector {
+        Collector {
+            folder,
+            private: private.then(RandomState::new),
+            missed: BTreeMap::new(),
+            early: Vec::new(),
+            processes: Vec::new(),
+            known: HashSet::new(),
+            files: HashMap::new(),
+            contexts: HashMap::new(),
+            begin_ns,
+            summary: Summary::default(),
+            records: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// Reads what all processes recorded up to here into `writer`.
+    pub fn collect(&mut self, writer: &mut Writer) {
+        self.discover(writer);
+        let mut ended = Vec::new();
+        for at in 0..self.processes.len() {
+            // Seen before its rings are read: what it wrote before its end is in them.
+            let is_over = has_ended(self.processes[at].pid);
+            self.read(at, writer);
+            if is_over {
+                ended.push(at);
+            }
+        }
+        for at in ended.into_iter().rev() {
+            let process = self.processes.swap_remove(at);
+            self.summary.lost += process.reader.lost() + process.lost;
+            let _ = fs::remove_file(process.path);
+        }
+        // Of one round, the calls of different threads are in no order.
+        self.calls.sort_by_key(|call| call.request.time_ns);
+        let written = writer.push(&self.calls);
+        self.summary.calls += written as u64;
+        for call in self.calls.drain(..).take(written) {
+            match (call.did, u64::from(call.request.length)) {
+                (Did::Request(Op::Read), bytes) => self.summary.bytes_read += bytes,
+                (Did::Request(Op::Write), bytes) => self.summary.bytes_written += bytes,
+                _ => {}
+            }
+        }
+    }
+
+    /// What was recorded so far, with what running processes lost.
+    pub fn summary(&self) -> Summary {
+        let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
+        Summary { lost: self.summary.lost + running.sum::<u64>(), files: self.files.len() as u64, ..self.summary }
+    }
+
+    /// Finds the shared files of new processes.
+    fn discover(&mut self, writer: &mut Writer) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if self.known.contains(&name) {
+                continue;
+            }
+            let path = entry.path();
+            let opened = File::options().read(true).write(true).open(&path).ok();
+            // It appears before it is complete.
+            let Some(reader) = opened.and_then(|file| Reader::open(&file).ok().flatten()) else { continue };
+            self.known.insert(name);
+            self.summary.processes += 1;
+            let program = writer.program(&base_name(&reader.program()));
+            let (pid, files, modules, contexts) = (reader.pid(), HashMap::new(), HashMap::new(), HashMap::default());
+            self.processes.push(Process { path, reader, pid, program, files, modules, contexts, lost: 0 });
+        }
+    }
+
+    /// Reads all rings of a process.
+    fn read(&mut self, at: usize, writer: &mut Writer) {
+        let mut early = std::mem::take(&mut self.early);
+        let mut records = std::mem::take(&mut self.records);
+        for ring in 0..self.processes[at].reader.rings() {
+            self.processes[at].reader.read(ring, &mut records);
+            let mut rest = records.iter();
+            while let Some(record) = rest.next() {
+                let kind = Kind::of(record.kind);
+                if !matches!(kind, Some(Kind::File | Kind::Exec)) {
+                    let read = self.take(record, kind, at, writer);
+                    early.extend((!read).then_some(*record));
+                    continue;
+                }
+                let more = (record.asked.min(PATH_MOST) as usize).div_ceil(PATH_BYTES).max(1) - 1;
+                let path = path(std::iter::once(record).chain(rest.by_ref().take(more)), record.asked);
+                if kind == Some(Kind::Exec) {
+                    self.executes(path, record.result != 0);
+                } else {
+                    // A name that ends so was of a file that has none any more, and which may be another one.
+                    let key = (record.offset, record.result as u64, path);
+                    let private = &self.private;
+                    let number = *self.files.entry(key).or_insert_with_key(|(_, _, path)| match private {
+                        Some(key) => writer.file(format!("{:016x}", key.hash_one(path))),
+                        None => writer.file(path.clone()),
+                    });
+                    self.processes[at].files.insert(record.file, number);
+                }
+            }
+            records.clear();
+        }
+        // Another thread had announced their files, in a ring that was read later.
+        for record in early.drain(..) {
+            if !self.take(&record, Kind::of(record.kind), at, writer) {
+                self.processes[at].lost += 1;
+            }
+        }
+        (self.early, self.records) = (early, records);
+    }
+
+    /// Takes in the record of a call; false if its file is not known.
+    fn take(&mut self, record: &Record, kind: Option<Kind>, at: usize, writer: &mut Writer) -> bool {
+        let process = &mut self.processes[at];
+        let (Some(kind), Some(&volume)) = (kind, process.files.get(&record.file)) else { return false };
+        let (context, stream) = context(process, &mut self.contexts, record, writer);
+        self.calls.push(call(record, kind, process, volume, context, stream, self.begin_ns));
+        true
+    }
+
+    /// A process executes the program at `path`, with the recorder's folder in its environment or without.
+    fn executes(&mut self, path: String, has_library: bool) {
+        if self.missed.len() >= MISSED_MOST || self.missed.contains_key(&path) {
+            return;
+        }
+        // A program that cannot be executed, such as each of those that are tried along the PATH, is none.
+        let why = match Program::find(&path) {
+            Ok(_) if has_library => return,
+            Ok(_) => "started with another environment",
+            Err(Unrecordable::Static { .. }) => "statically linked",
+            Err(Unrecordable::SetUser { .. }) => "setuid or setgid",
+            Err(_) => return,
+        };
+        self.missed.insert(path, why);
+    }
+
+    /// Programs that were executed and not recorded, and why.
+    pub fn missed(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.missed.iter().map(|(path, why)| (path.as_str(), *why))
+    }
+
+    /// Programs that run, and are recorded.
+    pub fn running(&self) -> usize {
+        self.processes.len()
+    }
+}
+
+/// Whether a process has ended. One that its parent did not wait for yet has no program any more.
+fn has_ended(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The path in the frames of `parts`.
+fn path<'a>(parts: impl Iterator<Item = &'a Record>, bytes: u32) -> String {
+    let mut path: Vec<u8> = parts.flat_map(|part| part.frames.into_iter().flat_map(u64::to_ne_bytes)).collect();
+    path.truncate(bytes as usize);
+    String::from_utf8_lossy(&path).into_owned()
+}
+
+/// The number of a record's issuing code in the recording, and its stream.
+fn context(
+    process: &mut Process,
+    contexts: &mut HashMap<Stack, (u32, u64)>,
+    record: &Record,
+    writer: &mut Writer,
+) -> (u32, u64) {
+    let same: Frames = (record.frames, record.frames_used, record.depth);
+    if let Some(&known) = process.contexts.get(&same) {
+        return known;
+    }
+    if process.contexts.len() >= FRAMES_MOST {
+        process.contexts.clear();
+    }
+    let found = new_context(process, contexts, record, writer);
+    process.contexts.insert(same, found);
+    found
+}
+
+/// As `context`, for frames that the process has not recorded lately.
+fn new_context(
+    process: &mut Process,
+    contexts: &mut HashMap<Stack, (u32, u64)>,
+    record: &Record,
+    writer: &mut Writer,
+) -> (u32, u64) {
+    let frames = &record.frames[..usize::from(record.frames_used).min(FRAMES)];
+    let tokens: Vec<u64> = frames.iter().map(|&frame| token(process, frame)).collect();
+    let key = (tokens, record.depth);
+    if let Some(&known) = contexts.get(&key) {
+        return known;
+    }
+    let (tokens, depth) = &key;
+    let prefix = |length: usize| &tokens[..tokens.len().min(length)];
+    let stack: Vec<String> = frames
+        .iter()
+        .map(|&frame| {
+            let offset = frame & ((1 << MODULE_SHIFT) - 1);
+            let module = process.modules.get(&((frame >> MODULE_SHIFT) as u16));
+            format!("{}+0x{offset:x}", module.map_or("?", |(name, _)| name))
+        })
+        .collect();
+    let pcs = DEPTHS.map(|length| pc(prefix(length), None));
+    let stream = pc(prefix(STREAM_DEPTH), Some((*depth).into()));
+    let number = writer.context(Context { pcs, depth: *depth, stack: stack.join(";") });
+    contexts.insert(key, (number, stream));
+    (number, stream)
+}
+
+/// A return address as a number that is equal in every run of the same build.
+fn token(process: &mut Process, frame: u64) -> u64 {
+    let number = (frame >> MODULE_SHIFT) as u16;
+    let reader = &process.reader;
+    let module = process.modules.entry(number).or_insert_with(|| {
+        let path = reader.module(number);
+        // The program itself has no name among the modules.
+        let path = path.filter(|path| path != PROGRAM).unwrap_or_else(|| reader.program());
+        let name = base_name(&path);
+        let hash = hash(name.as_bytes());
+        (name, hash)
+    });
+    hash(&(module.1 ^ (frame & ((1 << MODULE_SHIFT) - 1))).to_le_bytes())
+}
+
+/// FNV-1a, with its bits spread: tokens are part of recordings and profiles, so it never changes.
+fn hash(bytes: &[u8]) -> u64 {
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u32, stream: u64, begin_ns: u64) -> Call {
+    let transferred = u32::try_from(record.result.max(0)).unwrap_or(u32::MAX);
+    let (did, length) = match kind {
+        Kind::Write => (Did::Request(Op::Write), transferred),
+        Kind::Sync => (Did::Request(Op::Flush), 0),
+        Kind::Map => (Did::Map, record.asked),
+        Kind::Advise => (Did::Advise, record.asked),
+        Kind::Read | Kind::File | Kind::Exec => (Did::Request(Op::Read), transferred),
+    };
+    let op = if let Did::Request(op) = did { op } else { Op::Read };
+    // A file ends below 2^63.
+    let offset = record.offset.min(u64::MAX >> 1);
+    let time_ns = record.time_ns.saturating_sub(begin_ns);
+    let latency_ns = record.latency_ns.into();
+    let request = Request { time_ns, offset, length, volume, tenant: process.pid, op, stream, latency_ns };
+    let (program, tid, asked, result) = (process.program, record.tid, record.asked, record.result);
+    Call { request, did, program, context, tid, asked, result }
+}

@@ -1,0 +1,156 @@
+//! A folder for the processes' shared files, and the library beside it; removed at the end.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nigh_ring::FOLDER_VARIABLE;
+
+use crate::{Program, Unrecordable};
+
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preload.so"));
+
+/// Where programs create their shared files, while a recorder reads them and after that.
+const SHARED: &str = "shared";
+const ENDED: &str = "ended";
+
+/// Where files have no disk behind them.
+const MEMORY: &str = "/dev/shm";
+
+/// The name of the folders begins so, and goes on with the recorder's process.
+const PREFIX: &str = "nigh-record-";
+
+/// The folder that recorded processes share with the recorder.
+pub struct Session {
+    folder: tempfile::TempDir,
+}
+
+impl Session {
+    /// Creates the folder, in memory if possible, for this user only. Folders of recorders that were killed are removed.
+    pub fn new() -> io::Result<Session> {
+        let memory = Path::new(MEMORY);
+        sweep(memory);
+        let mut builder = tempfile::Builder::new();
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        builder.prefix(&prefix).permissions(std::fs::Permissions::from_mode(0o700));
+        let folder = builder.tempdir_in(memory).or_else(|_| builder.tempdir())?;
+        std::fs::create_dir(folder.path().join(SHARED))?;
+        std::fs::write(folder.path().join("libnigh_preload.so"), LIBRARY)?;
+        Ok(Session { folder })
+    }
+
+    /// Removes the folder. If recorded programs still run, they go on without being recorded. The library remains for the
+    /// programs that they start, until a later recorder finds that they have ended.
+    pub fn end(self) -> io::Result<()> {
+        if !is_any_running(self.folder.path()) {
+            return self.folder.close();
+        }
+        let folder = self.folder.keep();
+        // Programs that start now find no folder for a shared file.
+        std::fs::rename(folder.join(SHARED), folder.join(ENDED))
+    }
+
+    /// Where the processes' shared files appear.
+    pub fn shared(&self) -> PathBuf {
+        self.folder.path().join(SHARED)
+    }
+
+    /// The command that starts `program` with the recording library.
+    pub fn command(&self, program: &Program) -> Result<Command, Unrecordable> {
+        if LIBRARY.is_empty() {
+            return Err(Unrecordable::Machine);
+        }
+        let mut command = Command::new(&program.path);
+        let library = self.folder.path().join("libnigh_preload.so");
+        command.env("LD_PRELOAD", preload(&library, std::env::var("LD_PRELOAD").ok().as_deref()));
+        command.env(FOLDER_VARIABLE, self.shared());
+        Ok(command)
+    }
+}
+
+/// Removes the folders in `memory` whose recorder has ended, and all programs that it recorded.
+fn sweep(memory: &Path) {
+    for entry in std::fs::read_dir(memory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let recorder = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+        if recorder.is_some_and(|(process, _)| !is_running(process)) && !is_any_running(&entry.path()) {
+            // It may be another user's.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether a program runs that has a shared file in `folder`. Their names begin with the process.
+fn is_any_running(folder: &Path) -> bool {
+    let files = [SHARED, ENDED].into_iter().flat_map(|kind| std::fs::read_dir(folder.join(kind)));
+    let mut names = files.flatten().flatten().map(|entry| entry.file_name());
+    names
+        .any(|name| name.to_str().and_then(|name| name.split_once('-')).is_some_and(|(process, _)| is_running(process)))
+}
+
+fn is_running(process: &str) -> bool {
+    process.bytes().all(|byte| byte.is_ascii_digit()) && Path::new("/proc").join(process).exists()
+}
+
+/// The libraries to load: ours after those that are loaded anyway.
+fn preload(library: &Path, others: Option<&str>) -> String {
+    let library = library.display();
+    match others.filter(|others| !others.is_empty()) {
+        Some(others) => format!("{others}:{library}"),
+        None => library.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_libraries_are_loaded_too() {
+        assert_eq!(preload(Path::new("/a.so"), None), "/a.so");
+        assert_eq!(preload(Path::new("/a.so"), Some("")), "/a.so");
+        assert_eq!(preload(Path::new("/a.so"), Some("/b.so:/c.so")), "/b.so:/c.so:/a.so");
+    }
+
+    #[test]
+    fn nothing_is_left() {
+        let session = Session::new().unwrap();
+        let folder = session.shared();
+        assert!(folder.is_dir());
+        session.end().unwrap();
+        assert!(!folder.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn folders_without_programs_are_removed() {
+        let memory = tempfile::tempdir().unwrap();
+        let folder = |name: &str, running: &str| {
+            let folder = memory.path().join(name);
+            std::fs::create_dir_all(folder.join(ENDED)).unwrap();
+            std::fs::write(folder.join(ENDED).join(running), "").unwrap();
+            folder
+        };
+        let own = std::process::id();
+        // No process has this number.
+        let gone = 1_u32 << 30;
+        let kept =
+            [folder(&format!("{PREFIX}{gone}-a"), &format!("{own}-1")), folder(&format!("{PREFIX}{own}-b"), "1-1")];
+        let removed = folder(&format!("{PREFIX}{gone}-c"), &format!("{gone}-1"));
+        let other = folder("other", &format!("{gone}-1"));
+        sweep(memory.path());
+        assert!(kept.iter().all(|folder| folder.exists()) && other.exists());
+        assert!(!removed.exists());
+    }
+
+    /// A program that goes on keeps its library.
+    #[test]
+    fn programs_that_still_run_keep_the_library() {
+        let session = Session::new().unwrap();
+        let folder = session.folder.path().to_owned();
+        std::fs::write(session.shared().join(format!("{}-1", std::process::id())), "").unwrap();
+        session.end().unwrap();
+        assert!(folder.join("libnigh_preload.so").exists() && !folder.join(SHARED).exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

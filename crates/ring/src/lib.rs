@@ -1,0 +1,166 @@
+//! The memory that a recorded program shares with its recorder: layout, and both ends of its rings.
+
+#![doc = include_str!("../README.md")]
+#![allow(unsafe_code)]
+
+mod reader;
+mod writer;
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub use reader::Reader;
+pub use writer::{Claim, Writer};
+
+/// The environment variable with the folder for shared files.
+pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
+
+/// The first bytes of a shared file, with the version of its layout.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec1");
+
+/// Return addresses in a record.
+pub const FRAMES: usize = 16;
+
+/// Rings of a process: threads that record at the same time.
+pub const RINGS: usize = 64;
+
+/// Records in a ring.
+pub const SLOTS: usize = 8192;
+
+/// Modules (programs and libraries) of a process.
+pub const MODULES: usize = 256;
+
+/// The name of the module that is the program itself.
+pub const PROGRAM: &[u8] = b"program";
+
+/// Bytes of a module's or a program's path.
+pub const NAME_BYTES: usize = 240;
+
+/// A frame is the number of its module, shifted by this, and the offset within it.
+pub const MODULE_SHIFT: u32 = 48;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A read.
+    Read = 1,
+    /// A write.
+    Write = 2,
+    /// `fsync` and `fdatasync`.
+    Sync = 3,
+    /// A mapping.
+    Map = 4,
+    /// `posix_fadvise`.
+    Advise = 5,
+    /// The name of a file: `file` is its number, `offset` its device, `result` its inode, and its path is in the frames of
+    /// this and the next records, `asked` bytes in all.
+    File = 6,
+    /// The process executes another program. Its path is in the frames as that of a file is; `result` is 1 if its environment
+    /// names the recorder's folder, and 0 if it does not.
+    Exec = 7,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn of(number: u8) -> Option<Kind> {
+        use Kind::{Advise, Exec, File, Map, Read, Sync, Write};
+        [Read, Write, Sync, Map, Advise, File, Exec].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// One call, or a part of a file's name.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Record {
+    /// When the call began, in nanoseconds of the monotonic clock.
+    pub time_ns: u64,
+    /// First byte of the file.
+    pub offset: u64,
+    /// What the call returned, or -errno.
+    pub result: i64,
+    /// How long it took.
+    pub latency_ns: u32,
+    /// Bytes asked for.
+    pub asked: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The number of the file in this process.
+    pub file: u32,
+    /// Bytes of stack below the call.
+    pub depth: u32,
+    /// A [`Kind`].
+    pub kind: u8,
+    /// How many of `frames` there are.
+    pub frames_used: u8,
+    /// Nothing.
+    pub pad: u16,
+    /// Return addresses, innermost first.
+    pub frames: [u64; FRAMES],
+}
+
+/// Bytes of a path in one record.
+pub const PATH_BYTES: usize = FRAMES * 8;
+
+/// The ring of one thread. Only that thread writes records and `head`; only the recorder writes `tail`.
+#[repr(C)]
+struct Ring {
+    /// Records written so far.
+    head: AtomicU32,
+    /// Records read so far.
+    tail: AtomicU32,
+    /// 1 while a thread has it.
+    taken: AtomicU32,
+    pad: u32,
+    slots: UnsafeCell<[Record; SLOTS]>,
+}
+
+/// A module's path.
+#[repr(C)]
+struct Module {
+    bytes: UnsafeCell<[u8; NAME_BYTES]>,
+    /// The length, written last; 0 until then.
+    length: AtomicU32,
+    pad: u32,
+}
+
+/// A shared file.
+#[repr(C)]
+struct Shared {
+    /// [`MAGIC`], written last.
+    magic: AtomicU64,
+    pid: AtomicU32,
+    modules_used: AtomicU32,
+    /// Rings that were used at all: the first ones.
+    rings_used: AtomicU32,
+    /// 1 when nobody reads the rings any more.
+    abandoned: AtomicU32,
+    /// Calls that were not recorded: a ring was full, or all were taken.
+    lost: AtomicU64,
+    program: Module,
+    modules: [Module; MODULES],
+    rings: [Ring; RINGS],
+}
+
+/// Bytes of a shared file. Parts that are not used take no memory.
+pub const BYTES: usize = size_of::<Shared>();
+
+/// A path of limited length.
+struct Name {
+    bytes: [u8; NAME_BYTES],
+    length: usize,
+}
+
+impl Name {
+    /// The name of `module`, if it has one by now.
+    fn of(module: &Module) -> Option<Name> {
+        let length = module.length.load(Ordering::Acquire) as usize;
+        // SAFETY: the name is written before its length, and copied as it is: another process may change it.
+        let bytes = unsafe { module.bytes.get().read_volatile() };
+        (1..=NAME_BYTES).contains(&length).then_some(Name { bytes, length })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}

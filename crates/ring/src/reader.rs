@@ -1,0 +1,97 @@
+//! The recorder's side.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use crate::{BYTES, MAGIC, Name, RINGS, Record, SLOTS, Shared};
+
+/// The shared file of a recorded process.
+pub struct Reader {
+    shared: NonNull<Shared>,
+    /// Records read of each ring.
+    tails: Vec<u32>,
+}
+
+// SAFETY: the mapping belongs to no thread, and what others write in it is atomic or copied.
+unsafe impl Send for Reader {}
+
+impl Reader {
+    /// Maps a shared file; `None` if it is not complete yet.
+    pub fn open(file: &File) -> io::Result<Option<Reader>> {
+        if file.metadata()?.len() != BYTES as u64 {
+            return Ok(None);
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let mapped =
+            unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(io::ErrorKind::InvalidData)?;
+        let reader = Reader { shared, tails: vec![0; RINGS] };
+        if reader.shared().magic.load(Ordering::Acquire) != MAGIC {
+            return Ok(None);
+        }
+        Ok(Some(reader))
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: it is mapped until `self` is dropped. A program that shortens its file makes access fail; the folder
+        // is private to the user who records, and so is every program in it.
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.shared().pid.load(Ordering::Relaxed)
+    }
+
+    /// The path of the program.
+    pub fn program(&self) -> Vec<u8> {
+        Name::of(&self.shared().program).map(|name| name.bytes().to_vec()).unwrap_or_default()
+    }
+
+    /// The path of a module, if it has one by now.
+    pub fn module(&self, number: u16) -> Option<Vec<u8>> {
+        Name::of(self.shared().modules.get(usize::from(number))?).map(|name| name.bytes().to_vec())
+    }
+
+    /// Calls that were not recorded.
+    pub fn lost(&self) -> u64 {
+        self.shared().lost.load(Ordering::Relaxed)
+    }
+
+    /// How many of the rings were used, from the first.
+    pub fn rings(&self) -> usize {
+        (self.shared().rings_used.load(Ordering::Acquire) as usize).min(RINGS)
+    }
+
+    /// Appends all records of ring `number` to `out`; it has been read up to here.
+    pub fn read(&mut self, number: usize, out: &mut Vec<Record>) {
+        // SAFETY: as in `shared`; the number is checked by the index.
+        let ring = unsafe { &raw const (*self.shared.as_ptr()).rings[number] };
+        // SAFETY: `head` and `tail` are atomic, in the mapping.
+        let (head, tail) = unsafe { (&(*ring).head, &(*ring).tail) };
+        let end = head.load(Ordering::Acquire);
+        let waiting = (end.wrapping_sub(self.tails[number]) as usize).min(SLOTS);
+        for at in 0..waiting {
+            let slot = self.tails[number].wrapping_add(at as u32) as usize % SLOTS;
+            // SAFETY: the slot is within the ring, and every pattern of bits is a record.
+            out.push(unsafe { (*ring).slots.get().cast::<Record>().add(slot).read_volatile() });
+        }
+        self.tails[number] = end;
+        tail.store(end, Ordering::Release);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared().abandoned.store(1, Ordering::Relaxed);
+        // SAFETY: it was mapped with this length, and no reference to it is left.
+        unsafe { libc::munmap(self.shared.as_ptr().cast(), BYTES) };
+    }
+}

@@ -1,0 +1,143 @@
+//! The program's side.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use crate::{BYTES, MAGIC, MODULES, Module, NAME_BYTES, Name, Record, Ring, SLOTS, Shared};
+
+/// The shared file of this process.
+#[derive(Clone, Copy)]
+pub struct Writer(NonNull<Shared>);
+
+/// The ring of one thread.
+#[derive(Clone, Copy)]
+pub struct Claim(NonNull<Ring>);
+
+impl Writer {
+    /// Creates the shared file at `path`. It makes system calls only.
+    pub fn create(path: &CStr, pid: u32, program: &[u8]) -> Option<Writer> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+        // SAFETY: the path is a C string; the other arguments are numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: numbers only; the file was just created, and nobody else shortens it.
+        let mapped = unsafe {
+            let sized = libc::syscall(libc::SYS_ftruncate, fd, BYTES);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let mapped = if sized == 0 {
+                libc::syscall(libc::SYS_mmap, 0_i64, BYTES, protection, libc::MAP_SHARED, fd, 0_i64)
+            } else {
+                -1
+            };
+            libc::syscall(libc::SYS_close, fd);
+            mapped
+        };
+        if (-4095..0).contains(&mapped) {
+            return None;
+        }
+        let writer = Writer(NonNull::new(mapped as *mut Shared)?);
+        let shared = writer.shared();
+        shared.pid.store(pid, Ordering::Relaxed);
+        set_name(&shared.program, program);
+        shared.magic.store(MAGIC, Ordering::Release);
+        Some(writer)
+    }
+
+    /// A pointer that stands for it.
+    pub fn into_raw(self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    /// The writer that `raw` stands for; `None` for null.
+    ///
+    /// # Safety
+    /// `raw` is null or comes from `into_raw` in this process.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Option<Writer> {
+        NonNull::new(raw.cast()).map(Writer)
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: it is mapped until the process ends, is as long as `Shared`, and has no invalid values; all that
+        // several threads write is atomic, except the slots, of which no reference is made.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whether there is a recorder that reads what is written.
+    pub fn is_read(&self) -> bool {
+        self.shared().abandoned.load(Ordering::Relaxed) == 0
+    }
+
+    /// The number of the module at `path`, `None` if there are too many.
+    pub fn module(&self, path: &[u8]) -> Option<u16> {
+        let shared = self.shared();
+        let path = path.get(..NAME_BYTES).unwrap_or(path);
+        let used = (shared.modules_used.load(Ordering::Acquire) as usize).min(MODULES);
+        let is_it = |module: &Module| Name::of(module).is_some_and(|name| name.bytes() == path);
+        let known = shared.modules.iter().take(used).position(is_it);
+        if let Some(known) = known {
+            return u16::try_from(known).ok();
+        }
+        let number = shared.modules_used.fetch_add(1, Ordering::AcqRel) as usize;
+        let Some(module) = shared.modules.get(number) else {
+            shared.modules_used.store(MODULES as u32, Ordering::Relaxed);
+            return None;
+        };
+        set_name(module, path);
+        u16::try_from(number).ok()
+    }
+
+    /// Takes a ring for this thread; `None` if others have all.
+    pub fn claim(&self) -> Option<Claim> {
+        let shared = self.shared();
+        let free = |ring: &Ring| ring.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let at = shared.rings.iter().position(free)?;
+        shared.rings_used.fetch_max(at as u32 + 1, Ordering::Release);
+        Some(Claim(NonNull::from(shared.rings.get(at)?)))
+    }
+
+    /// Counts a call that is not recorded.
+    pub fn lose(&self) {
+        self.shared().lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Claim {
+    fn ring(&self) -> &Ring {
+        // SAFETY: the ring is mapped until the process ends; all of it is atomic, except the slots, of which no reference
+        // is made.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Writes `records`, all or none; returns whether there was room.
+    pub fn write(&self, records: &[Record]) -> bool {
+        let Ring { head, tail, slots, .. } = self.ring();
+        let begin = head.load(Ordering::Relaxed);
+        let used = begin.wrapping_sub(tail.load(Ordering::Acquire)) as usize;
+        if used + records.len() > SLOTS {
+            return false;
+        }
+        for (at, record) in (0..).zip(records) {
+            let slot = begin.wrapping_add(at) as usize % SLOTS;
+            // SAFETY: the slot is within the ring, only this thread writes it, and the recorder reads it only after
+            // `head` has passed it.
+            unsafe { slots.get().cast::<Record>().add(slot).write(*record) };
+        }
+        head.store(begin.wrapping_add(records.len() as u32), Ordering::Release);
+        true
+    }
+
+    /// Gives the ring back; what is in it is still read.
+    pub fn release(self) {
+        self.ring().taken.store(0, Ordering::Release);
+    }
+}
+
+fn set_name(module: &Module, text: &[u8]) {
+    let length = text.len().min(NAME_BYTES);
+    // SAFETY: only this thread writes this name, and nobody reads it before its length is there.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), module.bytes.get().cast::<u8>(), length) };
+    module.length.store(length as u32, Ordering::Release);
+}
