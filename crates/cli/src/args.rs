@@ -42,6 +42,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TraceCommand,
     },
+    /// Show which code of a recorded program reads sequentially, in loops, in short loops or at random
+    Patterns(PatternsArgs),
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
@@ -574,6 +576,12 @@ pub(crate) struct SimArgs {
     /// References that warm the cache and are not counted: a number such as 5k, or a share such as 10%
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub(crate) warmup: String,
+    /// Give the policy aoio what 'nigh patterns' finds in this trace: the one that is replayed, or another run of the program
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["sample", "levels", "device", "join"])]
+    pub(crate) patterns: Option<PathBuf>,
+    /// Of --patterns, this share of the references from the first, such as 50%
+    #[arg(long, value_name = "SHARE", requires = "patterns", default_value = "100%")]
+    pub(crate) patterns_part: String,
     /// Threads that replay [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
@@ -584,6 +592,20 @@ pub(crate) struct SimArgs {
     pub(crate) timed: TimedArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PatternsArgs {
+    /// The trace: a recording of programs, or another trace with streams
+    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// How many pieces of code to list, the most referenced first
+    #[arg(short = 'n', long, value_name = "COUNT", default_value = "20", value_parser = parse_count)]
+    pub(crate) top: u64,
+    /// Print one JSON object, with all code
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 // How time passes. No doc comment: clap would head the help of `sim` with it.

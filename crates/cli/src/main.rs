@@ -15,6 +15,7 @@ mod guard;
 mod layout;
 mod output;
 mod page;
+mod patterns;
 mod plan;
 mod policies;
 mod progress;
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         },
         Command::Plan(args) => plan::run(&args),
         Command::Trace { command } => trace::run(&command),
+        Command::Patterns(args) => patterns::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Record(args) => record::run(&args),

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         sample,
         requests_most: limit.unwrap_or(u64::MAX),
     });
-    let references = sim::load(loader, requests.as_mut())?;
+    let references = source::load(loader, requests.as_mut())?;
     ensure!(references.ids.len() > 1, "{}: there is nothing to replay", source.name);
     let distinct = references.distinct_in_trace();
     let blocks = |size: Sizes| anyhow::Ok(size.blocks(distinct, source.block_bytes)?[0]);

@@ -1,6 +1,7 @@
 //! `nigh sim`: a trace against policies and sizes.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -9,13 +10,12 @@ use nigh_report::Report;
 use nigh_sim::replay::Watch;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::{Loader, Options, References, Sample, Sizes, TraceSummary, Warmup, rows, stack};
-use nigh_trace::Requests;
 
 use crate::args::{OutputArgs, SimArgs};
 use crate::compare::Comparison;
 use crate::results::{Curve, Found, Results, csv, json, peak_memory_bytes};
 use crate::source::Opened;
-use crate::{asked, grid, output, page, progress, source};
+use crate::{asked, grid, output, page, patterns, progress, source};
 
 /// How often a policy's internals are read for the page.
 const INTERNALS_POINTS: usize = 500;
@@ -65,7 +65,7 @@ impl Asked {
             sample: self.sample,
             requests_most: self.limit,
         });
-        let references = load(loader, requests.as_mut())?;
+        let mut references = source::load(loader, requests.as_mut())?;
         ensure!(
             !references.ids.is_empty(),
             "{}: nothing to replay: none of its {} requests {}",
@@ -77,6 +77,9 @@ impl Asked {
                 "reads or writes what --ops asks for"
             }
         );
+        if let Some(path) = &args.patterns {
+            references.patterns = Some(Arc::new(patterns::table(path, args, &references)?));
+        }
         let (shards, is_one) = (args.shards, args.is_one_trace());
         let default_sizes = if is_one { asked::default_sizes() } else { asked::few_sizes() };
         let plan = Plan {
@@ -141,14 +144,6 @@ pub(crate) fn parse_warmup(text: &str) -> anyhow::Result<Warmup> {
 /// How many of `length` references `warmup` says.
 pub(crate) fn warmup_of(warmup: Warmup, length: usize) -> anyhow::Result<usize> {
     warmup.references(length).map_err(|error| anyhow!("--warmup {error}"))
-}
-
-/// Reads all requests.
-pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::Result<References> {
-    let bar = progress::share("reading");
-    loader.read(requests, |_, share| progress::at(&bar, share))?;
-    bar.finish_and_clear();
-    Ok(loader.finish())
 }
 
 /// Replays what `plan` says.

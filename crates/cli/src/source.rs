@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nigh_sim::{References, TraceSummary};
+use nigh_sim::{Loader, References, TraceSummary};
 use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Note, ReadOptions, Request, Requests, Taken};
 
 use crate::args::{GenerateArgs, InputArgs, SimArgs};
-use crate::asked;
+use crate::{asked, progress};
 
 /// Where the references come from.
 pub(crate) struct Source {
@@ -90,8 +90,9 @@ impl Requests for Joined {
     }
 }
 
-pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
-    let options = ReadOptions {
+/// How to read what `input` describes.
+pub(crate) fn options(input: &InputArgs) -> anyhow::Result<ReadOptions> {
+    Ok(ReadOptions {
         format: input.format.as_deref().map(str::parse).transpose()?,
         columns: input.columns.as_deref().map(str::parse).transpose()?,
         block_bytes: input.block_size.as_deref().map(block_bytes).transpose()?,
@@ -99,8 +100,18 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
         action: input.action.as_deref().map(str::parse).transpose()?,
         recorded_sizes: input.recorded_sizes,
         limit: input.limit.as_deref().map(asked::parse_limit).transpose()?,
-    };
-    let opened = nigh_trace::open(path, &options).map_err(|error| match error {
+    })
+}
+
+pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
+    let (source, requests) = unreported(path, input)?;
+    let requests = Box::new(Reported::new(source.name.clone(), requests));
+    Ok((source, requests))
+}
+
+/// The trace without its notes, for those who open it more than once.
+pub(crate) fn unreported(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
+    let opened = nigh_trace::open(path, &options(input)?).map_err(|error| match error {
         // The setting is a flag here.
         nigh_trace::Error::NotOfFormat { .. } => anyhow!("--{error}"),
         error => error.into(),
@@ -116,9 +127,16 @@ pub(crate) fn open(path: &Path, input: &InputArgs) -> anyhow::Result<Opened> {
     } else {
         path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
     };
-    let requests = Box::new(Reported::new(name.clone(), opened.requests));
     let (block_bytes, taken) = (opened.block_bytes, opened.taken);
-    Ok((Source { name, format: opened.format.to_string(), block_bytes, taken }, requests))
+    Ok((Source { name, format: opened.format.to_string(), block_bytes, taken }, opened.requests))
+}
+
+/// Reads all requests.
+pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::Result<References> {
+    let bar = progress::share("reading");
+    loader.read(requests, |_, share| progress::at(&bar, share))?;
+    bar.finish_and_clear();
+    Ok(loader.finish())
 }
 
 /// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.

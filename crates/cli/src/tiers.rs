@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         sample: None,
         requests_most: limit.unwrap_or(u64::MAX),
     });
-    let references = sim::load(loader, requests.as_mut())?;
+    let references = source::load(loader, requests.as_mut())?;
     ensure!(!references.ids.is_empty(), "{}: nothing to replay", source.name);
     let trace = source::summary(&source, &references);
     let warmup = sim::warmup_of(warmup, references.ids.len())?;

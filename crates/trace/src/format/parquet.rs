@@ -20,12 +20,14 @@
 //! Any flat Parquet file with a column `offset` can be read. Other columns have defaults if they are missing (`length`:
 //! one block), columns with other names are ignored, and integers can have either width and sign if the values fit.
 
+mod names;
 mod pages;
 mod prefix;
 mod read;
 mod recorder;
 mod write;
 
+pub use names::{Code, Names};
 pub use read::ParquetReader;
 pub use recorder::{Call, Context, Did, Recorder};
 pub use write::ParquetWriter;

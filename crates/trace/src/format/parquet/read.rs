@@ -16,7 +16,7 @@ use super::{BLOCK_BYTES_KEY, LEFT_OUT, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
-const BATCH: u64 = 4096;
+pub(super) const BATCH: u64 = 4096;
 
 /// Bytes before the first column chunk and after the footer: the magic number, and after the footer also its length.
 const HEAD_BYTES: u64 = 4;
@@ -28,20 +28,21 @@ const TAIL_BYTES: u64 = 8;
 /// read, and pages before they are decoded. A changed byte inside a page that can still be decoded is not detected:
 /// neither nigh nor most other programs write checksums of pages.
 pub struct ParquetReader {
-    path: PathBuf,
-    file: SerializedFileReader<Prefix>,
-    columns: Vec<Column>,
+    pub(super) path: PathBuf,
+    pub(super) file: SerializedFileReader<Prefix>,
+    pub(super) columns: Vec<Column>,
     /// Of the row group that is being read, one for each of `columns`.
-    chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<Chunk>,
     next_group: usize,
-    left_in_group: u64,
+    pub(super) left_in_group: u64,
     rows: u64,
-    rows_read: u64,
+    pub(super) rows_read: u64,
     block_bytes: u32,
     taken: Option<Taken>,
     /// Whether the stream is the file.
     file_is_stream: bool,
-    /// Bytes behind the last footer.
+    /// Bytes up to the end of the last footer, and behind it.
+    pub(super) whole_bytes: u64,
     cut_bytes: u64,
     /// Rows that are no requests: of the batch that is being read, and how many so far.
     no_requests: Vec<usize>,
@@ -50,14 +51,14 @@ pub struct ParquetReader {
 
 /// The column of a field, and the interpretation of its integers.
 #[derive(Clone, Copy)]
-struct Column {
-    field: Field,
+pub(super) struct Column {
+    pub(super) field: Field,
     leaf: usize,
     signed: bool,
 }
 
 /// One column of one row group.
-struct Chunk {
+pub(super) struct Chunk {
     column: Column,
     pages: Pages,
     levels: Vec<i16>,
@@ -140,6 +141,7 @@ impl ParquetReader {
             block_bytes,
             taken,
             file_is_stream: stream == Some(Stream::File),
+            whole_bytes: bytes,
             cut_bytes: file_bytes - bytes,
             no_requests: Vec::new(),
             left_out: 0,
@@ -162,7 +164,7 @@ impl ParquetReader {
         self.taken
     }
 
-    fn open_group(&mut self) -> Result<(), Problem> {
+    pub(super) fn open_group(&mut self) -> Result<(), Problem> {
         let group = self.file.get_row_group(self.next_group)?;
         self.left_in_group = group.metadata().num_rows() as u64;
         self.chunks.clear();
@@ -334,7 +336,7 @@ fn check(metadata: &ParquetMetaData, columns: &[Column], file_bytes: u64) -> Res
     Ok(rows)
 }
 
-fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Result<(), Problem> {
+pub(super) fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Result<(), Problem> {
     if chunk.file_path().is_some() {
         return Err(Problem::Inconsistent("a column is kept in another file"));
     }
@@ -355,7 +357,12 @@ fn check_chunk(chunk: &ColumnChunkMetaData, rows: i64, file_bytes: u64) -> Resul
 impl Chunk {
     /// Puts the next values into `batch`, whose first request is row `first_row`.
     /// Rows that are no requests are added to `no_requests`.
-    fn fill(&mut self, batch: &mut [Request], first_row: u64, no_requests: &mut Vec<usize>) -> Result<(), Problem> {
+    pub(super) fn fill(
+        &mut self,
+        batch: &mut [Request],
+        first_row: u64,
+        no_requests: &mut Vec<usize>,
+    ) -> Result<(), Problem> {
         let (column, levels) = (self.column, &mut self.levels);
         let name = column.field.name();
         match &mut self.pages {
@@ -390,7 +397,7 @@ impl Chunk {
 }
 
 /// Reads exactly `rows` values.
-fn read_values<T: DataType>(
+pub(super) fn read_values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     levels: &mut Vec<i16>,

@@ -1,0 +1,366 @@
+//! `nigh patterns`: which code reads sequentially, in loops, in short loops or at random; and the tables that `nigh sim
+//! --patterns` gives to policies.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use nigh_pattern::{Class, Classifier, Limits, Pattern, Table, Thresholds};
+use nigh_policy::Spec;
+use nigh_sim::replay::{Watch, replay};
+use nigh_sim::{Loader, Ops, Options, References};
+use nigh_trace::{Requests, Stream};
+use serde::Serialize;
+
+use crate::args::{InputArgs, PatternsArgs, SimArgs};
+use crate::results::grouped;
+use crate::source::Source;
+use crate::{output, source, table};
+
+/// The identities that are tried where none is asked for. The first, in the column `stream`, is 5 return addresses with the
+/// depth of the stack.
+const IDENTITIES: [(Option<Stream>, &str); 4] = [
+    (None, "5 return addresses and the depth of the stack"),
+    (Some(Stream::Pc5), "5 return addresses (--stream pc5)"),
+    (Some(Stream::Pc8), "8 return addresses (--stream pc8)"),
+    (Some(Stream::Pc16), "16 return addresses (--stream pc16)"),
+];
+
+/// Another identity than the first has to gain this share of the references.
+const GAIN_LEAST: f64 = 0.005;
+
+/// Return addresses that are shown of a piece of code.
+const FRAMES_SHOWN: usize = 3;
+
+/// What `nigh patterns` tells.
+#[derive(Serialize)]
+struct Found {
+    schema: u32,
+    name: String,
+    /// How the code is identified, and, where that was chosen, each identity that was tried with the hit ratio that it gives.
+    identity: String,
+    tried: Vec<Tried>,
+    references: u64,
+    /// The share of the references by code of each class.
+    shares: Vec<Share>,
+    codes: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Tried {
+    identity: &'static str,
+    /// Of `aoio` on the second half of the trace, with what the first half shows, in half of the distinct blocks.
+    hit_ratio: f64,
+}
+
+#[derive(Serialize)]
+struct Share {
+    class: &'static str,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    code: String,
+    class: &'static str,
+    references: u64,
+    share: f64,
+    pages: u64,
+    files: u32,
+    /// The mean length of its sequences, in pages.
+    run: f64,
+    /// The mean number of references, by any code, until a page is referenced again.
+    period: Option<f64>,
+    /// The share of its pages that are referenced again.
+    reuse: f64,
+    program: String,
+    stack: String,
+    /// Files in which it has another class.
+    exceptions: Vec<Exception>,
+}
+
+#[derive(Serialize)]
+struct Exception {
+    file: String,
+    class: &'static str,
+}
+
+pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
+    let (source, mut requests) = source::open(&args.trace, &args.input)?;
+    let identities = match &source.format[..] {
+        _ if parquet::is_recording(&args.trace)? => &IDENTITIES[..],
+        "pc" => &IDENTITIES[1..],
+        _ => &[],
+    };
+    let first = references(&source, requests.as_mut())?;
+    // Its notes are printed by now. It is opened again without them.
+    drop(requests);
+    let mut tried = Vec::new();
+    let mut input = args.input.clone();
+    let mut identity = "the trace's streams".to_owned();
+    let mut best = None;
+    if let Some(stream) = &input.stream {
+        identity = format!("--stream {stream}");
+    } else {
+        for &(stream, name) in identities {
+            let other = InputArgs { stream: stream.map(|stream| stream.name().to_owned()), ..args.input.clone() };
+            let (source, mut requests) = source::unreported(&args.trace, &other)?;
+            let mut references = references(&source, requests.as_mut())?;
+            let hit_ratio = hit_ratio(&mut references)?;
+            let needed = tried.iter().map(|tried: &Tried| tried.hit_ratio + GAIN_LEAST).fold(0.0, f64::max);
+            tried.push(Tried { identity: name, hit_ratio });
+            if best.is_none() || hit_ratio >= needed {
+                (identity, input) = (name.to_owned(), other);
+                best = Some(references);
+            }
+        }
+    }
+    let references = best.unwrap_or(first);
+    let classifier = classify(&references, references.ids.len());
+    let names = parquet::names(&args.trace, &input)?;
+    let found = found(&args.trace, identity, tried, &classifier, &names);
+    if args.json {
+        return output::print(format!("{}\n", serde_json::to_string(&found)?).as_bytes());
+    }
+    let top = usize::try_from(args.top)?;
+    output::print(describe(&found, top, &args.trace).as_bytes())
+}
+
+/// The reads of a trace. Reads of the same page in a row count once, as calls for parts of a page are one reference to it.
+fn references(source: &Source, requests: &mut (dyn Requests + Send)) -> anyhow::Result<References> {
+    let block_bytes = source.block_bytes;
+    let options = Options { block_bytes, ops: Ops::Reads, collapse: true, sample: None, requests_most: u64::MAX };
+    let references = source::load(Loader::new(options), requests)?;
+    ensure!(!references.ids.is_empty(), "{}: none of its requests reads", source.name);
+    Ok(references)
+}
+
+/// What the first `count` references show.
+fn classify(references: &References, count: usize) -> Classifier {
+    let mut classifier = Classifier::new(Limits::default(), Thresholds::default());
+    for (at, &id) in references.ids.iter().enumerate().take(count) {
+        let block = references.blocks[id as usize];
+        classifier.reference(references.streams.of(at).0, block.volume, block.index);
+    }
+    classifier
+}
+
+/// How well an identity of the code predicts: `aoio` on the second half, with what the first half shows.
+fn hit_ratio(references: &mut References) -> anyhow::Result<f64> {
+    let half = references.ids.len() / 2;
+    references.patterns = Some(classify(references, half).table().into());
+    let aoio: Spec = "aoio".parse()?;
+    let capacity = (references.distinct() / 2).max(1);
+    let counts = replay(references, &aoio, capacity, None, Watch { warmup: half, ..Watch::default() })?.counts;
+    Ok(counts.hits as f64 / counts.references.max(1) as f64)
+}
+
+/// The table that `--patterns` asks for. Files are numbered anew in each trace: another trace says nothing on single files.
+pub(crate) fn table(path: &Path, args: &SimArgs, replayed: &References) -> anyhow::Result<Table> {
+    let is_used = args.policy.iter().any(|policy| matches!(policy.split(':').next(), Some("aoio" | "all")));
+    ensure!(is_used, "--patterns: only the policy aoio uses them; add it to --policy");
+    let part = nigh_text::share(&args.patterns_part).filter(|part| (0.0..=1.0).contains(part));
+    let part = part.with_context(|| format!("--patterns-part {}: expected a share such as 50%", args.patterns_part))?;
+    let upto = |references: &References| (references.ids.len() as f64 * part) as usize;
+    let is_same = match &args.trace[..] {
+        [one] => one == path || (one.canonicalize().ok().is_some_and(|one| path.canonicalize().ok() == Some(one))),
+        _ => false,
+    };
+    if is_same {
+        return Ok(classify(replayed, upto(replayed)).table());
+    }
+    let (source, mut requests) = source::open(path, &args.input)?;
+    let options = Options {
+        block_bytes: source.block_bytes,
+        ops: args.ops.into(),
+        collapse: args.collapse,
+        sample: None,
+        requests_most: u64::MAX,
+    };
+    let references = source::load(Loader::new(options), requests.as_mut())?;
+    let mut table = Table::default();
+    for (code, &pattern) in classify(&references, upto(&references)).table().codes() {
+        table.set(code, pattern);
+    }
+    let mut known: HashSet<u64> = table.codes().map(|(code, _)| code).collect();
+    known.remove(&0);
+    let is_any = (0..replayed.ids.len()).any(|at| known.contains(&replayed.streams.of(at).0));
+    ensure!(
+        is_any,
+        "--patterns {}: none of its code is in the trace: it is of another program, or of another build, or its streams are \
+         other ones (--stream)",
+        source.name
+    );
+    Ok(table)
+}
+
+fn found(path: &Path, identity: String, tried: Vec<Tried>, classifier: &Classifier, names: &parquet::Names) -> Found {
+    let thresholds = Thresholds::default();
+    let table = classifier.table();
+    let total = classifier.references().max(1) as f64;
+    let rows = classifier.codes().into_iter().map(|code| {
+        let (program, stack) = names.code(code.code);
+        let differing = table.files().filter(|&(of, ..)| of == code.code);
+        let mut exceptions: Vec<Exception> = differing
+            .map(|(_, file, pattern)| Exception { file: names.file(file), class: pattern.class.name() })
+            .collect();
+        exceptions.sort_by(|one, other| one.file.cmp(&other.file));
+        Row {
+            code: format!("{:016x}", code.code),
+            class: Pattern::of(&code.counts, &thresholds).class.name(),
+            references: code.references,
+            share: code.references as f64 / total,
+            pages: code.pages,
+            files: code.files,
+            run: code.counts.run(),
+            period: code.counts.period(),
+            reuse: code.counts.reuse(),
+            program,
+            stack,
+            exceptions,
+        }
+    });
+    let codes: Vec<Row> = rows.collect();
+    let shares = Class::ALL.map(|class| {
+        let of = codes.iter().filter(|row| row.class == class.name()).map(|row| row.share);
+        Share { class: class.name(), share: of.fold(0.0, |sum, share| sum + share) }
+    });
+    Found {
+        schema: 1,
+        name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        identity,
+        tried,
+        references: classifier.references(),
+        shares: shares.into(),
+        codes,
+    }
+}
+
+fn describe(found: &Found, top: usize, path: &Path) -> String {
+    let mut text = format!("{}: {} references to pages\n", found.name, grouped(found.references));
+    let _ = writeln!(text, "code is identified by {}", found.identity);
+    for Tried { identity, hit_ratio } in &found.tried {
+        let _ = writeln!(
+            text,
+            "  {:5.2} % hits of aoio in the second half, trained on the first: {identity}",
+            hit_ratio * 100.0
+        );
+    }
+    let head = ["class", "references", "share", "pages", "files", "run", "period", "read again", "code"];
+    let mut rows = table::Table::new(&head);
+    for row in found.codes.iter().take(top) {
+        rows.row([
+            row.class.to_owned(),
+            grouped(row.references),
+            format!("{:.1} %", row.share * 100.0),
+            grouped(row.pages),
+            grouped(row.files.into()),
+            format!("{:.0}", row.run),
+            row.period.map_or("never".to_owned(), |period| grouped(period as u64)),
+            format!("{:.0} %", row.reuse * 100.0),
+            place(row),
+        ]);
+    }
+    let _ = write!(text, "{rows}");
+    if found.codes.len() > top {
+        let _ = writeln!(text, "and {} more (--top)", grouped((found.codes.len() - top) as u64));
+    }
+    let doing = |class: &str| match class {
+        "seq" => "reads in sequence, and not again",
+        "rand" => "reads without a pattern",
+        "short" => "reads short parts again and again",
+        _ => "reads long parts again and again",
+    };
+    let mut shares: Vec<&Share> = found.shares.iter().filter(|share| share.share >= 0.001).collect();
+    shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+    for Share { class, share } in shares {
+        let _ = writeln!(text, "{:5.1} % by code that {} ({class})", share * 100.0, doing(class));
+    }
+    let path = path.display();
+    let _ =
+        writeln!(text, "next:\n  nigh sim {path} --policy lru,lirs,aoio,opt --ops reads --collapse --patterns {path}");
+    text
+}
+
+/// What tells a person most about a piece of code: the program, and the return addresses outside of the C library.
+fn place(row: &Row) -> String {
+    let own = row.stack.split(';').filter(|frame| !frame.is_empty() && !frame.starts_with("libc.so"));
+    // The program's name is there once.
+    let offset = |frame: &&str| frame.strip_prefix(&row.program).is_some_and(|rest| rest.starts_with('+'));
+    let short = |frame| if offset(&frame) { &frame[row.program.len()..] } else { frame };
+    let frames: Vec<&str> = own.map(short).take(FRAMES_SHOWN).collect();
+    match (row.program.as_str(), &frames[..]) {
+        ("", []) => row.code.clone(),
+        (program, []) => program.to_owned(),
+        (program, [first, ..]) if first.starts_with('+') => format!("{program}{}", frames.join(" < ")),
+        (program, _) => format!("{program}: {}", frames.join(" < ")),
+    }
+}
+
+/// What only recordings have. Without the feature, no file is one.
+#[cfg(feature = "parquet")]
+mod parquet {
+    use std::path::Path;
+
+    use nigh_trace::Stream;
+    use nigh_trace::format::parquet::ParquetReader;
+
+    use crate::args::InputArgs;
+
+    /// The names of code and files.
+    #[derive(Default)]
+    pub(super) struct Names(Option<nigh_trace::format::parquet::Names>);
+
+    impl Names {
+        pub(super) fn code(&self, code: u64) -> (String, String) {
+            let known = self.0.as_ref().and_then(|names| names.codes.get(&code)).cloned().unwrap_or_default();
+            (known.program, known.stack)
+        }
+
+        pub(super) fn file(&self, volume: u32) -> String {
+            let known = self.0.as_ref().and_then(|names| names.files.get(&volume)).cloned();
+            known.unwrap_or_else(|| volume.to_string())
+        }
+    }
+
+    /// Whether it has all identities.
+    pub(super) fn is_recording(path: &Path) -> anyhow::Result<bool> {
+        let opened = ParquetReader::open(path, None, Some(Stream::Pc16)).ok();
+        Ok(opened.map(ParquetReader::names).transpose()?.flatten().is_some())
+    }
+
+    pub(super) fn names(path: &Path, input: &InputArgs) -> anyhow::Result<Names> {
+        let stream = input.stream.as_deref().map(str::parse).transpose()?;
+        // Files of other formats have no names; errors in this one were reported when it was read.
+        let opened = ParquetReader::open(path, None, stream).ok();
+        Ok(Names(opened.map(ParquetReader::names).transpose()?.flatten()))
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+mod parquet {
+    use std::path::Path;
+
+    use crate::args::InputArgs;
+
+    pub(super) struct Names;
+
+    impl Names {
+        pub(super) fn code(&self, _: u64) -> (String, String) {
+            Default::default()
+        }
+
+        pub(super) fn file(&self, volume: u32) -> String {
+            volume.to_string()
+        }
+    }
+
+    pub(super) fn is_recording(_: &Path) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
+    pub(super) fn names(_: &Path, _: &InputArgs) -> anyhow::Result<Names> {
+        Ok(Names)
+    }
+}
