@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "nigh",
         &[
+            "nigh-advise",
             "nigh-backend",
             "nigh-control",
             "nigh-device",
@@ -77,7 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
-    ("nigh-preload", &["nigh-ring"]),
+    ("nigh-preload", &["nigh-advise", "nigh-pattern", "nigh-ring"]),
     ("nigh-record", &["nigh-pattern", "nigh-ring", "nigh-trace"]),
     ("nigh-report", &[]),
     ("nigh-ring", &[]),

@@ -22,6 +22,7 @@ fn give(file: &File, hint: Hint) {
         Hint::Drop(range) => (range, Advice::DontNeed),
         Hint::Fetch(range) => (range, Advice::WillNeed),
         Hint::Random => (0..0, Advice::Random),
+        Hint::Normal => (0..0, Advice::Normal),
     };
     fadvise(file, range.start, std::num::NonZeroU64::new(range.end - range.start), advice).expect("advice");
 }
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut offset = 0;
             while offset < most {
                 if mode == "advised" {
-                    let read = Read { file: number, size, offset, length: buffer.len() as u64, class };
+                    let read = Read { reader: number, file: number, size, offset, length: buffer.len() as u64, class };
                     adviser.read(&read, |_| false, |hint| give(&file, hint));
                 }
                 let got = file.read_at(&mut buffer, offset)?;

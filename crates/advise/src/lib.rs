@@ -11,7 +11,7 @@ mod table;
 
 use core::ops::Range;
 
-pub use table::{NoTable, Table, entry};
+pub use table::{ENTRY_BYTES, NoTable, Table, entry};
 
 use kept::Kept;
 use streams::Streams;
@@ -22,6 +22,9 @@ pub const CHUNK: u64 = 2 << 20;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+
+/// Runs that are longer are not fetched at the first read of a file: the device's own read-ahead follows them as well.
+const FETCH_MOST: u64 = 8 << 20;
 
 /// The most that the kernel reads in one call (`MAX_RW_COUNT`), rounded up.
 const READ_MOST: u64 = 1 << 31;
@@ -45,6 +48,8 @@ pub enum Class {
 /// A read, before the program makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
+    /// Who reads which file: the same number for all reads of a file by a process.
+    pub reader: u64,
     /// The file. The same number means the same data, in whichever process.
     pub file: u64,
     /// Its length in bytes.
@@ -68,6 +73,8 @@ pub enum Hint {
     Fetch(Range<u64>),
     /// `POSIX_FADV_RANDOM`: no read-ahead.
     Random,
+    /// `POSIX_FADV_NORMAL`: read-ahead again.
+    Normal,
 }
 
 /// Decides hints. Its memory is fixed: it allocates nothing, and it can be a static.
@@ -104,20 +111,22 @@ impl Adviser {
         if read.offset >= end {
             return;
         }
-        let (stream, is_new) = self.streams.of(read.file);
-        let changed = stream.set_class(read.class);
+        let (stream, is_new) = self.streams.of(read.reader);
+        let before = stream.set_class(read.class);
+        match (before == Class::Random, read.class == Class::Random) {
+            (false, true) => give(Hint::Random),
+            (true, false) => give(Hint::Normal),
+            _ => {}
+        }
         if read.class == Class::Random {
-            if changed || is_new {
-                give(Hint::Random);
-            }
             return;
         }
         if read.class != Class::Sequential && self.kept.budget() == 0 {
             return;
         }
         let run = if let Class::Short { run } = read.class { run } else { u64::MAX };
-        if is_new && matches!(read.class, Class::Short { .. }) {
-            let run_end = read.offset.saturating_add(run).min(read.size).min(read.offset.saturating_add(READ_MOST));
+        let run_end = read.offset.saturating_add(run).min(read.size);
+        if is_new && matches!(read.class, Class::Short { .. }) && run_end - read.offset <= FETCH_MOST {
             for start in (read.offset..run_end).step_by(CHUNK as usize) {
                 give(Hint::Fetch(start..start.saturating_add(CHUNK).min(run_end)));
             }
@@ -140,10 +149,10 @@ impl Adviser {
         }
     }
 
-    /// `file`, of `size` bytes, is closed: passes the hints for what is still cached of it to `give`, which issues them
-    /// before the descriptor is closed.
-    pub fn close(&mut self, file: u64, size: u64, mut give: impl FnMut(Hint)) {
-        let Some(stream) = self.streams.take(file) else { return };
+    /// `reader` closes its file, of `size` bytes: passes the hints for what is still cached of it to `give`, which issues
+    /// them before the descriptor is closed.
+    pub fn close(&mut self, reader: u64, size: u64, mut give: impl FnMut(Hint)) {
+        let Some(stream) = self.streams.take(reader) else { return };
         for chunk in stream.left() {
             self.kept.drop_chunk(range(chunk, size), &mut give);
         }
@@ -165,6 +174,13 @@ impl Default for Adviser {
     fn default() -> Adviser {
         Adviser::new()
     }
+}
+
+/// The number of a file, above 0: `inode` on `device`.
+pub const fn file(device: u64, inode: u64) -> u64 {
+    const RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mixed = (device.wrapping_mul(RATIO) ^ inode).wrapping_mul(RATIO);
+    (mixed ^ (mixed >> 32)).rotate_left(1) | 1
 }
 
 /// The bytes of `chunk` in a file of `size` bytes; empty beyond its end.

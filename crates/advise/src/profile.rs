@@ -3,6 +3,7 @@
 //! ```toml
 //! program = "/usr/bin/grep"
 //! frames = 5                    # return addresses that identify the code
+//! depth = true                  # and the depth of the stack
 //! read_bytes = 49008600         # what the device read for a run without advice
 //! runs_without_gain = 0         # advised runs in a row; after three, the program is left alone
 //!
@@ -12,10 +13,12 @@
 //!
 //! [[code]]
 //! code = "a920b58f4892629b"
+//! place = "grep+0x51a0"         # where it is, for people
 //! class = "short"               # seq, loop, short or rand
 //! run_bytes = 32768             # for short: what it reads of a file; all of it by default
 //! modules = [0]                 # those of its return addresses, by their number from 0
-//! read_bytes = 49000000         # what the device read for it without advice
+//! asked_bytes = 98000000        # what it read without advice,
+//! read_bytes = 49000000         # and what devices read for that
 //! advised = true                # false: advice did not make the device read less
 //!
 //! [[code.file]]                 # a file in which the code belongs to another class
@@ -50,6 +53,9 @@ pub struct Profile {
     pub program: String,
     /// How many return addresses identify the code.
     pub frames: u32,
+    /// Whether the depth of the stack does, too.
+    #[serde(default)]
+    pub depth: bool,
     /// Bytes that the device read for a run without advice, if one was recorded.
     #[serde(serialize_with = "limited")]
     pub read_bytes: Option<u64>,
@@ -81,6 +87,9 @@ pub struct Code {
     /// Its identity, 16 hexadecimal digits.
     #[serde(serialize_with = "to_digits", deserialize_with = "from_digits")]
     pub code: u64,
+    /// Where it is, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
     /// How it reads.
     pub class: Name,
     /// Bytes that it reads of a file if it is short; all by default.
@@ -89,14 +98,17 @@ pub struct Code {
     /// The modules of its return addresses: positions in [`Profile::modules`].
     #[serde(default)]
     pub modules: Vec<usize>,
-    /// Bytes that the device read for it without advice, if they were recorded.
+    /// Bytes that it read without advice, if they were recorded.
+    #[serde(serialize_with = "limited")]
+    pub asked_bytes: Option<u64>,
+    /// Bytes that devices read for that.
     #[serde(serialize_with = "limited")]
     pub read_bytes: Option<u64>,
     /// Whether it gets advice.
     #[serde(default = "yes")]
     pub advised: bool,
     /// The files in which its class is another one.
-    #[serde(default, rename = "file")]
+    #[serde(default, rename = "file", skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<InFile>,
 }
 
@@ -177,10 +189,34 @@ impl core::error::Error for ProfileError {}
 /// What an advised run read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Bytes that the device read, in all.
+    /// Bytes that devices read, in all.
     pub read_bytes: u64,
-    /// Bytes that the device read for a code, where they were counted.
-    pub by_code: BTreeMap<u64, u64>,
+    /// What each piece of code read.
+    pub by_code: BTreeMap<u64, Reads>,
+}
+
+/// What a piece of code read in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Bytes that it read.
+    pub asked_bytes: u64,
+    /// Bytes that devices read for that.
+    pub read_bytes: u64,
+}
+
+impl Code {
+    /// Bytes that devices would read without advice for what the code read, if the same share of it was cached as then;
+    /// `None` if that is not known.
+    pub fn without_advice(&self, asked_bytes: u64) -> Option<u64> {
+        let (asked, read) = (self.asked_bytes.filter(|&asked| asked > 0)?, self.read_bytes?);
+        let scaled = u128::from(read) * u128::from(asked_bytes) / u128::from(asked);
+        Some(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
+    /// Whether it gets advice: not if there is nothing to gain.
+    pub fn gets_advice(&self) -> bool {
+        self.advised && self.read_bytes != Some(0)
+    }
 }
 
 impl Profile {
@@ -222,25 +258,58 @@ impl Profile {
         self.codes.extract_if(.., is_stale).collect()
     }
 
+    /// Takes in what another recording of the same program shows, with the same identity of code: code that is not known
+    /// yet, and the classes of that which is. What was read without advice stays, as does whether code gets advice.
+    pub fn add(&mut self, other: Profile) {
+        let known: Vec<usize> = other.modules.iter().map(|module| self.module(module)).collect();
+        for mut code in other.codes {
+            code.modules = code.modules.iter().filter_map(|&module| known.get(module).copied()).collect();
+            match self.codes.iter_mut().find(|own| own.code == code.code) {
+                Some(own) => {
+                    (own.class, own.run_bytes) = (code.class, code.run_bytes);
+                    own.files.retain(|file| code.files.iter().all(|other| other.path != file.path));
+                    own.files.extend(code.files);
+                }
+                // It ran with advice for other code, so nothing is known of it without.
+                None => self.codes.push(Code { asked_bytes: None, read_bytes: None, ..code }),
+            }
+        }
+    }
+
+    /// The position of a module, which is added if it is not there.
+    fn module(&mut self, module: &Module) -> usize {
+        self.modules.iter().position(|own| own == module).unwrap_or_else(|| {
+            self.modules.push(module.clone());
+            self.modules.len() - 1
+        })
+    }
+
     /// Whether the program runs without advice, because advice gained nothing.
     pub fn is_left_alone(&self) -> bool {
         self.runs_without_gain >= RUNS_MOST
     }
 
-    /// Takes in an advised run. Code for which the device did not read less than without advice gets none from now on. Returns
+    /// Whether some of its code gets advice.
+    pub fn gets_advice(&self) -> bool {
+        !self.is_left_alone() && self.codes.iter().any(Code::gets_advice)
+    }
+
+    /// Takes in an advised run. Code for which devices did not read less than without advice gets none from now on. Returns
     /// that code.
     ///
-    /// Without a record of what was read without advice, nothing can be compared, and nothing changes.
+    /// What was read without advice is scaled to what the code read this time. Without a record of it, nothing can be
+    /// compared, and nothing changes.
     pub fn learn(&mut self, run: &Run) -> Vec<u64> {
         let gains = |without: u64, with: u64| with < without - without / 100 * GAIN_LEAST;
-        if let Some(without) = self.read_bytes {
+        if let Some(without) = self.without_advice(run) {
             self.runs_without_gain =
                 if gains(without, run.read_bytes) { 0 } else { self.runs_without_gain.saturating_add(1) };
         }
         let mut off = Vec::new();
-        for code in self.codes.iter_mut().filter(|code| code.advised) {
-            let (Some(without), Some(&with)) = (code.read_bytes, run.by_code.get(&code.code)) else { continue };
-            if !gains(without, with) {
+        for code in self.codes.iter_mut().filter(|code| code.gets_advice()) {
+            let Some(with) = run.by_code.get(&code.code).filter(|with| with.asked_bytes > 0) else { continue };
+            let Some(without) = code.without_advice(with.asked_bytes) else { continue };
+            if !gains(without, with.read_bytes) {
                 code.advised = false;
                 off.push(code.code);
             }
@@ -248,15 +317,32 @@ impl Profile {
         off
     }
 
-    /// The entries of a [`Table`](crate::Table) for the code that gets advice. `file` returns the number of the file with a
+    /// Bytes that devices would read without advice for a run, by what the known code read in it.
+    pub fn without_advice(&self, run: &Run) -> Option<u64> {
+        let plain = self.read_bytes?;
+        let (mut asked, mut then) = (0_u128, 0_u128);
+        for code in &self.codes {
+            if let Some(before) = code.asked_bytes {
+                then += u128::from(before);
+                asked += u128::from(run.by_code.get(&code.code).map_or(0, |reads| reads.asked_bytes));
+            }
+        }
+        if asked == 0 {
+            return None;
+        }
+        Some(u64::try_from(u128::from(plain) * asked / then).unwrap_or(u64::MAX))
+    }
+
+    /// The entries of a [`Table`](crate::Table) for all code. `file` returns the number of the file with a
     /// path, above 0, if there is such a file.
     pub fn table(&self, mut file: impl FnMut(&str) -> Option<u64>) -> Vec<u8> {
         let mut classes = BTreeMap::new();
-        for code in self.codes.iter().filter(|code| code.advised && !self.is_left_alone()) {
-            classes.insert((code.code, 0), code.class.class(code.run_bytes));
-            for special in &code.files {
+        for code in &self.codes {
+            let is_advised = code.gets_advice() && !self.is_left_alone();
+            classes.insert((code.code, 0), is_advised.then(|| code.class.class(code.run_bytes)));
+            for special in code.files.iter().filter(|_| is_advised) {
                 if let Some(number) = file(&special.path).filter(|&number| number > 0) {
-                    classes.insert((code.code, number), special.class.class(special.run_bytes));
+                    classes.insert((code.code, number), Some(special.class.class(special.run_bytes)));
                 }
             }
         }

@@ -16,8 +16,8 @@ const AHEAD: u64 = 9;
 /// A file being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    file: u64,
-    class: Option<Class>,
+    reader: u64,
+    class: Class,
     /// When it was read last, in reads; 0 if the place is free.
     used: u64,
     /// The chunk that is being read, and 1; 0 before the first one.
@@ -32,12 +32,20 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    const FREE: Stream =
-        Stream { file: 0, class: None, used: 0, current: 0, leaving: [0; WINDOW], count: 0, resident: 0, looked_up: 0 };
+    const FREE: Stream = Stream {
+        reader: 0,
+        class: Class::Sequential,
+        used: 0,
+        current: 0,
+        leaving: [0; WINDOW],
+        count: 0,
+        resident: 0,
+        looked_up: 0,
+    };
 
-    /// Whether the class is another one than before.
-    pub(crate) fn set_class(&mut self, class: Class) -> bool {
-        self.class.replace(class) != Some(class)
+    /// Sets the class, and returns that of the reads before: sequential if there were none.
+    pub(crate) fn set_class(&mut self, class: Class) -> Class {
+        core::mem::replace(&mut self.class, class)
     }
 
     /// The reader is in `chunk`; whether it was elsewhere before.
@@ -97,18 +105,18 @@ impl Streams {
         Streams { streams: [Stream::FREE; STREAMS], reads: 0, last: 0 }
     }
 
-    fn find(&self, file: u64) -> Option<usize> {
-        let is_it = |stream: &Stream| stream.used > 0 && stream.file == file;
+    fn find(&self, reader: u64) -> Option<usize> {
+        let is_it = |stream: &Stream| stream.used > 0 && stream.reader == reader;
         if is_it(&self.streams[self.last]) { Some(self.last) } else { self.streams.iter().position(is_it) }
     }
 
-    /// The stream of `file`, and whether it is new.
-    pub(crate) fn of(&mut self, file: u64) -> (&mut Stream, bool) {
+    /// The stream of `reader`, and whether it is new.
+    pub(crate) fn of(&mut self, reader: u64) -> (&mut Stream, bool) {
         self.reads += 1;
-        let found = self.find(file);
+        let found = self.find(reader);
         let at = found.unwrap_or_else(|| {
             let oldest = (0..STREAMS).min_by_key(|&at| self.streams[at].used).unwrap_or(0);
-            self.streams[oldest] = Stream { file, ..Stream::FREE };
+            self.streams[oldest] = Stream { reader, ..Stream::FREE };
             oldest
         });
         self.last = at;
@@ -117,9 +125,9 @@ impl Streams {
         (stream, found.is_none())
     }
 
-    /// Takes the stream of `file` out, if there is one.
-    pub(crate) fn take(&mut self, file: u64) -> Option<Stream> {
-        let at = self.find(file)?;
+    /// Takes the stream of `reader` out, if there is one.
+    pub(crate) fn take(&mut self, reader: u64) -> Option<Stream> {
+        let at = self.find(reader)?;
         Some(core::mem::replace(&mut self.streams[at], Stream::FREE))
     }
 }

@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 const SHORT: Class = Class::Short { run: u64::MAX };
 
 fn read(file: u64, size: u64, offset: u64, class: Class) -> Read {
-    Read { file, size, offset, length: 64 << 10, class }
+    Read { reader: file, file, size, offset, length: 64 << 10, class }
 }
 
 /// The hints of one pass over a file in reads of 64 KiB, with what is resident, and at its close.
@@ -101,6 +101,7 @@ fn short_files_are_fetched_at_their_first_read() {
     assert_eq!(pass(&mut adviser, 1, 300_000, SHORT, &[]), [Hint::Fetch(0..300_000)]);
     assert_eq!(adviser.kept_bytes(), 74 * 4096);
     let long = pass(&mut adviser, 2, 5 * MIB, SHORT, &[]);
+    assert!(pass(&mut adviser, 3, 9 * MIB, SHORT, &[]).iter().all(|hint| matches!(hint, Hint::Drop(_))), "too long");
     assert_eq!(long[..3], [Hint::Fetch(0..2 * MIB), Hint::Fetch(2 * MIB..4 * MIB), Hint::Fetch(4 * MIB..5 * MIB)]);
 }
 
@@ -129,6 +130,8 @@ fn random_reads_get_one_hint() {
         adviser.read(&read(1, 100 * MIB, offset, Class::Random), |_| false, |hint| hints.push(hint));
     }
     assert_eq!(hints, [Hint::Random]);
+    adviser.read(&read(1, 100 * MIB, 0, Class::Sequential), |_| false, |hint| hints.push(hint));
+    assert_eq!(hints, [Hint::Random, Hint::Normal]);
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn hints_are_within_the_file_whatever_the_read() {
             adviser.close(file, size, check);
         } else {
             let resident = next(2) == 0;
-            adviser.read(&Read { file, size, offset, length, class }, |_| resident, check);
+            adviser.read(&Read { reader: file, file, size, offset, length, class }, |_| resident, check);
         }
         assert!(adviser.kept_bytes() <= 4 * MIB);
     }

@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Record the requests to a running 'nigh serve' as a trace, until Ctrl-C or for a given time
     Record(Box<RecordArgs>),
+    /// Run a program with hints to the kernel's page cache, by what an earlier run read
+    #[cfg(feature = "record")]
+    #[command(after_long_help = ADVISE_HELP)]
+    Advise(AdviseArgs),
     /// Watch a running 'nigh serve' through its --control socket
     Top(TopArgs),
     /// Protect programs against thrashing, one working set at a time
@@ -394,6 +398,33 @@ pub(crate) struct RecordArgs {
     pub(crate) program: Vec<std::ffi::OsString>,
 }
 
+#[cfg(feature = "record")]
+const ADVISE_HELP: &str = "\
+The first run of a program, without a profile, is recorded without advice. Later runs get hints: what is read once leaves the page cache behind the \
+reader, of loops that do not fit the part that does is kept, short files are fetched at once, and random reads get no read-ahead. Code for which \
+devices do not read less with advice gets none from then on, and after three runs without gain the program runs as without nigh. \
+Delete the profile to begin anew.";
+
+#[cfg(feature = "record")]
+#[derive(Debug, Args)]
+pub(crate) struct AdviseArgs {
+    /// What is known of the program. If there is no such file, this run is recorded without advice, and the file is written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: PathBuf,
+    /// Record the calls for one of eight files, and improve the profile by what they show
+    #[arg(long, requires = "program")]
+    pub(crate) learn: bool,
+    /// Show what each piece of code read, with advice and without; without a program, as far as the profile knows
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// Bytes that loops keep in the page cache, such as 500M [default: what the memory cgroup of the program has left]
+    #[arg(long, value_name = "SIZE", requires = "program")]
+    pub(crate) keep: Option<String>,
+    /// Start this program
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "report")]
+    pub(crate) program: Vec<std::ffi::OsString>,
+}
+
 // What is recorded; no doc comment, as above.
 #[derive(Debug, Args)]
 pub(crate) struct RecordingArgs {
@@ -491,7 +522,7 @@ pub(crate) struct FitArgs {
 }
 
 // How a trace is read; no doc comment, as above.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct InputArgs {
     /// The trace's format, if it cannot be detected ('nigh trace formats' lists the formats)
     #[arg(long, value_name = "FORMAT")]
@@ -603,6 +634,12 @@ pub(crate) struct PatternsArgs {
     /// How many pieces of code to list, the most referenced first
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "20", value_parser = parse_count)]
     pub(crate) top: u64,
+    /// Write what is found of the program as a profile for 'nigh advise'
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "json"])]
+    pub(crate) profile: Option<PathBuf>,
+    /// Replace the profile if it exists
+    #[arg(long, requires = "profile")]
+    pub(crate) force: bool,
     /// Print one JSON object, with all code
     #[arg(long)]
     pub(crate) json: bool,

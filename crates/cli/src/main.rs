@@ -1,5 +1,7 @@
 //! The `nigh` binary: flags, rendering and exit codes around the libraries.
 
+#[cfg(feature = "record")]
+mod advise;
 mod args;
 mod asked;
 mod compare;
@@ -25,6 +27,8 @@ mod serve;
 mod sim;
 mod size;
 mod source;
+#[cfg(feature = "record")]
+mod started;
 #[cfg(feature = "sweep")]
 mod sweep;
 mod table;
@@ -65,6 +69,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(&args),
         Command::Trace { command } => trace::run(&command),
         Command::Patterns(args) => patterns::run(&args),
+        #[cfg(feature = "record")]
+        Command::Advise(args) => advise::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Record(args) => record::run(&args),

@@ -86,10 +86,74 @@ struct Exception {
     class: &'static str,
 }
 
+/// A trace whose code is identified in one of several ways.
+struct Identified {
+    /// The options that lead to it.
+    input: InputArgs,
+    identity: String,
+    tried: Vec<Tried>,
+    references: References,
+}
+
 pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
-    let (source, mut requests) = source::open(&args.trace, &args.input)?;
+    let Identified { input, identity, tried, references } = identified(&args.trace, &args.input)?;
+    let classifier = classify(&references, references.ids.len());
+    if let Some(path) = &args.profile {
+        return write_profile(path, args, &Studied { input, references, classifier });
+    }
+    let names = parquet::names(&args.trace, &input)?;
+    let found = found(&args.trace, identity, tried, &classifier, &names);
+    if args.json {
+        return output::print(format!("{}\n", serde_json::to_string(&found)?).as_bytes());
+    }
+    let top = usize::try_from(args.top)?;
+    output::print(describe(&found, top, &args.trace).as_bytes())
+}
+
+/// What a trace shows of the code that issued it.
+pub(crate) struct Studied {
+    /// The options that lead to the references; the stream is the identity of the code.
+    pub(crate) input: InputArgs,
+    pub(crate) references: References,
+    pub(crate) classifier: Classifier,
+}
+
+/// Studies a recording, with the identity that predicts best if `input` has none.
+#[cfg(feature = "record")]
+pub(crate) fn study(trace: &Path, input: &InputArgs) -> anyhow::Result<Studied> {
+    let Identified { input, references, .. } = identified(trace, input)?;
+    let classifier = classify(&references, references.ids.len());
+    Ok(Studied { input, references, classifier })
+}
+
+/// As `study`, with the identity of `input`, or that in the column `stream`.
+#[cfg(feature = "record")]
+pub(crate) fn study_as(trace: &Path, input: &InputArgs) -> anyhow::Result<Studied> {
+    let (source, mut requests) = source::unreported(trace, input)?;
+    let references = references(&source, requests.as_mut())?;
+    let classifier = classify(&references, references.ids.len());
+    Ok(Studied { input: input.clone(), references, classifier })
+}
+
+#[cfg(feature = "record")]
+fn write_profile(path: &Path, args: &PatternsArgs, studied: &Studied) -> anyhow::Result<()> {
+    crate::written::spare(path, Some(&args.trace), args.force)?;
+    let profile = crate::advise::profile(&args.trace, studied)?;
+    crate::advise::write(path, &profile)?;
+    eprintln!("nigh: {}: {} pieces of code", path.display(), grouped(profile.codes.len() as u64));
+    output::print(format!("next:\n  nigh advise --profile {} -- {} ...\n", path.display(), profile.program).as_bytes())
+}
+
+#[cfg(not(feature = "record"))]
+fn write_profile(_: &Path, _: &PatternsArgs, _: &Studied) -> anyhow::Result<()> {
+    anyhow::bail!("--profile: this build of nigh records no programs")
+}
+
+/// Chooses the identity that predicts best, if none is asked for.
+fn identified(trace: &Path, asked: &InputArgs) -> anyhow::Result<Identified> {
+    let (source, mut requests) = source::open(trace, asked)?;
     let identities = match &source.format[..] {
-        _ if parquet::is_recording(&args.trace)? => &IDENTITIES[..],
+        _ if parquet::is_recording(trace)? => &IDENTITIES[..],
         "pc" => &IDENTITIES[1..],
         _ => &[],
     };
@@ -97,15 +161,15 @@ pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
     // Its notes are printed by now. It is opened again without them.
     drop(requests);
     let mut tried = Vec::new();
-    let mut input = args.input.clone();
+    let mut input = asked.clone();
     let mut identity = "the trace's streams".to_owned();
     let mut best = None;
     if let Some(stream) = &input.stream {
         identity = format!("--stream {stream}");
     } else {
         for &(stream, name) in identities {
-            let other = InputArgs { stream: stream.map(|stream| stream.name().to_owned()), ..args.input.clone() };
-            let (source, mut requests) = source::unreported(&args.trace, &other)?;
+            let other = InputArgs { stream: stream.map(|stream| stream.name().to_owned()), ..asked.clone() };
+            let (source, mut requests) = source::unreported(trace, &other)?;
             let mut references = references(&source, requests.as_mut())?;
             let hit_ratio = hit_ratio(&mut references)?;
             let needed = tried.iter().map(|tried: &Tried| tried.hit_ratio + GAIN_LEAST).fold(0.0, f64::max);
@@ -116,15 +180,7 @@ pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
             }
         }
     }
-    let references = best.unwrap_or(first);
-    let classifier = classify(&references, references.ids.len());
-    let names = parquet::names(&args.trace, &input)?;
-    let found = found(&args.trace, identity, tried, &classifier, &names);
-    if args.json {
-        return output::print(format!("{}\n", serde_json::to_string(&found)?).as_bytes());
-    }
-    let top = usize::try_from(args.top)?;
-    output::print(describe(&found, top, &args.trace).as_bytes())
+    Ok(Identified { input, identity, tried, references: best.unwrap_or(first) })
 }
 
 /// The reads of a trace. Reads of the same page in a row count once, as calls for parts of a page are one reference to it.
@@ -259,7 +315,7 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
             format!("{:.0}", row.run),
             row.period.map_or("never".to_owned(), |period| grouped(period as u64)),
             format!("{:.0} %", row.reuse * 100.0),
-            place(row),
+            place(&row.program, &row.stack).unwrap_or_else(|| row.code.clone()),
         ]);
     }
     let _ = write!(text, "{rows}");
@@ -284,18 +340,18 @@ fn describe(found: &Found, top: usize, path: &Path) -> String {
 }
 
 /// What tells a person most about a piece of code: the program, and the return addresses outside of the C library.
-fn place(row: &Row) -> String {
-    let own = row.stack.split(';').filter(|frame| !frame.is_empty() && !frame.starts_with("libc.so"));
+pub(crate) fn place(program: &str, stack: &str) -> Option<String> {
+    let own = stack.split(';').filter(|frame| !frame.is_empty() && !frame.starts_with("libc.so"));
     // The program's name is there once.
-    let offset = |frame: &&str| frame.strip_prefix(&row.program).is_some_and(|rest| rest.starts_with('+'));
-    let short = |frame| if offset(&frame) { &frame[row.program.len()..] } else { frame };
+    let offset = |frame: &&str| frame.strip_prefix(program).is_some_and(|rest| rest.starts_with('+'));
+    let short = |frame| if offset(&frame) { &frame[program.len()..] } else { frame };
     let frames: Vec<&str> = own.map(short).take(FRAMES_SHOWN).collect();
-    match (row.program.as_str(), &frames[..]) {
-        ("", []) => row.code.clone(),
-        (program, []) => program.to_owned(),
-        (program, [first, ..]) if first.starts_with('+') => format!("{program}{}", frames.join(" < ")),
-        (program, _) => format!("{program}: {}", frames.join(" < ")),
-    }
+    Some(match &frames[..] {
+        [] if program.is_empty() => return None,
+        [] => program.to_owned(),
+        [first, ..] if first.starts_with('+') => format!("{program}{}", frames.join(" < ")),
+        _ => format!("{program}: {}", frames.join(" < ")),
+    })
 }
 
 /// What only recordings have. Without the feature, no file is one.

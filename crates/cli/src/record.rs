@@ -3,9 +3,9 @@
 #[cfg(feature = "record")]
 mod disk;
 #[cfg(feature = "record")]
-mod kept;
+pub(crate) mod kept;
 #[cfg(feature = "record")]
-mod program;
+pub(crate) mod program;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;

@@ -33,7 +33,16 @@ impl Recording {
             let request =
                 Request { op: Op::Read, volume, offset, length: 4096, tenant: 9, stream, ..Request::default() };
             let did = Did::Request(Op::Read);
-            let call = Call { request, did, program: self.program, context, tid: 9, asked: 4096, result: 4096 };
+            let call = Call {
+                request,
+                did,
+                program: self.program,
+                context,
+                tid: 9,
+                asked: 4096,
+                result: 4096,
+                device_bytes: 0,
+            };
             self.recorder.push(call).unwrap();
         }
     }

@@ -230,7 +230,16 @@ fn a_trace_from_below_the_page_cache_is_replayed_with_a_warning() {
     let volume = recorder.file("/dev/vdb");
     for block in [1, 2, 1] {
         let request = Request { offset: block * BLOCK, length: 4096, volume, ..Request::default() };
-        let call = Call { request, did: Did::Request(Op::Read), program, context, tid: 1, asked: 4096, result: 4096 };
+        let call = Call {
+            request,
+            did: Did::Request(Op::Read),
+            program,
+            context,
+            tid: 1,
+            asked: 4096,
+            result: 4096,
+            device_bytes: 0,
+        };
         recorder.push(call).unwrap();
     }
     recorder.finish().unwrap();

@@ -9,5 +9,5 @@ mod table;
 
 pub use class::{Class, Counts, Thresholds};
 pub use classifier::{Classifier, Code, Limits};
-pub use pc::pc;
+pub use pc::{module_token, pc, token};
 pub use table::{Pattern, Table};

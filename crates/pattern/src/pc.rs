@@ -11,6 +11,24 @@ pub fn pc(frames: &[u64], depth: Option<u64>) -> u64 {
     depth.map_or(sum, |depth| sum ^ mix(depth))
 }
 
+/// The token of a module, by its name without the folder.
+pub fn module_token(name: &[u8]) -> u64 {
+    hash(name)
+}
+
+/// The token of a return address: `module` is that of its module, and `offset` where it is in it.
+pub fn token(module: u64, offset: u64) -> u64 {
+    hash(&(module ^ offset).to_le_bytes())
+}
+
+/// FNV-1a, with its bits spread: tokens are part of recordings and profiles, so it never changes.
+fn hash(bytes: &[u8]) -> u64 {
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// A permutation of 64-bit numbers in which each input bit changes half of the output bits.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -9,17 +9,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nigh_ring::{FRAMES, Kind, PATH_BYTES, Record};
 
+use crate::advice;
 use crate::thread::Here;
 
 /// Descriptors that are remembered; higher ones are not recorded.
-const DESCRIPTORS: usize = 1 << 16;
+pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 /// Nothing is known yet.
 const UNKNOWN: u32 = 0;
 /// No file: a pipe, a socket, a terminal, what the kernel says about itself.
 const OTHER: u32 = 1;
+/// A file whose calls are not recorded.
+pub(crate) const QUIET: u32 = 2;
 /// The number of the first file.
-const FIRST: u32 = 2;
+const FIRST: u32 = 3;
 
 static KNOWN: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(UNKNOWN) }; DESCRIPTORS];
 static NEXT: AtomicU32 = AtomicU32::new(FIRST);
@@ -45,6 +48,7 @@ pub(crate) fn number(here: &Here, fd: c_int) -> Option<u32> {
 
 /// `fd` is another file from now on, or none.
 pub(crate) fn forget(fd: c_int) {
+    advice::forget(fd);
     if let Some(known) = usize::try_from(fd).ok().and_then(|fd| KNOWN.get(fd)) {
         known.store(UNKNOWN, Ordering::Relaxed);
     }
@@ -53,6 +57,7 @@ pub(crate) fn forget(fd: c_int) {
 /// As `forget`, for a range of descriptors.
 pub(crate) fn forget_range(first: u32, last: u32) {
     let end = (last as usize).saturating_add(1).min(DESCRIPTORS);
+    advice::forget_range(first as usize, end);
     KNOWN.get(first as usize..end).into_iter().flatten().for_each(|known| known.store(UNKNOWN, Ordering::Relaxed));
 }
 
@@ -85,6 +90,9 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     let path = path.get(..length)?;
     if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
         return Some(OTHER);
+    }
+    if !advice::opens(fd, &status) {
+        return Some(QUIET);
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let about = Record {

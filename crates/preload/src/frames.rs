@@ -10,7 +10,7 @@ use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, Register, RegisterRule, UnwindContext,
     UnwindContextStorage, UnwindSection, UnwindTableRow,
 };
-use nigh_ring::{FRAMES, MODULE_SHIFT, PROGRAM, Writer};
+use nigh_ring::{MODULE_SHIFT, NAME_BYTES, PROGRAM, Writer};
 
 use crate::thread;
 
@@ -51,6 +51,27 @@ static CACHE: [Entry; RULES] = [const {
 static MODULES: [(AtomicU64, AtomicU32); nigh_ring::MODULES] =
     [const { (AtomicU64::new(0), AtomicU32::new(0)) }; nigh_ring::MODULES];
 
+/// The token of each module in the recorder's table, and of the program.
+static TOKENS: [AtomicU64; nigh_ring::MODULES] = [const { AtomicU64::new(0) }; nigh_ring::MODULES];
+static PROGRAM_TOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// The program is the one at `path`.
+pub(crate) fn set_program(path: &[u8]) {
+    PROGRAM_TOKEN.store(module_token(path), Ordering::Relaxed);
+}
+
+/// The token of a module, by its name without the folder, as the recorder computes it.
+fn module_token(path: &[u8]) -> u64 {
+    let path = path.get(..NAME_BYTES).unwrap_or(path);
+    nigh_pattern::module_token(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+}
+
+/// The token of a return address, as the recorder computes it.
+pub(crate) fn token(frame: u64) -> u64 {
+    let module = TOKENS.get((frame >> MODULE_SHIFT) as usize).map_or(0, |token| token.load(Ordering::Relaxed));
+    nigh_pattern::token(module, frame & ((1 << MODULE_SHIFT) - 1))
+}
+
 /// How often everything was forgotten.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
@@ -65,7 +86,7 @@ pub(crate) fn forget_all() {
 
 /// The return addresses of a function whose stack pointer was `rsp` at its first instruction, innermost first, as the
 /// recorder knows them.
-pub(crate) fn walk(writer: &Writer, rsp: u64, rbp: u64, frames: &mut [u64; FRAMES]) -> u8 {
+pub(crate) fn walk(writer: &Writer, rsp: u64, rbp: u64, frames: &mut [u64]) -> u8 {
     let (mut rsp, mut rbp) = (rsp, rbp);
     for (at, frame) in frames.iter_mut().enumerate() {
         let Some(address) = thread::stack_word(rsp) else { return at as u8 };
@@ -91,7 +112,7 @@ pub(crate) fn walk(writer: &Writer, rsp: u64, rbp: u64, frames: &mut [u64; FRAME
         }
         rsp = cfa.wrapping_sub(8);
     }
-    FRAMES as u8
+    frames.len() as u8
 }
 
 /// The frame and the rule at return address `address`; `None` if it belongs to no module.
@@ -163,7 +184,10 @@ fn module(writer: &Writer, begin: u64, object: &Object) -> Option<u16> {
         // SAFETY: the C library's own structure, of a module that is loaded because code of it is running.
         let name = unsafe { object.link_map.as_ref().map(|map| CStr::from_ptr(map.name)) };
         let name = name.map(CStr::to_bytes).filter(|name| !name.is_empty());
-        writer.module(name.unwrap_or(PROGRAM))
+        let number = writer.module(name.unwrap_or(PROGRAM))?;
+        let token = name.map_or_else(|| PROGRAM_TOKEN.load(Ordering::Relaxed), module_token);
+        TOKENS.get(usize::from(number))?.store(token, Ordering::Relaxed);
+        Some(number)
     };
     for (known, number) in &MODULES {
         let mut seen = known.load(Ordering::Acquire);

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
 
+use crate::advice::Advised;
 use crate::thread::Here;
-use crate::{files, frames, patch, thread};
+use crate::{advice, files, frames, patch, thread};
 
 /// Declares stubs, their hooks' originals, and the table of all. Functions with more than four arguments have the pointers
 /// of the call as seventh and eighth, on the stack.
@@ -142,82 +143,112 @@ unsafe fn original<F: Copy>(hook: Hook) -> F {
 }
 
 /// A call that may be recorded.
-struct Call {
+pub(crate) struct Call {
     kind: Kind,
-    fd: c_int,
-    asked: u64,
+    pub(crate) fd: c_int,
+    pub(crate) asked: u64,
     /// `None`: at the descriptor's position.
     offset: Option<u64>,
     /// Of the call.
-    rsp: u64,
-    rbp: u64,
+    pub(crate) rsp: u64,
+    pub(crate) rbp: u64,
 }
 
 impl Call {
     /// Runs the original call and records it.
     #[inline]
     fn run(self, original: impl FnOnce() -> isize) -> isize {
-        let known = thread::writer().is_some();
-        let Some(file) = known.then(|| self.file()).flatten() else { return original() };
+        let Some((file, advised)) = self.before() else { return original() };
         let begin = now_ns();
         let result = original();
-        self.record(file, begin, result);
+        self.after(file, advised, begin, result);
         result
     }
 
-    /// The number of the file, if the descriptor is one.
-    fn file(&self) -> Option<u32> {
+    /// The number of the file, if the descriptor is one, and the advice that the kernel got for a read.
+    fn before(&self) -> Option<(u32, Option<Advised>)> {
+        thread::writer()?;
         let errno = Errno::save();
-        let file = Here::enter().and_then(|here| files::number(&here, self.fd));
+        let here = Here::enter();
+        let known = here.as_ref().and_then(|here| {
+            let file = files::number(here, self.fd)?;
+            let advised = if let Kind::Read = self.kind { advice::before(here, self) } else { None };
+            Some((file, advised))
+        });
+        drop(here);
         errno.restore();
-        file
+        known
     }
 
-    fn record(self, file: u32, begin: u64, result: isize) {
+    fn after(self, file: u32, advised: Option<Advised>, begin: u64, result: isize) {
         let errno = Errno::save();
         if let Some(here) = Here::enter() {
             let latency_ns = now_ns().saturating_sub(begin);
-            let offset = self.offset.unwrap_or_else(|| {
-                // SAFETY: a plain call.
-                let after = unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
-                (after.max(0) as u64).saturating_sub(result.max(0) as u64)
-            });
-            let mut frames = [0; FRAMES];
-            let frames_used = frames::walk(&here.writer, self.rsp, self.rbp, &mut frames);
-            here.write(&[Record {
-                time_ns: begin,
-                offset,
-                result: match self.kind {
-                    // It returns its error.
-                    Kind::Advise => -(result as i64),
-                    _ if result < 0 => -i64::from(errno.0),
-                    _ => result as i64,
-                },
-                latency_ns: u32::try_from(latency_ns).unwrap_or(u32::MAX),
-                asked: u32::try_from(self.asked).unwrap_or(u32::MAX),
-                tid: here.tid(),
-                file,
-                depth: thread::depth(self.rsp),
-                kind: self.kind as u8,
-                frames_used,
-                pad: 0,
-                frames,
-            }]);
+            let device_bytes = thread::device_bytes(latency_ns);
+            if let Some(advised) = &advised {
+                advised.count(result.max(0) as u64, device_bytes);
+            }
+            if file != files::QUIET {
+                self.record(&here, file, begin, result, errno.0, latency_ns, device_bytes);
+            }
         }
         errno.restore();
+    }
+
+    /// Where the call begins in the file, before it is made.
+    pub(crate) fn offset(&self) -> u64 {
+        // SAFETY: a plain call.
+        let position = || unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
+        self.offset.unwrap_or_else(|| position().max(0) as u64)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn record(
+        self,
+        here: &Here,
+        file: u32,
+        begin: u64,
+        result: isize,
+        errno: c_int,
+        latency_ns: u64,
+        device_bytes: u64,
+    ) {
+        let transferred = if self.offset.is_none() { result.max(0) as u64 } else { 0 };
+        let offset = self.offset().saturating_sub(transferred);
+        let mut frames = [0; FRAMES];
+        let frames_used = frames::walk(&here.writer, self.rsp, self.rbp, &mut frames);
+        here.write(&[Record {
+            time_ns: begin,
+            offset,
+            result: match self.kind {
+                // It returns its error.
+                Kind::Advise => -(result as i64),
+                _ if result < 0 => -i64::from(errno),
+                _ => result as i64,
+            },
+            latency_ns: u32::try_from(latency_ns).unwrap_or(u32::MAX),
+            asked: u32::try_from(self.asked).unwrap_or(u32::MAX),
+            tid: here.tid(),
+            file,
+            depth: thread::depth(self.rsp),
+            kind: self.kind as u8,
+            frames_used,
+            device_pages: u16::try_from(device_bytes.div_ceil(4096)).unwrap_or(u16::MAX),
+            frames,
+        }]);
     }
 }
 
 /// This thread's errno, which recording must not change.
-struct Errno(c_int);
+pub(crate) struct Errno(c_int);
 
 impl Errno {
-    fn save() -> Errno {
+    pub(crate) fn save() -> Errno {
         // SAFETY: the pointer is valid in every thread.
         Errno(unsafe { *libc::__errno_location() })
     }
 
-    fn restore(self) {
+    pub(crate) fn restore(self) {
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = self.0 };
     }
@@ -304,6 +335,7 @@ macro_rules! closes {
     ($($hook:ident $index:ident),*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $hook(fd: c_int) -> c_int {
+            advice::closes(fd);
             // Before it, because another thread may get the number at once.
             files::forget(fd);
             // SAFETY: as in `transfers`.

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
+mod advice;
 mod files;
 mod frames;
 mod hooks;

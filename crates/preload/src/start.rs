@@ -4,9 +4,9 @@ use std::ffi::CStr;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use nigh_ring::{FOLDER_VARIABLE, NAME_BYTES, Writer};
+use nigh_ring::{BOARD_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, Writer};
 
-use crate::{files, frames, hooks, thread};
+use crate::{advice, files, frames, hooks, thread};
 
 /// The longest path of a shared file.
 const PATH_MOST: usize = 512;
@@ -20,6 +20,7 @@ extern "C" fn start() {
         return;
     }
     let Some(writer) = create() else { return };
+    advice::begin(variable(BOARD_VARIABLE));
     thread::prepare();
     thread::begin(Some(writer));
     if thread::watch_for_fork(forked).is_none() || !hooks::install() {
@@ -32,6 +33,7 @@ fn forked() {
     thread::begin(None);
     files::forget_all();
     frames::forget_all();
+    advice::forked();
     thread::begin(create());
 }
 
@@ -40,15 +42,7 @@ static FOLDER: [AtomicU8; PATH_MOST] = [const { AtomicU8::new(0) }; PATH_MOST];
 
 /// Keeps the folder, which the program may remove from its environment; `None` if nothing is to be recorded.
 fn keep_folder() -> Option<()> {
-    let mut name = [0; 64];
-    let variable = CStr::from_bytes_with_nul(concat_nul(&mut name)?).ok()?;
-    // SAFETY: the name is a C string; the environment is read while the process has one thread.
-    let folder = unsafe { libc::getenv(variable.as_ptr()) };
-    if folder.is_null() {
-        return None;
-    }
-    // SAFETY: a value of the environment is a C string.
-    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+    let folder = variable(FOLDER_VARIABLE)?.to_bytes();
     let (_, place) = FOLDER.split_last()?;
     place.get(..folder.len())?.iter().zip(folder).for_each(|(to, &byte)| to.store(byte, Ordering::Relaxed));
     Some(())
@@ -65,6 +59,7 @@ fn create() -> Option<Writer> {
         libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link, program.as_mut_ptr(), NAME_BYTES)
     };
     let program = program.get(..usize::try_from(length).unwrap_or(0))?;
+    frames::set_program(program);
     let mut path = [0u8; PATH_MOST];
     let mut rest = &mut path[..];
     for byte in FOLDER.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|&byte| byte != 0) {
@@ -75,8 +70,13 @@ fn create() -> Option<Writer> {
     Writer::create(CStr::from_bytes_until_nul(&path).ok()?, pid, program)
 }
 
-fn concat_nul(buffer: &mut [u8; 64]) -> Option<&[u8]> {
-    let name = FOLDER_VARIABLE.as_bytes();
-    buffer.get_mut(..name.len())?.copy_from_slice(name);
-    buffer.get(..=name.len())
+/// A variable of the environment. Called while the process has one thread.
+fn variable(name: &str) -> Option<&'static CStr> {
+    let mut buffer = [0; 64];
+    buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    let name = CStr::from_bytes_until_nul(&buffer).ok()?;
+    // SAFETY: the name is a C string.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: a value of the environment is a C string.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }

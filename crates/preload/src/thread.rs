@@ -12,9 +12,13 @@ thread_local! {
     static TID: Cell<u32> = const { Cell::new(0) };
     /// A part of the stack that can be read.
     static READABLE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// Bytes that devices had read for this thread when it was asked last; `NOT_ASKED` before.
+    static DEVICE_BYTES: Cell<u64> = const { Cell::new(NOT_ASKED) };
     /// Whether this thread is in a hook: a signal handler may interrupt one.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
+
+const NOT_ASKED: u64 = u64::MAX;
 
 /// The process's shared file, or null.
 static WRITER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -34,6 +38,7 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 pub(crate) fn begin(writer: Option<Writer>) {
     OWN.set(None);
     TID.set(0);
+    DEVICE_BYTES.set(NOT_ASKED);
     BUSY.set(false);
     WRITER.store(writer.map_or(std::ptr::null_mut(), Writer::into_raw), Ordering::Release);
 }
@@ -62,6 +67,27 @@ pub(crate) fn depth(rsp: u64) -> u32 {
         block.wrapping_sub(rsp)
     };
     if below < STACK_BYTES_MOST { below as u32 } else { 0 }
+}
+
+/// Calls that are faster read nothing from a device, and begin no read-ahead.
+const DEVICE_NS_LEAST: u64 = 4000;
+
+/// Bytes that devices read for this thread since the last call of this, which now took `latency_ns`. Only the first call
+/// and slow ones ask the kernel.
+pub(crate) fn device_bytes(latency_ns: u64) -> u64 {
+    let before = DEVICE_BYTES.get();
+    if before != NOT_ASKED && latency_ns < DEVICE_NS_LEAST {
+        return 0;
+    }
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for the answer, and zeros are valid.
+    let blocks = unsafe {
+        libc::syscall(libc::SYS_getrusage, libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_inblock
+    };
+    let bytes = blocks as u64 * 512;
+    DEVICE_BYTES.set(bytes);
+    if before == NOT_ASKED { 0 } else { bytes.saturating_sub(before) }
 }
 
 /// The word at an address of the stack; `None` if nothing can be read there. Pages are tried once.

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use nigh_pattern::pc;
+use nigh_pattern::{module_token, pc};
 use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record};
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 
-use crate::Writer;
 use crate::program::{Program, Unrecordable, base_name};
+use crate::{Writer, build_id};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
 const DEPTHS: [usize; 4] = [1, 5, 8, 16];
@@ -55,6 +55,8 @@ pub struct Collector {
     /// When the recording began.
     begin_ns: u64,
     summary: Summary,
+    /// The build id of each program and library, by its path; none if it has none.
+    modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
     /// Calls whose file is announced in a ring that was not read yet.
@@ -63,6 +65,9 @@ pub struct Collector {
     records: Vec<Record>,
     calls: Vec<Call>,
 }
+
+/// Programs and libraries: paths and build ids.
+type Modules = BTreeMap<String, Option<String>>;
 
 /// The return addresses of a call as tokens, and the depth.
 type Stack = (Vec<u64>, u32);
@@ -94,6 +99,7 @@ impl Collector {
         Collector {
             folder,
             private: private.then(RandomState::new),
+            modules: BTreeMap::new(),
             missed: BTreeMap::new(),
             early: Vec::new(),
             processes: Vec::new(),
@@ -206,7 +212,7 @@ impl Collector {
     fn take(&mut self, record: &Record, kind: Option<Kind>, at: usize, writer: &mut Writer) -> bool {
         let process = &mut self.processes[at];
         let (Some(kind), Some(&volume)) = (kind, process.files.get(&record.file)) else { return false };
-        let (context, stream) = context(process, &mut self.contexts, record, writer);
+        let (context, stream) = context(process, &mut self.contexts, &mut self.modules, record, writer);
         self.calls.push(call(record, kind, process, volume, context, stream, self.begin_ns));
         true
     }
@@ -232,6 +238,12 @@ impl Collector {
         self.missed.iter().map(|(path, why)| (path.as_str(), *why))
     }
 
+    /// The paths and build ids of programs and libraries whose code called. Those without a build id are not there.
+    pub fn modules(&self) -> Vec<(String, String)> {
+        let known = self.modules.iter().filter_map(|(path, id)| Some((path.clone(), id.clone()?)));
+        if self.private.is_some() { Vec::new() } else { known.collect() }
+    }
+
     /// Programs that run, and are recorded.
     pub fn running(&self) -> usize {
         self.processes.len()
@@ -254,6 +266,7 @@ fn path<'a>(parts: impl Iterator<Item = &'a Record>, bytes: u32) -> String {
 fn context(
     process: &mut Process,
     contexts: &mut HashMap<Stack, (u32, u64)>,
+    modules: &mut Modules,
     record: &Record,
     writer: &mut Writer,
 ) -> (u32, u64) {
@@ -264,7 +277,7 @@ fn context(
     if process.contexts.len() >= FRAMES_MOST {
         process.contexts.clear();
     }
-    let found = new_context(process, contexts, record, writer);
+    let found = new_context(process, contexts, modules, record, writer);
     process.contexts.insert(same, found);
     found
 }
@@ -273,11 +286,12 @@ fn context(
 fn new_context(
     process: &mut Process,
     contexts: &mut HashMap<Stack, (u32, u64)>,
+    modules: &mut Modules,
     record: &Record,
     writer: &mut Writer,
 ) -> (u32, u64) {
     let frames = &record.frames[..usize::from(record.frames_used).min(FRAMES)];
-    let tokens: Vec<u64> = frames.iter().map(|&frame| token(process, frame)).collect();
+    let tokens: Vec<u64> = frames.iter().map(|&frame| token(process, modules, frame)).collect();
     let key = (tokens, record.depth);
     if let Some(&known) = contexts.get(&key) {
         return known;
@@ -300,26 +314,20 @@ fn new_context(
 }
 
 /// A return address as a number that is equal in every run of the same build.
-fn token(process: &mut Process, frame: u64) -> u64 {
+fn token(process: &mut Process, modules: &mut Modules, frame: u64) -> u64 {
     let number = (frame >> MODULE_SHIFT) as u16;
     let reader = &process.reader;
     let module = process.modules.entry(number).or_insert_with(|| {
         let path = reader.module(number);
         // The program itself has no name among the modules.
         let path = path.filter(|path| path != PROGRAM).unwrap_or_else(|| reader.program());
+        let whole = String::from_utf8_lossy(&path).into_owned();
+        modules.entry(whole).or_insert_with_key(|path| build_id(Path::new(path)));
         let name = base_name(&path);
-        let hash = hash(name.as_bytes());
+        let hash = module_token(name.as_bytes());
         (name, hash)
     });
-    hash(&(module.1 ^ (frame & ((1 << MODULE_SHIFT) - 1))).to_le_bytes())
-}
-
-/// FNV-1a, with its bits spread: tokens are part of recordings and profiles, so it never changes.
-fn hash(bytes: &[u8]) -> u64 {
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    nigh_pattern::token(module.1, frame & ((1 << MODULE_SHIFT) - 1))
 }
 
 fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u32, stream: u64, begin_ns: u64) -> Call {
@@ -338,5 +346,6 @@ fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u3
     let latency_ns = record.latency_ns.into();
     let request = Request { time_ns, offset, length, volume, tenant: process.pid, op, stream, latency_ns };
     let (program, tid, asked, result) = (process.program, record.tid, record.asked, record.result);
-    Call { request, did, program, context, tid, asked, result }
+    let device_bytes = u32::from(record.device_pages) * 4096;
+    Call { request, did, program, context, tid, asked, result, device_bytes }
 }

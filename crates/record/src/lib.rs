@@ -2,12 +2,15 @@
 
 #![doc = include_str!("../README.md")]
 
+mod build_id;
 mod collect;
 mod program;
 mod session;
 mod write;
 
+pub use build_id::build_id;
 pub use collect::{Collector, Summary};
+pub use nigh_ring::{Board, Told};
 pub use program::{Program, Unrecordable};
 pub use session::Session;
 pub use write::Writer;

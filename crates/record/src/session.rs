@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nigh_ring::FOLDER_VARIABLE;
+use nigh_ring::{BOARD_VARIABLE, Board, FOLDER_VARIABLE, Told};
 
 use crate::{Program, Unrecordable};
 
@@ -14,6 +14,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libnigh_preloa
 /// Where programs create their shared files, while a recorder reads them and after that.
 const SHARED: &str = "shared";
 const ENDED: &str = "ended";
+
+/// What advised programs share with nigh.
+const BOARD: &str = "board";
 
 /// Where files have no disk behind them.
 const MEMORY: &str = "/dev/shm";
@@ -65,7 +68,27 @@ impl Session {
         let library = self.folder.path().join("libnigh_preload.so");
         command.env("LD_PRELOAD", preload(&library, std::env::var("LD_PRELOAD").ok().as_deref()));
         command.env(FOLDER_VARIABLE, self.shared());
+        let board = self.folder.path().join(BOARD);
+        if board.exists() {
+            command.env(BOARD_VARIABLE, board);
+        }
         Ok(command)
+    }
+
+    /// Programs that [`Session::command`] starts after this get advice by this table of `entries` entries.
+    pub fn advise(&self, told: Told, entries: usize, table: &[u8]) -> io::Result<Board> {
+        Board::create(&self.folder.path().join(BOARD), told, entries, table)
+    }
+
+    /// Removes the shared files of processes that have ended, where nobody reads them.
+    pub fn forget_ended(&self) {
+        for entry in std::fs::read_dir(self.shared()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.split_once('-'));
+            if process.is_some_and(|(process, _)| !is_running(process)) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 #![doc = include_str!("../README.md")]
 #![allow(unsafe_code)]
 
+mod board;
 mod reader;
 mod writer;
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub use board::{BOARD_VARIABLE, Board, ROOM_BYTES, Tally, Told};
 pub use reader::Reader;
 pub use writer::{Claim, Writer};
 
@@ -16,7 +18,7 @@ pub use writer::{Claim, Writer};
 pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
 
 /// The first bytes of a shared file, with the version of its layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec1");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec2");
 
 /// Return addresses in a record.
 pub const FRAMES: usize = 16;
@@ -93,8 +95,8 @@ pub struct Record {
     pub kind: u8,
     /// How many of `frames` there are.
     pub frames_used: u8,
-    /// Nothing.
-    pub pad: u16,
+    /// Pages of 4 KiB that devices read for the thread since its last record with such pages; the most that fits.
+    pub device_pages: u16,
     /// Return addresses, innermost first.
     pub frames: [u64; FRAMES],
 }

@@ -36,6 +36,7 @@ fn call(at: u32) -> Call {
         tid: 200,
         asked: 8192,
         result: if at % 100 == 50 { -5 } else { 4096 },
+        device_bytes: if at % 4 == 0 { 16_384 } else { 0 },
     }
 }
 

@@ -18,10 +18,15 @@ pub(super) const CHECKPOINT: Duration = Duration::from_secs(10);
 pub(super) const BLOCK_BYTES: u32 = 4096;
 
 /// When a recording ends by itself.
-pub(super) struct Limits {
+pub(crate) struct Limits {
     pub(super) time: Option<Duration>,
     pub(super) calls: u64,
     pub(super) bytes: u64,
+}
+
+impl Limits {
+    /// None.
+    pub(crate) const NONE: Limits = Limits { time: None, calls: u64::MAX, bytes: u64::MAX };
 }
 
 /// Reads the limits, and checks that the file can be written.

@@ -29,7 +29,7 @@ mod write;
 
 pub use names::{Code, Names};
 pub use read::ParquetReader;
-pub use recorder::{Call, Context, Did, Recorder};
+pub use recorder::{About, Call, Context, Did, Recorder};
 pub use write::ParquetWriter;
 
 use crate::input::Input;

@@ -10,6 +10,7 @@
 //! | `ra0`, `pc5`, `pc8`, `pc16` | uint64 | identities of the issuing code, over 1, 5, 8 and 16 return addresses |
 //! | `depth` | uint32, bytes | the depth of the stack |
 //! | `stack` | string | the return addresses, innermost first: `libc.so.6+0x1c2f4;program+0x51a0` |
+//! | `device_bytes` | uint32, bytes | what devices read for the thread, read-ahead included, since its last call that waited for one |
 //!
 //! Values that the recorder does not know are 0 or empty.
 //!
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
@@ -48,7 +49,12 @@ const MORE_COLUMNS: &str = "
     required int64 pc16 (INTEGER(64, false));
     required int32 depth (INTEGER(32, false));
     required binary stack (STRING);
+    required int32 device_bytes (INTEGER(32, false));
 ";
+
+const PROGRAM_KEY: &str = "nigh.program";
+const DEVICE_BYTES_KEY: &str = "nigh.device_bytes";
+const MODULES_KEY: &str = "nigh.modules";
 
 /// The most rows of a row group: about 24 MiB while they wait.
 const GROUP_ROWS: usize = 1 << 18;
@@ -107,6 +113,41 @@ pub struct Call {
     pub asked: u32,
     /// What the call returned, or -errno.
     pub result: i64,
+    /// Bytes that devices read for it.
+    pub device_bytes: u32,
+}
+
+/// The program of a recording, for a profile of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// Its path.
+    pub program: String,
+    /// Bytes that devices read for it and its children, programs and libraries included.
+    pub device_bytes: u64,
+    /// The paths of programs and libraries whose code called, and their build ids.
+    pub modules: Vec<(String, String)>,
+}
+
+impl About {
+    fn pairs(&self) -> [(&'static str, String); 3] {
+        let modules: Vec<String> = self.modules.iter().map(|(path, id)| format!("{id} {path}")).collect();
+        [
+            (PROGRAM_KEY, self.program.clone()),
+            (DEVICE_BYTES_KEY, self.device_bytes.to_string()),
+            (MODULES_KEY, modules.join("\n")),
+        ]
+    }
+
+    /// What the metadata of a file says; `None` if it has nothing of it.
+    pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Option<About> {
+        let modules = value(MODULES_KEY)?;
+        let modules = modules.lines().filter_map(|line| line.split_once(' '));
+        Some(About {
+            program: value(PROGRAM_KEY)?,
+            device_bytes: value(DEVICE_BYTES_KEY)?.parse().ok()?,
+            modules: modules.map(|(id, path)| (path.to_owned(), id.to_owned())).collect(),
+        })
+    }
 }
 
 /// Writes a recording. Dropped before [`Recorder::finish`], it leaves `FILE.part`, which can be read.
@@ -122,6 +163,7 @@ pub struct Recorder {
     files: Vec<ByteArray>,
     contexts: Vec<Context>,
     stacks: Vec<ByteArray>,
+    about: Option<About>,
 }
 
 /// Distinct names, numbered from 0.
@@ -160,6 +202,7 @@ impl Recorder {
             files: Vec::new(),
             contexts: Vec::new(),
             stacks: Vec::new(),
+            about: None,
         };
         recorder.footer().map_err(|source| recorder.io(source))?;
         Ok(recorder)
@@ -210,6 +253,12 @@ impl Recorder {
             return Ok(());
         }
         self.write_group().map_err(io_error).and_then(|()| self.footer()).map_err(|source| self.io(source))
+    }
+
+    /// Says which program was recorded, in footers from now on.
+    pub fn describe(&mut self, about: About) -> Result<()> {
+        self.about = Some(about);
+        self.footer().map_err(|source| self.io(source))
     }
 
     /// Bytes in the file.
@@ -282,6 +331,7 @@ impl Recorder {
         }
         write_column::<Int32Type, _, _>(&mut group, rows, |row| context(row).depth as i32)?;
         write_column::<ByteArrayType, _, _>(&mut group, rows, |row| stacks[row.context as usize].clone())?;
+        write_column::<Int32Type, _, _>(&mut group, rows, |row| row.device_bytes as i32)?;
         group.close()?;
         self.rows_written += self.rows.len() as u64;
         self.rows.clear();
@@ -291,11 +341,14 @@ impl Recorder {
     /// Writes a footer for the groups so far.
     fn footer(&mut self) -> io::Result<()> {
         let properties = self.writer.properties();
+        let mut pairs = properties.key_value_metadata().cloned().unwrap_or_default();
+        let about = self.about.iter().flat_map(About::pairs);
+        pairs.extend(about.map(|(key, value)| KeyValue::new(key.to_owned(), value)));
         let file = FileMetaData::new(
             properties.writer_version().as_num(),
             self.rows_written as i64,
             Some(properties.created_by().to_owned()),
-            properties.key_value_metadata().cloned(),
+            Some(pairs),
             Arc::new(self.writer.schema_descr().clone()),
             None,
         );

@@ -1,0 +1,249 @@
+//! `nigh advise`: runs a program with hints to the kernel's page cache, by what earlier runs read.
+
+mod learned;
+mod memory;
+mod report;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nigh_advise::profile::{Profile, Reads, Run};
+use nigh_advise::{ENTRY_BYTES, Table};
+use nigh_record::{Board, Program, Session, Told, build_id};
+use tempfile::NamedTempFile;
+
+use crate::args::AdviseArgs;
+use crate::output;
+use crate::record::kept::Limits;
+use crate::record::program::{find, recorded};
+use crate::size::human_bytes;
+use crate::started::{Ended, Started};
+
+pub(crate) use learned::profile;
+
+/// How often the budget is set anew, in a run that is not recorded.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Of so many files, one is recorded with `--learn`.
+const LEARNED: u32 = 8;
+
+pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
+    let known = read(&args.profile)?;
+    let Some((name, arguments)) = args.program.split_first() else {
+        let profile = known.with_context(|| format!("{}: there is no such profile", args.profile.display()))?;
+        return output::print(report::known(&profile).as_bytes());
+    };
+    let keep = args.keep.as_deref().map(|text| {
+        nigh_text::bytes(text).with_context(|| format!("--keep {text}: expected bytes, such as 500M or 1G"))
+    });
+    let keep = keep.transpose()?;
+    let program = find(name)?;
+    let (ended, is_done) = match known {
+        None => first(&args.profile, &program, arguments)?,
+        Some(profile) => (again(args, keep, profile, &program, arguments)?, true),
+    };
+    match ended.code() {
+        0 if is_done => Ok(()),
+        0 => std::process::exit(2),
+        code => std::process::exit(code),
+    }
+}
+
+/// Reads a profile, if there is one.
+fn read(path: &Path) -> anyhow::Result<Option<Profile>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context(path.display().to_string()),
+    };
+    let profile = Profile::parse(&text)
+        .with_context(|| format!("{}: not a profile of 'nigh patterns --profile' or 'nigh advise'", path.display()))?;
+    Ok(Some(profile))
+}
+
+/// Writes a profile; a reader sees the old one or the new one.
+pub(crate) fn write(path: &Path, profile: &Profile) -> anyhow::Result<()> {
+    let named = || path.display().to_string();
+    let mut file = NamedTempFile::new_in(folder(path)).with_context(named)?;
+    file.write_all(profile.to_toml().as_bytes()).with_context(named)?;
+    file.as_file().sync_all().with_context(named)?;
+    file.persist(path).map_err(|error| error.error).with_context(named)?;
+    Ok(())
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Where the calls of a run are recorded until the profile is written: beside it, because there may be many.
+fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::PathBuf)> {
+    let beside = tempfile::Builder::new().prefix(".nigh-advise-").tempdir_in(folder(profile));
+    let beside = beside.with_context(|| format!("a recording beside {}", profile.display()))?;
+    let file = beside.path().join("run.parquet");
+    Ok((beside, file))
+}
+
+/// The first run: it is recorded, and the profile is made of it. Returns whether there is one.
+fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Result<(Ended, bool)> {
+    eprintln!("nigh: {} is new: this run is recorded, and gets no advice", path.display());
+    let (_folder, file) = recording(path)?;
+    let session = Session::new().context("a folder to share with the program")?;
+    let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, |_| {})?;
+    session.end().context("the folder shared with the program")?;
+    if !matches!(written, Ok(true)) {
+        return Ok((ended, written.is_ok()));
+    }
+    let made = learned::learn(&file, None).and_then(|profile| {
+        write(path, &profile)?;
+        Ok(profile)
+    });
+    match made {
+        Ok(profile) => eprintln!("nigh: {}", report::summary(&profile, path)),
+        Err(error) => {
+            eprintln!("nigh: {error:#}");
+            return Ok((ended, false));
+        }
+    }
+    Ok((ended, true))
+}
+
+/// A run of a known program.
+fn again(
+    args: &AdviseArgs,
+    keep: Option<u64>,
+    mut profile: Profile,
+    program: &Program,
+    arguments: &[OsString],
+) -> anyhow::Result<Ended> {
+    let path = std::path::absolute(&program.path)?;
+    ensure!(
+        path.as_os_str().to_str() == Some(&profile.program),
+        "{} is the profile of {}, not of {}: choose another file for --profile",
+        args.profile.display(),
+        profile.program,
+        path.display()
+    );
+    let codes = profile.codes.len();
+    let stale = profile.drop_stale(|path| build_id(Path::new(path))).len();
+    if stale > 0 {
+        eprintln!(
+            "nigh: {stale} of {codes} pieces of code are in programs or libraries that were built anew, and get no advice; --learn \
+             finds the new ones"
+        );
+    }
+    let table = profile.table(learned::file);
+    if !args.learn && !profile.gets_advice() {
+        let why =
+            if profile.is_left_alone() { "three runs gained nothing by it" } else { "none of its code gains by it" };
+        eprintln!("nigh: {} runs without advice: {why}", program.name());
+        let mut command = std::process::Command::new(&program.path);
+        let mut started = Started::new(command.args(arguments)).with_context(|| program.path.display().to_string())?;
+        let ended = started.wait().context("waiting for the program")?;
+        if args.report {
+            eprint!("{}", report::known(&profile));
+        }
+        return Ok(ended);
+    }
+    let session = Session::new().context("a folder to share with the program")?;
+    let told = Told { frames: profile.frames, depth: profile.depth, recorded: if args.learn { LEARNED } else { 0 } };
+    let board = session.advise(told, table.len() / ENTRY_BYTES, &table).context("what the program shares with nigh")?;
+    let watched = |process| {
+        memory::set_budget(&board, process, keep);
+        end_useless(&board, &table, &profile);
+    };
+    watched(std::process::id());
+    let (ended, fresh) = if args.learn {
+        let (_folder, file) = recording(&args.profile)?;
+        let (mut last, glance) = (std::time::Instant::now(), GLANCE);
+        let each_round = |process| {
+            if last.elapsed() >= glance {
+                watched(process);
+                last = std::time::Instant::now();
+            }
+        };
+        let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, each_round)?;
+        let fresh = if matches!(written, Ok(true)) { Some(learned::learn(&file, Some(&profile))?) } else { None };
+        (ended, fresh)
+    } else {
+        let mut command = session.command(program)?;
+        let mut started = Started::new(command.args(arguments)).with_context(|| program.path.display().to_string())?;
+        while !started.has_ended().context("waiting for the program")? {
+            watched(started.process());
+            session.forget_ended();
+            std::thread::sleep(GLANCE);
+        }
+        (started.wait().context("waiting for the program")?, None)
+    };
+    let tallies = tallies(&board, &table);
+    session.end().context("the folder shared with the program")?;
+    let by_code = tallies.iter().filter(|(_, tally)| tally.calls > 0);
+    let reads = |did: &Did| Reads { asked_bytes: did.bytes, read_bytes: did.device_bytes };
+    let by_code = by_code.map(|(&code, did)| (code, reads(did))).collect();
+    if let Some(read_bytes) = ended.device_bytes {
+        let run = Run { read_bytes, by_code };
+        let plain = profile.without_advice(&run).map(|plain| format!("; {} without advice", human_bytes(plain)));
+        let plain = plain.unwrap_or_default();
+        let off = profile.learn(&run);
+        eprintln!("nigh: devices read {} for {}{plain}", human_bytes(read_bytes), program.name());
+        if !off.is_empty() {
+            eprintln!(
+                "nigh: {} of {} pieces of code gained nothing, and get no advice from now on",
+                off.len(),
+                tallies.len()
+            );
+        }
+    } else {
+        eprintln!(
+            "nigh: this kernel does not count what devices read for a program: whether advice gains is not known"
+        );
+    }
+    if let Some(fresh) = fresh {
+        profile.add(fresh);
+    }
+    write(&args.profile, &profile)?;
+    if args.report {
+        eprint!("{}", report::run(&profile, &tallies));
+    }
+    Ok(ended)
+}
+
+/// Ends advice for code for which devices have read more than they would without.
+fn end_useless(board: &Board, table: &[u8], profile: &Profile) {
+    for (code, did) in tallies(board, table) {
+        let known = profile.codes.iter().find(|known| known.code == code);
+        // What is read first is read from the device in any case.
+        let most = known.and_then(|known| known.without_advice(did.bytes).max(known.read_bytes));
+        if most.is_some_and(|most| did.device_bytes > most) {
+            let entries = Table::mapped(table).codes().zip(board.tallies());
+            entries.filter(|(of, _)| *of == code).for_each(|(_, tally)| tally.has_ended.store(1, Ordering::Relaxed));
+        }
+    }
+}
+
+/// What advice did for one piece of code.
+#[derive(Clone, Copy, Debug, Default)]
+struct Did {
+    calls: u64,
+    bytes: u64,
+    device_bytes: u64,
+    dropped: u64,
+    fetched: u64,
+}
+
+fn tallies(board: &Board, table: &[u8]) -> BTreeMap<u64, Did> {
+    let mut all = BTreeMap::<u64, Did>::new();
+    for (code, tally) in Table::mapped(table).codes().zip(board.tallies()) {
+        let did = all.entry(code).or_default();
+        did.calls += tally.calls.load(Ordering::Relaxed);
+        did.bytes += tally.bytes.load(Ordering::Relaxed);
+        did.device_bytes += tally.device_bytes.load(Ordering::Relaxed);
+        did.dropped += tally.dropped.load(Ordering::Relaxed);
+        did.fetched += tally.fetched.load(Ordering::Relaxed);
+    }
+    all
+}
