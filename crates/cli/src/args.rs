@@ -1,5 +1,7 @@
 //! The command line: one table for flags, help, man page and completions.
 
+mod programs;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -11,6 +13,12 @@ use crate::completion;
 use crate::guard::{self, GuardArgs};
 #[cfg(feature = "sweep")]
 use crate::sweep::SweepArgs;
+
+#[cfg(feature = "record")]
+use programs::ADVISE_HELP;
+#[cfg(feature = "record")]
+pub(crate) use programs::AdviseArgs;
+pub(crate) use programs::PatternsArgs;
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -398,33 +406,6 @@ pub(crate) struct RecordArgs {
     pub(crate) program: Vec<std::ffi::OsString>,
 }
 
-#[cfg(feature = "record")]
-const ADVISE_HELP: &str = "\
-The first run of a program, without a profile, is recorded without advice. Later runs get hints: what is read once leaves the page cache behind the \
-reader, of loops that do not fit the part that does is kept, short files are fetched at once, and random reads get no read-ahead. Code for which \
-devices do not read less with advice gets none from then on, and after three runs without gain the program runs as without nigh. \
-Delete the profile to begin anew.";
-
-#[cfg(feature = "record")]
-#[derive(Debug, Args)]
-pub(crate) struct AdviseArgs {
-    /// What is known of the program. If there is no such file, this run is recorded without advice, and the file is written
-    #[arg(long, value_name = "FILE")]
-    pub(crate) profile: PathBuf,
-    /// Record the calls for one of eight files, and improve the profile by what they show
-    #[arg(long, requires = "program")]
-    pub(crate) learn: bool,
-    /// Show what each piece of code read, with advice and without; without a program, as far as the profile knows
-    #[arg(long)]
-    pub(crate) report: bool,
-    /// Bytes that loops keep in the page cache, such as 500M [default: what the memory cgroup of the program has left]
-    #[arg(long, value_name = "SIZE", requires = "program")]
-    pub(crate) keep: Option<String>,
-    /// Start this program
-    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "report")]
-    pub(crate) program: Vec<std::ffi::OsString>,
-}
-
 // What is recorded; no doc comment, as above.
 #[derive(Debug, Args)]
 pub(crate) struct RecordingArgs {
@@ -623,26 +604,6 @@ pub(crate) struct SimArgs {
     pub(crate) timed: TimedArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PatternsArgs {
-    /// The trace: a recording of programs, or another trace with streams
-    pub(crate) trace: PathBuf,
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// How many pieces of code to list, the most referenced first
-    #[arg(short = 'n', long, value_name = "COUNT", default_value = "20", value_parser = parse_count)]
-    pub(crate) top: u64,
-    /// Write what is found of the program as a profile for 'nigh advise'
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "json"])]
-    pub(crate) profile: Option<PathBuf>,
-    /// Replace the profile if it exists
-    #[arg(long, requires = "profile")]
-    pub(crate) force: bool,
-    /// Print one JSON object, with all code
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 // How time passes. No doc comment: clap would head the help of `sim` with it.

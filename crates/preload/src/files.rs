@@ -5,11 +5,11 @@
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nigh_ring::{FRAMES, Kind, PATH_BYTES, Record};
 
-use crate::advice;
+use crate::board;
 use crate::thread::Here;
 
 /// Descriptors that are remembered; higher ones are not recorded.
@@ -48,7 +48,7 @@ pub(crate) fn number(here: &Here, fd: c_int) -> Option<u32> {
 
 /// `fd` is another file from now on, or none.
 pub(crate) fn forget(fd: c_int) {
-    advice::forget(fd);
+    open(fd).into_iter().for_each(Open::forget);
     if let Some(known) = usize::try_from(fd).ok().and_then(|fd| KNOWN.get(fd)) {
         known.store(UNKNOWN, Ordering::Relaxed);
     }
@@ -56,15 +56,93 @@ pub(crate) fn forget(fd: c_int) {
 
 /// As `forget`, for a range of descriptors.
 pub(crate) fn forget_range(first: u32, last: u32) {
-    let end = (last as usize).saturating_add(1).min(DESCRIPTORS);
-    advice::forget_range(first as usize, end);
-    KNOWN.get(first as usize..end).into_iter().flatten().for_each(|known| known.store(UNKNOWN, Ordering::Relaxed));
+    let range = first as usize..(last as usize).saturating_add(1).min(DESCRIPTORS);
+    if board::get().is_some() {
+        OPEN.get(range.clone()).into_iter().flatten().for_each(Open::forget);
+    }
+    KNOWN.get(range).into_iter().flatten().for_each(|known| known.store(UNKNOWN, Ordering::Relaxed));
 }
 
 /// All files are announced anew: after `fork`, to another recorder's file.
 pub(crate) fn forget_all() {
-    forget_range(0, u32::MAX);
+    KNOWN.iter().for_each(|known| known.store(UNKNOWN, Ordering::Relaxed));
     NEXT.store(FIRST, Ordering::Relaxed);
+    OPENED.store(0, Ordering::Relaxed);
+}
+
+/// What advice has to know of an open file. The key is 0 if the descriptor is none, or was not looked at.
+pub(crate) struct Open {
+    key: AtomicU64,
+    bytes: AtomicU64,
+    is_advised: AtomicBool,
+}
+
+static OPEN: [Open; DESCRIPTORS] =
+    [const { Open { key: AtomicU64::new(0), bytes: AtomicU64::new(0), is_advised: AtomicBool::new(false) } };
+        DESCRIPTORS];
+
+/// Files that an advised process opened.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+/// Of these, so many are recorded in any case, if any are.
+const RECORDED_LEAST: u32 = 16;
+
+pub(crate) fn open(fd: c_int) -> Option<&'static Open> {
+    OPEN.get(usize::try_from(fd).ok()?)
+}
+
+impl Open {
+    /// The number of the file, as profiles and advisers know it.
+    pub(crate) fn key(&self) -> Option<u64> {
+        Some(self.key.load(Ordering::Acquire)).filter(|&key| key != 0)
+    }
+
+    /// The length of the file in bytes, looked up again if a read goes on to `end`, beyond what is known.
+    pub(crate) fn size(&self, fd: c_int, end: u64) -> u64 {
+        let known = self.bytes.load(Ordering::Relaxed);
+        if end <= known {
+            return known;
+        }
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: `status` has room for the answer.
+        if unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) } != 0 {
+            return known;
+        }
+        // SAFETY: the call succeeded.
+        let now = unsafe { status.assume_init() }.st_size.max(0) as u64;
+        self.bytes.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// Whether there was advice for the file.
+    pub(crate) fn is_advised(&self) -> bool {
+        self.is_advised.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_advised(&self) {
+        self.is_advised.store(true, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.key.store(0, Ordering::Release);
+        self.is_advised.store(false, Ordering::Relaxed);
+    }
+}
+
+/// `fd` is the file that `status` describes. Whether its calls are recorded.
+fn opens(fd: c_int, status: &libc::stat) -> bool {
+    let Some(board) = board::get() else { return true };
+    let (key, bytes) = (nigh_advise::file(status.st_dev, status.st_ino), status.st_size.max(0) as u64);
+    if let Some(open) = open(fd) {
+        open.bytes.store(bytes, Ordering::Relaxed);
+        open.key.store(key, Ordering::Release);
+        board.advises(status.st_dev, bytes);
+    }
+    let number = OPENED.fetch_add(1, Ordering::Relaxed);
+    match board.told().recorded {
+        0 => false,
+        share => number < RECORDED_LEAST || key.is_multiple_of(share.into()),
+    }
 }
 
 /// Looks at `fd`, and announces it if it is a file. `None` if that could not be recorded.
@@ -91,7 +169,7 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
         return Some(OTHER);
     }
-    if !advice::opens(fd, &status) {
+    if !opens(fd, &status) {
         return Some(QUIET);
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
 
 use crate::advice::Advised;
+use crate::call::{Call, Errno};
 use crate::thread::Here;
 use crate::{advice, files, frames, patch, thread};
 
@@ -142,18 +143,6 @@ unsafe fn original<F: Copy>(hook: Hook) -> F {
     unsafe { std::mem::transmute_copy(&function) }
 }
 
-/// A call that may be recorded.
-pub(crate) struct Call {
-    kind: Kind,
-    pub(crate) fd: c_int,
-    pub(crate) asked: u64,
-    /// `None`: at the descriptor's position.
-    offset: Option<u64>,
-    /// Of the call.
-    pub(crate) rsp: u64,
-    pub(crate) rbp: u64,
-}
-
 impl Call {
     /// Runs the original call and records it.
     #[inline]
@@ -189,17 +178,10 @@ impl Call {
                 advised.count(result.max(0) as u64, device_bytes);
             }
             if file != files::QUIET {
-                self.record(&here, file, begin, result, errno.0, latency_ns, device_bytes);
+                self.record(&here, file, begin, result, errno.value(), latency_ns, device_bytes);
             }
         }
         errno.restore();
-    }
-
-    /// Where the call begins in the file, before it is made.
-    pub(crate) fn offset(&self) -> u64 {
-        // SAFETY: a plain call.
-        let position = || unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
-        self.offset.unwrap_or_else(|| position().max(0) as u64)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -236,21 +218,6 @@ impl Call {
             device_pages: u16::try_from(device_bytes.div_ceil(4096)).unwrap_or(u16::MAX),
             frames,
         }]);
-    }
-}
-
-/// This thread's errno, which recording must not change.
-pub(crate) struct Errno(c_int);
-
-impl Errno {
-    pub(crate) fn save() -> Errno {
-        // SAFETY: the pointer is valid in every thread.
-        Errno(unsafe { *libc::__errno_location() })
-    }
-
-    pub(crate) fn restore(self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use nigh_ring::{BOARD_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, Writer};
 
-use crate::{advice, files, frames, hooks, thread};
+use crate::{advice, board, files, frames, hooks, thread};
 
 /// The longest path of a shared file.
 const PATH_MOST: usize = 512;
@@ -20,7 +20,8 @@ extern "C" fn start() {
         return;
     }
     let Some(writer) = create() else { return };
-    advice::begin(variable(BOARD_VARIABLE));
+    board::begin(variable(BOARD_VARIABLE));
+    advice::forked();
     thread::prepare();
     thread::begin(Some(writer));
     if thread::watch_for_fork(forked).is_none() || !hooks::install() {

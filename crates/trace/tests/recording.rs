@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
+use nigh_trace::format::parquet::{About, Call, Context, Did, ParquetReader, Recorder};
 use nigh_trace::{Error, Note, Op, ReadOptions, Request, Stream, Taken};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -36,7 +36,7 @@ fn call(at: u32) -> Call {
         tid: 200,
         asked: 8192,
         result: if at % 100 == 50 { -5 } else { 4096 },
-        device_bytes: if at % 4 == 0 { 16_384 } else { 0 },
+        device_bytes: if at.is_multiple_of(4) { 16_384 } else { 0 },
     }
 }
 
@@ -103,7 +103,8 @@ fn other_programs_can_read_every_column() {
     let file = SerializedFileReader::new(fs::File::open(&path).unwrap()).unwrap();
     let rows: Vec<_> = file.get_row_iter(None).unwrap().map(Result::unwrap).collect();
     let columns: Vec<_> = rows[0].get_column_iter().map(|(name, _)| name.as_str()).collect();
-    let own = ["program", "path", "tid", "asked", "result", "ra0", "pc5", "pc8", "pc16", "depth", "stack"];
+    let own =
+        ["program", "path", "tid", "asked", "result", "ra0", "pc5", "pc8", "pc16", "depth", "stack", "device_bytes"];
     assert_eq!(columns[8..], own);
     assert_eq!((rows[0].get_string(1).unwrap().as_str(), rows[3].get_string(1).unwrap().as_str()), ("read", "map"));
     assert_eq!(rows[1].get_string(8).unwrap(), "ld");
@@ -114,6 +115,35 @@ fn other_programs_can_read_every_column() {
     assert_eq!(codes, [2, 52, 82, 162]);
     assert_eq!(rows[2].get_uint(17).unwrap(), 128);
     assert_eq!(rows[2].get_string(18).unwrap(), "libc.so.6+0x2;cc1+0x51a0");
+    assert_eq!((rows[3].get_uint(19).unwrap(), rows[4].get_uint(19).unwrap()), (0, 16_384));
+}
+
+/// What a profile of the program is made of.
+#[test]
+fn a_complete_recording_says_which_program_it_is_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut recorder = begin(&path);
+    (0..100).for_each(|at| recorder.push(call(at)).unwrap());
+    recorder.checkpoint().unwrap();
+    let names = |path: &Path| ParquetReader::open(path, None, None).unwrap().names().unwrap().unwrap();
+    assert_eq!(names(&folder.path().join("a.parquet.part")).about, None, "while it grows");
+    let modules = vec![("/usr/lib/x y.so".to_owned(), "99".to_owned()), ("/bin/cc1".to_owned(), "0fb3".to_owned())];
+    let about = About { program: "/bin/cc1".into(), device_bytes: 12_345, modules };
+    recorder.describe(about.clone()).unwrap();
+    recorder.finish().unwrap();
+    let names = names(&path);
+    assert_eq!(names.about, Some(about));
+    assert_eq!((names.files[&1].as_str(), names.codes.len()), ("/tmp/größe.o", CONTEXTS as usize));
+    // Of the calls that read, those with this stream.
+    for (stream, code) in &names.codes {
+        let own =
+            (0..100).map(call).filter(|call| call.request.stream == *stream && call.did == Did::Request(Op::Read));
+        let (read, device) = own.fold((0, 0), |(read, device), call| {
+            (read + u64::from(call.request.length), device + u64::from(call.device_bytes))
+        });
+        assert_eq!((code.read_bytes, code.device_bytes), (read, device), "{stream:x}");
+    }
 }
 
 /// Wherever the file ends, the groups before that are read.

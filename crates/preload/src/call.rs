@@ -1,0 +1,45 @@
+//! A call that is about to be made, and the errno that it leaves.
+
+use std::ffi::c_int;
+
+use nigh_ring::Kind;
+
+/// A call that may be recorded.
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    pub(crate) fd: c_int,
+    pub(crate) asked: u64,
+    /// `None`: at the descriptor's position.
+    pub(crate) offset: Option<u64>,
+    /// Of the call.
+    pub(crate) rsp: u64,
+    pub(crate) rbp: u64,
+}
+
+impl Call {
+    /// Where the call begins in the file, before it is made.
+    pub(crate) fn offset(&self) -> u64 {
+        // SAFETY: a plain call.
+        let position = || unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0_i64, libc::SEEK_CUR) };
+        self.offset.unwrap_or_else(|| position().max(0) as u64)
+    }
+}
+
+/// This thread's errno, which recording must not change.
+pub(crate) struct Errno(c_int);
+
+impl Errno {
+    pub(crate) fn save() -> Errno {
+        // SAFETY: the pointer is valid in every thread.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
+    pub(crate) fn value(&self) -> c_int {
+        self.0
+    }
+
+    pub(crate) fn restore(self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
