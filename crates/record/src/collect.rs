@@ -1,6 +1,6 @@
 //! Reads the rings of all processes, and turns records into calls of a recording.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -55,7 +55,7 @@ pub struct Collector {
     /// When the recording began.
     begin_ns: u64,
     summary: Summary,
-    /// The build id of each program and library, by its path; none if it has none.
+    /// The paths of programs and libraries whose code called.
     modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
@@ -66,8 +66,8 @@ pub struct Collector {
     calls: Vec<Call>,
 }
 
-/// Programs and libraries: paths and build ids.
-type Modules = BTreeMap<String, Option<String>>;
+/// The paths of programs and libraries.
+type Modules = BTreeSet<String>;
 
 /// The return addresses of a call as tokens, and the depth.
 type Stack = (Vec<u64>, u32);
@@ -99,7 +99,7 @@ impl Collector {
         Collector {
             folder,
             private: private.then(RandomState::new),
-            modules: BTreeMap::new(),
+            modules: Modules::new(),
             missed: BTreeMap::new(),
             early: Vec::new(),
             processes: Vec::new(),
@@ -240,7 +240,8 @@ impl Collector {
 
     /// The paths and build ids of programs and libraries whose code called. Those without a build id are not there.
     pub fn modules(&self) -> Vec<(String, String)> {
-        let known = self.modules.iter().filter_map(|(path, id)| Some((path.clone(), id.clone()?)));
+        // At the end, because this takes time in which rings would run full.
+        let known = self.modules.iter().filter_map(|path| Some((path.clone(), build_id(Path::new(path))?)));
         if self.private.is_some() { Vec::new() } else { known.collect() }
     }
 
@@ -321,8 +322,7 @@ fn token(process: &mut Process, modules: &mut Modules, frame: u64) -> u64 {
         let path = reader.module(number);
         // The program itself has no name among the modules.
         let path = path.filter(|path| path != PROGRAM).unwrap_or_else(|| reader.program());
-        let whole = String::from_utf8_lossy(&path).into_owned();
-        modules.entry(whole).or_insert_with_key(|path| build_id(Path::new(path)));
+        modules.insert(String::from_utf8_lossy(&path).into_owned());
         let name = base_name(&path);
         let hash = module_token(name.as_bytes());
         (name, hash)

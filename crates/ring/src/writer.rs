@@ -93,7 +93,10 @@ impl Writer {
     pub fn claim(&self) -> Option<Claim> {
         let shared = self.shared();
         let free = |ring: &Ring| ring.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let at = shared.rings.iter().position(free)?;
+        // Threads that follow each other would fill one ring before it is read.
+        let is_read = |ring: &Ring| ring.head.load(Ordering::Relaxed) == ring.tail.load(Ordering::Relaxed);
+        let read = shared.rings.iter().position(|ring| is_read(ring) && free(ring));
+        let at = read.or_else(|| shared.rings.iter().position(free))?;
         shared.rings_used.fetch_max(at as u32 + 1, Ordering::Release);
         Some(Claim(NonNull::from(shared.rings.get(at)?)))
     }
@@ -140,4 +143,41 @@ fn set_name(module: &Module, text: &[u8]) {
     // SAFETY: only this thread writes this name, and nobody reads it before its length is there.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), module.bytes.get().cast::<u8>(), length) };
     module.length.store(length as u32, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs::File;
+
+    use super::*;
+    use crate::Reader;
+
+    /// Threads that end before their records are read leave their rings to later ones only if there are no others.
+    #[test]
+    fn rings_that_were_read_are_taken_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shared");
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let writer = Writer::create(&name, 1, b"program").unwrap();
+        let write = |count: usize| {
+            let claim = writer.claim().unwrap();
+            assert!(claim.write(&vec![Record::default(); count]));
+            claim.release();
+        };
+        write(SLOTS);
+        write(SLOTS);
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut reader = Reader::open(&file).unwrap().unwrap();
+        assert_eq!(reader.rings(), 2);
+        let mut records = Vec::new();
+        reader.read(0, &mut records);
+        write(5);
+        assert_eq!((reader.rings(), records.len()), (2, SLOTS), "the first ring is free again");
+        let kept: Vec<Claim> = (2..crate::RINGS).filter_map(|_| writer.claim()).collect();
+        assert!(
+            kept.len() == crate::RINGS - 2 && writer.claim().is_some(),
+            "rings that were not read are better than none"
+        );
+    }
 }
