@@ -21,6 +21,7 @@ const PACKAGES: &[&str] = &[
     "make",
     "mount",
     "nbdkit",
+    "postgresql",
     "python3-libnbd",
     "python3-venv",
     "qemu-system-x86",

@@ -1,10 +1,13 @@
-//! The tutorials of docs/tutorials, executed: every command, in order, in one shell in an empty folder.
+//! The tutorials of docs/tutorials and the recipes of docs/measure.md, executed: every command, in order, in one shell in an
+//! empty folder.
 //!
-//! Comments in a tutorial steer this: `<!-- needs: PROGRAM ... -->` names programs without which it is skipped, and
-//! `<!-- prints: TEXT -->` behind a block of commands is what they must print. Programs are built with this test, so the
-//! command that installs them is executed by `cargo xtask ci` instead.
+//! Comments in the text steer this. `<!-- needs: PROGRAM ... -->` names programs without which it is skipped; `root`,
+//! `loop-device` and `user` (not root) are needs too. `<!-- prints: TEXT -->` behind a block of commands is what they must
+//! print. Programs are built with this test, so the command that installs them is executed by `cargo xtask ci` instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +15,9 @@ use nigh_testkit::tools::installed;
 
 const COMMANDS_MAX: usize = 6;
 const INSTALL: &str = "cargo install --locked --path crates/cli";
+
+/// The user and the group that run what does not run as root.
+const NOBODY: u32 = 65534;
 
 /// Commands in one fenced block, and what they must print.
 #[derive(Default)]
@@ -49,11 +55,40 @@ fn read(text: &str) -> (Vec<Block>, Vec<String>) {
     (blocks, needs)
 }
 
-/// Runs the commands of all blocks in one shell; what each block printed.
-fn run(name: &str, blocks: &[Block]) -> Vec<String> {
+/// Whether `need` is met; otherwise prints that `name` is skipped.
+fn is_met(name: &str, need: &str) -> bool {
+    let (met, why) = match need {
+        "root" => (is_root(), "it needs root"),
+        "loop-device" => {
+            let find = Command::new("losetup").arg("--find").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            (find.is_ok_and(|status| status.success()), "there is no loop device")
+        }
+        // Root runs it as another user.
+        "user" => (true, ""),
+        // On Debian, it is not on the path.
+        "postgres" if debian_postgres() => (true, ""),
+        program => return installed(name, program),
+    };
+    if !met {
+        println!("skipped: {name}: {why}");
+    }
+    met
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn debian_postgres() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/postgres").is_file())
+}
+
+/// Runs the commands of all blocks in one shell, `as_user` as a user that is not root; what each block printed.
+fn run(name: &str, blocks: &[Block], as_user: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let own = Path::new(env!("CARGO_BIN_EXE_nigh")).parent().unwrap();
-    let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
+    let built = Path::new(env!("CARGO_BIN_EXE_nigh"));
+    let mut programs = built.parent().unwrap().to_owned();
     // Servers in the background end with the shell.
     let mut script = String::from("set -e\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n");
     for (at, block) in blocks.iter().enumerate() {
@@ -64,6 +99,16 @@ fn run(name: &str, blocks: &[Block]) -> Vec<String> {
         }
     }
     let mut shell = Command::new("timeout");
+    // Another user may have no access to the folder of builds.
+    let copied = tempfile::tempdir().unwrap();
+    if as_user && is_root() {
+        std::fs::set_permissions(copied.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::copy(built, copied.path().join("nigh")).unwrap();
+        copied.path().clone_into(&mut programs);
+        chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        shell.uid(NOBODY).gid(NOBODY);
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     shell.args(["120", "bash", "-c", &script]).current_dir(folder.path()).env("PATH", path).stdin(Stdio::null());
     let status = shell.status().unwrap();
     let printed = |at: usize| std::fs::read_to_string(folder.path().join(format!("{at}.printed"))).unwrap_or_default();
@@ -72,46 +117,82 @@ fn run(name: &str, blocks: &[Block]) -> Vec<String> {
     printed
 }
 
-fn tutorials() -> BTreeMap<String, PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorials");
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    files.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path)).collect()
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// From a clean machine to the answer.
-fn follow(name: &str) {
-    let text = std::fs::read_to_string(&tutorials()[name]).unwrap();
-    let (blocks, needs) = read(&text);
-    let commands: Vec<&String> = blocks.iter().flat_map(|block| &block.commands).collect();
-    assert_eq!(commands[0], INSTALL, "{name}");
-    assert!(commands.len() <= COMMANDS_MAX, "{name}: {commands:#?}");
+/// The texts of all tutorials, by the names of their files.
+fn tutorials() -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(docs().join("tutorials")).unwrap().map(|file| file.unwrap().path());
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    files.map(|path| (name(&path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The sections of docs/measure.md, by their titles.
+fn recipes() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(docs().join("measure.md")).unwrap();
+    let sections = text.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
+    sections.map(|(title, text)| (title.to_owned(), text.to_owned())).collect()
+}
+
+/// Executes a text, if what it needs is there.
+fn follow(name: &str, text: &str) {
+    let (blocks, needs) = read(text);
     assert!(blocks.iter().any(|block| !block.prints.is_empty()), "{name}: nothing shows that it works");
-    if !needs.iter().all(|program| installed(name, program)) {
+    if !needs.iter().all(|need| is_met(name, need)) {
         return;
     }
-    for (block, printed) in blocks.iter().zip(run(name, &blocks)) {
+    let as_user = needs.iter().any(|need| need == "user");
+    for (block, printed) in blocks.iter().zip(run(name, &blocks, as_user)) {
         for text in &block.prints {
             assert!(printed.contains(text), "{name}: no {text:?} in\n{printed}");
         }
     }
 }
 
-macro_rules! tutorials {
-    ($($test:ident: $name:literal,)*) => {
-        $(#[test] fn $test() { follow($name); })*
+/// From a clean machine to the answer.
+fn follow_tutorial(name: &str) {
+    let text = &tutorials()[name];
+    let (blocks, _) = read(text);
+    let commands: Vec<&String> = blocks.iter().flat_map(|block| &block.commands).collect();
+    assert_eq!(commands[0], INSTALL, "{name}");
+    assert!(commands.len() <= COMMANDS_MAX, "{name}: {commands:#?}");
+    follow(name, text);
+}
+
+fn follow_recipe(title: &str) {
+    follow(title, &recipes()[title]);
+}
+
+macro_rules! tests {
+    ($every:ident: $follow:ident of $all:ident { $($test:ident: $name:literal,)* }) => {
+        $(#[test] fn $test() { $follow($name); })*
 
         #[test]
-        fn every_tutorial_is_followed() {
-            let followed = std::collections::BTreeSet::from([$($name),*]);
-            assert!(tutorials().keys().all(|name| followed.contains(&**name)), "{:?}", tutorials().keys());
+        fn $every() {
+            let followed = BTreeSet::from([$($name),*]);
+            assert!($all().keys().all(|name| followed.contains(&**name)), "{:?}", $all().keys());
         }
     };
 }
 
-tutorials! {
-    a_storage_engineer_sizes_a_cache: "storage-engineer",
-    an_operator_of_virtual_machines_serves_a_disk: "virtual-machines",
-    a_database_developer_finds_the_working_set: "database-developer",
-    a_researcher_compares_policies: "researcher",
-    a_user_protects_a_build: "builds-that-thrash",
+tests! {
+    every_tutorial_is_followed: follow_tutorial of tutorials {
+        a_storage_engineer_sizes_a_cache: "storage-engineer",
+        an_operator_of_virtual_machines_serves_a_disk: "virtual-machines",
+        a_database_developer_finds_the_working_set: "database-developer",
+        a_researcher_compares_policies: "researcher",
+        a_user_protects_a_build: "builds-that-thrash",
+    }
+}
+
+tests! {
+    every_recipe_is_followed: follow_recipe of recipes {
+        a_c_program_is_measured: "A C program",
+        a_python_program_is_measured: "A Python program",
+        sqlite_is_measured: "SQLite",
+        postgresql_is_measured: "PostgreSQL under pgbench",
+        a_disk_is_measured: "A disk",
+        a_guests_disk_is_measured: "A QEMU guest's disk",
+    }
 }
