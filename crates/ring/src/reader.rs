@@ -32,11 +32,14 @@ impl Reader {
             return Err(io::Error::last_os_error());
         }
         let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(io::ErrorKind::InvalidData)?;
-        let reader = Reader { shared, tails: vec![0; RINGS] };
-        if reader.shared().magic.load(Ordering::Acquire) != MAGIC {
+        // SAFETY: it was just mapped, and is as long as `Shared`.
+        if unsafe { shared.as_ref() }.magic.load(Ordering::Acquire) != MAGIC {
+            // Without `Reader`, which would report to the process, when dropped, that nobody reads its calls any more.
+            // SAFETY: nothing refers to the mapping.
+            unsafe { libc::munmap(mapped, BYTES) };
             return Ok(None);
         }
-        Ok(Some(reader))
+        Ok(Some(Reader { shared, tails: vec![0; RINGS] }))
     }
 
     fn shared(&self) -> &Shared {
@@ -93,5 +96,26 @@ impl Drop for Reader {
         self.shared().abandoned.store(1, Ordering::Relaxed);
         // SAFETY: it was mapped with this length, and no reference to it is left.
         unsafe { libc::munmap(self.shared.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A process whose file was seen too early is still recorded.
+    #[test]
+    fn a_file_that_is_not_complete_is_left_as_it_is() {
+        // SAFETY: the descriptor is new, and owned by nothing else.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"shared".as_ptr(), libc::MFD_CLOEXEC)) };
+        file.set_len(BYTES as u64).unwrap();
+        assert!(Reader::open(&file).unwrap().is_none());
+        file.write_all_at(&MAGIC.to_ne_bytes(), offset_of!(Shared, magic) as u64).unwrap();
+        let reader = Reader::open(&file).unwrap().unwrap();
+        assert_eq!(reader.shared().abandoned.load(Ordering::Relaxed), 0);
     }
 }
