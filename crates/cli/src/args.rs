@@ -57,7 +57,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Query and change a running 'nigh serve' through its --control socket
     Ctl(CtlArgs),
-    /// Record the requests to a running 'nigh serve' as a trace, until Ctrl-C or for a given time
+    /// Record what a program reads and writes, or what a disk or a running 'nigh serve' is asked, as a trace
+    #[command(after_help = "docs/measure.md has recipes for programs, databases, disks and virtual machines")]
     Record(Box<RecordArgs>),
     /// Run a program with hints to the kernel's page cache, by what an earlier run read
     #[cfg(feature = "record")]

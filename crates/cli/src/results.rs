@@ -205,6 +205,16 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// A number with its noun: `1 file`, `2,000 files`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let ending = match noun {
+        _ if number == 1 => "",
+        noun if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", grouped(number))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -58,7 +58,8 @@ fn code_is_recognized_in_every_run() {
         let output = record(folder.path(), &file, &[program]).env("FILLER", "x".repeat(filler)).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"32768\n"[..]), "{errors}");
-        assert!(errors.contains("no calls lost") && errors.contains("nigh sim"), "{errors}");
+        assert!(errors.contains(" of 1 program in ") && errors.contains("no calls lost"), "{errors}");
+        assert!(errors.ends_with(&format!("nigh patterns {file}\n  nigh plan {file}\n")), "{errors}");
         let found: Vec<Request> = requests(&folder.path().join(&file), None);
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         let mut classifier = Classifier::new(Limits::default(), Thresholds::default());

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
 use crate::args::RecordArgs;
-use crate::results::grouped;
+use crate::results::counted;
 use crate::size::human_bytes;
 use crate::started::{Ended, Started};
 
@@ -27,7 +27,7 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
     session.end().context("the folder shared with the program")?;
     if let (_, Ok(true)) = &ended {
         let file = args.file.display();
-        eprintln!("next:\n  nigh trace info {file}\n  nigh sim {file} --policy lru,lirs,aoio,opt");
+        eprintln!("next:\n  nigh trace info {file}\n  nigh patterns {file}\n  nigh plan {file}");
     }
     match ended {
         (ended, Ok(_)) if ended.code() == 0 => Ok(()),
@@ -135,17 +135,18 @@ fn finish(
     completed(recorder, path)?;
     let lost = match lost {
         0 => "no calls lost".to_owned(),
-        lost => format!("{} calls lost", grouped(lost)),
+        lost => format!("{} lost", counted(lost, "call")),
     };
     let running = match collector.running() {
         0 => String::new(),
-        running => format!("; {} programs still run, and are no longer recorded", grouped(running as u64)),
+        1 => "; 1 program still runs, and is no longer recorded".to_owned(),
+        running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
     eprintln!(
-        "nigh: recorded {} calls of {} programs in {seconds:.1} s: {} files, {} read, {} written; {lost}{running}",
-        grouped(calls),
-        grouped(processes),
-        grouped(files),
+        "nigh: recorded {} of {} in {seconds:.1} s: {}, {} read, {} written; {lost}{running}",
+        counted(calls, "call"),
+        counted(processes, "program"),
+        counted(files, "file"),
         human_bytes(bytes_read),
         human_bytes(bytes_written),
     );
