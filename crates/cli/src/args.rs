@@ -838,12 +838,15 @@ fn parse_count(text: &str) -> Result<u64, &'static str> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Summarize a trace: its requests, their sizes, and how often blocks are used again
+    /// Summarize a trace: its requests, their sizes, and how often blocks are used again; of recordings also who reads what, how often
     Info {
         /// The trace: a file, or '-' for standard input
         trace: PathBuf,
         #[command(flatten)]
         input: InputArgs,
+        /// Of a recording, how many programs and files to list, those with the most reads first
+        #[arg(short = 'n', long, value_name = "COUNT", default_value = "10", value_parser = parse_count)]
+        top: u64,
         /// Print one JSON object
         #[arg(long)]
         json: bool,

@@ -1,5 +1,8 @@
 //! `nigh trace`: look at, convert and generate traces.
 
+#[cfg(feature = "parquet")]
+mod recording;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
@@ -18,7 +21,7 @@ use crate::{layout, output, progress, written};
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {
     match command {
-        TraceCommand::Info { trace, input, json } => info(trace, input, *json),
+        TraceCommand::Info { trace, input, top, json } => info(trace, input, *top, *json),
         TraceCommand::Head { trace, count, input } => head(trace, *count, input),
         TraceCommand::Convert { from, to, input, to_format, force } => {
             written::spare(to, Some(from), *force)?;
@@ -135,6 +138,8 @@ struct Info {
     reuse_ratio: f64,
     /// Share of the references that go to the most referenced hundredth of the blocks.
     hottest_hundredth_ratio: f64,
+    /// Of recordings.
+    recording: Option<recording::Recording>,
 }
 
 /// More identities than this are not told apart.
@@ -179,7 +184,7 @@ fn note_identity<T: std::hash::Hash + Eq>(identities: &mut HashSet<T>, identity:
     }
 }
 
-fn info(path: &Path, input: &InputArgs, json: bool) -> anyhow::Result<()> {
+fn info(path: &Path, input: &InputArgs, top: u64, json: bool) -> anyhow::Result<()> {
     let (source, mut requests) = source::open(path, input)?;
     let mut loader = Loader::new(Options {
         block_bytes: source.block_bytes,
@@ -203,14 +208,23 @@ fn info(path: &Path, input: &InputArgs, json: bool) -> anyhow::Result<()> {
         }
     }
     bar.finish_and_clear();
-    let info = finish(gathered, source, &loader.finish());
+    // Its notes are printed by now.
+    drop(requests);
+    let references = loader.finish();
+    let time_ns = references.totals.time_ns;
+    let mut info = finish(gathered, &source, &references);
+    drop(references);
+    // Standard input cannot be read again.
+    if source.taken.is_some() && path != Path::new("-") {
+        info.recording = Some(recording::recording(path, input, &source, time_ns, usize::try_from(top)?)?);
+    }
     if json {
         return output::print(format!("{}\n", serde_json::to_string(&info)?).as_bytes());
     }
     output::print(describe(&info).as_bytes())
 }
 
-fn finish(gathered: Gathered, source: Source, references: &References) -> Info {
+fn finish(gathered: Gathered, source: &Source, references: &References) -> Info {
     let totals = &references.totals;
     let mut counts = vec![0u32; references.blocks.len()];
     references.ids.iter().for_each(|&id| counts[id as usize] += 1);
@@ -222,8 +236,8 @@ fn finish(gathered: Gathered, source: Source, references: &References) -> Info {
     let mean = if transfers == 0 { 0.0 } else { totals.bytes as f64 / transfers as f64 };
     Info {
         schema: 1,
-        name: source.name,
-        format: source.format,
+        name: source.name.clone(),
+        format: source.format.clone(),
         block_bytes: source.block_bytes,
         requests: totals.requests,
         reads: totals.reads,
@@ -293,8 +307,28 @@ fn describe(info: &Info) -> String {
             100.0 * info.hottest_hundredth_ratio
         ),
     ));
-    rows.into_iter().fold(String::new(), |mut text, (name, value)| {
+    let text = rows.into_iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:13} {value}");
         text
-    })
+    });
+    text + &info.recording.as_ref().map(recording::Recording::describe).unwrap_or_default()
+}
+
+/// Without the feature, no file is a recording.
+#[cfg(not(feature = "parquet"))]
+mod recording {
+    use super::{InputArgs, Path, Serialize, Source};
+
+    #[derive(Serialize)]
+    pub(super) enum Recording {}
+
+    impl Recording {
+        pub(super) fn describe(&self) -> String {
+            match *self {}
+        }
+    }
+
+    pub(super) fn recording(_: &Path, _: &InputArgs, _: &Source, _: (u64, u64), _: usize) -> anyhow::Result<Recording> {
+        unreachable!("recordings are Parquet files")
+    }
 }

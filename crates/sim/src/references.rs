@@ -376,6 +376,11 @@ impl Loader {
         if self.ids.len() >= u32::MAX as usize { Err(LoadError::TooMany) } else { Ok(()) }
     }
 
+    /// How many references there are so far.
+    pub fn references(&self) -> usize {
+        self.ids.len()
+    }
+
     /// The references.
     pub fn finish(self) -> References {
         References {

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use nigh_trace::format::parquet::{About, Call, Context, Did, ParquetReader, Recorder};
-use nigh_trace::{Error, Note, Op, ReadOptions, Request, Stream, Taken};
+use nigh_trace::format::parquet::{About, Call, Context, Did, ParquetReader, ParquetWriter, Recorder};
+use nigh_trace::{Error, Note, Op, ReadOptions, Request, Requests, Stream, Taken};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 
@@ -206,4 +206,41 @@ fn a_column_that_is_missing_is_named() {
     assert_eq!(read(&path, None).unwrap().2, Some(Taken::Server));
     let error = read(&path, Some(Stream::Pc8)).unwrap_err().to_string();
     assert!(error.ends_with("no column `pc8`: it does not record this identity of the issuing code"), "{error}");
+}
+
+#[test]
+fn requests_are_read_with_their_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut recorder = begin(&path);
+    (0..10_000).for_each(|at| {
+        recorder.push(call(at)).unwrap();
+        // Groups of rows end within batches.
+        if at % 3000 == 0 {
+            recorder.checkpoint().unwrap();
+        }
+    });
+    recorder.finish().unwrap();
+    let mut by_program = ParquetReader::open(&path, None, None).unwrap().by_program().unwrap().unwrap();
+    let (mut found, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        by_program.next_batch(&mut batch).unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        found.append(&mut batch);
+    }
+    let calls: Vec<Call> = (0..10_000).map(call).filter(|call| matches!(call.did, Did::Request(_))).collect();
+    // They are numbered from 1 in the order in which they are first read, and calls that are left out have no part in it.
+    let expected = calls.iter().map(|call| Request { stream: u64::from(call.program) + 1, ..call.request });
+    assert!(found.into_iter().eq(expected));
+    assert_eq!(by_program.programs(), ["cc1", "ld"]);
+    assert_eq!(by_program.files()[&1], "/tmp/größe.o");
+    assert!(matches!(by_program.notes()[..], [Note::LeftOut { count: 2000, .. }]));
+
+    let plain = folder.path().join("plain.parquet");
+    let mut writer = ParquetWriter::new(fs::File::create(&plain).unwrap(), 4096, Some(Taken::Server)).unwrap();
+    writer.push(&requests(10)).unwrap();
+    writer.finish().unwrap();
+    assert!(ParquetReader::open(&plain, None, None).unwrap().by_program().unwrap().is_none());
 }

@@ -27,7 +27,7 @@ mod read;
 mod recorder;
 mod write;
 
-pub use names::{Code, Names};
+pub use names::{ByProgram, Code, Names};
 pub use read::ParquetReader;
 pub use recorder::{About, Call, Context, Did, Recorder};
 pub use write::ParquetWriter;

@@ -33,7 +33,7 @@ pub struct ParquetReader {
     pub(super) columns: Vec<Column>,
     /// Of the row group that is being read, one for each of `columns`.
     pub(super) chunks: Vec<Chunk>,
-    next_group: usize,
+    pub(super) next_group: usize,
     pub(super) left_in_group: u64,
     rows: u64,
     pub(super) rows_read: u64,
@@ -45,7 +45,7 @@ pub struct ParquetReader {
     pub(super) whole_bytes: u64,
     cut_bytes: u64,
     /// Rows that are no requests: of the batch that is being read, and how many so far.
-    no_requests: Vec<usize>,
+    pub(super) no_requests: Vec<usize>,
     left_out: u64,
 }
 
@@ -196,7 +196,7 @@ impl ParquetReader {
         Ok(())
     }
 
-    fn read_rows(&mut self, batch: &mut Vec<Request>) -> Result<(), Problem> {
+    pub(super) fn read_rows(&mut self, batch: &mut Vec<Request>) -> Result<(), Problem> {
         let rows = self.left_in_group.min(BATCH);
         batch.resize(rows as usize, Request { length: self.block_bytes, ..Request::default() });
         self.no_requests.clear();
