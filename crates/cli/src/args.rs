@@ -18,7 +18,7 @@ use crate::sweep::SweepArgs;
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
 pub(crate) use programs::AdviseArgs;
-pub(crate) use programs::PatternsArgs;
+pub(crate) use programs::{PatternsArgs, RecordArgs};
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -382,29 +382,6 @@ pub(crate) enum ExportCommand {
         #[arg(long)]
         discard: bool,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecordArgs {
-    /// The trace to write; its name determines the format: .parquet, or .csv, also with .zst, .gz or .xz appended. The server writes the file
-    #[arg(short = 'o', long = "output", value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// Record this disk or partition, such as /dev/vdb, by the kernel's block tracepoints (root)
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["export", "sample"])]
-    pub(crate) disk: Option<PathBuf>,
-    /// End the recording of a program or a disk when the file has this size, such as 1G
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["export", "sample"])]
-    pub(crate) max_size: Option<String>,
-    /// Write hashes instead of the paths of files. They are different in each recording
-    #[arg(long, requires = "program")]
-    pub(crate) private: bool,
-    #[command(flatten)]
-    pub(crate) server: ControlArgs,
-    #[command(flatten)]
-    pub(crate) recording: RecordingArgs,
-    /// Start this program and record what it and its children read and write, and which code asked for it
-    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["disk", "export", "sample"])]
-    pub(crate) program: Vec<std::ffi::OsString>,
 }
 
 // What is recorded; no doc comment, as above.

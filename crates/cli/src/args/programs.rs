@@ -1,10 +1,10 @@
-//! Flags of the commands for programs and their code.
+//! Flags of the commands that record, study and advise programs.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{InputArgs, parse_count};
+use super::{ControlArgs, InputArgs, RecordingArgs, parse_count};
 
 #[cfg(feature = "record")]
 pub(super) const ADVISE_HELP: &str = "\
@@ -51,4 +51,27 @@ pub(crate) struct PatternsArgs {
     /// Print one JSON object, with all code
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// The trace to write; its name determines the format: .parquet, or .csv, also with .zst, .gz or .xz appended. The server writes the file
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Record this disk or partition, such as /dev/vdb, by the kernel's block tracepoints (root)
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["export", "sample"])]
+    pub(crate) disk: Option<PathBuf>,
+    /// End the recording of a program or a disk when the file has this size, such as 1G
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["export", "sample"])]
+    pub(crate) max_size: Option<String>,
+    /// Write hashes instead of the paths of files. They are different in each recording
+    #[arg(long, requires = "program")]
+    pub(crate) private: bool,
+    #[command(flatten)]
+    pub(crate) server: ControlArgs,
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
+    /// Start this program and record what it and its children read and write, and which code asked for it
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["disk", "export", "sample"])]
+    pub(crate) program: Vec<std::ffi::OsString>,
 }
