@@ -216,7 +216,7 @@ fn requests_are_read_with_their_programs() {
     (0..10_000).for_each(|at| {
         recorder.push(call(at)).unwrap();
         // Groups of rows end within batches.
-        if at % 3000 == 0 {
+        if at.is_multiple_of(3000) {
             recorder.checkpoint().unwrap();
         }
     });
