@@ -6,6 +6,8 @@ mod disk;
 pub(crate) mod kept;
 #[cfg(feature = "record")]
 pub(crate) mod program;
+#[cfg(all(feature = "record", target_arch = "x86_64"))]
+mod traced;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -29,8 +31,13 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<()> {
     #[cfg(feature = "record")]
     match (&args.disk, &args.program[..]) {
         (Some(device), _) => return disk::run(device, args),
+        #[cfg(target_arch = "x86_64")]
+        _ if args.ptrace || args.pid.is_some() => return traced::run(args),
         (None, [program, arguments @ ..]) => return program::run(program, arguments, args),
-        (None, []) => ensure!(args.max_size.is_none(), "--max-size is for recordings of programs and disks"),
+        (None, []) => {
+            ensure!(args.max_size.is_none(), "--max-size is for recordings of programs and disks");
+            ensure!(!args.private, "--private is for recordings of programs");
+        }
     }
     #[cfg(not(feature = "record"))]
     ensure!(args.disk.is_none() && args.program.is_empty(), "this build of nigh records servers only");

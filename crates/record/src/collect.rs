@@ -15,10 +15,10 @@ use crate::program::{Program, Unrecordable, base_name};
 use crate::{Writer, build_id};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
-const DEPTHS: [usize; 4] = [1, 5, 8, 16];
+pub(crate) const DEPTHS: [usize; 4] = [1, 5, 8, 16];
 
 /// How many of them the stream has, as in the paper's section 4.1.
-const STREAM_DEPTH: usize = 5;
+pub(crate) const STREAM_DEPTH: usize = 5;
 
 /// The longest path that a process announces.
 const PATH_MOST: u32 = 4 * PATH_BYTES as u32;

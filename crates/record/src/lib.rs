@@ -6,6 +6,8 @@ mod build_id;
 mod collect;
 mod program;
 mod session;
+#[cfg(target_arch = "x86_64")]
+mod tracer;
 mod write;
 
 pub use build_id::build_id;
@@ -13,4 +15,6 @@ pub use collect::{Collector, Summary};
 pub use nigh_ring::{Board, Told};
 pub use program::{Program, Unrecordable};
 pub use session::Session;
+#[cfg(target_arch = "x86_64")]
+pub use tracer::Tracer;
 pub use write::Writer;

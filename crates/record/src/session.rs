@@ -104,8 +104,21 @@ fn sweep(memory: &Path) {
     }
 }
 
-/// Whether a program runs that has a shared file in `folder`. Their names begin with the process.
+/// Whether a program runs that has a shared file in `folder`, or that will have one as soon as it starts: its environment
+/// names the folder. The names of shared files begin with the process.
 fn is_any_running(folder: &Path) -> bool {
+    has_any_file(folder) || is_named(folder)
+}
+
+fn is_named(folder: &Path) -> bool {
+    let name = folder.as_os_str().as_encoded_bytes();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    // Those of other users cannot be read, and do not load this user's library.
+    let mut environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments.any(|environment| environment.windows(name.len()).any(|part| part == name))
+}
+
+fn has_any_file(folder: &Path) -> bool {
     let files = [SHARED, ENDED].into_iter().flat_map(|kind| std::fs::read_dir(folder.join(kind)));
     let mut names = files.flatten().flatten().map(|entry| entry.file_name());
     names
@@ -164,6 +177,24 @@ mod tests {
         sweep(memory.path());
         assert!(kept.iter().all(|folder| folder.exists()) && other.exists());
         assert!(!removed.exists());
+    }
+
+    /// A shell in the background that has not read anything yet.
+    #[test]
+    fn programs_that_will_use_the_library_keep_it() {
+        let session = Session::new().unwrap();
+        let folder = session.folder.path().to_owned();
+        let mut shell = Command::new("sleep");
+        let mut shell = shell.arg("60").env(FOLDER_VARIABLE, session.shared()).spawn().unwrap();
+        // Between fork and exec, it still has this test's environment.
+        while !is_named(&folder) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        session.end().unwrap();
+        assert!(folder.join("libnigh_preload.so").exists());
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// A program that goes on keeps its library.

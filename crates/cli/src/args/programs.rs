@@ -65,8 +65,14 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["export", "sample"])]
     pub(crate) max_size: Option<String>,
     /// Write hashes instead of the paths of files. They are different in each recording
-    #[arg(long, requires = "program")]
+    #[arg(long, conflicts_with_all = ["disk", "export", "sample"])]
     pub(crate) private: bool,
+    /// Stop the program at each of its system calls instead of loading a library into it: slower, and for static programs too
+    #[arg(long, requires = "program")]
+    pub(crate) ptrace: bool,
+    /// Record this process and the children that it will have, as with --ptrace
+    #[arg(long, value_name = "PROCESS", conflicts_with_all = ["program", "disk", "export", "sample"])]
+    pub(crate) pid: Option<u32>,
     #[command(flatten)]
     pub(crate) server: ControlArgs,
     #[command(flatten)]

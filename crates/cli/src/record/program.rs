@@ -26,8 +26,7 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
     let ended = recorded(&program, arguments, &session, &args.file, args.private, &limits, |_| {})?;
     session.end().context("the folder shared with the program")?;
     if let (_, Ok(true)) = &ended {
-        let file = args.file.display();
-        eprintln!("next:\n  nigh trace info {file}\n  nigh patterns {file}\n  nigh plan {file}");
+        eprint!("{}", next(&args.file));
     }
     match ended {
         (ended, Ok(_)) if ended.code() == 0 => Ok(()),
@@ -118,7 +117,8 @@ fn finish(
     seconds: f64,
     path: &Path,
 ) -> anyhow::Result<bool> {
-    let Summary { calls, processes, files, bytes_read, bytes_written, lost } = collector.summary();
+    let summary = collector.summary();
+    let Summary { calls, processes, .. } = summary;
     let file = path.display();
     for (path, why) in collector.missed() {
         eprintln!("nigh: not recorded: {path} ({why})");
@@ -133,24 +133,45 @@ fn finish(
         return Err(salvaged(recorder, path, error));
     }
     completed(recorder, path)?;
-    let lost = match lost {
-        0 => "no calls lost".to_owned(),
-        lost => format!("{} lost", counted(lost, "call")),
-    };
     let running = match collector.running() {
         0 => String::new(),
         1 => "; 1 program still runs, and is no longer recorded".to_owned(),
         running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
-    eprintln!(
-        "nigh: recorded {} of {} in {seconds:.1} s: {}, {} read, {} written; {lost}{running}",
+    eprintln!("nigh: {}{running}", said(&summary, seconds));
+    Ok(true)
+}
+
+/// The next commands to type.
+pub(super) fn next(file: &Path) -> String {
+    let file = file.display();
+    format!("next:\n  nigh trace info {file}\n  nigh patterns {file}\n  nigh plan {file}\n")
+}
+
+/// What was recorded.
+pub(super) fn said(summary: &Summary, seconds: f64) -> String {
+    let Summary { calls, processes, files, bytes_read, bytes_written, lost } = *summary;
+    let lost = match lost {
+        0 => "no calls lost".to_owned(),
+        lost => format!("{} lost", counted(lost, "call")),
+    };
+    format!(
+        "recorded {} of {} in {seconds:.1} s: {}, {} read, {} written; {lost}",
         counted(calls, "call"),
         counted(processes, "program"),
         counted(files, "file"),
         human_bytes(bytes_read),
         human_bytes(bytes_written),
-    );
-    Ok(true)
+    )
+}
+
+/// As `find`, for a program that loads no library too.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn find_any(name: &OsString) -> anyhow::Result<Program> {
+    match Program::find(&name.to_string_lossy()) {
+        Err(Unrecordable::Static { path }) => Ok(Program { path }),
+        found => Ok(found?),
+    }
 }
 
 /// Finds the program that is called `name`.
@@ -161,7 +182,8 @@ pub(crate) fn find(name: &OsString) -> anyhow::Result<Program> {
 /// The error with what to do instead.
 fn advised(error: Unrecordable, name: &OsString) -> anyhow::Error {
     match error {
-        Unrecordable::Static { .. } | Unrecordable::SetUser { .. } => {
+        Unrecordable::Static { .. } => anyhow::anyhow!("{error}: record it with --ptrace, which is slower"),
+        Unrecordable::SetUser { .. } => {
             let name = name.to_string_lossy();
             anyhow::anyhow!(
                 "{error}: record it with `strace -f -y -ttt -e trace=file,desc -o FILE.strace {name} ...`, which nigh reads too, or \
@@ -172,7 +194,7 @@ fn advised(error: Unrecordable, name: &OsString) -> anyhow::Error {
     }
 }
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,0 +1,98 @@
+//! `nigh record --ptrace -- PROGRAM` and `nigh record --pid PROCESS`: programs that are stopped at each system call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Context;
+use nigh_record::{Tracer, Writer};
+use nigh_trace::Taken;
+use nigh_trace::format::parquet::Recorder;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
+use super::program::{find_any, next, now_ns, said};
+use crate::args::RecordArgs;
+
+pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
+    let limits = limits(args)?;
+    let mut tracer = Tracer::new(now_ns(), args.private);
+    let program =
+        args.program.split_first().map(|(name, arguments)| Ok::<_, anyhow::Error>((find_any(name)?, arguments)));
+    let program = program.transpose()?;
+    let recorder = Recorder::create(&args.file, Taken::Above, BLOCK_BYTES)?;
+    // Ctrl-C is for a program that was started, too; the recording ends with it.
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends: &[i32] = if program.is_some() { &[SIGINT] } else { &[SIGINT, SIGTERM, SIGHUP] };
+    for &signal in ends {
+        let flag = if program.is_some() { Arc::default() } else { stop.clone() };
+        signal_hook::flag::register(signal, flag).context("cannot watch signals")?;
+    }
+    let begun = match (&program, args.pid) {
+        (Some((program, arguments)), _) => {
+            tracer.start(program, arguments).map(Some).with_context(|| program.path.display().to_string())
+        }
+        (None, process) => {
+            let process = process.unwrap_or_default();
+            let refused = |error: std::io::Error| match error.kind() {
+                std::io::ErrorKind::PermissionDenied => anyhow::anyhow!(
+                    "process {process}: {error}: it must be of the same user and without a debugger, and \
+                     /proc/sys/kernel/yama/ptrace_scope may allow it for root only"
+                ),
+                _ => anyhow::Error::from(error).context(format!("process {process}")),
+            };
+            tracer.attach(process).map(|()| None).map_err(refused)
+        }
+    };
+    let mut child = match begun {
+        Ok(child) => child,
+        Err(error) => {
+            recorder.discard()?;
+            return Err(error);
+        }
+    };
+    let begin = Instant::now();
+    let mut writer = Writer::new(recorder, limits.calls);
+    let traced = trace(&mut tracer, &mut writer, &limits, &stop);
+    tracer.detach(&mut writer);
+    let (recorder, written) = writer.end();
+    let summary = tracer.summary();
+    let finished = match written {
+        Ok(()) if summary.calls == 0 => {
+            recorder.discard()?;
+            eprintln!("nigh: no file was read or written: {} was not written", args.file.display());
+            Ok(())
+        }
+        Ok(()) => completed(recorder, &args.file).map(|()| {
+            eprintln!("nigh: {}", said(&summary, begin.elapsed().as_secs_f64()));
+            eprint!("{}", next(&args.file));
+        }),
+        Err(error) => Err(salvaged(recorder, &args.file, error)),
+    };
+    let code = match (tracer.code(), &mut child) {
+        (None, Some(child)) => child.wait().context("waiting for the program")?.code().unwrap_or(1),
+        (code, _) => code.unwrap_or(0),
+    };
+    traced?;
+    finished?;
+    if code == 0 { Ok(()) } else { std::process::exit(code) }
+}
+
+/// Records until the program ends, or what is traced, or a limit is reached.
+fn trace(tracer: &mut Tracer, writer: &mut Writer, limits: &Limits, stop: &AtomicBool) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut checkpoint = begin;
+    loop {
+        let is_any = tracer.trace(writer).context("tracing the program")?;
+        if checkpoint.elapsed() > CHECKPOINT {
+            checkpoint = Instant::now();
+            writer.checkpoint();
+        }
+        let is_over = writer.is_over() || writer.bytes() >= limits.bytes || stop.load(Ordering::Relaxed);
+        let is_late = limits.time.is_some_and(|time| begin.elapsed() >= time);
+        if !is_any || tracer.code().is_some() || is_over || is_late {
+            return Ok(());
+        }
+        // Tracing is slower than writing, so the writer is never behind.
+    }
+}

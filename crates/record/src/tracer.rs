@@ -1,0 +1,510 @@
+//! Recordings by ptrace: of static programs, and of processes that already run.
+//!
+//! The kernel stops the program at each system call. That costs some microseconds for each, where the library costs a fifth of one.
+//! Return addresses are found by frame pointers, which Go's programs have.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use nigh_pattern::{module_token, pc, token};
+use nigh_trace::format::parquet::{Call, Context, Did};
+use nigh_trace::{Op, Request};
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::collect::{DEPTHS, STREAM_DEPTH};
+use crate::program::base_name;
+use crate::{Program, Summary, Writer};
+
+/// The exit code of a program that a signal ended is this and the signal's number, as in a shell.
+const SIGNALLED: i32 = 128;
+
+/// Return addresses of a call.
+const FRAMES: usize = 16;
+
+/// Bytes of the stack that are read for them, at most.
+const STACK_BYTES: usize = 16 << 10;
+
+/// How often a tracer looks for the next stop before it sleeps.
+const LOOKS: u32 = 300;
+const SLEEP_LEAST: Duration = Duration::from_micros(50);
+const SLEEP_MOST: Duration = Duration::from_millis(2);
+
+/// The most files, and the most contexts, that are remembered.
+const REMEMBERED_MOST: usize = 1 << 20;
+
+/// Traces programs and records their calls. It belongs to one thread.
+pub struct Tracer {
+    begin_ns: u64,
+    private: Option<RandomState>,
+    /// The program that was started, and its exit code.
+    started: Option<Pid>,
+    code: Option<i32>,
+    threads: HashMap<Pid, Thread>,
+    processes: HashMap<Pid, Process>,
+    /// The number of each file in the recording.
+    files: HashMap<(u64, u64, PathBuf), u32>,
+    contexts: HashMap<Vec<u64>, (u32, u64)>,
+    calls: Vec<Call>,
+    summary: Summary,
+    sleep: Duration,
+}
+
+/// A thread that is traced.
+struct Thread {
+    process: Pid,
+    call: Option<Pending>,
+}
+
+/// A call that has begun.
+struct Pending {
+    number: u64,
+    arguments: [u64; 6],
+    begin_ns: u64,
+    context: (u32, u64),
+}
+
+#[derive(Default)]
+struct Process {
+    program: u32,
+    /// The number of the file behind each descriptor; `None` if it is no file.
+    descriptors: HashMap<u64, Option<u32>>,
+    modules: Vec<Module>,
+}
+
+/// A mapped program or library.
+struct Module {
+    begin: u64,
+    end: u64,
+    /// Where its file is mapped at offset 0.
+    base: u64,
+    name: String,
+    token: u64,
+}
+
+/// What a system call does with a file, with the positions of its descriptor, its length and its offset among the arguments.
+struct Kind {
+    did: Did,
+    descriptor: usize,
+    length: Length,
+    offset: Option<usize>,
+}
+
+enum Length {
+    /// What the call returned.
+    Returned,
+    Argument(usize),
+    None,
+}
+
+/// The file operations of system call `number`.
+fn kinds(number: u64) -> &'static [Kind] {
+    const fn of(did: Did, descriptor: usize, length: Length, offset: Option<usize>) -> Kind {
+        Kind { did, descriptor, length, offset }
+    }
+    const READ: Did = Did::Request(Op::Read);
+    const WRITE: Did = Did::Request(Op::Write);
+    const FLUSH: Did = Did::Request(Op::Flush);
+    match number as i64 {
+        libc::SYS_read | libc::SYS_readv => const { &[of(READ, 0, Length::Returned, None)] },
+        libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2 => const { &[of(READ, 0, Length::Returned, Some(3))] },
+        libc::SYS_write | libc::SYS_writev => const { &[of(WRITE, 0, Length::Returned, None)] },
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+            const { &[of(WRITE, 0, Length::Returned, Some(3))] }
+        }
+        libc::SYS_sendfile => const { &[of(READ, 1, Length::Returned, None)] },
+        libc::SYS_copy_file_range => {
+            const { &[of(READ, 0, Length::Returned, None), of(WRITE, 2, Length::Returned, None)] }
+        }
+        libc::SYS_fsync | libc::SYS_fdatasync => const { &[of(FLUSH, 0, Length::None, None)] },
+        libc::SYS_mmap => const { &[of(Did::Map, 4, Length::Argument(1), Some(5))] },
+        libc::SYS_fadvise64 => const { &[of(Did::Advise, 0, Length::Argument(2), Some(1))] },
+        _ => &[],
+    }
+}
+
+impl Tracer {
+    /// A tracer whose times count from `begin_ns` of the monotonic clock. Paths are hashed if they are `private`, as
+    /// [`crate::Collector`] does.
+    pub fn new(begin_ns: u64, private: bool) -> Tracer {
+        Tracer {
+            begin_ns,
+            private: private.then(RandomState::new),
+            started: None,
+            code: None,
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            files: HashMap::new(),
+            contexts: HashMap::new(),
+            calls: Vec::new(),
+            summary: Summary::default(),
+            sleep: SLEEP_LEAST,
+        }
+    }
+
+    /// Starts a program and traces it.
+    pub fn start(&mut self, program: &Program, arguments: &[OsString]) -> io::Result<Child> {
+        // It stops itself, so that nothing of the program is missed.
+        let stopped = "kill -STOP $$; exec \"$0\" \"$@\"";
+        let child = Command::new("/bin/sh").args(["-c", stopped]).arg(&program.path).args(arguments).spawn()?;
+        let process = Pid::from_raw(child.id() as i32);
+        self.started = Some(process);
+        match waitpid(process, Some(WaitPidFlag::WUNTRACED))? {
+            WaitStatus::Stopped(..) => self.attach(child.id())?,
+            _ => return Err(io::Error::other("the shell that starts the program ended")),
+        }
+        Ok(child)
+    }
+
+    /// The exit code of the program that was started, as a shell reports it, once it has ended.
+    pub fn code(&self) -> Option<i32> {
+        self.code
+    }
+
+    /// Traces all threads of a process, and the children that it will have.
+    pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        let mut is_any = false;
+        // Threads may begin others while they are listed.
+        loop {
+            let mut is_new = false;
+            let threads = fs::read_dir(format!("/proc/{process}/task")).map_err(|_| io::Error::from(Errno::ESRCH))?;
+            for entry in threads {
+                let name = entry?.file_name();
+                let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+                let thread = Pid::from_raw(number);
+                if self.threads.contains_key(&thread) {
+                    continue;
+                }
+                let options = Options::PTRACE_O_TRACESYSGOOD
+                    | Options::PTRACE_O_TRACEFORK
+                    | Options::PTRACE_O_TRACEVFORK
+                    | Options::PTRACE_O_TRACECLONE
+                    | Options::PTRACE_O_TRACEEXEC;
+                match ptrace::seize(thread, options) {
+                    Ok(()) => {}
+                    // It has ended, or began after its parent was traced, and is traced by that.
+                    Err(Errno::ESRCH | Errno::EPERM) if is_any => continue,
+                    Err(error) => return Err(error.into()),
+                }
+                ptrace::interrupt(thread)?;
+                self.threads.insert(thread, Thread { process: Pid::from_raw(process as i32), call: None });
+                (is_any, is_new) = (true, true);
+            }
+            if !is_new {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Records until the programs stop for nothing any more for a moment. Returns whether any is left.
+    pub fn trace(&mut self, writer: &mut Writer) -> io::Result<bool> {
+        let mut looks = 0;
+        while looks < LOOKS {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::StillAlive) => looks += 1,
+                Ok(status) => {
+                    self.stopped(status, writer)?;
+                    (looks, self.sleep) = (0, SLEEP_LEAST);
+                    if self.calls.len() >= 4096 {
+                        break;
+                    }
+                }
+                Err(Errno::ECHILD) => {
+                    self.threads.clear();
+                    break;
+                }
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.write(writer);
+        if looks >= LOOKS {
+            std::thread::sleep(self.sleep);
+            self.sleep = (self.sleep * 2).min(SLEEP_MOST);
+        }
+        Ok(!self.threads.is_empty())
+    }
+
+    fn write(&mut self, writer: &mut Writer) {
+        let written = writer.push(&self.calls);
+        for call in self.calls.drain(..).take(written) {
+            self.summary.calls += 1;
+            match (call.did, u64::from(call.request.length)) {
+                (Did::Request(Op::Read), bytes) => self.summary.bytes_read += bytes,
+                (Did::Request(Op::Write), bytes) => self.summary.bytes_written += bytes,
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets all programs go on without being traced.
+    pub fn detach(&mut self, writer: &mut Writer) {
+        for thread in self.threads.keys() {
+            // It may have ended.
+            let _ = ptrace::interrupt(*thread);
+        }
+        while !self.threads.is_empty() {
+            let Ok(status) = waitpid(None, Some(WaitPidFlag::__WALL)) else { break };
+            let Some(thread) = status.pid() else { continue };
+            let signal = if let WaitStatus::Stopped(_, signal) = status { Some(signal) } else { None };
+            // Of those that ended, this fails.
+            let _ = ptrace::detach(thread, signal);
+            self.threads.remove(&thread);
+        }
+        self.write(writer);
+    }
+
+    /// What was recorded so far.
+    pub fn summary(&self) -> Summary {
+        Summary { files: self.files.len() as u64, ..self.summary }
+    }
+
+    fn stopped(&mut self, status: WaitStatus, writer: &mut Writer) -> io::Result<()> {
+        let Some(thread) = status.pid() else { return Ok(()) };
+        let mut signal = None;
+        match status {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                if self.started == Some(thread) {
+                    self.code = Some(match status {
+                        WaitStatus::Exited(_, code) => code,
+                        WaitStatus::Signaled(_, signal, _) => SIGNALLED + signal as i32,
+                        _ => 0,
+                    });
+                }
+                self.threads.remove(&thread);
+                self.processes.remove(&thread);
+                return Ok(());
+            }
+            WaitStatus::PtraceSyscall(_) => self.at_call(thread, writer),
+            WaitStatus::PtraceEvent(_, _, event) => {
+                if event == Event::PTRACE_EVENT_EXEC as i32 {
+                    let process = self.thread(thread).process;
+                    self.processes.remove(&process);
+                }
+            }
+            WaitStatus::Stopped(_, other) => signal = Some(other),
+            _ => return Ok(()),
+        }
+        match ptrace::syscall(thread, signal) {
+            // It was killed meanwhile.
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn thread(&mut self, thread: Pid) -> &mut Thread {
+        self.threads.entry(thread).or_insert_with(|| {
+            let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+            let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+            Thread { process: group.map_or(thread, Pid::from_raw), call: None }
+        })
+    }
+
+    /// A system call begins or ends.
+    fn at_call(&mut self, thread: Pid, writer: &mut Writer) {
+        let Ok(registers) = ptrace::getregs(thread) else { return };
+        let process = self.thread(thread).process;
+        let Some(pending) = self.thread(thread).call.take() else {
+            // Otherwise it ends, and began before it was traced.
+            if registers.rax as i64 == -i64::from(libc::ENOSYS) {
+                let arguments =
+                    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+                let number = registers.orig_rax;
+                let context = if kinds(number).is_empty() {
+                    (0, 0)
+                } else {
+                    self.context(process, registers.rip, registers.rsp, registers.rbp, writer)
+                };
+                self.thread(thread).call = Some(Pending { number, arguments, begin_ns: now_ns(), context });
+            }
+            return;
+        };
+        let result = registers.rax as i64;
+        for kind in kinds(pending.number) {
+            self.record(thread, process, &pending, kind, result, writer);
+        }
+        self.note(process, &pending, result);
+    }
+
+    /// Descriptors that are other files from now on.
+    fn note(&mut self, process: Pid, pending: &Pending, result: i64) {
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        match pending.number as i64 {
+            libc::SYS_close => drop(known.descriptors.remove(&pending.arguments[0])),
+            libc::SYS_dup2 | libc::SYS_dup3 => drop(known.descriptors.remove(&pending.arguments[1])),
+            libc::SYS_close_range => known.descriptors.clear(),
+            libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat if result >= 0 => {
+                known.descriptors.remove(&(result as u64));
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&mut self, thread: Pid, process: Pid, pending: &Pending, kind: &Kind, result: i64, writer: &mut Writer) {
+        let descriptor = pending.arguments[kind.descriptor];
+        let Some(volume) = self.file(process, thread, descriptor, writer) else { return };
+        let time_ns = pending.begin_ns.saturating_sub(self.begin_ns);
+        let latency_ns = now_ns().saturating_sub(pending.begin_ns);
+        let returned = u32::try_from(result.max(0)).unwrap_or(u32::MAX);
+        let argument = |at: usize| u32::try_from(pending.arguments[at]).unwrap_or(u32::MAX);
+        let (length, asked) = match kind.length {
+            Length::Returned => (returned, argument(2).max(returned)),
+            Length::Argument(at) => (argument(at), argument(at)),
+            Length::None => (0, 0),
+        };
+        let offset = match kind.offset {
+            Some(at) => pending.arguments[at],
+            None if matches!(kind.length, Length::None) => 0,
+            None => position(thread, descriptor).saturating_sub(u64::from(returned)),
+        };
+        let op = if let Did::Request(op) = kind.did { op } else { Op::Read };
+        let request = Request {
+            time_ns,
+            offset: offset.min(u64::MAX >> 1),
+            length,
+            volume,
+            tenant: process.as_raw() as u32,
+            op,
+            stream: pending.context.1,
+            latency_ns,
+        };
+        let program = self.process(process, writer).program;
+        let (context, tid) = (pending.context.0, thread.as_raw() as u32);
+        self.calls.push(Call { request, did: kind.did, program, context, tid, asked, result, device_bytes: 0 });
+    }
+
+    fn process(&mut self, process: Pid, writer: &mut Writer) -> &mut Process {
+        let summary = &mut self.summary;
+        self.processes.entry(process).or_insert_with(|| {
+            summary.processes += 1;
+            let path = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+            let program = writer.program(&base_name(path.as_os_str().as_encoded_bytes()));
+            Process { program, ..Process::default() }
+        })
+    }
+
+    /// The number of the file behind a descriptor; `None` if it is none.
+    fn file(&mut self, process: Pid, thread: Pid, descriptor: u64, writer: &mut Writer) -> Option<u32> {
+        if let Some(&known) = self.process(process, writer).descriptors.get(&descriptor) {
+            return known;
+        }
+        let link = PathBuf::from(format!("/proc/{thread}/fd/{descriptor}"));
+        let found = fs::metadata(&link).ok().filter(|found| found.is_file() || found.file_type().is_block_device());
+        let path =
+            fs::read_link(&link).ok().filter(|path| !["/proc", "/sys"].iter().any(|folder| path.starts_with(folder)));
+        let number = found.zip(path).and_then(|(found, path)| {
+            let room = self.files.len() < REMEMBERED_MOST;
+            let key = (found.dev(), found.ino(), path);
+            let known = self.files.get(&key).copied();
+            known.or_else(|| {
+                room.then(|| {
+                    let path = key.2.to_string_lossy();
+                    let number = writer.file(match &self.private {
+                        Some(hasher) => format!("{:016x}", hasher.hash_one(&path)),
+                        None => path.into_owned(),
+                    });
+                    self.files.insert(key, number);
+                    number
+                })
+            })
+        });
+        self.process(process, writer).descriptors.insert(descriptor, number);
+        number
+    }
+
+    /// The issuing code, and its stream.
+    fn context(&mut self, process: Pid, rip: u64, rsp: u64, rbp: u64, writer: &mut Writer) -> (u32, u64) {
+        let addresses = addresses(process, rip, rsp, rbp);
+        let known = self.process(process, writer);
+        if !addresses.iter().all(|&address| find(&known.modules, address).is_some()) {
+            known.modules = modules(process);
+        }
+        let frames: Vec<(u64, String)> = addresses
+            .iter()
+            .map_while(|&address| find(&known.modules, address).map(|module| (module, address - module.base)))
+            .map(|(module, offset)| (token(module.token, offset), format!("{}+0x{offset:x}", module.name)))
+            .collect();
+        let tokens: Vec<u64> = frames.iter().map(|(token, _)| *token).collect();
+        if let Some(&known) = self.contexts.get(&tokens) {
+            return known;
+        }
+        let prefix = |length: usize| tokens.get(..length).unwrap_or(&tokens);
+        let stack: Vec<String> = frames.into_iter().map(|(_, text)| text).collect();
+        let stream = pc(prefix(STREAM_DEPTH), None);
+        let pcs = DEPTHS.map(|length| pc(prefix(length), None));
+        let number = writer.context(Context { pcs, depth: 0, stack: stack.join(";") });
+        if self.contexts.len() < REMEMBERED_MOST {
+            self.contexts.insert(tokens, (number, stream));
+        }
+        (number, stream)
+    }
+}
+
+fn find(modules: &[Module], address: u64) -> Option<&Module> {
+    modules.iter().find(|module| (module.begin..module.end).contains(&address))
+}
+
+/// Where the call was made, and the return addresses that frame pointers lead to.
+fn addresses(process: Pid, rip: u64, rsp: u64, rbp: u64) -> Vec<u64> {
+    let mut found = vec![rip];
+    let mut stack = vec![0; STACK_BYTES];
+    // A stack that ends earlier is read in part.
+    let remote = [RemoteIoVec { base: rsp as usize, len: STACK_BYTES }];
+    let read = process_vm_readv(process, &mut [IoSliceMut::new(&mut stack)], &remote).unwrap_or(0);
+    let (words, _) = stack.as_slice()[..read].as_chunks::<8>();
+    let word = |address: u64| {
+        let at = address.checked_sub(rsp).filter(|at| at.is_multiple_of(8))? / 8;
+        words.get(usize::try_from(at).ok()?).map(|&bytes| u64::from_ne_bytes(bytes))
+    };
+    let mut frame = rbp;
+    while found.len() < FRAMES {
+        let (Some(next), Some(address)) = (word(frame), word(frame.wrapping_add(8))) else { break };
+        found.push(address);
+        if next <= frame {
+            break;
+        }
+        frame = next;
+    }
+    found
+}
+
+/// The code that a process has mapped.
+fn modules(process: Pid) -> Vec<Module> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mut bases: HashMap<&str, u64> = HashMap::new();
+    let mut modules = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(range), Some(rights), Some(path)) = (fields.next(), fields.next(), fields.nth(3)) else { continue };
+        let Some((begin, end)) = range.split_once('-') else { continue };
+        let (Ok(begin), Ok(end)) = (u64::from_str_radix(begin, 16), u64::from_str_radix(end, 16)) else { continue };
+        let base = *bases.entry(path).or_insert(begin);
+        if rights.contains('x') && path.starts_with('/') {
+            let name = base_name(Path::new(path).as_os_str().as_encoded_bytes());
+            modules.push(Module { begin, end, base, token: module_token(name.as_bytes()), name });
+        }
+    }
+    modules
+}
+
+/// Where a descriptor is in its file.
+fn position(thread: Pid, descriptor: u64) -> u64 {
+    let about = fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
+    about.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok()).unwrap_or(0)
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
