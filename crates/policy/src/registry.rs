@@ -62,6 +62,7 @@ policies! {
     w_tinylfu::WTinyLfu,
     linux::Linux,
     aoio::Aoio,
+    ubm::Ubm,
 }
 
 /// What policies are also called in the literature.

@@ -1,23 +1,20 @@
-//! AOIO with several pieces of code: equal to its model, and the figures of recorded programs.
+//! AOIO with several pieces of code: limits, tables, and the figures of recorded programs.
 //!
 //! `../shared/traces/pc`: reads of 4 KiB pages, of which consecutive ones to the same page by one process count once,
 //! and a cache for half of the distinct pages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use nigh_pattern::{Classifier, Limits, Table, Thresholds};
 use nigh_policy::{Access, Block, Kind, Policy, Setup, Slot, Stream, Tenant, build};
-use nigh_testkit::naive::aoio::{Aoio, Reference};
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 /// A cache with a slot for each block.
 struct Host {
     policy: Box<dyn Policy + Send>,
     capacity: usize,
     slots: HashMap<(u32, u64), Slot>,
-    resident: HashMap<Slot, u64>,
+    resident: HashSet<Slot>,
     tick: u64,
 }
 
@@ -26,79 +23,31 @@ impl Host {
         let ghosts = nigh_policy::ghosts(&"aoio".parse().unwrap(), capacity).unwrap();
         let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts, future: None, patterns };
         let policy = build(&"aoio".parse().unwrap(), &setup).unwrap();
-        Host { policy, capacity: capacity as usize, slots: HashMap::new(), resident: HashMap::new(), tick: 0 }
+        Host { policy, capacity: capacity as usize, slots: HashMap::new(), resident: HashSet::new(), tick: 0 }
     }
 
-    /// Whether it hits, and the block that leaves.
-    fn access(&mut self, code: u64, volume: u32, index: u64, block: u64) -> (bool, Option<u64>) {
+    /// Whether it hits.
+    fn access(&mut self, code: u64, volume: u32, index: u64) -> bool {
         let number = Slot(self.slots.len() as u32);
         let slot = *self.slots.entry((volume, index)).or_insert(number);
-        let block_of = Block { volume, index };
+        let block = Block { volume, index };
         let (tenant, stream, kind, tick) = (Tenant(0), Stream(code), Kind::Read, self.tick);
-        let access = Access { block: block_of, tenant, stream, kind, tick };
+        let access = Access { block, tenant, stream, kind, tick };
         self.tick += 1;
-        if self.resident.contains_key(&slot) {
+        if self.resident.contains(&slot) {
             self.policy.hit(slot, &access);
-            return (true, None);
+            return true;
         }
-        let mut left = None;
         if self.resident.len() == self.capacity {
             let victim = self.policy.evict(slot, &access).expect("it rejects nothing");
-            left = self.resident.remove(&victim);
+            self.resident.remove(&victim);
             while self.policy.take_forgotten().is_some() {}
         }
         self.policy.insert(slot, &access);
         while self.policy.take_forgotten().is_some() {}
-        self.resident.insert(slot, block);
-        (false, left)
+        self.resident.insert(slot);
+        false
     }
-}
-
-/// References of several pieces of code, of all classes.
-fn mixed(seed: u64, length: usize) -> Vec<Reference> {
-    let mut random = Random::seed_from_u64(seed);
-    let mut references = Vec::new();
-    while references.len() < length {
-        let code = random.random_range(0..6);
-        let kind = random.random_range(0..4);
-        let (file, span) = (random.random_range(0..5), random.random_range(1..60));
-        for step in 0..random.random_range(1..150) {
-            let index = match kind {
-                0 => random.random_range(0..60),
-                1 => step % span,
-                2 => random.random_range(0..50) + step % 4,
-                _ => step,
-            };
-            references.push(Reference { code: 7000 + code, file, index, block: file << 32 | index });
-        }
-    }
-    references
-}
-
-#[test]
-fn evicts_what_the_model_evicts_with_several_pieces_of_code() {
-    let mut classes = [0; 4];
-    for seed in 0..60 {
-        let references = mixed(seed, 2500);
-        let capacity = 5 + (seed * 37 % 300) as u32;
-        let mut host = Host::new(capacity, 5 * 300, None);
-        let mut model = Aoio::with_defaults(capacity as usize);
-        for (at, reference) in references.iter().enumerate() {
-            let Reference { code, file, index, block } = *reference;
-            let expected = model.reference(*reference);
-            let found = host.access(code, file as u32, index, block);
-            assert_eq!(found, (expected.hit, expected.evicted), "seed {seed}, capacity {capacity}, reference {at}");
-            if at % 50 == 0 {
-                host.policy.check();
-            }
-        }
-        let mut gauge = 0;
-        host.policy.gauges(&mut |_, blocks| {
-            classes[gauge] += usize::from(blocks > 0);
-            gauge += 1;
-        });
-    }
-    assert!(classes.iter().all(|&seen| seen > 2), "each class has blocks at some end: {classes:?}");
 }
 
 /// Beyond the limit, code shares one place, and everything goes on.
@@ -106,7 +55,7 @@ fn evicts_what_the_model_evicts_with_several_pieces_of_code() {
 fn any_number_of_pieces_of_code_is_accepted() {
     let mut host = Host::new(50, 4000, None);
     for at in 0..20_000_u64 {
-        host.access(at % 3000, 0, at * 7919 % 4000, at);
+        host.access(at % 3000, 0, at * 7919 % 4000);
     }
     host.policy.check();
 }
@@ -123,11 +72,7 @@ fn a_table_is_used_from_the_beginning() {
     let table = Arc::new(classifier.table());
     let hits = |patterns| {
         let mut host = Host::new(100, 1000, patterns);
-        references
-            .iter()
-            .enumerate()
-            .filter(|&(at, &(code, file, page))| host.access(code, file, page, at as u64).0)
-            .count()
+        references.iter().filter(|&&(code, file, page)| host.access(code, file, page)).count()
     };
     assert_eq!(hits(Some(table)), 180, "all of the loop's second and third round");
     assert!(hits(None) < 180);
@@ -162,7 +107,7 @@ fn recorded(test: &str, name: &str, column: usize) -> Option<Vec<(u64, u32, u64)
 }
 
 fn distinct(references: &[(u64, u32, u64)]) -> u32 {
-    references.iter().map(|&(_, file, page)| (file, page)).collect::<std::collections::HashSet<_>>().len() as u32
+    references.iter().map(|&(_, file, page)| (file, page)).collect::<HashSet<_>>().len() as u32
 }
 
 fn table(references: &[(u64, u32, u64)]) -> Arc<Table> {
@@ -175,7 +120,7 @@ fn table(references: &[(u64, u32, u64)]) -> Arc<Table> {
 fn ratio(references: &[(u64, u32, u64)], patterns: Option<Arc<Table>>) -> f64 {
     let pages = distinct(references);
     let mut host = Host::new(pages / 2, pages, patterns);
-    let hits = references.iter().filter(|&&(code, file, page)| host.access(code, file, page, 0).0).count();
+    let hits = references.iter().filter(|&&(code, file, page)| host.access(code, file, page)).count();
     host.policy.check();
     100.0 * hits as f64 / references.len() as f64
 }

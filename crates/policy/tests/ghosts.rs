@@ -7,6 +7,7 @@ use nigh_testkit::workload;
 /// Settings beside every policy's defaults.
 const VARIANTS: &[&str] = &[
     "linux:refault=0",
+    "ubm:threshold=4",
     "lirs:ghosts=0",
     "lirs:ghosts=1.5",
     "lirs:ghosts=unlimited",
@@ -69,6 +70,8 @@ fn multiples_of_the_cache_size() {
         ("2q", 500),
         ("aoio", 3000),
         ("aoio:ghosts=0", 0),
+        ("ubm", 1000),
+        ("ubm:ghosts=50%", 500),
         ("linux", 1000),
         ("linux:refault=0", 0),
         ("mq", 4000),

@@ -40,6 +40,10 @@ const VARIANTS: &[&str] = &[
     "linux:refault=0",
     "aoio:ghosts=0",
     "aoio:ghosts=50%",
+    "ubm:threshold=2",
+    "ubm:threshold=4:ghosts=0",
+    "ubm:threshold=6:ghosts=30%",
+    "ubm:threshold=5:ghosts=3",
     "lirs:hir=1",
     "lirs:hir=10%",
     "lirs:hir=30%",
@@ -88,6 +92,29 @@ fn evicts_what_the_model_evicts() {
                 assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
             }
         }
+    }
+}
+
+/// Policies that look at files or at the code, with several of both. Each of their partitions is used.
+#[test]
+fn evicts_what_the_model_evicts_with_code_and_files() {
+    for spec in ["aoio", "ubm", "ubm:threshold=4", "ubm:threshold=8:ghosts=30%"] {
+        let mut used: Vec<usize> = Vec::new();
+        for seed in 0..60 {
+            let references = workload::coded(seed, 2500);
+            let capacity = 5 + (seed * 37 % 300) as u32;
+            let mut host = Host::new(spec, capacity, 5 * 300, Slots::Forever, None);
+            let mut model = naive::model(spec, capacity as usize, &[]).expect("a model");
+            for (at, &reference) in references.iter().enumerate() {
+                let place = format!("{spec}, seed {seed}, capacity {capacity}, reference {at}: {reference:?}");
+                assert_eq!(host.access_by(reference.code, reference.block), model.reference(reference), "{place}");
+                assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
+                let gauges = host.gauges();
+                used.resize(gauges.len(), 0);
+                used.iter_mut().zip(gauges).for_each(|(used, (_, blocks))| *used += usize::from(blocks > 0));
+            }
+        }
+        assert!(used.iter().all(|&times| times > 100), "{spec}: references with blocks in each partition: {used:?}");
     }
 }
 

@@ -123,6 +123,13 @@ impl Host {
         assert!(self.resident.len() <= self.capacity, "more resident blocks than the cache holds");
     }
 
+    /// As `access`, for a reference by the code with the identity `code`.
+    pub fn access_by(&mut self, code: u64, block: u64) -> Outcome {
+        let outcome = self.refer(code, block, Kind::Read);
+        self.check();
+        outcome
+    }
+
     /// As `access`, without the policy's own recount, which takes time in proportion to its cache.
     pub fn access_unchecked(&mut self, block: u64) -> Outcome {
         self.reference(block, Kind::Read)
@@ -130,10 +137,14 @@ impl Host {
 
     /// As `access_unchecked`, for a reference of this kind.
     pub fn reference(&mut self, block: u64, kind: Kind) -> Outcome {
+        self.refer(0, block, kind)
+    }
+
+    fn refer(&mut self, code: u64, block: u64, kind: Kind) -> Outcome {
         let access = Access {
             block: Block { volume: (block >> 32) as u32, index: block & u64::from(u32::MAX) },
             tenant: Tenant(0),
-            stream: Stream(0),
+            stream: Stream(code),
             kind,
             tick: self.tick,
         };

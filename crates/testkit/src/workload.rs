@@ -4,6 +4,8 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::naive::Reference;
+
 /// `length` references to blocks `0..blocks`: a seeded mix of skewed and uniform choices, loops, scans and repeats.
 pub fn mixed(seed: u64, blocks: u64, length: usize) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -25,6 +27,28 @@ pub fn mixed(seed: u64, blocks: u64, length: usize) -> Vec<u64> {
         }
     }
     references.truncate(length);
+    references
+}
+
+/// `length` references or a few more, by six pieces of code to five files, as [`Reference::by`] takes them: sequences, loops, random
+/// choices, and short steps back and forth.
+pub fn coded(seed: u64, length: usize) -> Vec<Reference> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut references = Vec::new();
+    while references.len() < length {
+        let code = 7000 + random.random_range(0..6);
+        let kind = random.random_range(0..4);
+        let (file, span) = (random.random_range(0..5), random.random_range(1..60));
+        for step in 0..random.random_range(1..150) {
+            let index = match kind {
+                0 => random.random_range(0..60),
+                1 => step % span,
+                2 => random.random_range(0..50) + step % 4,
+                _ => step,
+            };
+            references.push(Reference::by(code, file << 32 | index));
+        }
+    }
     references
 }
 

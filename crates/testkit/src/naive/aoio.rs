@@ -4,20 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Outcome;
-use crate::naive::{Model, Portion, Settings, take};
-
-/// A reference: who makes it, to which block of which file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference {
-    /// The identity of the issuing code.
-    pub code: u64,
-    /// The file.
-    pub file: u64,
-    /// The block within the file.
-    pub index: u64,
-    /// The block's name in this model.
-    pub block: u64,
-}
+use crate::naive::{Model, Portion, Reference, Settings, take};
 
 /// What a piece of code did.
 #[derive(Default)]
@@ -38,7 +25,7 @@ const SHORT: usize = 2;
 const LOOP: usize = 3;
 
 /// The whole cache.
-pub struct Aoio {
+pub(super) struct Aoio {
     capacity: usize,
     history: Portion,
     room: usize,
@@ -54,53 +41,11 @@ pub struct Aoio {
 }
 
 impl Aoio {
-    /// A cache of `capacity` blocks with the policy's defaults.
-    pub fn with_defaults(capacity: usize) -> Aoio {
-        Aoio::new(capacity, Settings(""))
-    }
-
     pub(super) fn new(capacity: usize, settings: Settings) -> Aoio {
         let history = settings.history("3");
         let (resident, ghosts, room) = (Vec::new(), Vec::new(), usize::MAX);
         let (codes, used, tails) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Aoio { capacity, history, room, codes, resident, ghosts, used, tails, clock: 0 }
-    }
-
-    /// References a block.
-    pub fn reference(&mut self, reference: Reference) -> Outcome {
-        let Reference { code, file, index, block } = reference;
-        let hit = take(&mut self.resident, block);
-        let mut evicted = None;
-        if !hit {
-            if self.resident.len() == self.capacity {
-                let victim = self.victim();
-                take(&mut self.resident, victim);
-                self.ghosts.insert(0, victim);
-                evicted = Some(victim);
-            }
-            take(&mut self.ghosts, block);
-        }
-        let number = self.codes.len() as u64;
-        self.codes.entry(code).or_insert_with(|| Code {
-            number,
-            class: RANDOM,
-            period: f64::INFINITY,
-            ..Code::default()
-        });
-        let before = self.used.insert(block, (code, self.clock));
-        if let Some((other, time)) = before {
-            self.codes.get_mut(&other).expect("it is known").waits.push(self.clock - time);
-        }
-        let follows = self.tails.insert(file, index) == index.checked_sub(1) && index > 0;
-        let own = self.codes.get_mut(&code).expect("it is known");
-        own.references.push([follows, index == 0, before.is_none()]);
-        if own.references.len() < 64 || own.references.len().is_multiple_of(16) {
-            own.classify();
-        }
-        self.resident.insert(0, block);
-        self.clock += 1;
-        self.forget();
-        Outcome { hit, evicted }
     }
 
     fn forget(&mut self) {
@@ -175,7 +120,43 @@ impl Code {
 
 impl Model for Aoio {
     fn access(&mut self, block: u64) -> Outcome {
-        self.reference(Reference { code: 0, file: 0, index: block, block })
+        self.reference(Reference::by(0, block))
+    }
+
+    fn reference(&mut self, reference: Reference) -> Outcome {
+        let Reference { code, file, index, block } = reference;
+        let hit = take(&mut self.resident, block);
+        let mut evicted = None;
+        if !hit {
+            if self.resident.len() == self.capacity {
+                let victim = self.victim();
+                take(&mut self.resident, victim);
+                self.ghosts.insert(0, victim);
+                evicted = Some(victim);
+            }
+            take(&mut self.ghosts, block);
+        }
+        let number = self.codes.len() as u64;
+        self.codes.entry(code).or_insert_with(|| Code {
+            number,
+            class: RANDOM,
+            period: f64::INFINITY,
+            ..Code::default()
+        });
+        let before = self.used.insert(block, (code, self.clock));
+        if let Some((other, time)) = before {
+            self.codes.get_mut(&other).expect("it is known").waits.push(self.clock - time);
+        }
+        let follows = self.tails.insert(file, index) == index.checked_sub(1) && index > 0;
+        let own = self.codes.get_mut(&code).expect("it is known");
+        own.references.push([follows, index == 0, before.is_none()]);
+        if own.references.len() < 64 || own.references.len().is_multiple_of(16) {
+            own.classify();
+        }
+        self.resident.insert(0, block);
+        self.clock += 1;
+        self.forget();
+        Outcome { hit, evicted }
     }
 
     fn shed(&mut self) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! They share no code with `nigh-policy`, so both were written independently.
 
-pub mod aoio;
+mod aoio;
 mod arc;
 mod car;
 mod clock;
@@ -21,9 +21,11 @@ mod lru_2;
 pub mod lru_sp;
 mod mq;
 mod opt;
+mod partitions;
 mod s3_fifo;
 mod sieve;
 mod two_q;
+mod ubm;
 mod w_tinylfu;
 pub mod witness;
 
@@ -31,10 +33,35 @@ use std::collections::BTreeSet;
 
 use crate::Outcome;
 
+/// A reference: who makes it, to which block of which file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The identity of the issuing code.
+    pub code: u64,
+    /// The file.
+    pub file: u64,
+    /// The block within the file.
+    pub index: u64,
+    /// The block's name in this model.
+    pub block: u64,
+}
+
+impl Reference {
+    /// A reference by `code`. The upper half of a block's number is its file.
+    pub fn by(code: u64, block: u64) -> Reference {
+        Reference { code, file: block >> 32, index: block & u64::from(u32::MAX), block }
+    }
+}
+
 /// A naive model of a policy: a whole cache, keyed by block.
 pub trait Model {
     /// References `block`.
     fn access(&mut self, block: u64) -> Outcome;
+
+    /// References a block in a way that policies for code and files distinguish.
+    fn reference(&mut self, reference: Reference) -> Outcome {
+        self.access(reference.block)
+    }
 
     /// Takes out the block that leaves if none enters.
     fn shed(&mut self) -> u64;
@@ -87,6 +114,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
         "aoio" => Box::new(aoio::Aoio::new(capacity, settings)),
+        "ubm" => Box::new(ubm::Ubm::new(capacity, settings)),
         "linux" => Box::new(linux::Linux::new(capacity, settings)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),
         "dulo" => match settings.get("base", "clock").to_owned().as_str() {
