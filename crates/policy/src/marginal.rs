@@ -1,14 +1,14 @@
 //! A cache divided by marginal gain, which UBM introduced and PCC took over: groups of sequential and looping blocks
 //! beside all other blocks, in LRU order.
 //!
-//! The marginal gain of a partition is the number of extra hits per unit of time that its last buffer brings. The
+//! The marginal gain of a partition is the number of extra hits per unit of time that one more buffer brings. The
 //! partition with the least gain loses the next block. Time is counted in references.
 //!
 //! * Sequential: 0. The group that was used last loses its most recently used block.
 //! * Looping: 1 / period of the loop with the longest period, which loses its most recently used block.
 //! * Other: from a curve of the miss ratio over the number n of buffers, `c * n^-k` (Belady's lifetime function). Two
 //!   points determine it: the measured miss ratio with n buffers, and that with n and the ghosts. The gain is the
-//!   difference between n - 1 and n buffers, times the references per unit of time.
+//!   difference between n and n + 1 buffers, times the references per unit of time.
 //!
 //! The hits and misses of the curve count half as much after as many references as the cache has blocks.
 
@@ -263,7 +263,7 @@ impl Partitions {
         }
     }
 
-    /// The gain of the last buffer of other blocks, of which there are some.
+    /// The gain of one more buffer for other blocks, of which there are some.
     fn gain(&self) -> f64 {
         if self.ghosts_of_other == 0 {
             return 0.0;
@@ -274,8 +274,8 @@ impl Partitions {
         let ratio = |hits: u64| (references - hits + 1) as f64 / (references + 1) as f64;
         let (misses, misses_with_ghosts) = (ratio(hits), ratio(hits + ghost_hits));
         let exponent = (misses / misses_with_ghosts).ln() / ((buffers + ghosts) / buffers).ln();
-        let without_one = (misses * (buffers / (buffers - 1.0)).powf(exponent)).min(1.0);
-        references as f64 / time.max(1) as f64 * (without_one - misses)
+        let with_one_more = misses * (buffers / (buffers + 1.0)).powf(exponent);
+        references as f64 / time.max(1) as f64 * (misses - with_one_more)
     }
 
     /// Moves `group` to its place in the order of eviction, after its blocks or its period changed.

@@ -15,9 +15,12 @@
 //! * `threshold` is 16.
 //! * A sequence continues one of the last sequences of its file, of which some are remembered, not only the last one:
 //!   with one, two programs that read a file or disk at the same time hide each other's sequences.
-//! * A sequence becomes a round of a loop when it is as long as `threshold`; until then, its blocks are other, except
-//!   those that a loop already holds. So a random reference does not count as a round. The first blocks of a sequence
-//!   stay other when it is recognized.
+//! * A sequence is looked up among the ranges when it is as long as `threshold`: until then, its blocks are other, except
+//!   those that a loop already holds. So a random reference does not count as a round.
+//! * A sequence that begins where a range begins is a round of it. If it begins within a range, the rest of that is a
+//!   loop of its own, whose period is the time since the block was read with the range. Beyond the end of a loop, a new
+//!   sequence begins. Without these, parts of a range that are read more often than others share one period: on multi1 in
+//!   600 blocks, 25 % of references hit, not 54 (LRU 47.0).
 //! * The exponential average halves the weight of each earlier round.
 //! * Blocks of a sequence or a loop do not become ghosts: detection depends on block numbers only. Other blocks become
 //!   ghosts, as many as the cache has blocks.
@@ -124,7 +127,7 @@ impl Ubm {
     fn reference(&mut self, slot: Slot, access: &Access) {
         let run = self.run(access);
         let group = if run.length >= self.threshold {
-            Some(self.range(run))
+            Some(self.range(run, access.tick))
         } else {
             match self.partitions.place(slot) {
                 Place::Group(group) if self.partitions.period(group).is_finite() => Some(group),
@@ -153,25 +156,16 @@ impl Ubm {
     }
 
     /// The range of `run`, which is long enough and whose last reference is the current one.
-    fn range(&mut self, run: Run) -> u32 {
+    fn range(&mut self, run: Run, tick: u64) -> u32 {
         let own = run.range.filter(|&(number, start)| {
             let Range { volume, start: now, .. } = self.ranges[number as usize];
             (volume, now) == (run.volume, start)
         });
-        if let Some((number, _)) = own
-            && run.last <= self.ranges[number as usize].end
-        {
-            return number;
-        }
-        let first = run.last + 1 - run.length;
-        let entered = if own.is_none() { self.containing(run.volume, first) } else { None };
-        let number = match (entered.or_else(|| self.containing(run.volume, run.last)), own) {
-            (Some(number), _) => {
-                self.round(number, run.began);
-                number
-            }
-            (None, Some((number, _))) => number,
-            (None, None) => self.add(Range { volume: run.volume, start: first, end: run.last, began: run.began }),
+        let number = match own {
+            Some((number, _)) if run.last <= self.ranges[number as usize].end => return number,
+            Some((number, _)) if self.is_new(number) && self.containing(run.volume, run.last).is_none() => number,
+            Some(_) => self.enter(run.volume, run.last, tick),
+            None => self.enter(run.volume, run.last + 1 - run.length, run.began),
         };
         let range = &mut self.ranges[number as usize];
         range.end = range.end.max(run.last);
@@ -181,24 +175,43 @@ impl Ubm {
         number
     }
 
+    /// Whether the range was referenced only once.
+    fn is_new(&self, number: u32) -> bool {
+        self.partitions.period(number).is_infinite()
+    }
+
+    /// The range of a sequence that began with this block: one that starts with it, the rest of one that contains it, or
+    /// a new one.
+    fn enter(&mut self, volume: u32, index: u64, began: u64) -> u32 {
+        let Some(known) = self.containing(volume, index) else {
+            return self.add(Range { volume, start: index, end: index, began }, f64::INFINITY);
+        };
+        let range = self.ranges[known as usize];
+        let measured = began.saturating_sub(range.began + (index - range.start)).max(1) as f64;
+        if range.start == index {
+            self.round(known, began, measured);
+            known
+        } else {
+            self.add(Range { start: index, began, ..range }, measured)
+        }
+    }
+
     /// The range with this block.
     fn containing(&self, volume: u32, index: u64) -> Option<u32> {
         let (_, &number) = self.range_at.range((volume, 0)..=(volume, index)).next_back()?;
         (index <= self.ranges[number as usize].end).then_some(number)
     }
 
-    /// A round of the loop `number` began.
-    fn round(&mut self, number: u32, began: u64) {
-        let range = &mut self.ranges[number as usize];
-        let measured = began.saturating_sub(range.began).max(1) as f64;
-        range.began = began.max(range.began);
+    /// A round of the loop `number` began, this long after the one before.
+    fn round(&mut self, number: u32, began: u64, measured: f64) {
+        self.ranges[number as usize].began = began;
         let period = self.partitions.period(number);
         let period = if period.is_finite() { (period + measured) / 2.0 } else { measured };
         self.partitions.set_period(number, period);
         self.rounds.move_to_front(&mut self.links, Slot(number));
     }
 
-    fn add(&mut self, range: Range) -> u32 {
+    fn add(&mut self, range: Range, period: f64) -> u32 {
         let number = if self.ranges.len() < RANGES as usize {
             self.ranges.push(range);
             self.partitions.add_group()
@@ -207,9 +220,9 @@ impl Ubm {
             let Range { volume, start, .. } = std::mem::replace(&mut self.ranges[oldest as usize], range);
             self.range_at.remove(&(volume, start));
             self.partitions.merge(oldest, 0);
-            self.partitions.set_period(oldest, f64::INFINITY);
             oldest
         };
+        self.partitions.set_period(number, period);
         self.range_at.insert((range.volume, range.start), number);
         self.rounds.push_front(&mut self.links, Slot(number));
         number

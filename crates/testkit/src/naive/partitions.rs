@@ -127,7 +127,7 @@ impl Partitions {
         }
     }
 
-    /// What the last buffer of the other blocks gains, from Belady's curve through two points.
+    /// What another buffer for the other blocks gains, from Belady's curve through two points.
     fn gain(&self) -> f64 {
         let is_other = |block: &&u64| self.group[*block].is_none();
         let buffers = self.resident.iter().filter(is_other).count() as f64;
@@ -139,8 +139,8 @@ impl Partitions {
         let missed = (self.references + 1 - self.hits) as f64 / all;
         let missed_by_more = (self.references + 1 - self.hits - self.ghost_hits) as f64 / all;
         let k = (missed / missed_by_more).ln() / ((buffers + ghosts) / buffers).ln();
-        let missed_by_less = (missed * (buffers / (buffers - 1.0)).powf(k)).min(1.0);
-        self.references as f64 / self.time.max(1) as f64 * (missed_by_less - missed)
+        let missed_then = missed * (buffers / (buffers + 1.0)).powf(k);
+        self.references as f64 / self.time.max(1) as f64 * (missed - missed_then)
     }
 
     pub(super) fn shed(&mut self) -> u64 {

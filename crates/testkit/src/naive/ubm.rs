@@ -71,32 +71,38 @@ impl Ubm {
     fn assign(&mut self, file: u64, sequence: &mut Sequence) -> usize {
         let index = sequence.last;
         let number = match sequence.range {
-            Some(range) if index <= self.ranges[range].end => return range,
-            Some(range) => match self.around(file, index) {
-                Some(next) => self.round(next, sequence.began),
-                None => range,
-            },
-            None => match self.around(file, sequence.first).or_else(|| self.around(file, index)) {
-                Some(known) => self.round(known, sequence.began),
-                None => {
-                    self.ranges.push(Range { file, start: sequence.first, end: index, began: sequence.began });
-                    self.ranges.len() - 1
-                }
-            },
+            None => self.enter(file, sequence.first, sequence.began),
+            Some(range) => {
+                let is_loop = self.partitions.periods.contains_key(&range);
+                let is_within = index <= self.ranges[range].end;
+                let meets_another = self.around(file, index).is_some();
+                if is_within || !is_loop && !meets_another { range } else { self.enter(file, index, self.clock) }
+            }
         };
         self.ranges[number].end = self.ranges[number].end.max(index);
         sequence.range = Some(number);
         number
     }
 
-    /// A loop begins a round: its period becomes the mean of what it was and the time since it began the last one.
-    fn round(&mut self, range: usize, began: u64) -> usize {
-        let before = self.ranges[range].began;
-        let time = if began > before { (began - before) as f64 } else { 1.0 };
-        self.ranges[range].began = began.max(before);
-        let period = self.partitions.periods.get(&range).map_or(time, |period| (period + time) / 2.0);
-        self.partitions.periods.insert(range, period);
-        range
+    /// A sequence began with this block: what starts there has a round, the rest of what contains it becomes a loop of its
+    /// own, and otherwise it is new.
+    fn enter(&mut self, file: u64, start: u64, began: u64) -> usize {
+        let around = self.around(file, start);
+        let time = around.map(|at| began.saturating_sub(self.ranges[at].began + start - self.ranges[at].start));
+        let time = time.map(|time| time.max(1) as f64);
+        if let (Some(range), Some(time)) = (around, time)
+            && self.ranges[range].start == start
+        {
+            self.ranges[range].began = began;
+            let mean = self.partitions.periods.get(&range).map_or(time, |period| (period + time) / 2.0);
+            self.partitions.periods.insert(range, mean);
+            return range;
+        }
+        let end = around.map_or(start, |at| self.ranges[at].end);
+        self.ranges.push(Range { file, start, end, began });
+        let number = self.ranges.len() - 1;
+        self.partitions.periods.extend(time.map(|time| (number, time)));
+        number
     }
 }
 

@@ -1,0 +1,90 @@
+//! The rules that distinguish UBM, PCC and AMP, one at a time.
+
+use nigh_testkit::host::{Host, Slots};
+
+fn host(spec: &str, capacity: u32) -> Host {
+    Host::new(spec, capacity, 4000, Slots::Forever, None)
+}
+
+/// References the blocks, and counts hits.
+fn read(host: &mut Host, code: u64, blocks: impl IntoIterator<Item = u64>) -> usize {
+    blocks.into_iter().filter(|&block| host.access_by(code, block).hit).count()
+}
+
+fn file(number: u64) -> u64 {
+    number << 32
+}
+
+fn partition(host: &Host, name: &str) -> u64 {
+    host.gauges().iter().find(|(gauge, _)| *gauge == name).expect("a gauge").1
+}
+
+#[test]
+fn ubm_finds_sequences_of_files_whoever_reads_them() {
+    let mut host = host("ubm:threshold=5", 100);
+    // Two files in turns, each in order: the first four blocks of each are not known to be a sequence.
+    (0..20).for_each(|at| {
+        read(&mut host, 1, [file(1) + at, file(2) + at]);
+    });
+    assert_eq!((partition(&host, "sequential"), partition(&host, "other")), (32, 8));
+    // Every other block, and the same block twice, are no sequence.
+    read(&mut host, 1, (0..20).map(|at| file(3) + 2 * at));
+    read(&mut host, 1, (0..20).map(|at| file(4) + at / 8));
+    assert_eq!((partition(&host, "sequential"), partition(&host, "other")), (32, 8 + 20 + 3));
+}
+
+#[test]
+fn ubm_drops_sequences_before_other_blocks() {
+    let mut host = host("ubm:threshold=5", 50);
+    read(&mut host, 1, (0..30).map(|at| 3 * at));
+    read(&mut host, 1, (0..1000).map(|at| file(1) + at));
+    assert_eq!(read(&mut host, 1, (0..30).map(|at| 3 * at)), 30, "the scan takes none of them");
+}
+
+#[test]
+fn ubm_keeps_a_part_of_a_loop() {
+    let mut host = host("ubm:threshold=5", 50);
+    let hits: Vec<usize> = (0..4).map(|_| read(&mut host, 1, 0..100)).collect();
+    assert_eq!(hits[0], 0);
+    // LRU hits nothing.
+    assert!(hits[1..].iter().all(|&hits| (40..=50).contains(&hits)), "{hits:?}");
+}
+
+/// "1 / period": of two loops, the one with the longer period loses blocks.
+#[test]
+fn ubm_prefers_loops_with_short_periods() {
+    let mut host = host("ubm:threshold=5", 60);
+    let mut hits = [0, 0];
+    for _ in 0..20 {
+        for _ in 0..4 {
+            hits[0] += read(&mut host, 1, 0..50);
+        }
+        hits[1] += read(&mut host, 1, (0..100).map(|at| file(1) + at));
+    }
+    assert!(hits[0] > 3600, "of 4000 references of the short loop: {hits:?}");
+    assert!((50..400).contains(&hits[1]), "of 2000 references of the long one: {hits:?}");
+}
+
+/// Other blocks gain buffers from a loop when their ghosts are hit, and lose them when they are not used.
+#[test]
+fn ubm_divides_buffers_by_gain() {
+    let mut host = host("ubm:threshold=5", 60);
+    (0..3).for_each(|_| {
+        read(&mut host, 1, 0..100);
+    });
+    assert!(partition(&host, "looping") > 50);
+    // Forty blocks, each three times as often as one of the loop.
+    let mut late = 0;
+    for round in 0..60 {
+        for at in 0..100 {
+            read(&mut host, 1, [at]);
+            let block = file(1) + 2 * ((7 * (100 * round + at)) % 40);
+            late += read(&mut host, 1, [block]) * usize::from(round >= 50);
+        }
+    }
+    assert!(late > 500, "of the last 1000 references to the forty blocks: {late}");
+    for _ in 0..10 {
+        read(&mut host, 1, 0..100);
+    }
+    assert!(partition(&host, "looping") > 50);
+}
