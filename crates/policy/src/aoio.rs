@@ -25,20 +25,17 @@
 //!   as used again whichever code does so.
 //! * At most 1023 pieces of code are distinguished; further ones count as one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use nigh_pattern::{Class, Counts, Table, Thresholds};
 
+use crate::codes::{CODES, Codes};
 use crate::heap::Heap;
 use crate::list::{Links, List};
 use crate::prefetch::prefetch;
 use crate::spec::{Configured, Info, Param, Params, Portion, Setup, SpecError};
 use crate::values::HISTORY;
 use crate::{Access, Block, Policy, Room, Slot};
-
-/// The most pieces of code that are distinguished. The first stands for all others.
-const CODES: usize = 1024;
 
 /// Bits of a key that number the code.
 const CODE_BITS: u32 = 10;
@@ -92,9 +89,7 @@ pub struct Aoio {
     /// For each known slot, the tick of its last reference.
     last: Vec<u64>,
     codes: Vec<Code>,
-    code_of: HashMap<u64, u16>,
-    /// The code of the last reference.
-    recent: (u64, u16),
+    numbers: Codes,
     /// Code with blocks; the one that loses the next on top.
     order: Heap,
     /// The last block of files, by the number of the volume modulo `FILES`.
@@ -134,8 +129,7 @@ impl Configured for Aoio {
             ghosts,
             last: vec![0; setup.slots as usize],
             codes: Vec::new(),
-            code_of: HashMap::new(),
-            recent: (0, 0),
+            numbers: Codes::new(),
             order: Heap::new(CODES as u32, 0),
             files: vec![None; FILES],
             patterns: setup.patterns.clone(),
@@ -152,35 +146,17 @@ impl Configured for Aoio {
 }
 
 impl Aoio {
-    fn add(&mut self, stream: u64) -> u16 {
-        let number = self.codes.len() as u16;
+    fn add(&mut self, stream: u64) {
         let (counts, blocks) = (Counts::default(), self.links.list());
         self.codes.push(Code { stream, counts, class: Class::Rand, period: f64::INFINITY, blocks, key: None });
-        number
-    }
-
-    /// The code with the identity `stream`.
-    #[inline]
-    fn code(&mut self, stream: u64) -> u16 {
-        if self.recent.0 == stream && self.recent.1 != 0 {
-            return self.recent.1;
-        }
-        let code = match self.code_of.get(&stream) {
-            Some(&code) => code,
-            None if self.codes.len() < CODES => {
-                let code = self.add(stream);
-                self.code_of.insert(stream, code);
-                code
-            }
-            None => 0,
-        };
-        self.recent = (stream, code);
-        code
     }
 
     /// Counts a reference to `slot`, which belongs to its code from now on, and classifies the code.
     fn count(&mut self, slot: Slot, access: &Access) -> u16 {
-        let number = self.code(access.stream.0);
+        let number = self.numbers.number(access.stream.0);
+        if usize::from(number) == self.codes.len() {
+            self.add(access.stream.0);
+        }
         let own = *self.links.own(slot);
         let is_known = own.place != Place::None;
         if is_known {

@@ -63,6 +63,7 @@ policies! {
     linux::Linux,
     aoio::Aoio,
     ubm::Ubm,
+    pcc::Pcc,
 }
 
 /// What policies are also called in the literature.

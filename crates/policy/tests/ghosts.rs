@@ -8,6 +8,7 @@ use nigh_testkit::workload;
 const VARIANTS: &[&str] = &[
     "linux:refault=0",
     "ubm:threshold=4",
+    "pcc:threshold=4",
     "lirs:ghosts=0",
     "lirs:ghosts=1.5",
     "lirs:ghosts=unlimited",
@@ -70,6 +71,7 @@ fn multiples_of_the_cache_size() {
         ("2q", 500),
         ("aoio", 3000),
         ("aoio:ghosts=0", 0),
+        ("pcc", 3000),
         ("ubm", 1000),
         ("ubm:ghosts=50%", 500),
         ("linux", 1000),

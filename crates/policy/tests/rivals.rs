@@ -88,3 +88,35 @@ fn ubm_divides_buffers_by_gain() {
     }
     assert!(partition(&host, "looping") > 50);
 }
+
+#[test]
+fn pcc_classifies_code_not_files() {
+    let mut host = host("pcc:threshold=5", 100);
+    // One file: the first code reads it in sequence, the second one back and forth.
+    read(&mut host, 1, 0..20);
+    read(&mut host, 2, (1..20).map(|at| 100 + 37 * at % 90));
+    assert_eq!((partition(&host, "sequential"), partition(&host, "other")), (16, 4 + 19));
+    // The first block of another file is already sequential to the first code.
+    read(&mut host, 1, [file(1), file(2), file(3)]);
+    assert_eq!(partition(&host, "sequential"), 19);
+}
+
+#[test]
+fn pcc_finds_loops_across_small_files() {
+    let round = || (0..50).flat_map(|name| [file(name), file(name) + 1]);
+    let hits = |spec| {
+        let mut host = host(spec, 50);
+        (0..4).map(|_| read(&mut host, 1, round())).collect::<Vec<_>>()
+    };
+    let [ubm, pcc] = ["ubm:threshold=5", "pcc:threshold=5"].map(hits);
+    assert_eq!(ubm, [0; 4], "UBM sees no sequence in files of two blocks");
+    assert!(pcc[1..].iter().all(|&hits| hits >= 40), "of 100 each: {pcc:?}");
+}
+
+#[test]
+fn pcc_takes_loops_that_are_not_consecutive_for_other_references() {
+    let mut host = host("pcc:threshold=5", 50);
+    let hits: Vec<usize> = (0..4).map(|_| read(&mut host, 1, (0..100).map(|at| 1 + 37 * at % 100))).collect();
+    assert_eq!(hits, [0; 4], "as LRU");
+    assert_eq!(partition(&host, "other"), 50);
+}

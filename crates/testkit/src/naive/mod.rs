@@ -22,6 +22,7 @@ pub mod lru_sp;
 mod mq;
 mod opt;
 mod partitions;
+mod pcc;
 mod s3_fifo;
 mod sieve;
 mod two_q;
@@ -114,6 +115,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
         "aoio" => Box::new(aoio::Aoio::new(capacity, settings)),
+        "pcc" => Box::new(pcc::Pcc::new(capacity, settings)),
         "ubm" => Box::new(ubm::Ubm::new(capacity, settings)),
         "linux" => Box::new(linux::Linux::new(capacity, settings)),
         "lirs" => Box::new(lirs::Lirs::new(capacity, settings)),

@@ -48,6 +48,10 @@ impl Partitions {
         }
     }
 
+    pub(super) fn is_known(&self, block: u64) -> bool {
+        self.group.contains_key(&block)
+    }
+
     /// The loop that holds `block` in the cache.
     pub(super) fn loop_of(&self, block: u64) -> Option<usize> {
         let group = self.group.get(&block).copied().flatten()?;
