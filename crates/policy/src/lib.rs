@@ -3,6 +3,7 @@
 //! A [`Policy`] decides which resident block leaves. Its host decides everything else; see [`contract`]. [`registry`]
 //! lists every policy; [`build`] and [`visit`] create one from a [`Spec`] such as `lirs:hir=1%`.
 
+pub mod amp;
 pub mod aoio;
 pub mod arc;
 pub mod car;
@@ -14,6 +15,7 @@ mod directory;
 pub mod dulo;
 pub mod eelru;
 pub mod fbr;
+mod fenwick;
 pub mod fifo;
 pub mod gclock;
 pub mod heap;

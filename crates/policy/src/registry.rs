@@ -64,6 +64,7 @@ policies! {
     aoio::Aoio,
     ubm::Ubm,
     pcc::Pcc,
+    amp::Amp,
 }
 
 /// What policies are also called in the literature.

@@ -72,6 +72,7 @@ fn multiples_of_the_cache_size() {
         ("aoio", 3000),
         ("aoio:ghosts=0", 0),
         ("pcc", 3000),
+        ("amp", 1000),
         ("ubm", 1000),
         ("ubm:ghosts=50%", 500),
         ("linux", 1000),

@@ -44,6 +44,9 @@ const VARIANTS: &[&str] = &[
     "ubm:threshold=4:ghosts=0",
     "ubm:threshold=6:ghosts=30%",
     "ubm:threshold=5:ghosts=3",
+    "amp:ghosts=0",
+    "amp:ghosts=50%",
+    "amp:ghosts=4",
     "pcc:threshold=1",
     "pcc:threshold=5",
     "pcc:threshold=3:ghosts=0",
@@ -102,7 +105,16 @@ fn evicts_what_the_model_evicts() {
 /// Policies that look at files or at the code, with several of both. Each of their partitions is used.
 #[test]
 fn evicts_what_the_model_evicts_with_code_and_files() {
-    for spec in ["aoio", "ubm", "ubm:threshold=4", "ubm:threshold=8:ghosts=30%", "pcc", "pcc:threshold=4:ghosts=1"] {
+    for spec in [
+        "aoio",
+        "ubm",
+        "ubm:threshold=4",
+        "ubm:threshold=8:ghosts=30%",
+        "pcc",
+        "pcc:threshold=4:ghosts=1",
+        "amp",
+        "amp:ghosts=3",
+    ] {
         let mut used: Vec<usize> = Vec::new();
         for seed in 0..60 {
             let references = workload::coded(seed, 2500);

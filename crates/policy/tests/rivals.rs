@@ -120,3 +120,49 @@ fn pcc_takes_loops_that_are_not_consecutive_for_other_references() {
     assert_eq!(hits, [0; 4], "as LRU");
     assert_eq!(partition(&host, "other"), 50);
 }
+
+/// R of loops is 0, of the latest blocks 1, and of random ones 1/2 on average; blocks need not be consecutive.
+#[test]
+fn amp_detects_patterns_by_recency() {
+    let mut state = 1u64;
+    let mut random = |span: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % span
+    };
+    let scan: Vec<u64> = (0..400).map(|at| 5 * at).collect();
+    let back_and_forth: Vec<u64> = (0..400).map(|at| at / 3 - (at % 3) * u64::from(at > 6)).collect();
+    let chosen: Vec<u64> = (0..400).map(|_| random(80)).collect();
+    let looped: Vec<u64> = (0..400).map(|at| 37 * at % 90).collect();
+    for (blocks, pattern) in
+        [(scan, "one_shot"), (back_and_forth, "clustered"), (chosen, "probabilistic"), (looped, "looping")]
+    {
+        let mut host = host("amp", 100);
+        read(&mut host, 1, blocks);
+        assert_eq!(partition(&host, pattern), host.resident().len() as u64, "{pattern}: {:?}", host.gauges());
+    }
+}
+
+#[test]
+fn amp_serves_each_pattern_by_its_own_policy() {
+    // MRU for a loop, in any order of blocks.
+    let mut looping = host("amp", 50);
+    let hits: Vec<usize> = (0..4).map(|_| read(&mut looping, 1, (0..100).map(|at| 37 * at % 100))).collect();
+    assert!(hits[1..].iter().all(|&hits| hits >= 45), "{hits:?}");
+    // LRU for the latest blocks.
+    let mut clustered = host("amp", 8);
+    let hits = read(&mut clustered, 1, (0..3000).map(|at| at / 6 + [0, 3, 1, 2, 0, 3][at as usize % 6]));
+    assert!(hits > 2400, "{hits}");
+    let evicted: Vec<u64> = (3900..3904).filter_map(|block| clustered.access_by(1, block).evicted).collect();
+    assert!(evicted.len() == 4 && evicted.iter().all(|&block| block < 3900), "the oldest ones leave: {evicted:?}");
+}
+
+#[test]
+fn amp_keeps_code_apart() {
+    let mut host = host("amp", 60);
+    let mut hits = 0;
+    for round in 0..50 {
+        hits += read(&mut host, 1, (0..40).map(|at| 5 * at));
+        read(&mut host, 2, (0..50).map(|at| file(1) + 50 * round + at));
+    }
+    assert!(hits > 1800, "of 2000 references of the first code, whose blocks fit: {hits}");
+}

@@ -2,6 +2,7 @@
 //!
 //! They share no code with `nigh-policy`, so both were written independently.
 
+mod amp;
 mod aoio;
 mod arc;
 mod car;
@@ -115,6 +116,7 @@ pub fn model(spec: &str, capacity: usize, references: &[u64]) -> Option<Box<dyn 
         "arc" => Box::new(arc::Arc::new(capacity)),
         "car" => Box::new(car::Car::new(capacity)),
         "aoio" => Box::new(aoio::Aoio::new(capacity, settings)),
+        "amp" => Box::new(amp::Amp::new(capacity, settings)),
         "pcc" => Box::new(pcc::Pcc::new(capacity, settings)),
         "ubm" => Box::new(ubm::Ubm::new(capacity, settings)),
         "linux" => Box::new(linux::Linux::new(capacity, settings)),
