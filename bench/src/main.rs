@@ -20,6 +20,7 @@ mod metadata;
 mod nbd;
 mod neighbours;
 mod page_cache;
+mod patterns;
 mod peers;
 mod program_record;
 mod record;
@@ -134,6 +135,8 @@ enum Bench {
     },
     /// What programs read in a cgroup with little memory, and in simulation with the policy `linux`: root, cgroup v1, strace
     PageCache(page_cache::PageCacheArgs),
+    /// AOIO beside LRU, Linux, UBM, PCC and AMP on recorded programs: hit ratios, device reads and time
+    Patterns,
     /// Resident memory a distinct block and instance, for every policy
     Memory,
     /// Memory of an engine beside its blocks, for every policy
@@ -231,6 +234,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Levels => levels::run(),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::PageCache(args) => page_cache::run(&args),
+        Bench::Patterns => patterns::run(),
         Bench::Memory => memory::run(),
         Bench::Metadata { blocks, policy } => metadata::run(blocks, policy.as_deref()),
         Bench::DiskRecord { rounds, seconds } => disk_record::run(rounds, seconds),
