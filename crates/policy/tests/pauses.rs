@@ -26,7 +26,10 @@ fn run(spec: &str, capacity: u32, ghosts: u32, references: impl Iterator<Item = 
     assert!(took < CPU_S_MOST, "{spec}, {ghosts} ghosts: {took:.2} s");
 }
 
-const SPECS: [&str; 7] = [
+const SPECS: [&str; 10] = [
+    "ubm",
+    "pcc",
+    "amp",
     "clock-pro",
     "clock-pro:cold=1",
     "clock-pro:cold=100%",
