@@ -9,8 +9,8 @@
 //!   probabilistic ones by LFU. R needs neither block numbers nor files.
 //! * Allocation: a partition whose ghosts are hit becomes larger at the cost of a partition that is chosen at random.
 //!
-//! Written from the abstract, from what other papers say of AMP, and from memory of the short paper; the text itself was
-//! not at hand, so that sections are not cited. Readings, where these are silent:
+//! Sources: the abstract, and what later papers say of AMP. The full text was not available, so that sections are not
+//! cited, and the form of R is itself a reading. Readings, where the sources are silent:
 //!
 //! * R is averaged exponentially; the latest has a weight of 1/32, as has the latest reference in the share of
 //!   references that are to known blocks of the context. A context is one-shot if that share is below 0.1; looping if
@@ -455,6 +455,10 @@ impl Policy for Amp {
     fn check(&self) {
         let of = |place| self.links.owns().filter(|own| own.place == place).count();
         let mut resident = 0;
+        let mut known = vec![0; self.contexts.len()];
+        for own in self.links.owns().filter(|own| own.place != Place::None) {
+            known[usize::from(own.context)] += 1;
+        }
         for (number, context) in self.contexts.iter().enumerate() {
             let number = number as u16;
             let mut own_resident = 0;
@@ -472,8 +476,7 @@ impl Policy for Amp {
             }
             assert_eq!(own_resident, context.resident as usize, "resident blocks are counted wrongly");
             resident += own_resident;
-            let known = self.links.owns().filter(|own| own.place != Place::None && own.context == number);
-            assert_eq!(known.count(), context.history.len as usize, "a known block is not in the history");
+            assert_eq!(known[usize::from(number)], context.history.len, "a known block is not in the history");
             for (at, &slot) in context.history.slots.iter().enumerate().filter(|(_, slot)| **slot != EMPTY) {
                 let own = self.links.own(Slot(slot));
                 assert_eq!((own.context, own.at), (number, at as u32), "a block at a wrong place of the history");

@@ -6,15 +6,15 @@
 //! and across small files. Replacement and allocation are those of UBM (`marginal.rs`), with one group for each piece of
 //! code, whose period is that of its loop.
 //!
-//! Written from the abstract, and from what other papers say of PCC; the text itself was not at hand, so that sections
-//! are not cited. Readings, where these are silent:
+//! Sources: the abstract, and what later papers say of PCC. The full text was not available, so that sections are not
+//! cited. Readings, where the sources are silent:
 //!
 //! * A reference is consecutive if it follows the last block of the same code, or is to the first block of a file ("PCC
 //!   can discover longer sequential/looping length striding across several files", section 5.2 of AOIO). It is a vote for
 //!   looping if the block is known, and otherwise for sequential. A reference that is not consecutive is a vote for other
 //!   ("data in 'non-consecutive loops' pattern are regarded as random data"). Another reference to the same block is none.
 //! * A vote raises the count of its class by one, up to `threshold`, and lowers the other two by one. A class whose count
-//!   reaches `threshold` becomes the code's class. Before that, it is other. `threshold` is 16, as UBM's here.
+//!   reaches `threshold` becomes the code's class. Before that, it is other. `threshold` is 4, as UBM's here.
 //! * The period of a loop is the average of the times between the references to its blocks, in which the latest has a
 //!   weight of 1/16.
 //! * A block belongs to the code that referenced it last, and to the class that this code had then, until it is
@@ -67,7 +67,7 @@ impl Configured for Pcc {
         params: &[
             Param {
                 key: "threshold",
-                default: "16",
+                default: "4",
                 values: Values::Whole { least: 1, most: 1_000_000 },
                 doc: "consecutive references that classify code, less those that speak against",
             },

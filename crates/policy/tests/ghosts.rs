@@ -7,8 +7,8 @@ use nigh_testkit::workload;
 /// Settings beside every policy's defaults.
 const VARIANTS: &[&str] = &[
     "linux:refault=0",
-    "ubm:threshold=4",
-    "pcc:threshold=4",
+    "ubm:threshold=16",
+    "pcc:threshold=16",
     "lirs:ghosts=0",
     "lirs:ghosts=1.5",
     "lirs:ghosts=unlimited",

@@ -41,7 +41,8 @@ const VARIANTS: &[&str] = &[
     "aoio:ghosts=0",
     "aoio:ghosts=50%",
     "ubm:threshold=2",
-    "ubm:threshold=4:ghosts=0",
+    "ubm:ghosts=0",
+    "ubm:threshold=16",
     "ubm:threshold=6:ghosts=30%",
     "ubm:threshold=5:ghosts=3",
     "amp:ghosts=0",
@@ -50,7 +51,7 @@ const VARIANTS: &[&str] = &[
     "pcc:threshold=1",
     "pcc:threshold=5",
     "pcc:threshold=3:ghosts=0",
-    "pcc:threshold=4:ghosts=50%",
+    "pcc:threshold=16:ghosts=50%",
     "lirs:hir=1",
     "lirs:hir=10%",
     "lirs:hir=30%",
@@ -125,6 +126,9 @@ fn evicts_what_the_model_evicts_with_code_and_files() {
                 let place = format!("{spec}, seed {seed}, capacity {capacity}, reference {at}: {reference:?}");
                 assert_eq!(host.access_by(reference.code, reference.block), model.reference(reference), "{place}");
                 assert_eq!(*host.ghosts(), model.ghosts(), "ghosts: {place}");
+                if at % 16 == 0 {
+                    host.check();
+                }
                 let gauges = host.gauges();
                 used.resize(gauges.len(), 0);
                 used.iter_mut().zip(gauges).for_each(|(used, (_, blocks))| *used += usize::from(blocks > 0));

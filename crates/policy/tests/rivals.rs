@@ -8,7 +8,9 @@ fn host(spec: &str, capacity: u32) -> Host {
 
 /// References the blocks, and counts hits.
 fn read(host: &mut Host, code: u64, blocks: impl IntoIterator<Item = u64>) -> usize {
-    blocks.into_iter().filter(|&block| host.access_by(code, block).hit).count()
+    let hits = blocks.into_iter().filter(|&block| host.access_by(code, block).hit).count();
+    host.check();
+    hits
 }
 
 fn file(number: u64) -> u64 {
@@ -165,4 +167,34 @@ fn amp_keeps_code_apart() {
         read(&mut host, 2, (0..50).map(|at| file(1) + 50 * round + at));
     }
     assert!(hits > 1800, "of 2000 references of the first code, whose blocks fit: {hits}");
+}
+
+/// More sequences than UBM keeps: the oldest are forgotten, and a loop that is read all the time is not.
+#[test]
+fn ubm_forgets_the_oldest_sequences() {
+    let mut host = Host::new("ubm", 300, 30_000, Slots::Forever, None);
+    let mut hits = 0;
+    for number in 1..6000 {
+        (0..4).for_each(|at| {
+            host.access_unchecked(file(number) + at);
+        });
+        if number % 50 == 0 {
+            hits += (0..100).filter(|&at| host.access_unchecked(at).hit).count();
+            host.check();
+        }
+    }
+    assert!(hits > 11_000, "of 11,900 references of the loop: {hits}");
+}
+
+/// Beyond the limit, code shares one place, and everything goes on.
+#[test]
+fn any_number_of_pieces_of_code_is_accepted() {
+    for spec in ["pcc", "amp"] {
+        let mut host = host(spec, 50);
+        for at in 0..5000 {
+            host.access_by(at % 1500, at * 7919 % 4000);
+        }
+        host.check();
+        assert_eq!(host.resident().len(), 50);
+    }
 }

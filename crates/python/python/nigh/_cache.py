@@ -62,8 +62,9 @@ class Cache(CacheBase, MutableMapping[K, V]):
     A replay of the same references by :func:`nigh.sim` has the same hits. W-TinyLFU counts references by a key's hash: its hits
     are those of a replay only where keys are the numbers of blocks. It also takes memory for its counters at once, 8 to 16
     bytes for each key of ``capacity``; other policies take memory as keys come. Policies that need the future (opt) or look at
-    places on disk (dulo) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others remember evicted keys: from half
-    (2Q) to four times (MQ) as many as the cache holds. The cache keeps those keys, but not their values, in memory.
+    places on disk or in files (dulo, aoio, ubm, pcc) raise ``ValueError``. LIRS, 2Q, ARC, CLOCK-Pro, S3-FIFO and others
+    remember evicted keys: from half (2Q) to four times (MQ) as many as the cache holds. The cache keeps those keys, but not
+    their values, in memory.
 
     ``get`` and ``[]`` are references: hits change the order in which keys leave. So are the look-ups of ``setdefault``,
     ``get_or_compute`` and :func:`nigh.cached`, and setting a key that is in the cache, which counts as no hit. ``in``,

@@ -32,7 +32,7 @@ pub(super) struct Pcc {
 
 impl Pcc {
     pub(super) fn new(capacity: usize, settings: Settings) -> Pcc {
-        let threshold = settings.number("threshold", "16");
+        let threshold = settings.number("threshold", "4");
         let partitions = Partitions::new(capacity, settings.history("3"), true);
         Pcc { threshold, partitions, codes: BTreeMap::new(), used: BTreeMap::new(), clock: 0 }
     }

@@ -35,7 +35,7 @@ pub(super) struct Ubm {
 
 impl Ubm {
     pub(super) fn new(capacity: usize, settings: Settings) -> Ubm {
-        let threshold = settings.number("threshold", "16");
+        let threshold = settings.number("threshold", "4");
         let partitions = Partitions::new(capacity, settings.history("1"), false);
         Ubm { threshold, partitions, sequences: BTreeMap::new(), ranges: Vec::new(), clock: 0 }
     }
