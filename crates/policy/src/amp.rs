@@ -199,7 +199,7 @@ pub struct Amp {
 impl Configured for Amp {
     const INFO: Info = Info {
         name: "amp",
-        summary: "each piece of code has a partition with MRU, LRU or LFU, chosen by how recent the blocks are that it reuses",
+        summary: "each piece of code has a partition with MRU, LRU or LFU, by how recent the blocks are that it reuses",
         paper: "Zhou, von Behren, Brewer, AMP: Program Context Specific Buffer Caching, USENIX ATC 2005",
         params: &[Param {
             key: "ghosts",
