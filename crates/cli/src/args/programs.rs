@@ -55,7 +55,7 @@ pub(crate) struct PatternsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// The trace to write; its name determines the format: .parquet, or .csv, also with .zst, .gz or .xz appended. The server writes the file
+    /// The trace to write, .parquet. A server writes the file itself, also as .csv, and with .zst, .gz or .xz appended
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Record this disk or partition, such as /dev/vdb, by the kernel's block tracepoints (root)
