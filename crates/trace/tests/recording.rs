@@ -244,3 +244,32 @@ fn requests_are_read_with_their_programs() {
     writer.finish().unwrap();
     assert!(ParquetReader::open(&plain, None, None).unwrap().by_program().unwrap().is_none());
 }
+
+/// A damaged file is an error, or is read with other values.
+#[test]
+fn damaged_names_do_not_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut recorder = begin(&path);
+    (0..200).for_each(|at| recorder.push(call(at)).unwrap());
+    recorder.finish().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let (mut rejected, mut batch) = (0, Vec::new());
+    for at in (0..bytes.len()).step_by(4) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0xff;
+        fs::write(&path, &damaged).unwrap();
+        let opened = ParquetReader::open(&path, None, None).and_then(ParquetReader::by_program);
+        let read = opened.and_then(|requests| {
+            let Some(mut requests) = requests else { return Ok(()) };
+            loop {
+                requests.next_batch(&mut batch)?;
+                if batch.is_empty() {
+                    return Ok(());
+                }
+            }
+        });
+        rejected += usize::from(read.is_err());
+    }
+    assert!(rejected > bytes.len() / 40, "{rejected} of {} changes were found", bytes.len() / 4);
+}
