@@ -195,3 +195,20 @@ impl Iterator for CheckedPages {
         self.get_next_page().transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_of_runs_have_ends() {
+        // After the width: a run of 8 values, and a group of 8 in 2 bits each.
+        let page = [2, 8 << 1, 1, 1 << 1 | 1, 0xaa, 0x55];
+        assert!(has_sound_runs(&page, 16));
+        // Nulls have no places, and what follows the last value is not looked at.
+        assert!(has_sound_runs(&page, 100));
+        assert!(has_sound_runs(&[&page[..], &[0xff; 11]].concat(), 16));
+        assert!(!has_sound_runs(&[&page[..], &[0xff; 11]].concat(), 17));
+        assert!(!has_sound_runs(&[], 1));
+    }
+}
