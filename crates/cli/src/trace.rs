@@ -14,7 +14,7 @@ use nigh_trace::{Field, Format, Op, Request, Requests};
 use serde::Serialize;
 
 use crate::args::{GenerateArgs, InputArgs, TraceCommand};
-use crate::results::grouped;
+use crate::results::{counted, grouped};
 use crate::size::human_bytes;
 use crate::source::{self, Source};
 use crate::{layout, output, progress, written};
@@ -288,7 +288,9 @@ fn describe(info: &Info) -> String {
         format!("{:.1} % of the requests", 100.0 * info.sequential_requests as f64 / transfers as f64),
     ));
     rows.push(("duration", info.duration_s.map_or("not recorded".to_owned(), |seconds| format!("{seconds:.1} s"))));
-    rows.push(("from", format!("{} volumes, {} tenants, {} streams", info.volumes, info.tenants, info.streams)));
+    let [volumes, tenants, streams] = [(info.volumes, "volume"), (info.tenants, "tenant"), (info.streams, "stream")]
+        .map(|(count, noun)| counted(count as u64, noun));
+    rows.push(("from", format!("{volumes}, {tenants}, {streams}")));
     rows.push((
         "blocks",
         format!(
