@@ -111,6 +111,7 @@ pub(crate) fn run(args: &PatternsArgs) -> anyhow::Result<()> {
 }
 
 /// What a trace shows of the code that issued it.
+#[cfg_attr(not(feature = "record"), expect(dead_code, reason = "profiles are of recorded programs"))]
 pub(crate) struct Studied {
     /// The options that lead to the references; the stream is the identity of the code.
     pub(crate) input: InputArgs,
