@@ -6,7 +6,7 @@ use std::process::Command;
 fn main() {
     let own = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    for folder in ["../preload", "../ring"] {
+    for folder in ["../advise", "../pattern", "../preload", "../ring"] {
         println!("cargo::rerun-if-changed={}", own.join(folder).display());
     }
     let supported = ["CARGO_CFG_TARGET_ARCH=x86_64", "CARGO_CFG_TARGET_OS=linux", "CARGO_CFG_TARGET_ENV=gnu"];

@@ -21,8 +21,6 @@ fn give(file: &File, hint: Hint) {
     let (range, advice) = match hint {
         Hint::Drop(range) => (range, Advice::DontNeed),
         Hint::Fetch(range) => (range, Advice::WillNeed),
-        Hint::Random => (0..0, Advice::Random),
-        Hint::Normal => (0..0, Advice::Normal),
     };
     fadvise(file, range.start, std::num::NonZeroU64::new(range.end - range.start), advice).expect("advice");
 }

@@ -20,6 +20,9 @@ use streams::Streams;
 /// `POSIX_FADV_DONTNEED` for a part of a folio.
 pub const CHUNK: u64 = 2 << 20;
 
+/// The most chunks of one read that are looked at, so that it takes no long time.
+const CHUNKS_MOST: usize = 32;
+
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
@@ -41,7 +44,8 @@ pub enum Class {
         /// Bytes that are read of a file, from the first read on; `u64::MAX` for all.
         run: u64,
     },
-    /// Data is read in no order.
+    /// Data is read in no order. The caller switches read-ahead off, and on again for other reads, because the kernel has that for
+    /// each open file (`POSIX_FADV_RANDOM`, `POSIX_FADV_NORMAL`).
     Random,
 }
 
@@ -71,10 +75,6 @@ pub enum Hint {
     /// look-up. At most [`CHUNK`] bytes, because the kernel truncates it to
     /// the device's read-ahead; the caller divides it further if that is shorter.
     Fetch(Range<u64>),
-    /// `POSIX_FADV_RANDOM`: no read-ahead.
-    Random,
-    /// `POSIX_FADV_NORMAL`: read-ahead again.
-    Normal,
 }
 
 /// Decides hints. Its memory is fixed: it allocates nothing, and it can be a static.
@@ -111,16 +111,10 @@ impl Adviser {
         if read.offset >= end {
             return;
         }
-        let (stream, is_new) = self.streams.of(read.reader);
-        let before = stream.set_class(read.class);
-        match (before == Class::Random, read.class == Class::Random) {
-            (false, true) => give(Hint::Random),
-            (true, false) => give(Hint::Normal),
-            _ => {}
-        }
         if read.class == Class::Random {
             return;
         }
+        let (stream, is_new) = self.streams.of(read.reader);
         if read.class != Class::Sequential && self.kept.budget() == 0 {
             return;
         }
@@ -131,7 +125,8 @@ impl Adviser {
                 give(Hint::Fetch(start..start.saturating_add(CHUNK).min(run_end)));
             }
         }
-        for chunk in read.offset / CHUNK..=(end - 1) / CHUNK {
+        let first = read.offset / CHUNK;
+        for chunk in (first..=(end - 1) / CHUNK).take(CHUNKS_MOST) {
             if !stream.enter(chunk) {
                 continue;
             }
@@ -143,7 +138,11 @@ impl Adviser {
                     memory(chunk, read.size).min(run.div_ceil(PAGE).saturating_mul(PAGE)),
                 ),
             };
-            if !keeps && let Some(left) = stream.leave_later(chunk) {
+            if !keeps
+                && let Some(left) = stream.leave_later(chunk)
+                // What this read is about to return is not dropped before.
+                && !(first..=chunk).contains(&left)
+            {
                 self.kept.drop_chunk(range(left, read.size), &mut give);
             }
         }

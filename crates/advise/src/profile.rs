@@ -39,6 +39,9 @@ use crate::{Class, table};
 /// The most bytes of a profile.
 pub const BYTES_MOST: usize = 16 << 20;
 
+/// The most files of one piece of code that have a class of their own.
+pub const FILES_MOST: usize = 1000;
+
 /// After so many advised runs in a row without gain, a program is left alone.
 pub const RUNS_MOST: u32 = 3;
 
@@ -213,9 +216,9 @@ impl Code {
         Some(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
-    /// Whether it gets advice: not if there is nothing to gain.
+    /// Whether it gets advice: not if there is nothing to gain, or if nobody could tell.
     pub fn gets_advice(&self) -> bool {
-        self.advised && self.read_bytes != Some(0)
+        self.advised && self.read_bytes.is_some_and(|bytes| bytes > 0)
     }
 }
 
@@ -259,7 +262,8 @@ impl Profile {
     }
 
     /// Takes in what another recording of the same program shows, with the same identity of code: code that is not known
-    /// yet, and the classes of that which is. What was read without advice stays, as does whether code gets advice.
+    /// yet, with what it read, because it got no advice; and the classes of that which is. What was read without advice stays,
+    /// as does whether code gets advice.
     pub fn add(&mut self, other: Profile) {
         let known: Vec<usize> = other.modules.iter().map(|module| self.module(module)).collect();
         for mut code in other.codes {
@@ -269,9 +273,9 @@ impl Profile {
                     (own.class, own.run_bytes) = (code.class, code.run_bytes);
                     own.files.retain(|file| code.files.iter().all(|other| other.path != file.path));
                     own.files.extend(code.files);
+                    own.files.truncate(FILES_MOST);
                 }
-                // It ran with advice for other code, so nothing is known of it without.
-                None => self.codes.push(Code { asked_bytes: None, read_bytes: None, ..code }),
+                None => self.codes.push(code),
             }
         }
     }
@@ -307,7 +311,11 @@ impl Profile {
         }
         let mut off = Vec::new();
         for code in self.codes.iter_mut().filter(|code| code.gets_advice()) {
-            let Some(with) = run.by_code.get(&code.code).filter(|with| with.asked_bytes > 0) else { continue };
+            // A shorter run, with less to be read again, is no loss.
+            let is_long = |with: &&Reads| {
+                with.asked_bytes > 0 && code.asked_bytes.is_none_or(|then| with.asked_bytes >= then / 2)
+            };
+            let Some(with) = run.by_code.get(&code.code).filter(is_long) else { continue };
             let Some(without) = code.without_advice(with.asked_bytes) else { continue };
             if !gains(without, with.read_bytes) {
                 code.advised = false;
@@ -317,7 +325,8 @@ impl Profile {
         off
     }
 
-    /// Bytes that devices would read without advice for a run, by what the known code read in it.
+    /// Bytes that devices would read without advice for a run, by what the known code read in it; `None` if it read less than
+    /// half as much as then.
     pub fn without_advice(&self, run: &Run) -> Option<u64> {
         let plain = self.read_bytes?;
         let (mut asked, mut then) = (0_u128, 0_u128);
@@ -327,7 +336,8 @@ impl Profile {
                 asked += u128::from(run.by_code.get(&code.code).map_or(0, |reads| reads.asked_bytes));
             }
         }
-        if asked == 0 {
+        // A shorter run, with less to be read again, is no loss.
+        if asked == 0 || asked < then / 2 {
             return None;
         }
         Some(u64::try_from(u128::from(plain) * asked / then).unwrap_or(u64::MAX))

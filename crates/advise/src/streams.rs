@@ -1,7 +1,5 @@
 //! The files being read.
 
-use crate::Class;
-
 /// Files that are followed at a time. The one read least recently gives its place to a new one, and what is cached of it
 /// is not dropped.
 const STREAMS: usize = 64;
@@ -17,7 +15,6 @@ const AHEAD: u64 = 9;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     reader: u64,
-    class: Class,
     /// When it was read last, in reads; 0 if the place is free.
     used: u64,
     /// The chunk that is being read, and 1; 0 before the first one.
@@ -32,21 +29,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    const FREE: Stream = Stream {
-        reader: 0,
-        class: Class::Sequential,
-        used: 0,
-        current: 0,
-        leaving: [0; WINDOW],
-        count: 0,
-        resident: 0,
-        looked_up: 0,
-    };
-
-    /// Sets the class, and returns that of the reads before: sequential if there were none.
-    pub(crate) fn set_class(&mut self, class: Class) -> Class {
-        core::mem::replace(&mut self.class, class)
-    }
+    const FREE: Stream =
+        Stream { reader: 0, used: 0, current: 0, leaving: [0; WINDOW], count: 0, resident: 0, looked_up: 0 };
 
     /// The reader is in `chunk`; whether it was elsewhere before.
     pub(crate) fn enter(&mut self, chunk: u64) -> bool {

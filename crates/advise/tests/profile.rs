@@ -96,6 +96,9 @@ fn runs_are_compared_by_what_they_read() {
     let double = Run { read_bytes: 15_000, by_code: [(7, twice), (3, twice), (u64::MAX, twice)].into() };
     assert_eq!(known.without_advice(&double), Some(20_000));
     assert!(known.learn(&double).is_empty() && known.runs_without_gain == 0);
+    let little = Reads { asked_bytes: 900, read_bytes: 900 };
+    let short = Run { read_bytes: 2700, by_code: [(7, little), (3, little), (u64::MAX, little)].into() };
+    assert!(known.learn(&short).is_empty() && known.runs_without_gain == 0, "too short to tell");
     let nothing = Run { read_bytes: 15_000, by_code: [].into() };
     assert_eq!((known.without_advice(&nothing), known.learn(&nothing)), (None, vec![]));
     assert_eq!(known.runs_without_gain, 0, "none of the known code read");
@@ -107,7 +110,9 @@ fn code_that_reads_nothing_from_devices_gets_no_advice() {
     known.codes.iter_mut().for_each(|code| code.read_bytes = Some(0));
     assert!(!known.gets_advice());
     known.codes[1].read_bytes = None;
-    assert!(known.gets_advice(), "nothing is known");
+    assert!(!known.gets_advice(), "nobody could tell whether it gains");
+    known.codes[1].read_bytes = Some(1);
+    assert!(known.gets_advice());
 }
 
 #[test]
@@ -153,6 +158,6 @@ fn other_recordings_add_code_and_change_classes() {
     assert_eq!(known.modules[2], module);
     assert_eq!(known.codes[0], Code { run_bytes: None, files: vec![words], ..code(7, Name::Loop, &[0, 1]) });
     assert_eq!((known.codes[1].class, known.codes[1].advised), (Name::Rand, false));
-    assert_eq!(known.codes[3], Code { asked_bytes: None, read_bytes: None, ..code(8, Name::Seq, &[0, 2]) });
+    assert_eq!(known.codes[3], code(8, Name::Seq, &[0, 2]));
     assert_eq!(known.codes.len(), 4);
 }

@@ -4,7 +4,7 @@ mod learned;
 mod memory;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nigh_advise::profile::{Profile, Reads, Run};
+use nigh_advise::profile::{Code, Profile, Reads, Run};
 use nigh_advise::{ENTRY_BYTES, Table};
 use nigh_record::{Board, Program, Session, Told, build_id};
 use tempfile::NamedTempFile;
@@ -43,9 +43,10 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     });
     let keep = keep.transpose()?;
     let program = find(name)?;
+    let known = known.map(|profile| current(profile, &args.profile, &program)).transpose()?.flatten();
     let (ended, is_done) = match known {
         None => first(&args.profile, &program, arguments)?,
-        Some(profile) => (again(args, keep, profile, &program, arguments)?, true),
+        Some(profile) => again(args, keep, profile, &program, arguments)?,
     };
     match ended.code() {
         0 if is_done => Ok(()),
@@ -90,7 +91,8 @@ fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::Pa
 
 /// The first run: it is recorded, and the profile is made of it. Returns whether there is one.
 fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Result<(Ended, bool)> {
-    eprintln!("nigh: {} is new: this run is recorded, and gets no advice", path.display());
+    let why = if path.exists() { "has no code of today's builds" } else { "is new" };
+    eprintln!("nigh: {} {why}: this run is recorded, and gets no advice", path.display());
     let (_folder, file) = recording(path)?;
     let session = Session::new().context("a folder to share with the program")?;
     let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, |_| {})?;
@@ -112,19 +114,13 @@ fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Resu
     Ok((ended, true))
 }
 
-/// A run of a known program.
-fn again(
-    args: &AdviseArgs,
-    keep: Option<u64>,
-    mut profile: Profile,
-    program: &Program,
-    arguments: &[OsString],
-) -> anyhow::Result<Ended> {
+/// The profile without what is of other builds; `None` if nothing is left.
+fn current(mut profile: Profile, file: &Path, program: &Program) -> anyhow::Result<Option<Profile>> {
     let path = std::path::absolute(&program.path)?;
     ensure!(
         path.as_os_str().to_str() == Some(&profile.program),
         "{} is the profile of {}, not of {}: choose another file for --profile",
-        args.profile.display(),
+        file.display(),
         profile.program,
         path.display()
     );
@@ -136,6 +132,17 @@ fn again(
              finds the new ones"
         );
     }
+    Ok((stale == 0 || !profile.codes.is_empty()).then_some(profile))
+}
+
+/// A run of a known program. Returns whether the profile could be written.
+fn again(
+    args: &AdviseArgs,
+    keep: Option<u64>,
+    mut profile: Profile,
+    program: &Program,
+    arguments: &[OsString],
+) -> anyhow::Result<(Ended, bool)> {
     let table = profile.table(learned::file);
     if !args.learn && !profile.gets_advice() {
         let why =
@@ -147,14 +154,15 @@ fn again(
         if args.report {
             eprint!("{}", report::known(&profile));
         }
-        return Ok(ended);
+        return Ok((ended, true));
     }
     let session = Session::new().context("a folder to share with the program")?;
     let told = Told { frames: profile.frames, depth: profile.depth, recorded: if args.learn { LEARNED } else { 0 } };
     let board = session.advise(told, table.len() / ENTRY_BYTES, &table).context("what the program shares with nigh")?;
+    let known: HashMap<u64, &Code> = profile.codes.iter().map(|code| (code.code, code)).collect();
     let watched = |process| {
         memory::set_budget(&board, process, keep);
-        end_useless(&board, &table, &profile);
+        end_useless(&board, &table, &known);
     };
     watched(std::process::id());
     let (ended, fresh) = if args.learn {
@@ -167,7 +175,7 @@ fn again(
             }
         };
         let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, each_round)?;
-        let fresh = if matches!(written, Ok(true)) { Some(learned::learn(&file, Some(&profile))?) } else { None };
+        let fresh = matches!(written, Ok(true)).then(|| learned::learn(&file, Some(&profile)));
         (ended, fresh)
     } else {
         let mut command = session.command(program)?;
@@ -180,11 +188,16 @@ fn again(
         (started.wait().context("waiting for the program")?, None)
     };
     let tallies = tallies(&board, &table);
-    session.end().context("the folder shared with the program")?;
+    // Programs in the background go on without advice: nobody sees any more whether it gains.
+    board.set_budget(0, false);
+    board.tallies().iter().for_each(|tally| tally.has_ended.store(1, Ordering::Relaxed));
+    let cleared = session.end().context("the folder shared with the program");
     let by_code = tallies.iter().filter(|(_, tally)| tally.calls > 0);
     let reads = |did: &Did| Reads { asked_bytes: did.bytes, read_bytes: did.device_bytes };
     let by_code = by_code.map(|(&code, did)| (code, reads(did))).collect();
-    if let Some(read_bytes) = ended.device_bytes {
+    if !profile.gets_advice() {
+        eprintln!("nigh: {} ran without advice", program.name());
+    } else if let Some(read_bytes) = ended.device_bytes {
         let run = Run { read_bytes, by_code };
         let plain = profile.without_advice(&run).map(|plain| format!("; {} without advice", human_bytes(plain)));
         let plain = plain.unwrap_or_default();
@@ -202,25 +215,27 @@ fn again(
             "nigh: this kernel does not count what devices read for a program: whether advice gains is not known"
         );
     }
-    if let Some(fresh) = fresh {
-        profile.add(fresh);
-    }
-    write(&args.profile, &profile)?;
+    let learned = fresh.transpose().map(|fresh| fresh.into_iter().for_each(|fresh| profile.add(fresh)));
+    let results = [cleared, learned, write(&args.profile, &profile)];
+    // The program has ended as it has: its exit code is what counts.
+    results.iter().filter_map(|result| result.as_ref().err()).for_each(|error| eprintln!("nigh: {error:#}"));
     if args.report {
         eprint!("{}", report::run(&profile, &tallies));
     }
-    Ok(ended)
+    Ok((ended, results.iter().all(Result::is_ok)))
 }
 
 /// Ends advice for code for which devices have read more than they would without.
-fn end_useless(board: &Board, table: &[u8], profile: &Profile) {
+fn end_useless(board: &Board, table: &[u8], known: &HashMap<u64, &Code>) {
     for (code, did) in tallies(board, table) {
-        let known = profile.codes.iter().find(|known| known.code == code);
+        let known = known.get(&code);
         // What is read first is read from the device in any case.
         let most = known.and_then(|known| known.without_advice(did.bytes).max(known.read_bytes));
         if most.is_some_and(|most| did.device_bytes > most) {
             let entries = Table::mapped(table).codes().zip(board.tallies());
-            entries.filter(|(of, _)| *of == code).for_each(|(_, tally)| tally.has_ended.store(1, Ordering::Relaxed));
+            // Seldom: once for each code.
+            let entries = entries.filter(|(of, tally)| *of == code && tally.has_ended.load(Ordering::Relaxed) == 0);
+            entries.for_each(|(_, tally)| tally.has_ended.store(1, Ordering::Relaxed));
         }
     }
 }

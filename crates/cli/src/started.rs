@@ -32,8 +32,12 @@ impl Started {
     /// on.
     pub(crate) fn new(command: &mut Command) -> io::Result<Started> {
         let signals = [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
+        let ignored = ignored();
         for (signal, flag) in &signals {
-            signal_hook::flag::register(*signal, flag.clone())?;
+            // The program ignores it too, as under nohup.
+            if ignored >> (signal - 1) & 1 == 0 {
+                signal_hook::flag::register(*signal, flag.clone())?;
+            }
         }
         Ok(Started { child: command.spawn()?, signals, ended: None })
     }
@@ -84,6 +88,13 @@ impl Ended {
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| SIGNALLED + self.status.signal().unwrap_or(0))
     }
+}
+
+/// The signals that this process ignores, a bit for each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    set.unwrap_or(0)
 }
 
 /// `None` where the kernel does not count.

@@ -323,6 +323,9 @@ fn code_of_another_build_is_dropped() {
     fs::write(&profile, known.replace(own, "build_id = \"00\"")).unwrap();
     let said = errors(&advise(folder.path(), &[], &program).output().unwrap());
     assert!(said.contains("in programs or libraries that were built anew"), "{said}");
+    assert!(said.contains("has no code of today's builds: this run is recorded"), "{said}");
+    let code = |text: &str| text.lines().find(|line| line.starts_with("code = ")).map(str::to_owned);
+    assert_eq!(code(&fs::read_to_string(&profile).unwrap()), code(&known), "it is known again");
 }
 
 /// Signals reach the program, as a terminal's and a supervisor's do.

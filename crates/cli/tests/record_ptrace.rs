@@ -126,6 +126,51 @@ fn signals_and_exit_codes_are_the_programs() {
     assert_eq!(code("trap 'exit 9' USR1; cat data >/dev/null; kill -USR1 $$; exit 1"), Some(9));
 }
 
+/// Threads, forks, a timer's signals, and a thread that is cancelled, by a real-time signal.
+#[test]
+fn threads_forks_signals_and_cancellation_work_as_before() {
+    let test = "threads_forks_signals_and_cancellation_work_as_before";
+    if !installed(test, "gcc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/threads.c");
+    let program = folder.path().join("threads");
+    run("gcc", &["-O1", "-pthread", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
+    std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
+    let output = record(folder.path(), &["--ptrace"], &["./threads", "data"]).output().unwrap();
+    let said = errors(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1 1\n"[..]), "{said}");
+    let reads = requests(folder.path()).iter().filter(|request| request.length == 512).count();
+    assert_eq!(reads, (8 + 4) * 2000, "{said}");
+}
+
+/// A program that is stopped stays so, with the recorder and without.
+#[test]
+fn stopped_programs_stay_stopped() {
+    let Some(folder) = folder("stopped_programs_stay_stopped") else { return };
+    let mut running = Command::new("./static");
+    let mut running = running.args(["data", "on"]).current_dir(folder.path()).stdout(Stdio::null()).spawn().unwrap();
+    let process = running.id().to_string();
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&running), signal).unwrap();
+    let state = || {
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        text.rsplit(") ").next().unwrap().chars().next().unwrap()
+    };
+    let mut recording = record(folder.path(), &["--pid", &process], &[]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    signal(rustix::process::Signal::STOP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(['t', 'T'].contains(&state()), "{}", state());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&recording), rustix::process::Signal::INT).unwrap();
+    assert!(recording.wait().unwrap().success());
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(state(), 'T', "without the recorder");
+    signal(rustix::process::Signal::CONT);
+    std::fs::write(folder.path().join("OVER"), "").unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(5));
+}
+
 #[test]
 fn what_cannot_be_traced_gets_one_line() {
     let folder = tempfile::tempdir().unwrap();

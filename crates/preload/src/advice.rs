@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nigh_advise::{Adviser, Hint, Read, Table};
+use nigh_advise::{Adviser, Class, Hint, Read, Table};
 use nigh_ring::{Board, FRAMES, ROOM_BYTES, Tally};
 
 use crate::call::{Call, Errno};
@@ -15,11 +15,15 @@ use crate::{board, files, frames};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 
+/// Where others have the lock for long (a stopped process), so many reads do not try to get it.
+const SKIPPED_MOST: u32 = 10_000;
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+
 /// `WILLNEED` is given for so many bytes at a time: the kernel's default read-ahead, to which it truncates a longer one.
 const FETCHED_AT_ONCE: u64 = 128 << 10;
 
 /// Hints that wait until the lock is free again.
-const HINTS: usize = 8;
+const HINTS: usize = 40;
 
 /// This is another process than before.
 pub(crate) fn forked() {
@@ -51,12 +55,18 @@ pub(crate) fn before(here: &Here, call: &Call) -> Option<Advised> {
     room.iter_mut().for_each(|frame| *frame = frames::token(*frame));
     let depth = told.depth.then(|| thread::depth(call.rsp).into());
     let code = nigh_pattern::pc(frames.get(..used.into())?, depth);
-    let (entry, class) = Table::mapped(board.table()).entry(code, file)?;
-    let tally = board.tallies().get(entry)?;
+    let found = Table::mapped(board.table()).entry(code, file);
+    let found = found.and_then(|(entry, class)| Some((board.tallies().get(entry)?, class)));
+    let has_advice = |tally: &Tally| tally.has_ended.load(Ordering::Relaxed) == 0;
+    let class = found.and_then(|(tally, class)| class.filter(|_| has_advice(tally)));
+    let is_random = class == Some(Class::Random);
+    if open.set_random(is_random) != is_random {
+        let advice = if is_random { libc::POSIX_FADV_RANDOM } else { libc::POSIX_FADV_NORMAL };
+        advise(call.fd, 0, 0, advice);
+    }
+    let (tally, _) = found?;
     thread::device_bytes(0);
-    let Some(class) = class.filter(|_| tally.has_ended.load(Ordering::Relaxed) == 0) else {
-        return Some(Advised(tally));
-    };
+    let Some(class) = class.filter(|_| !is_random) else { return Some(Advised(tally)) };
     let offset = call.offset();
     let size = open.size(call.fd, offset.saturating_add(call.asked));
     open.set_advised();
@@ -90,13 +100,20 @@ fn ask(board: &Board, here: &Here, ask: impl FnOnce(&mut Adviser)) {
     // Too large for the stack of some threads.
     static NEW: Adviser = Adviser::new();
     let adviser = board.room().cast::<Adviser>();
-    board.locked(here.tid(), || {
+    if let Some(left) = SKIPPED.load(Ordering::Relaxed).checked_sub(1) {
+        SKIPPED.store(left, Ordering::Relaxed);
+        return;
+    }
+    let got = board.locked(here.tid(), || {
         // SAFETY: the room is large enough, begins with a page, and nobody else uses it while this thread has the lock.
         if board.prepare_once(|| unsafe { adviser.copy_from_nonoverlapping(&NEW, 1) }) {
             // SAFETY: as above; and it has an adviser, which this same library wrote.
             ask(unsafe { &mut *adviser });
         }
     });
+    if got.is_none() {
+        SKIPPED.store(SKIPPED_MOST, Ordering::Relaxed);
+    }
 }
 
 /// The number of this process's reads of a file.
@@ -133,15 +150,14 @@ impl Hints<'_> {
         Hints { fd, tally, is_short, waiting: [const { None }; HINTS] }
     }
 
-    /// Keeps `hint` for [`Hints::give`]; without room, the kernel gets it at once.
+    /// Keeps `hint` for [`Hints::give`], as long as there is room: others wait for the lock.
     fn add(&mut self, hint: Hint) {
         // As long as memory is left, data that is dropped may be missed later.
         if matches!(hint, Hint::Drop(_)) && !self.is_short {
             return;
         }
-        match self.waiting.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(hint),
-            None => self.tell(hint),
+        if let Some(place) = self.waiting.iter_mut().find(|place| place.is_none()) {
+            *place = Some(hint);
         }
     }
 
@@ -165,8 +181,6 @@ impl Hints<'_> {
                     advise(self.fd, at, FETCHED_AT_ONCE.min(end - at), libc::POSIX_FADV_WILLNEED);
                 }
             }
-            Hint::Random => advise(self.fd, 0, 0, libc::POSIX_FADV_RANDOM),
-            Hint::Normal => advise(self.fd, 0, 0, libc::POSIX_FADV_NORMAL),
         }
     }
 }

@@ -75,11 +75,18 @@ pub(crate) struct Open {
     key: AtomicU64,
     bytes: AtomicU64,
     is_advised: AtomicBool,
+    /// Whether its read-ahead is switched off.
+    is_random: AtomicBool,
 }
 
-static OPEN: [Open; DESCRIPTORS] =
-    [const { Open { key: AtomicU64::new(0), bytes: AtomicU64::new(0), is_advised: AtomicBool::new(false) } };
-        DESCRIPTORS];
+static OPEN: [Open; DESCRIPTORS] = [const {
+    Open {
+        key: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        is_advised: AtomicBool::new(false),
+        is_random: AtomicBool::new(false),
+    }
+}; DESCRIPTORS];
 
 /// Files that an advised process opened.
 static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -123,7 +130,17 @@ impl Open {
         self.is_advised.store(true, Ordering::Relaxed);
     }
 
+    /// Returns what it was before.
+    pub(crate) fn set_random(&self, is_random: bool) -> bool {
+        let before = self.is_random.load(Ordering::Relaxed);
+        if before != is_random {
+            self.is_random.store(is_random, Ordering::Relaxed);
+        }
+        before
+    }
+
     fn forget(&self) {
+        self.is_random.store(false, Ordering::Relaxed);
         self.key.store(0, Ordering::Release);
         self.is_advised.store(false, Ordering::Relaxed);
     }

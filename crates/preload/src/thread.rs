@@ -69,6 +69,9 @@ pub(crate) fn depth(rsp: u64) -> u32 {
     if below < STACK_BYTES_MOST { below as u32 } else { 0 }
 }
 
+/// The most that a record can have.
+const DEVICE_BYTES_MOST: u64 = u16::MAX as u64 * 4096;
+
 /// Calls that are faster read nothing from a device, and begin no read-ahead.
 const DEVICE_NS_LEAST: u64 = 4000;
 
@@ -86,8 +89,14 @@ pub(crate) fn device_bytes(latency_ns: u64) -> u64 {
         usage.assume_init().ru_inblock
     };
     let bytes = blocks as u64 * 512;
-    DEVICE_BYTES.set(bytes);
-    if before == NOT_ASKED { 0 } else { bytes.saturating_sub(before) }
+    if before == NOT_ASKED {
+        DEVICE_BYTES.set(bytes);
+        return 0;
+    }
+    // What a record has no room for is in the next one.
+    let new = bytes.saturating_sub(before).min(DEVICE_BYTES_MOST);
+    DEVICE_BYTES.set(before + new);
+    new
 }
 
 /// The word at an address of the stack; `None` if nothing can be read there. Pages are tried once.

@@ -253,7 +253,13 @@ impl Collector {
 
 /// Whether a process has ended. One that its parent did not wait for yet has no program any more.
 fn has_ended(pid: u32) -> bool {
-    fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    let is_gone = |path: PathBuf| {
+        fs::read_link(path.join("exe")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    // Other threads go on if only the first one has ended.
+    let threads = || fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    is_gone(process.clone()) && threads().all(|thread| is_gone(thread.path()))
 }
 
 /// The path in the frames of `parts`.

@@ -5,6 +5,8 @@
 mod build_id;
 mod collect;
 mod program;
+#[cfg(target_arch = "x86_64")]
+mod ptrace;
 mod session;
 #[cfg(target_arch = "x86_64")]
 mod tracer;

@@ -37,7 +37,8 @@ impl Session {
         let mut builder = tempfile::Builder::new();
         let prefix = format!("{PREFIX}{}-", std::process::id());
         builder.prefix(&prefix).permissions(std::fs::Permissions::from_mode(0o700));
-        let folder = builder.tempdir_in(memory).or_else(|_| builder.tempdir())?;
+        let folder = if is_usable(memory) { builder.tempdir_in(memory) } else { builder.tempdir() };
+        let folder = folder.or_else(|_| builder.tempdir())?;
         std::fs::create_dir(folder.path().join(SHARED))?;
         std::fs::write(folder.path().join("libnigh_preload.so"), LIBRARY)?;
         Ok(Session { folder })
@@ -69,6 +70,8 @@ impl Session {
         command.env("LD_PRELOAD", preload(&library, std::env::var("LD_PRELOAD").ok().as_deref()));
         command.env(FOLDER_VARIABLE, self.shared());
         let board = self.folder.path().join(BOARD);
+        // Without one, this may be a program of another session.
+        command.env_remove(BOARD_VARIABLE);
         if board.exists() {
             command.env(BOARD_VARIABLE, board);
         }
@@ -90,6 +93,16 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether libraries can be loaded from there, and some hundred threads have room for their rings. A program that writes into a
+/// ring without room is killed.
+fn is_usable(memory: &Path) -> bool {
+    const FREE_LEAST: u64 = 512 << 20;
+    rustix::fs::statvfs(memory).is_ok_and(|found| {
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        free >= FREE_LEAST && !found.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC)
+    })
 }
 
 /// Removes the folders in `memory` whose recorder has ended, and all programs that it recorded.

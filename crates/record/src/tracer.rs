@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -16,15 +16,12 @@ use std::time::Duration;
 use nigh_pattern::{module_token, pc, token};
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
-use nix::errno::Errno;
-use nix::sys::ptrace::{self, Event, Options};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::collect::{DEPTHS, STREAM_DEPTH};
 use crate::program::base_name;
+use crate::ptrace::{self, Stop};
 use crate::{Program, Summary, Writer};
 
 /// The exit code of a program that a signal ended is this and the signal's number, as in a shell.
@@ -49,10 +46,10 @@ pub struct Tracer {
     begin_ns: u64,
     private: Option<RandomState>,
     /// The program that was started, and its exit code.
-    started: Option<Pid>,
+    started: Option<i32>,
     code: Option<i32>,
-    threads: HashMap<Pid, Thread>,
-    processes: HashMap<Pid, Process>,
+    threads: HashMap<i32, Thread>,
+    processes: HashMap<i32, Process>,
     /// The number of each file in the recording.
     files: HashMap<(u64, u64, PathBuf), u32>,
     contexts: HashMap<Vec<u64>, (u32, u64)>,
@@ -63,7 +60,7 @@ pub struct Tracer {
 
 /// A thread that is traced.
 struct Thread {
-    process: Pid,
+    process: i32,
     call: Option<Pending>,
 }
 
@@ -157,14 +154,20 @@ impl Tracer {
     pub fn start(&mut self, program: &Program, arguments: &[OsString]) -> io::Result<Child> {
         // It stops itself, so that nothing of the program is missed.
         let stopped = "kill -STOP $$; exec \"$0\" \"$@\"";
-        let child = Command::new("/bin/sh").args(["-c", stopped]).arg(&program.path).args(arguments).spawn()?;
-        let process = Pid::from_raw(child.id() as i32);
-        self.started = Some(process);
-        match waitpid(process, Some(WaitPidFlag::WUNTRACED))? {
-            WaitStatus::Stopped(..) => self.attach(child.id())?,
-            _ => return Err(io::Error::other("the shell that starts the program ended")),
+        let mut child = Command::new("/bin/sh").args(["-c", stopped]).arg(&program.path).args(arguments).spawn()?;
+        let process = Pid::from_child(&child);
+        self.started = Some(child.id() as i32);
+        let begun = match waitpid(Some(process), WaitOptions::UNTRACED)? {
+            Some((_, status)) if status.stopped() => self.attach(child.id()),
+            _ => Err(io::Error::other("the shell that starts the program ended")),
+        };
+        let begun = begun.and_then(|()| Ok(kill_process(process, Signal::CONT)?));
+        if begun.is_err() {
+            // It does not begin to run after this reported that it cannot.
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        Ok(child)
+        begun.map(|()| child)
     }
 
     /// The exit code of the program that was started, as a shell reports it, once it has ended.
@@ -178,27 +181,21 @@ impl Tracer {
         // Threads may begin others while they are listed.
         loop {
             let mut is_new = false;
-            let threads = fs::read_dir(format!("/proc/{process}/task")).map_err(|_| io::Error::from(Errno::ESRCH))?;
+            let threads =
+                fs::read_dir(format!("/proc/{process}/task")).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
             for entry in threads {
                 let name = entry?.file_name();
-                let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-                let thread = Pid::from_raw(number);
+                let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
                 if self.threads.contains_key(&thread) {
                     continue;
                 }
-                let options = Options::PTRACE_O_TRACESYSGOOD
-                    | Options::PTRACE_O_TRACEFORK
-                    | Options::PTRACE_O_TRACEVFORK
-                    | Options::PTRACE_O_TRACECLONE
-                    | Options::PTRACE_O_TRACEEXEC;
-                match ptrace::seize(thread, options) {
+                match ptrace::seize(thread).and_then(|()| ptrace::interrupt(thread)) {
                     Ok(()) => {}
-                    // It has ended, or began after its parent was traced, and is traced by that.
-                    Err(Errno::ESRCH | Errno::EPERM) if is_any => continue,
-                    Err(error) => return Err(error.into()),
+                    // It has ended, or its parent was traced when it began, and it is, too.
+                    Err(_) if is_any => continue,
+                    Err(error) => return Err(error),
                 }
-                ptrace::interrupt(thread)?;
-                self.threads.insert(thread, Thread { process: Pid::from_raw(process as i32), call: None });
+                self.threads.insert(thread, Thread { process: process as i32, call: None });
                 (is_any, is_new) = (true, true);
             }
             if !is_new {
@@ -211,21 +208,21 @@ impl Tracer {
     pub fn trace(&mut self, writer: &mut Writer) -> io::Result<bool> {
         let mut looks = 0;
         while looks < LOOKS {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::StillAlive) => looks += 1,
-                Ok(status) => {
-                    self.stopped(status, writer)?;
+            match ptrace::wait(false) {
+                Ok(None) => looks += 1,
+                Ok(Some((thread, stop))) => {
+                    self.stopped(thread, stop, writer)?;
                     (looks, self.sleep) = (0, SLEEP_LEAST);
                     if self.calls.len() >= 4096 {
                         break;
                     }
                 }
-                Err(Errno::ECHILD) => {
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                     self.threads.clear();
                     break;
                 }
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         self.write(writer);
@@ -255,9 +252,9 @@ impl Tracer {
             let _ = ptrace::interrupt(*thread);
         }
         while !self.threads.is_empty() {
-            let Ok(status) = waitpid(None, Some(WaitPidFlag::__WALL)) else { break };
-            let Some(thread) = status.pid() else { continue };
-            let signal = if let WaitStatus::Stopped(_, signal) = status { Some(signal) } else { None };
+            let Ok(Some((thread, stop))) = ptrace::wait(true) else { break };
+            self.seen(thread, stop);
+            let signal = if let Stop::Signal { signal } = stop { signal } else { 0 };
             // Of those that ended, this fails.
             let _ = ptrace::detach(thread, signal);
             self.threads.remove(&thread);
@@ -270,50 +267,71 @@ impl Tracer {
         Summary { files: self.files.len() as u64, ..self.summary }
     }
 
-    fn stopped(&mut self, status: WaitStatus, writer: &mut Writer) -> io::Result<()> {
-        let Some(thread) = status.pid() else { return Ok(()) };
-        let mut signal = None;
-        match status {
-            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
-                if self.started == Some(thread) {
-                    self.code = Some(match status {
-                        WaitStatus::Exited(_, code) => code,
-                        WaitStatus::Signaled(_, signal, _) => SIGNALLED + signal as i32,
-                        _ => 0,
-                    });
-                }
-                self.threads.remove(&thread);
-                self.processes.remove(&thread);
-                return Ok(());
+    fn stopped(&mut self, thread: i32, stop: Stop, writer: &mut Writer) -> io::Result<()> {
+        self.seen(thread, stop);
+        let resumed = match stop {
+            Stop::Exited { .. } | Stop::Killed { .. } => return Ok(()),
+            Stop::Call => {
+                self.at_call(thread, writer);
+                ptrace::resume(thread, 0)
             }
-            WaitStatus::PtraceSyscall(_) => self.at_call(thread, writer),
-            WaitStatus::PtraceEvent(_, _, event) => {
-                if event == Event::PTRACE_EVENT_EXEC as i32 {
-                    let process = self.thread(thread).process;
-                    self.processes.remove(&process);
-                }
-            }
-            WaitStatus::Stopped(_, other) => signal = Some(other),
-            _ => return Ok(()),
-        }
-        match ptrace::syscall(thread, signal) {
+            // It was stopped by a signal, and stays so.
+            Stop::Event { event: libc::PTRACE_EVENT_STOP, signal } if signal != libc::SIGTRAP => ptrace::listen(thread),
+            Stop::Event { .. } => ptrace::resume(thread, 0),
+            Stop::Signal { signal } => ptrace::resume(thread, signal),
+        };
+        match resumed {
             // It was killed meanwhile.
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            resumed => resumed,
         }
     }
 
-    fn thread(&mut self, thread: Pid) -> &mut Thread {
+    /// Takes in which threads there are.
+    fn seen(&mut self, thread: i32, stop: Stop) {
+        match stop {
+            Stop::Exited { .. } | Stop::Killed { .. } => {
+                if self.started == Some(thread) {
+                    self.code = match stop {
+                        Stop::Exited { code } => Some(code),
+                        Stop::Killed { signal } => Some(SIGNALLED + signal),
+                        _ => None,
+                    };
+                }
+                self.threads.remove(&thread);
+                self.processes.remove(&thread);
+            }
+            Stop::Event { event: libc::PTRACE_EVENT_EXEC, .. } => {
+                // Its other threads have ended, and its first one's number is this one's from now on.
+                let process = self.thread(thread).process;
+                self.processes.remove(&process);
+                self.threads.retain(|other, known| *other == thread || known.process != process);
+                self.thread(thread).call = None;
+            }
+            Stop::Event {
+                event: libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE,
+                ..
+            } => {
+                self.thread(thread);
+                if let Some(begun) = ptrace::begun(thread) {
+                    self.thread(begun);
+                }
+            }
+            _ => drop(self.thread(thread)),
+        }
+    }
+
+    fn thread(&mut self, thread: i32) -> &mut Thread {
         self.threads.entry(thread).or_insert_with(|| {
             let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
             let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-            Thread { process: group.map_or(thread, Pid::from_raw), call: None }
+            Thread { process: group.unwrap_or(thread), call: None }
         })
     }
 
     /// A system call begins or ends.
-    fn at_call(&mut self, thread: Pid, writer: &mut Writer) {
-        let Ok(registers) = ptrace::getregs(thread) else { return };
+    fn at_call(&mut self, thread: i32, writer: &mut Writer) {
+        let Ok(registers) = ptrace::registers(thread) else { return };
         let process = self.thread(thread).process;
         let Some(pending) = self.thread(thread).call.take() else {
             // Otherwise it ends, and began before it was traced.
@@ -338,7 +356,7 @@ impl Tracer {
     }
 
     /// Descriptors that are other files from now on.
-    fn note(&mut self, process: Pid, pending: &Pending, result: i64) {
+    fn note(&mut self, process: i32, pending: &Pending, result: i64) {
         let Some(known) = self.processes.get_mut(&process) else { return };
         match pending.number as i64 {
             libc::SYS_close => drop(known.descriptors.remove(&pending.arguments[0])),
@@ -351,7 +369,7 @@ impl Tracer {
         }
     }
 
-    fn record(&mut self, thread: Pid, process: Pid, pending: &Pending, kind: &Kind, result: i64, writer: &mut Writer) {
+    fn record(&mut self, thread: i32, process: i32, pending: &Pending, kind: &Kind, result: i64, writer: &mut Writer) {
         let descriptor = pending.arguments[kind.descriptor];
         let Some(volume) = self.file(process, thread, descriptor, writer) else { return };
         let time_ns = pending.begin_ns.saturating_sub(self.begin_ns);
@@ -374,17 +392,17 @@ impl Tracer {
             offset: offset.min(u64::MAX >> 1),
             length,
             volume,
-            tenant: process.as_raw() as u32,
+            tenant: process as u32,
             op,
             stream: pending.context.1,
             latency_ns,
         };
         let program = self.process(process, writer).program;
-        let (context, tid) = (pending.context.0, thread.as_raw() as u32);
+        let (context, tid) = (pending.context.0, thread as u32);
         self.calls.push(Call { request, did: kind.did, program, context, tid, asked, result, device_bytes: 0 });
     }
 
-    fn process(&mut self, process: Pid, writer: &mut Writer) -> &mut Process {
+    fn process(&mut self, process: i32, writer: &mut Writer) -> &mut Process {
         let summary = &mut self.summary;
         self.processes.entry(process).or_insert_with(|| {
             summary.processes += 1;
@@ -395,7 +413,7 @@ impl Tracer {
     }
 
     /// The number of the file behind a descriptor; `None` if it is none.
-    fn file(&mut self, process: Pid, thread: Pid, descriptor: u64, writer: &mut Writer) -> Option<u32> {
+    fn file(&mut self, process: i32, thread: i32, descriptor: u64, writer: &mut Writer) -> Option<u32> {
         if let Some(&known) = self.process(process, writer).descriptors.get(&descriptor) {
             return known;
         }
@@ -424,7 +442,7 @@ impl Tracer {
     }
 
     /// The issuing code, and its stream.
-    fn context(&mut self, process: Pid, rip: u64, rsp: u64, rbp: u64, writer: &mut Writer) -> (u32, u64) {
+    fn context(&mut self, process: i32, rip: u64, rsp: u64, rbp: u64, writer: &mut Writer) -> (u32, u64) {
         let addresses = addresses(process, rip, rsp, rbp);
         let known = self.process(process, writer);
         if !addresses.iter().all(|&address| find(&known.modules, address).is_some()) {
@@ -456,12 +474,11 @@ fn find(modules: &[Module], address: u64) -> Option<&Module> {
 }
 
 /// Where the call was made, and the return addresses that frame pointers lead to.
-fn addresses(process: Pid, rip: u64, rsp: u64, rbp: u64) -> Vec<u64> {
+fn addresses(process: i32, rip: u64, rsp: u64, rbp: u64) -> Vec<u64> {
     let mut found = vec![rip];
     let mut stack = vec![0; STACK_BYTES];
     // A stack that ends earlier is read in part.
-    let remote = [RemoteIoVec { base: rsp as usize, len: STACK_BYTES }];
-    let read = process_vm_readv(process, &mut [IoSliceMut::new(&mut stack)], &remote).unwrap_or(0);
+    let read = ptrace::read(process, rsp, &mut stack);
     let (words, _) = stack.as_slice()[..read].as_chunks::<8>();
     let word = |address: u64| {
         let at = address.checked_sub(rsp).filter(|at| at.is_multiple_of(8))? / 8;
@@ -480,7 +497,7 @@ fn addresses(process: Pid, rip: u64, rsp: u64, rbp: u64) -> Vec<u64> {
 }
 
 /// The code that a process has mapped.
-fn modules(process: Pid) -> Vec<Module> {
+fn modules(process: i32) -> Vec<Module> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let mut bases: HashMap<&str, u64> = HashMap::new();
     let mut modules = Vec::new();
@@ -499,7 +516,7 @@ fn modules(process: Pid) -> Vec<Module> {
 }
 
 /// Where a descriptor is in its file.
-fn position(thread: Pid, descriptor: u64) -> u64 {
+fn position(thread: i32, descriptor: u64) -> u64 {
     let about = fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
     about.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok()).unwrap_or(0)
 }

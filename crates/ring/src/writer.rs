@@ -17,6 +17,16 @@ pub struct Claim(NonNull<Ring>);
 impl Writer {
     /// Creates the shared file at `path`. It makes system calls only.
     pub fn create(path: &CStr, pid: u32, program: &[u8]) -> Option<Writer> {
+        // A program with a limit on its files would be killed.
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` has room for the answer; 0 is this process, and null is no new limit.
+        let known = unsafe {
+            let new = std::ptr::null::<libc::rlimit>();
+            libc::syscall(libc::SYS_prlimit64, 0_i64, i64::from(libc::RLIMIT_FSIZE), new, &raw mut limit)
+        };
+        if known != 0 || limit.rlim_cur < BYTES as u64 {
+            return None;
+        }
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
         // SAFETY: the path is a C string; the other arguments are numbers.
         let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };

@@ -5,16 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use nigh_advise::profile::{Code, InFile, Module, Name, Profile};
+use nigh_advise::profile::{Code, FILES_MOST, InFile, Module, Name, Profile};
 use nigh_pattern::{Class, Pattern, Thresholds};
 use nigh_trace::Stream;
 use nigh_trace::format::parquet::{About, ParquetReader};
 
 use crate::args::InputArgs;
 use crate::patterns::{Studied, place, study};
-
-/// The most files of one piece of code with a class of their own.
-const FILES_MOST: usize = 1000;
 
 /// The profile of the recording at `path`; its code is identified as in `like`.
 pub(super) fn learn(path: &Path, like: Option<&Profile>) -> anyhow::Result<Profile> {

@@ -42,20 +42,22 @@ impl Memory {
 
 /// Sets the budget by what memory there is for `process`; `keep` overrides it.
 pub(super) fn set_budget(board: &Board, process: u32, keep: Option<u64>) {
-    let Some(memory) = memory(process) else { return };
+    let Some((memory, is_short)) = memory(process) else { return };
     let (device, largest) = board.advised();
     let read_ahead = device.map_or(READ_AHEAD, read_ahead);
     let budget = keep.unwrap_or_else(|| budget(memory.limit, memory.other(), read_ahead, largest));
-    board.set_budget(budget, memory.is_short());
+    board.set_budget(budget, is_short);
 }
 
 /// The memory of the cgroup that leaves the least room for file pages, among that of `process`, those above it, and the
-/// machine.
-fn memory(process: u32) -> Option<Memory> {
+/// machine; and whether memory is short in any of them.
+fn memory(process: u32) -> Option<(Memory, bool)> {
     let own = read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let groups = groups(&own, Path::new(CGROUPS));
     let limited = groups.iter().filter_map(|group| of_group(group));
-    limited.chain(of_machine(&read_to_string("/proc/meminfo").ok()?)).min_by_key(Memory::room)
+    let all: Vec<Memory> = limited.chain(of_machine(&read_to_string("/proc/meminfo").ok()?)).collect();
+    let is_short = all.iter().any(Memory::is_short);
+    Some((all.into_iter().min_by_key(Memory::room)?, is_short))
 }
 
 /// The folders of a process's memory cgroup, and of those above it.
@@ -156,6 +158,6 @@ mod tests {
         assert_eq!(machine, Memory { limit: 16 << 30, used: 12 << 30, files: 100 << 10 });
         assert!(!machine.is_short() && Memory { used: (15 << 30) + 1, ..machine }.is_short());
         assert!(Memory { limit: 64 << 20, used: 0, files: 0 }.is_short(), "so little is filled at once");
-        assert!(memory(std::process::id()).is_some_and(|own| own.limit > own.other()));
+        assert!(memory(std::process::id()).is_some_and(|(own, _)| own.limit > own.other()));
     }
 }
