@@ -29,6 +29,9 @@ pub(crate) use learned::profile;
 /// How often the budget is set anew, in a run that is not recorded.
 const GLANCE: Duration = Duration::from_millis(10);
 
+/// The name of the folders of recordings begins so, and goes on with the process.
+const RECORDING: &str = ".nigh-advise-";
+
 /// Of so many files, one is recorded with `--learn`.
 const LEARNED: u32 = 8;
 
@@ -83,10 +86,24 @@ fn folder(path: &Path) -> &Path {
 
 /// Where the calls of a run are recorded until the profile is written: beside it, because there may be many.
 fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::PathBuf)> {
-    let beside = tempfile::Builder::new().prefix(".nigh-advise-").tempdir_in(folder(profile));
+    sweep(folder(profile));
+    let prefix = format!("{RECORDING}{}-", std::process::id());
+    let beside = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder(profile));
     let beside = beside.with_context(|| format!("a recording beside {}", profile.display()))?;
     let file = beside.path().join("run.parquet");
     Ok((beside, file))
+}
+
+/// Removes the recordings of processes that were killed.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(RECORDING)?.split_once('-'));
+        if process.is_some_and(|(process, _)| !Path::new("/proc").join(process).exists()) {
+            // It may be another user's.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// The first run: it is recorded, and the profile is made of it. Returns whether there is one.
@@ -97,14 +114,15 @@ fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Resu
     let session = Session::new().context("a folder to share with the program")?;
     let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, |_| {})?;
     session.end().context("the folder shared with the program")?;
-    if !matches!(written, Ok(true)) {
-        return Ok((ended, written.is_ok()));
-    }
-    let made = learned::learn(&file, None).and_then(|profile| {
+    let Ok(Some(summary)) = written else { return Ok((ended, written.is_ok())) };
+    let made = || {
+        // Later runs are compared with this one, by the bytes of its calls.
+        ensure!(summary.lost <= summary.calls / 100, "too many calls were lost for a profile; run the program again");
+        let profile = learned::learn(&file, None)?;
         write(path, &profile)?;
         Ok(profile)
-    });
-    match made {
+    };
+    match made() {
         Ok(profile) => eprintln!("nigh: {}", report::summary(&profile, path)),
         Err(error) => {
             eprintln!("nigh: {error:#}");
@@ -175,7 +193,7 @@ fn again(
             }
         };
         let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, each_round)?;
-        let fresh = matches!(written, Ok(true)).then(|| learned::learn(&file, Some(&profile)));
+        let fresh = matches!(written, Ok(Some(_))).then(|| learned::learn(&file, Some(&profile)));
         (ended, fresh)
     } else {
         let mut command = session.command(program)?;

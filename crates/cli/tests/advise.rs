@@ -254,6 +254,20 @@ fn runs_with_learn_find_code_that_is_new() {
     assert_eq!(code(&learned), code(&whole), "{}", errors(&output));
 }
 
+/// What a killed run left beside the profile is removed by the next one that records.
+#[test]
+fn recordings_of_killed_runs_are_removed() {
+    let folder = folder();
+    // No process has this number.
+    let [left, own] =
+        [1 << 30, std::process::id()].map(|process| folder.path().join(format!(".nigh-advise-{process}-a")));
+    [&left, &own].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    fs::write(left.join("run.parquet.part"), "x").unwrap();
+    fs::write(folder.path().join("data"), "x").unwrap();
+    assert!(advise(folder.path(), &[], &["cat", "data"]).output().unwrap().status.success());
+    assert!(!left.exists() && own.exists());
+}
+
 /// The profile that `nigh patterns` writes is that of a first run.
 #[test]
 fn a_recording_becomes_a_profile() {

@@ -25,7 +25,7 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
     let session = Session::new().context("a folder to share with the program")?;
     let ended = recorded(&program, arguments, &session, &args.file, args.private, &limits, |_| {})?;
     session.end().context("the folder shared with the program")?;
-    if let (_, Ok(true)) = &ended {
+    if let (_, Ok(Some(_))) = &ended {
         eprint!("{}", next(&args.file));
     }
     match ended {
@@ -35,8 +35,7 @@ pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) ->
 }
 
 /// Runs `program` and records it into `file`. `each_round` runs every few milliseconds until the program ends. Returns how it
-/// ended, and whether there is anything in the file; errors of the recording are reported at once, because the program goes
-/// on.
+/// ended, and what is in the file, if anything; errors of the recording are reported at once, because the program goes on.
 pub(crate) fn recorded(
     program: &Program,
     arguments: &[OsString],
@@ -45,7 +44,7 @@ pub(crate) fn recorded(
     private: bool,
     limits: &Limits,
     mut each_round: impl FnMut(u32),
-) -> anyhow::Result<(Ended, anyhow::Result<bool>)> {
+) -> anyhow::Result<(Ended, anyhow::Result<Option<Summary>>)> {
     let mut command = session.command(program)?;
     let recorder = Recorder::create(file, Taken::Above, BLOCK_BYTES)?;
     let begin = Instant::now();
@@ -116,7 +115,7 @@ fn finish(
     about: About,
     seconds: f64,
     path: &Path,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Option<Summary>> {
     let summary = collector.summary();
     let Summary { calls, processes, .. } = summary;
     let file = path.display();
@@ -127,7 +126,7 @@ fn finish(
         recorder.discard()?;
         anyhow::ensure!(processes > 0, "nothing was recorded: the program did not load the recording library");
         eprintln!("nigh: the program read and wrote no files: there is nothing to record, and {file} was not written");
-        return Ok(false);
+        return Ok(None);
     }
     if let Err(error) = recorder.describe(about) {
         return Err(salvaged(recorder, path, error));
@@ -139,7 +138,7 @@ fn finish(
         running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
     eprintln!("nigh: {}{running}", said(&summary, seconds));
-    Ok(true)
+    Ok(Some(summary))
 }
 
 /// The next commands to type.
