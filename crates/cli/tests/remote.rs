@@ -481,6 +481,8 @@ fn patience_has_an_end() {
     let rear = start();
     wait_for("it is back", || miss(&mut client).is_ok());
     rear.signal("-STOP");
+    // Its threads stop one after the other.
+    std::thread::sleep(Duration::from_millis(100));
     check(&mut client);
     rear.signal("-CONT");
     wait_for("it goes on", || miss(&mut client).is_ok());
