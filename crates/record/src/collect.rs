@@ -49,9 +49,8 @@ pub struct Collector {
     private: Option<RandomState>,
     processes: Vec<Process>,
     known: HashSet<OsString>,
-    /// The numbers in the recording of the files that had a device and an inode, with their paths; the last one is the present
-    /// one.
-    files: HashMap<(u64, u64), Vec<(String, u32)>>,
+    /// The number of each file in the recording.
+    files: HashMap<(u64, u64, String), u32>,
     contexts: HashMap<Stack, (u32, u64)>,
     /// When the recording began.
     begin_ns: u64,
@@ -147,7 +146,7 @@ impl Collector {
     /// What was recorded so far, with what running processes lost.
     pub fn summary(&self) -> Summary {
         let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
-        Summary { lost: self.summary.lost + running.sum::<u64>(), ..self.summary }
+        Summary { lost: self.summary.lost + running.sum::<u64>(), files: self.files.len() as u64, ..self.summary }
     }
 
     /// Finds the shared files of new processes.
@@ -178,38 +177,22 @@ impl Collector {
             let mut rest = records.iter();
             while let Some(record) = rest.next() {
                 let kind = Kind::of(record.kind);
-                if !matches!(kind, Some(Kind::File | Kind::Exec | Kind::Rename | Kind::Unlink)) {
+                if !matches!(kind, Some(Kind::File | Kind::Exec)) {
                     let read = self.take(record, kind, at, writer);
                     early.extend((!read).then_some(*record));
                     continue;
                 }
                 let more = (record.asked.min(PATH_MOST) as usize).div_ceil(PATH_BYTES).max(1) - 1;
                 let path = path(std::iter::once(record).chain(rest.by_ref().take(more)), record.asked);
-                let inode = (record.offset, record.result as u64);
                 if kind == Some(Kind::Exec) {
                     self.executes(path, record.result != 0);
-                } else if kind == Some(Kind::Unlink) {
-                    // Another file may get its inode.
-                    self.files.remove(&inode);
-                } else if kind == Some(Kind::Rename) {
-                    if let Some(names) = self.files.get_mut(&inode)
-                        && let Some(&(_, number)) = names.last()
-                        && names.iter().all(|(known, _)| *known != path)
-                    {
-                        names.push((path, number));
-                    }
                 } else {
                     // A name that ends so was of a file that has none any more, and which may be another one.
-                    let names = self.files.entry(inode).or_default();
-                    let known = names.iter().find(|(known, _)| *known == path).map(|&(_, number)| number);
-                    let number = known.unwrap_or_else(|| {
-                        let number = match &self.private {
-                            Some(key) => writer.file(format!("{:016x}", key.hash_one(&path))),
-                            None => writer.file(path.clone()),
-                        };
-                        names.push((path, number));
-                        self.summary.files += 1;
-                        number
+                    let key = (record.offset, record.result as u64, path);
+                    let private = &self.private;
+                    let number = *self.files.entry(key).or_insert_with_key(|(_, _, path)| match private {
+                        Some(key) => writer.file(format!("{:016x}", key.hash_one(path))),
+                        None => writer.file(path.clone()),
                     });
                     self.processes[at].files.insert(record.file, number);
                 }
@@ -360,7 +343,7 @@ fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u3
         Kind::Sync => (Did::Request(Op::Flush), 0),
         Kind::Map => (Did::Map, record.asked),
         Kind::Advise => (Did::Advise, record.asked),
-        Kind::Read | Kind::File | Kind::Exec | Kind::Rename | Kind::Unlink => (Did::Request(Op::Read), transferred),
+        Kind::Read | Kind::File | Kind::Exec => (Did::Request(Op::Read), transferred),
     };
     let op = if let Did::Request(op) = did { op } else { Op::Read };
     // A file ends below 2^63.
