@@ -311,13 +311,11 @@ impl Profile {
         }
         let mut off = Vec::new();
         for code in self.codes.iter_mut().filter(|code| code.gets_advice()) {
-            // A shorter run, with less to be read again, is no loss.
-            let is_long = |with: &&Reads| {
-                with.asked_bytes > 0 && code.asked_bytes.is_none_or(|then| with.asked_bytes >= then / 2)
-            };
-            let Some(with) = run.by_code.get(&code.code).filter(is_long) else { continue };
+            let (Some(with), Some(then)) = (run.by_code.get(&code.code), code.asked_bytes) else { continue };
             let Some(without) = code.without_advice(with.asked_bytes) else { continue };
-            if !gains(without, with.read_bytes) {
+            // A shorter run, with less to be read again, is no loss.
+            let is_long = with.asked_bytes > 0 && with.asked_bytes >= then / 2;
+            if is_long && !gains(without, with.read_bytes) {
                 code.advised = false;
                 off.push(code.code);
             }

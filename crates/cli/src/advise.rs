@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nigh_advise::profile::{Code, Profile, Reads, Run};
 use nigh_advise::{ENTRY_BYTES, Table};
-use nigh_record::{Board, Program, Session, Told, build_id};
+use nigh_record::{Board, Program, Session, Told, build_id, of_ended};
 use tempfile::NamedTempFile;
 
 use crate::args::AdviseArgs;
@@ -86,24 +86,15 @@ fn folder(path: &Path) -> &Path {
 
 /// Where the calls of a run are recorded until the profile is written: beside it, because there may be many.
 fn recording(profile: &Path) -> anyhow::Result<(tempfile::TempDir, std::path::PathBuf)> {
-    sweep(folder(profile));
+    for left in of_ended(folder(profile), RECORDING) {
+        // It may be another user's.
+        let _ = std::fs::remove_dir_all(left);
+    }
     let prefix = format!("{RECORDING}{}-", std::process::id());
     let beside = tempfile::Builder::new().prefix(&prefix).tempdir_in(folder(profile));
     let beside = beside.with_context(|| format!("a recording beside {}", profile.display()))?;
     let file = beside.path().join("run.parquet");
     Ok((beside, file))
-}
-
-/// Removes the recordings of processes that were killed.
-fn sweep(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(RECORDING)?.split_once('-'));
-        if process.is_some_and(|(process, _)| !Path::new("/proc").join(process).exists()) {
-            // It may be another user's.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// The first run: it is recorded, and the profile is made of it. Returns whether there is one.

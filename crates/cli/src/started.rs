@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nigh_record::SIGNALLED;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-/// The exit code of a program that a signal ended is this and the signal's number, as in a shell.
-const SIGNALLED: i32 = 128;
 
 pub(crate) struct Started {
     child: Child,

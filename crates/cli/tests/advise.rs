@@ -5,6 +5,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 mod command;
+mod recorded;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -15,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nigh_testkit::tools::{installed, run};
 
 use command::refusal;
+use recorded::compiled;
 
 const MIB: u64 = 1 << 20;
 
@@ -43,13 +45,7 @@ fn uncached(file: &fs::File) {
 
 /// The program that reads a file again and again; `None` without a compiler.
 fn looper(test: &str, folder: &Path) -> Option<PathBuf> {
-    if !installed(test, "gcc") {
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/loop.c");
-    let program = folder.join("loop");
-    run("gcc", &["-O1", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
-    Some(program)
+    compiled(test, folder, "loop", &[])
 }
 
 fn advise(folder: &Path, options: &[&str], program: &[&str]) -> Command {

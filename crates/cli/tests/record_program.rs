@@ -3,18 +3,20 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 mod command;
+mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nigh_pattern::{Class, Classifier, Limits, Thresholds};
 use nigh_testkit::tools::{installed, run};
-use nigh_trace::{Op, ReadOptions, Request, Stream};
+use nigh_trace::{Op, Request};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use command::refusal;
+use recorded::{compiled, requests};
 
 fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -22,34 +24,11 @@ fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
     command
 }
 
-fn requests(path: &Path, stream: Option<Stream>) -> Vec<Request> {
-    let mut opened = nigh_trace::open(path, &ReadOptions { stream, ..ReadOptions::default() }).unwrap();
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    loop {
-        opened.requests.next_batch(&mut batch).unwrap();
-        if batch.is_empty() {
-            return all;
-        }
-        all.append(&mut batch);
-    }
-}
-
-/// Compiles one of the programs of these tests; `None`, and `test` is reported as skipped, without a compiler.
-fn compiled(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
-    if !installed(test, "gcc") {
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/recorded/{name}.c"));
-    let program = folder.join(name);
-    run("gcc", &["-O1", "-pthread", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
-    Some(program)
-}
-
 /// Whatever the environment and the addresses are, code has the same identity, and the class that it was written for.
 #[test]
 fn code_is_recognized_in_every_run() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compiled("code_is_recognized_in_every_run", folder.path(), "patterns") else { return };
+    let Some(program) = compiled("code_is_recognized_in_every_run", folder.path(), "patterns", &[]) else { return };
     let program = program.to_str().unwrap();
     assert!(Command::new(program).arg("make").current_dir(folder.path()).status().unwrap().success());
     let mut all = Vec::new();
@@ -181,7 +160,7 @@ fn calls_are_counted_as_strace_counts_them() {
 fn threads_forks_signals_and_cancellation_work_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let test = "threads_forks_signals_and_cancellation_work_as_before";
-    let Some(program) = compiled(test, folder.path(), "threads") else { return };
+    let Some(program) = compiled(test, folder.path(), "threads", &[]) else { return };
     std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
     for _ in 0..5 {
         let output = record(folder.path(), "a.parquet", &[program.to_str().unwrap(), "data"]).output().unwrap();
@@ -301,7 +280,7 @@ fn programs_in_the_background_go_on() {
 fn a_full_disk_does_not_stop_the_program() {
     let test = "a_full_disk_does_not_stop_the_program";
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compiled(test, folder.path(), "threads") else { return };
+    let Some(program) = compiled(test, folder.path(), "threads", &[]) else { return };
     let small = folder.path().join("small");
     std::fs::create_dir(&small).unwrap();
     let mut mount = Command::new("mount");

@@ -3,16 +3,18 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 mod command;
+mod recorded;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nigh_testkit::tools::{installed, run};
-use nigh_trace::{Op, ReadOptions, Request};
+use nigh_testkit::tools::installed;
+use nigh_trace::Op;
 
 use command::refusal;
+use recorded::{compiled, requests};
 
 fn record(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -24,27 +26,10 @@ fn record(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     command
 }
 
-fn requests(folder: &Path) -> Vec<Request> {
-    let mut opened = nigh_trace::open(&folder.join("a.parquet"), &ReadOptions::default()).unwrap();
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    loop {
-        opened.requests.next_batch(&mut batch).unwrap();
-        if batch.is_empty() {
-            return all;
-        }
-        all.append(&mut batch);
-    }
-}
-
 /// A folder with the static program and its data; `None` without a compiler.
 fn folder(test: &str) -> Option<tempfile::TempDir> {
-    if !installed(test, "gcc") {
-        return None;
-    }
     let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/static.c");
-    let program = folder.path().join("static");
-    run("gcc", &["-O1", "-static", "-pthread", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
+    compiled(test, folder.path(), "static", &["-static"])?;
     std::fs::write(folder.path().join("data"), vec![7; 10 * 4096]).unwrap();
     Some(folder)
 }
@@ -63,7 +48,7 @@ fn static_programs_are_recorded() {
         said.contains("of 2 programs") && said.contains("no calls lost") && said.contains("nigh patterns"),
         "{said}"
     );
-    let found = requests(folder.path());
+    let found = requests(&folder.path().join("a.parquet"), None);
     assert!(found.iter().all(|request| request.op == Op::Read));
     // By pread; by read, and its end; by stdio, in pages, and its end.
     assert_eq!(found.len(), 100 + 11 + 11);
@@ -102,7 +87,7 @@ fn running_processes_are_recorded_and_go_on() {
         let said = errors(&output);
         assert!(output.status.success(), "{said}");
         assert!(begin.elapsed() < Duration::from_secs(20), "{said}");
-        let found = requests(folder.path());
+        let found = requests(&folder.path().join("a.parquet"), None);
         assert!(found.len() > 100, "{said}");
         assert!(found.iter().any(|request| request.tenant.to_string() == process), "{said}");
         assert!(running.try_wait().unwrap().is_none(), "it goes on");
@@ -130,18 +115,15 @@ fn signals_and_exit_codes_are_the_programs() {
 #[test]
 fn threads_forks_signals_and_cancellation_work_as_before() {
     let test = "threads_forks_signals_and_cancellation_work_as_before";
-    if !installed(test, "gcc") {
+    let folder = tempfile::tempdir().unwrap();
+    if compiled(test, folder.path(), "threads", &[]).is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/threads.c");
-    let program = folder.path().join("threads");
-    run("gcc", &["-O1", "-pthread", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()]);
     std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
     let output = record(folder.path(), &["--ptrace"], &["./threads", "data"]).output().unwrap();
     let said = errors(&output);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1 1\n"[..]), "{said}");
-    let reads = requests(folder.path()).iter().filter(|request| request.length == 512).count();
+    let reads = requests(&folder.path().join("a.parquet"), None).iter().filter(|request| request.length == 512).count();
     assert_eq!(reads, (8 + 4) * 2000, "{said}");
 }
 

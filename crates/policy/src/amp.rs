@@ -330,18 +330,7 @@ impl Amp {
     /// Moves context `number` to its place in the order of eviction, after its blocks or its target changed.
     fn arrange(&mut self, number: u16) {
         let key = self.key(number);
-        let place = Slot(number.into());
-        let known = &mut self.contexts[usize::from(number)].key;
-        if *known == key {
-            return;
-        }
-        if known.is_some() {
-            self.order.remove(place);
-        }
-        if let Some(key) = key {
-            self.order.push(place, key);
-        }
-        *known = key;
+        self.order.arrange(Slot(number.into()), &mut self.contexts[usize::from(number)].key, key);
     }
 
     /// The place of context `number` in the order of eviction, by how much it exceeds its target.

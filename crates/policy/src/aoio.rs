@@ -200,18 +200,7 @@ impl Aoio {
     /// Moves `code` to its place in the order of eviction, after its blocks or its class changed.
     fn arrange(&mut self, code: u16) {
         let key = self.key(code);
-        let place = Slot(code.into());
-        let known = &mut self.codes[usize::from(code)].key;
-        if *known == key {
-            return;
-        }
-        if known.is_some() {
-            self.order.remove(place);
-        }
-        if let Some(key) = key {
-            self.order.push(place, key);
-        }
-        *known = key;
+        self.order.arrange(Slot(code.into()), &mut self.codes[usize::from(code)].key, key);
     }
 
     /// The place of `code` in the order of eviction: its class, then the order within the class.

@@ -30,6 +30,21 @@ impl Heap {
         self.places.resize(slots as usize, 0);
     }
 
+    /// Moves a slot to `key`, or takes it out at `None`. `known` is the key that it has, and is kept.
+    #[inline]
+    pub fn arrange(&mut self, slot: Slot, known: &mut Option<u64>, key: Option<u64>) {
+        if *known == key {
+            return;
+        }
+        if known.is_some() {
+            self.remove(slot);
+        }
+        if let Some(key) = key {
+            self.push(slot, key);
+        }
+        *known = key;
+    }
+
     /// Slots in the heap.
     #[inline]
     pub fn len(&self) -> u32 {

@@ -281,18 +281,7 @@ impl Partitions {
     /// Moves `group` to its place in the order of eviction, after its blocks or its period changed.
     fn arrange(&mut self, group: u32) {
         let key = self.key(group);
-        let place = Slot(group);
-        let known = &mut self.groups[group as usize].key;
-        if *known == key {
-            return;
-        }
-        if known.is_some() {
-            self.order.remove(place);
-        }
-        if let Some(key) = key {
-            self.order.push(place, key);
-        }
-        *known = key;
+        self.order.arrange(Slot(group), &mut self.groups[group as usize].key, key);
     }
 
     /// The place of `group` in the order of eviction: first sequential ones, the last used first; then by period.

@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 mod build_id;
+mod clock;
 mod collect;
 mod program;
 #[cfg(target_arch = "x86_64")]
@@ -13,10 +14,14 @@ mod tracer;
 mod write;
 
 pub use build_id::build_id;
+pub use clock::now_ns;
 pub use collect::{Collector, Summary};
 pub use nigh_ring::{Board, Told};
 pub use program::{Program, Unrecordable};
-pub use session::Session;
+pub use session::{Session, of_ended};
 #[cfg(target_arch = "x86_64")]
 pub use tracer::Tracer;
 pub use write::Writer;
+
+/// The exit code of a program that a signal ended is this and the signal's number, as in a shell.
+pub const SIGNALLED: i32 = 128;

@@ -85,12 +85,8 @@ impl Session {
 
     /// Removes the shared files of processes that have ended, where nobody reads them.
     pub fn forget_ended(&self) {
-        for entry in std::fs::read_dir(self.shared()).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let process = name.to_str().and_then(|name| name.split_once('-'));
-            if process.is_some_and(|(process, _)| !is_running(process)) {
-                let _ = std::fs::remove_file(entry.path());
-            }
+        for path in of_ended(&self.shared(), "") {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -107,14 +103,20 @@ fn is_usable(memory: &Path) -> bool {
 
 /// Removes the folders in `memory` whose recorder has ended, and all programs that it recorded.
 fn sweep(memory: &Path) {
-    for entry in std::fs::read_dir(memory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let recorder = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-        if recorder.is_some_and(|(process, _)| !is_running(process)) && !is_any_running(&entry.path()) {
-            // It may be another user's.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
+    for path in of_ended(memory, PREFIX).filter(|path| !is_any_running(path)) {
+        // It may be another user's.
+        let _ = std::fs::remove_dir_all(path);
     }
+}
+
+/// What processes that have ended left in `folder`: their names are `prefix`, the process, `-` and a rest.
+pub fn of_ended(folder: &Path, prefix: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let name = entry.file_name();
+        let (process, _) = name.to_str()?.strip_prefix(prefix)?.split_once('-')?;
+        (!is_running(process)).then(|| entry.path())
+    })
 }
 
 /// Whether a program runs that has a shared file in `folder`, or that will have one as soon as it starts: its environment

@@ -17,15 +17,11 @@ use nigh_pattern::{module_token, pc, token};
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::collect::{DEPTHS, STREAM_DEPTH};
 use crate::program::base_name;
 use crate::ptrace::{self, Stop};
-use crate::{Program, Summary, Writer};
-
-/// The exit code of a program that a signal ended is this and the signal's number, as in a shell.
-const SIGNALLED: i32 = 128;
+use crate::{Program, SIGNALLED, Summary, Writer, now_ns};
 
 /// Return addresses of a call.
 const FRAMES: usize = 16;
@@ -519,9 +515,4 @@ fn modules(process: i32) -> Vec<Module> {
 fn position(thread: i32, descriptor: u64) -> u64 {
     let about = fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
     about.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok()).unwrap_or(0)
-}
-
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

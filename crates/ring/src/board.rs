@@ -156,7 +156,7 @@ impl Board {
         let head = self.head();
         let (entries, table) = (head.entries.load(Ordering::Relaxed), head.table_bytes.load(Ordering::Relaxed));
         let place = places(entries as usize, table as usize).get(number).copied().unwrap_or_default();
-        // SAFETY: nigh wrote these numbers once, and mapped and unmapped are not changed after that.
+        // SAFETY: the file is as long as these numbers say, which nobody writes after `create`.
         unsafe { self.0.as_ptr().cast::<u8>().add(place) }
     }
 

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nigh_record::{Collector, Program, Session, Summary, Unrecordable, Writer};
+use nigh_record::{Collector, Program, Session, Summary, Unrecordable, Writer, now_ns};
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::{About, Recorder};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
 use crate::args::RecordArgs;
@@ -191,9 +190,4 @@ fn advised(error: Unrecordable, name: &OsString) -> anyhow::Error {
         }
         error => error.into(),
     }
-}
-
-pub(super) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

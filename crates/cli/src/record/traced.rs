@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
-use nigh_record::{Tracer, Writer};
+use nigh_record::{Tracer, Writer, now_ns};
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::Recorder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
-use super::program::{find_any, next, now_ns, said};
+use super::program::{find_any, next, said};
 use crate::args::RecordArgs;
 
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<()> {
