@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nigh_ring::{FRAMES, Kind, PATH_BYTES, Record};
 
 use crate::board;
+use crate::clock::now_ns;
 use crate::thread::Here;
 
 /// Descriptors that are remembered; higher ones are not recorded.
@@ -164,6 +165,8 @@ fn opens(fd: c_int, status: &libc::stat) -> bool {
 
 /// Looks at `fd`, and announces it if it is a file. `None` if that could not be recorded.
 fn look(here: &Here, fd: c_int) -> Option<u32> {
+    // Before its path is looked up, which may change.
+    let time_ns = now_ns();
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `status` has room for the answer.
     if unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) } != 0 {
@@ -174,14 +177,8 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     if ![libc::S_IFREG, libc::S_IFBLK].contains(&(status.st_mode & libc::S_IFMT)) {
         return Some(OTHER);
     }
-    let mut link = [0u8; 32];
-    let mut rest = &mut link[..];
-    write!(rest, "/proc/self/fd/{fd}\0").ok()?;
     let mut path = [0u8; PATH_MOST];
-    // SAFETY: the name ends in zero, and `path` has this room.
-    let length =
-        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), PATH_MOST) };
-    let length = usize::try_from(length).ok()?;
+    let length = path_of(fd.into(), &mut path)?;
     let path = path.get(..length)?;
     if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
         return Some(OTHER);
@@ -191,6 +188,7 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let about = Record {
+        time_ns,
         kind: Kind::File as u8,
         file: number,
         offset: status.st_dev,
@@ -219,6 +217,78 @@ pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
     if whole.is_none() || !announce(here, about, folder.get(..length + path.len()).unwrap_or_default()) {
         here.writer.lose();
     }
+}
+
+/// A regular file whose name may change. It holds a descriptor that only names the file, until `close`.
+pub(crate) struct Named {
+    fd: i64,
+    device: u64,
+    inode: u64,
+}
+
+impl Named {
+    /// `None` if there is no such regular file, or if no call for it would be recorded.
+    pub(crate) fn open(folder: c_int, path: &CStr) -> Option<Named> {
+        if board::get().is_some_and(|board| board.told().recorded == 0) {
+            return None;
+        }
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: a C string and numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, i64::from(folder), path.as_ptr(), i64::from(flags)) };
+        if fd < 0 {
+            return None;
+        }
+        let mut named = Named { fd, device: 0, inode: 0 };
+        let Some(status) = named.status().filter(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG) else {
+            named.close();
+            return None;
+        };
+        (named.device, named.inode) = (status.st_dev, status.st_ino);
+        Some(named)
+    }
+
+    fn status(&self) -> Option<libc::stat> {
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: `status` has room for the answer, which is complete if the call succeeds.
+        unsafe { (libc::syscall(libc::SYS_fstat, self.fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
+    }
+
+    /// Its name has changed, or it has none any more.
+    pub(crate) fn changed(&self, here: &Here) {
+        let is_gone = self.status().is_none_or(|status| status.st_nlink == 0);
+        let kind = if is_gone { Kind::Unlink } else { Kind::Rename };
+        let about = Record {
+            time_ns: now_ns(),
+            kind: kind as u8,
+            offset: self.device,
+            result: self.inode as i64,
+            ..Record::default()
+        };
+        let mut path = [0u8; PATH_MOST];
+        let length = if is_gone { Some(0) } else { path_of(self.fd, &mut path) };
+        let path = length.and_then(|length| path.get(..length));
+        // It has lost one of several names: others lead to it as before.
+        let is_known = path.is_some_and(|path| path.ends_with(b" (deleted)"));
+        if !is_known && !path.is_some_and(|path| announce(here, about, path)) {
+            here.writer.lose();
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        // SAFETY: a descriptor of this library's own.
+        unsafe { libc::syscall(libc::SYS_close, self.fd) };
+    }
+}
+
+/// The path of the file behind `fd`, and its length.
+fn path_of(fd: i64, path: &mut [u8; PATH_MOST]) -> Option<usize> {
+    let mut link = [0u8; 32];
+    let mut rest = &mut link[..];
+    write!(rest, "/proc/self/fd/{fd}\0").ok()?;
+    // SAFETY: the name ends in zero, and `path` has this room.
+    let length =
+        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), PATH_MOST) };
+    usize::try_from(length).ok()
 }
 
 /// Writes `about` with a path in its frames and those of further records; false if there was no room.

@@ -11,6 +11,7 @@ use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
 
 use crate::advice::Advised;
 use crate::call::{Call, Errno};
+use crate::clock::now_ns;
 use crate::thread::Here;
 use crate::{advice, files, frames, patch, thread};
 
@@ -99,7 +100,12 @@ hooks! {
     Dup3 "dup3" nigh_hook_dup3,
     CloseRange "close_range" nigh_hook_close_range,
     Execve "execve" nigh_hook_execve,
-    Dlclose "dlclose" nigh_hook_dlclose;
+    Dlclose "dlclose" nigh_hook_dlclose,
+    Rename "rename" nigh_hook_rename,
+    Renameat "renameat" nigh_hook_renameat,
+    Renameat2 "renameat2" nigh_hook_renameat2,
+    Unlink "unlink" nigh_hook_unlink,
+    Unlinkat "unlinkat" nigh_hook_unlinkat;
 }
 
 fn text(name: &'static str) -> &'static CStr {
@@ -123,14 +129,6 @@ pub(crate) fn install() -> bool {
     }
     planned.into_iter().flatten().for_each(patch::Planned::apply);
     true
-}
-
-/// The monotonic clock.
-pub(crate) fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` has room for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The original of `hook`, as a function of this type.
@@ -502,4 +500,69 @@ unsafe extern "C-unwind" fn nigh_hook_dlclose(handle: *mut c_void) -> c_int {
     // Another library may get its addresses.
     frames::forget_all();
     result
+}
+
+/// Runs a call that changes the names of the files at these paths, and tells the recorder.
+///
+/// # Safety
+/// The paths are null or C strings, as the kernel checks after this.
+unsafe fn names<const N: usize>(paths: [(c_int, Path); N], original: impl FnOnce() -> c_int) -> c_int {
+    if thread::writer().is_none() {
+        return original();
+    }
+    let errno = Errno::save();
+    let named = paths.map(|(folder, path)| {
+        // SAFETY: by the contract.
+        let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })?;
+        files::Named::open(folder, path)
+    });
+    errno.restore();
+    let result = original();
+    let errno = Errno::save();
+    let here = if result == 0 { Here::enter() } else { None };
+    for named in named.iter().flatten() {
+        here.iter().for_each(|here| named.changed(here));
+        named.close();
+    }
+    drop(here);
+    errno.restore();
+    result
+}
+
+type Path = *const libc::c_char;
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_rename(old: Path, new: Path) -> c_int {
+    type Rename = unsafe extern "C-unwind" fn(Path, Path) -> c_int;
+    // The one that is replaced may have no name any more.
+    // SAFETY: the caller's paths; the original as in `transfers`.
+    unsafe { names([(libc::AT_FDCWD, new), (libc::AT_FDCWD, old)], || original::<Rename>(Hook::Rename)(old, new)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_renameat(from: c_int, old: Path, to: c_int, new: Path) -> c_int {
+    type Renameat = unsafe extern "C-unwind" fn(c_int, Path, c_int, Path) -> c_int;
+    // SAFETY: as above.
+    unsafe { names([(to, new), (from, old)], || original::<Renameat>(Hook::Renameat)(from, old, to, new)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_renameat2(from: c_int, old: Path, to: c_int, new: Path, flags: u32) -> c_int {
+    type Renameat2 = unsafe extern "C-unwind" fn(c_int, Path, c_int, Path, u32) -> c_int;
+    // SAFETY: as above.
+    unsafe { names([(to, new), (from, old)], || original::<Renameat2>(Hook::Renameat2)(from, old, to, new, flags)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_unlink(path: Path) -> c_int {
+    type Unlink = unsafe extern "C-unwind" fn(Path) -> c_int;
+    // SAFETY: as above.
+    unsafe { names([(libc::AT_FDCWD, path)], || original::<Unlink>(Hook::Unlink)(path)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn nigh_hook_unlinkat(folder: c_int, path: Path, flags: c_int) -> c_int {
+    type Unlinkat = unsafe extern "C-unwind" fn(c_int, Path, c_int) -> c_int;
+    // SAFETY: as above.
+    unsafe { names([(folder, path)], || original::<Unlinkat>(Hook::Unlinkat)(folder, path, flags)) }
 }

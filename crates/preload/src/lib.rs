@@ -7,6 +7,7 @@
 mod advice;
 mod board;
 mod call;
+mod clock;
 mod files;
 mod frames;
 mod hooks;

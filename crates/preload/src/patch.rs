@@ -46,6 +46,8 @@ fn instruction(code: &[u8]) -> Option<(usize, Option<usize>)> {
         [0xb8, ..] => (5, None),
         // mov %rcx, %r10; mov %ecx, %r10d
         [0x49, 0x89, 0xca, ..] | [0x41, 0x89, 0xca, ..] => (3, None),
+        // test %r8d, %r8d
+        [0x45, 0x85, 0xc0, ..] => (3, None),
         // test $imm32, %r9d
         [0x41, 0xf7, 0xc1, ..] => (7, None),
         // push %r8 to %r15

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use nigh_ring::{BOARD_VARIABLE, FOLDER_VARIABLE, NAME_BYTES, Writer};
 
+use crate::clock::now_ns;
 use crate::{advice, board, files, frames, hooks, thread};
 
 /// The longest path of a shared file.
@@ -67,7 +68,7 @@ fn create() -> Option<Writer> {
         rest.write_all(&[byte]).ok()?;
     }
     // A process has a file for each program that it executes.
-    write!(rest, "/{pid}-{}\0", hooks::now_ns()).ok()?;
+    write!(rest, "/{pid}-{}\0", now_ns()).ok()?;
     Writer::create(CStr::from_bytes_until_nul(&path).ok()?, pid, program)
 }
 

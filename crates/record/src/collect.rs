@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use nigh_pattern::{module_token, pc};
@@ -11,8 +10,9 @@ use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record}
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 
+use crate::files::{Files, Inode};
 use crate::program::{Program, Unrecordable, base_name};
-use crate::{Writer, build_id};
+use crate::{Writer, build_id, now_ns};
 
 /// How many return addresses identify the code of `ra0`, `pc5`, `pc8` and `pc16`.
 pub(crate) const DEPTHS: [usize; 4] = [1, 5, 8, 16];
@@ -46,11 +46,9 @@ pub struct Summary {
 /// Collects the calls of all processes whose shared files appear in a folder.
 pub struct Collector {
     folder: PathBuf,
-    private: Option<RandomState>,
     processes: Vec<Process>,
     known: HashSet<OsString>,
-    /// The number of each file in the recording.
-    files: HashMap<(u64, u64, String), u32>,
+    files: Files,
     contexts: HashMap<Stack, (u32, u64)>,
     /// When the recording began.
     begin_ns: u64,
@@ -59,8 +57,8 @@ pub struct Collector {
     modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
-    /// Calls whose file is announced in a ring that was not read yet.
-    early: Vec<Record>,
+    /// What happened to names of files and was not taken in yet.
+    named: Vec<Named>,
     /// Records of the ring that is being read.
     records: Vec<Record>,
     calls: Vec<Call>,
@@ -78,10 +76,30 @@ type Frames = ([u64; FRAMES], u8, u32);
 /// The most contexts of a process that are looked up by their frames.
 const FRAMES_MOST: usize = 1 << 16;
 
+/// A file of a process, or a change of a file's name.
+struct Named {
+    time_ns: u64,
+    inode: Inode,
+    path: String,
+    event: Event,
+}
+
+enum Event {
+    /// The process with this identity has the file under this number.
+    File {
+        process: u64,
+        number: u32,
+    },
+    Renamed,
+    Removed,
+}
+
 struct Process {
     path: PathBuf,
     reader: Reader,
     pid: u32,
+    /// Tells it from all others.
+    number: u64,
     program: u32,
     /// The number in the recording of each file of the process.
     files: HashMap<u32, u32>,
@@ -89,6 +107,10 @@ struct Process {
     modules: HashMap<u16, (String, u64)>,
     /// What `contexts` has for frames that were seen before.
     contexts: HashMap<Frames, (u32, u64), foldhash::fast::RandomState>,
+    /// Calls whose file is not known yet.
+    early: Vec<Record>,
+    /// When it was seen that it has ended.
+    ended_ns: Option<u64>,
     lost: u64,
 }
 
@@ -98,13 +120,12 @@ impl Collector {
     pub fn new(folder: PathBuf, begin_ns: u64, private: bool) -> Collector {
         Collector {
             folder,
-            private: private.then(RandomState::new),
             modules: Modules::new(),
             missed: BTreeMap::new(),
-            early: Vec::new(),
+            named: Vec::new(),
             processes: Vec::new(),
             known: HashSet::new(),
-            files: HashMap::new(),
+            files: Files::new(private),
             contexts: HashMap::new(),
             begin_ns,
             summary: Summary::default(),
@@ -113,23 +134,28 @@ impl Collector {
         }
     }
 
-    /// Reads what all processes recorded up to here into `writer`.
+    /// Reads what all processes recorded into `writer`. Names change in the order of time, so what happened to them after this
+    /// began waits for the next round: another process, whose rings were read before, may have changed them earlier.
     pub fn collect(&mut self, writer: &mut Writer) {
+        let before = now_ns();
+        self.round(before, writer);
+    }
+
+    /// As `collect`, for the last time.
+    pub fn collect_rest(&mut self, writer: &mut Writer) {
+        self.round(u64::MAX, writer);
+    }
+
+    fn round(&mut self, before_ns: u64, writer: &mut Writer) {
         self.discover(writer);
-        let mut ended = Vec::new();
         for at in 0..self.processes.len() {
-            // Seen before its rings are read: what it wrote before its end is in them.
-            let is_over = has_ended(self.processes[at].pid);
             self.read(at, writer);
-            if is_over {
-                ended.push(at);
-            }
         }
-        for at in ended.into_iter().rev() {
-            let process = self.processes.swap_remove(at);
-            self.summary.lost += process.reader.lost() + process.lost;
-            let _ = fs::remove_file(process.path);
+        self.take_names(before_ns, writer);
+        for at in 0..self.processes.len() {
+            self.take_early(at, before_ns, writer);
         }
+        self.forget_ended(before_ns);
         // Of one round, the calls of different threads are in no order.
         self.calls.sort_by_key(|call| call.request.time_ns);
         let written = writer.push(&self.calls);
@@ -146,7 +172,7 @@ impl Collector {
     /// What was recorded so far, with what running processes lost.
     pub fn summary(&self) -> Summary {
         let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
-        Summary { lost: self.summary.lost + running.sum::<u64>(), files: self.files.len() as u64, ..self.summary }
+        Summary { lost: self.summary.lost + running.sum::<u64>(), files: self.files.count(), ..self.summary }
     }
 
     /// Finds the shared files of new processes.
@@ -163,49 +189,105 @@ impl Collector {
             self.known.insert(name);
             self.summary.processes += 1;
             let program = writer.program(&base_name(&reader.program()));
-            let (pid, files, modules, contexts) = (reader.pid(), HashMap::new(), HashMap::new(), HashMap::default());
-            self.processes.push(Process { path, reader, pid, program, files, modules, contexts, lost: 0 });
+            self.processes.push(Process {
+                path,
+                pid: reader.pid(),
+                reader,
+                number: self.summary.processes,
+                program,
+                files: HashMap::new(),
+                modules: HashMap::new(),
+                contexts: HashMap::default(),
+                early: Vec::new(),
+                ended_ns: None,
+                lost: 0,
+            });
         }
     }
 
     /// Reads all rings of a process.
     fn read(&mut self, at: usize, writer: &mut Writer) {
-        let mut early = std::mem::take(&mut self.early);
+        let process = &mut self.processes[at];
+        if process.ended_ns.is_none() && has_ended(process.pid) {
+            // Seen before its rings are read: what it wrote before its end is in them.
+            process.ended_ns = Some(now_ns());
+        }
         let mut records = std::mem::take(&mut self.records);
         for ring in 0..self.processes[at].reader.rings() {
             self.processes[at].reader.read(ring, &mut records);
             let mut rest = records.iter();
             while let Some(record) = rest.next() {
                 let kind = Kind::of(record.kind);
-                if !matches!(kind, Some(Kind::File | Kind::Exec)) {
-                    let read = self.take(record, kind, at, writer);
-                    early.extend((!read).then_some(*record));
+                let event = match kind {
+                    Some(Kind::File) => Some(Event::File { process: self.processes[at].number, number: record.file }),
+                    Some(Kind::Rename) => Some(Event::Renamed),
+                    Some(Kind::Unlink) => Some(Event::Removed),
+                    _ => None,
+                };
+                if event.is_none() && kind != Some(Kind::Exec) {
+                    if !self.take(record, kind, at, writer) {
+                        self.processes[at].early.push(*record);
+                    }
                     continue;
                 }
                 let more = (record.asked.min(PATH_MOST) as usize).div_ceil(PATH_BYTES).max(1) - 1;
                 let path = path(std::iter::once(record).chain(rest.by_ref().take(more)), record.asked);
-                if kind == Some(Kind::Exec) {
-                    self.executes(path, record.result != 0);
-                } else {
-                    // A name that ends so was of a file that has none any more, and which may be another one.
-                    let key = (record.offset, record.result as u64, path);
-                    let private = &self.private;
-                    let number = *self.files.entry(key).or_insert_with_key(|(_, _, path)| match private {
-                        Some(key) => writer.file(format!("{:016x}", key.hash_one(path))),
-                        None => writer.file(path.clone()),
-                    });
-                    self.processes[at].files.insert(record.file, number);
+                match event {
+                    Some(event) => {
+                        let inode = (record.offset, record.result as u64);
+                        self.named.push(Named { time_ns: record.time_ns, inode, path, event });
+                    }
+                    None => self.executes(path, record.result != 0),
                 }
             }
             records.clear();
         }
-        // Another thread had announced their files, in a ring that was read later.
-        for record in early.drain(..) {
-            if !self.take(&record, Kind::of(record.kind), at, writer) {
-                self.processes[at].lost += 1;
+        self.records = records;
+    }
+
+    /// Takes in files, and what happened to their names, up to a time.
+    fn take_names(&mut self, before_ns: u64, writer: &mut Writer) {
+        self.named.sort_by_key(|named| named.time_ns);
+        let ready = self.named.partition_point(|named| named.time_ns < before_ns);
+        for Named { inode, path, event, .. } in self.named.drain(..ready) {
+            match event {
+                Event::Renamed => self.files.renamed(inode, path),
+                Event::Removed => self.files.removed(inode),
+                Event::File { process, number } => {
+                    // A name that ends in "(deleted)" was of a file that has none any more, and which may be another one.
+                    let file = self.files.number(inode, path, writer);
+                    let process = self.processes.iter_mut().find(|known| known.number == process);
+                    if let (Some(process), Some(file)) = (process, file) {
+                        process.files.insert(number, file);
+                    }
+                }
             }
         }
-        (self.early, self.records) = (early, records);
+    }
+
+    /// Takes in the calls of a process that waited for their files. The file of a call is announced before the call begins.
+    fn take_early(&mut self, at: usize, before_ns: u64, writer: &mut Writer) {
+        let mut early = std::mem::take(&mut self.processes[at].early);
+        early.retain(|record| {
+            let taken = self.take(record, Kind::of(record.kind), at, writer);
+            let waits = !taken && record.time_ns >= before_ns;
+            self.processes[at].lost += u64::from(!taken && !waits);
+            waits
+        });
+        self.processes[at].early = early;
+    }
+
+    /// Forgets processes that ended before a time: what they did is taken in.
+    fn forget_ended(&mut self, before_ns: u64) {
+        let summary = &mut self.summary;
+        self.processes.retain(|process| {
+            let is_over = process.ended_ns.is_some_and(|ended_ns| ended_ns < before_ns);
+            if is_over {
+                summary.lost += process.reader.lost() + process.lost;
+                let _ = fs::remove_file(&process.path);
+            }
+            !is_over
+        });
     }
 
     /// Takes in the record of a call; false if its file is not known.
@@ -242,7 +324,7 @@ impl Collector {
     pub fn modules(&self) -> Vec<(String, String)> {
         // At the end, because this takes time in which rings would run full.
         let known = self.modules.iter().filter_map(|path| Some((path.clone(), build_id(Path::new(path))?)));
-        if self.private.is_some() { Vec::new() } else { known.collect() }
+        if self.files.is_private() { Vec::new() } else { known.collect() }
     }
 
     /// Programs that run, and are recorded.
@@ -343,7 +425,7 @@ fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u3
         Kind::Sync => (Did::Request(Op::Flush), 0),
         Kind::Map => (Did::Map, record.asked),
         Kind::Advise => (Did::Advise, record.asked),
-        Kind::Read | Kind::File | Kind::Exec => (Did::Request(Op::Read), transferred),
+        Kind::Read | Kind::File | Kind::Exec | Kind::Rename | Kind::Unlink => (Did::Request(Op::Read), transferred),
     };
     let op = if let Did::Request(op) = did { op } else { Op::Read };
     // A file ends below 2^63.

@@ -18,7 +18,7 @@ pub use writer::{Claim, Writer};
 pub const FOLDER_VARIABLE: &str = "NIGH_RECORD";
 
 /// The first bytes of a shared file, with the version of its layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec2");
+pub const MAGIC: u64 = u64::from_be_bytes(*b"nighrec3");
 
 /// Return addresses in a record.
 pub const FRAMES: usize = 16;
@@ -61,13 +61,17 @@ pub enum Kind {
     /// The process executes another program. Its path is in the frames as that of a file is; `result` is 1 if its environment
     /// names the recorder's folder, and 0 if it does not.
     Exec = 7,
+    /// The file with this device and inode has another name: as in `File`, without a number.
+    Rename = 8,
+    /// The file with this device and inode has no name any more: as in `File`, without a number and a path.
+    Unlink = 9,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u8) -> Option<Kind> {
-        use Kind::{Advise, Exec, File, Map, Read, Sync, Write};
-        [Read, Write, Sync, Map, Advise, File, Exec].into_iter().find(|kind| *kind as u8 == number)
+        use Kind::{Advise, Exec, File, Map, Read, Rename, Sync, Unlink, Write};
+        [Read, Write, Sync, Map, Advise, File, Exec, Rename, Unlink].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn recorded(
     };
     let mut writer = Writer::new(recorder, limits.calls);
     record(&mut started, &mut collector, &mut writer, limits, &mut each_round)?;
+    collector.collect_rest(&mut writer);
     let seconds = begin.elapsed().as_secs_f64();
     let (recorder, written) = writer.end();
     let device_bytes = if started.has_ended()? { started.wait()?.device_bytes } else { None };
