@@ -16,7 +16,7 @@ use nigh_trace::{Op, Request};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use command::refusal;
-use recorded::{compiled, requests};
+use recorded::{RENAMES, compiled, renames_are_followed, requests};
 
 fn record(folder: &Path, file: &str, program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -240,23 +240,10 @@ fn children_that_are_not_recorded_are_reported() {
     assert!(missed[1].ends_with("/static (statically linked)"), "{errors}");
 }
 
-/// A file that is renamed is the same one, and one that takes the place of another is not.
 #[test]
 fn files_are_followed_through_renames() {
     let folder = tempfile::tempdir().unwrap();
-    let script = "echo one >a; cat a; mv a b; cat b; mkdir in; mv b in/c; cat in/c; echo two >new; mv new in/c; cat in/c; rm in/c; echo \
-                  three >in/c; cat in/c";
-    let output = record(folder.path(), "a.parquet", &["sh", "-c", script]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\none\none\ntwo\nthree\n");
-    let found = requests(&folder.path().join("a.parquet"), None);
-    let reads: Vec<u32> = found
-        .iter()
-        .filter(|request| request.op == Op::Read && (4..7).contains(&request.length))
-        .map(|read| read.volume)
-        .collect();
-    let [first, second, third, replaced, again] = reads[..] else { panic!("{reads:?}") };
-    assert_eq!([first, second, third], [first; 3], "renamed");
-    assert!(first != replaced && replaced != again && first != again, "{reads:?}");
+    renames_are_followed(folder.path(), record(folder.path(), "a.parquet", &RENAMES));
 }
 
 /// Paths are in the recording, or hashes of them.

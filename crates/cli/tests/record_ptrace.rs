@@ -14,7 +14,7 @@ use nigh_testkit::tools::installed;
 use nigh_trace::Op;
 
 use command::refusal;
-use recorded::{compiled, requests};
+use recorded::{RENAMES, compiled, renames_are_followed, requests};
 
 fn record(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
@@ -99,6 +99,12 @@ fn running_processes_are_recorded_and_go_on() {
     assert!(endless.wait().unwrap().success());
     std::fs::write(folder.path().join("OVER"), "").unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn files_are_followed_through_renames() {
+    let folder = tempfile::tempdir().unwrap();
+    renames_are_followed(folder.path(), record(folder.path(), &["--ptrace"], &RENAMES));
 }
 
 #[test]

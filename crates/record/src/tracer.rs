@@ -4,11 +4,12 @@
 //! Return addresses are found by frame pointers, which Go's programs have.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fs;
-use std::hash::{BuildHasher, RandomState};
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use nigh_trace::{Op, Request};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::collect::{DEPTHS, STREAM_DEPTH};
+use crate::files::{Files, Inode};
 use crate::program::base_name;
 use crate::ptrace::{self, Stop};
 use crate::{Program, SIGNALLED, Summary, Writer, now_ns};
@@ -34,20 +36,18 @@ const LOOKS: u32 = 300;
 const SLEEP_LEAST: Duration = Duration::from_micros(50);
 const SLEEP_MOST: Duration = Duration::from_millis(2);
 
-/// The most files, and the most contexts, that are remembered.
+/// The most contexts that are remembered.
 const REMEMBERED_MOST: usize = 1 << 20;
 
 /// Traces programs and records their calls. It belongs to one thread.
 pub struct Tracer {
     begin_ns: u64,
-    private: Option<RandomState>,
     /// The program that was started, and its exit code.
     started: Option<i32>,
     code: Option<i32>,
     threads: HashMap<i32, Thread>,
     processes: HashMap<i32, Process>,
-    /// The number of each file in the recording.
-    files: HashMap<(u64, u64, PathBuf), u32>,
+    files: Files,
     contexts: HashMap<Vec<u64>, (u32, u64)>,
     calls: Vec<Call>,
     summary: Summary,
@@ -66,6 +66,15 @@ struct Pending {
     arguments: [u64; 6],
     begin_ns: u64,
     context: (u32, u64),
+    /// The files whose names it may change.
+    named: Vec<Named>,
+}
+
+/// A regular file whose name may change.
+struct Named {
+    /// Only names the file.
+    file: File,
+    inode: Inode,
 }
 
 #[derive(Default)]
@@ -133,12 +142,11 @@ impl Tracer {
     pub fn new(begin_ns: u64, private: bool) -> Tracer {
         Tracer {
             begin_ns,
-            private: private.then(RandomState::new),
             started: None,
             code: None,
             threads: HashMap::new(),
             processes: HashMap::new(),
-            files: HashMap::new(),
+            files: Files::new(private),
             contexts: HashMap::new(),
             calls: Vec::new(),
             summary: Summary::default(),
@@ -260,7 +268,7 @@ impl Tracer {
 
     /// What was recorded so far.
     pub fn summary(&self) -> Summary {
-        Summary { files: self.files.len() as u64, ..self.summary }
+        Summary { files: self.files.count(), ..self.summary }
     }
 
     fn stopped(&mut self, thread: i32, stop: Stop, writer: &mut Writer) -> io::Result<()> {
@@ -340,7 +348,8 @@ impl Tracer {
                 } else {
                     self.context(process, registers.rip, registers.rsp, registers.rbp, writer)
                 };
-                self.thread(thread).call = Some(Pending { number, arguments, begin_ns: now_ns(), context });
+                let named = named(thread, number, &arguments);
+                self.thread(thread).call = Some(Pending { number, arguments, begin_ns: now_ns(), context, named });
             }
             return;
         };
@@ -349,6 +358,23 @@ impl Tracer {
             self.record(thread, process, &pending, kind, result, writer);
         }
         self.note(process, &pending, result);
+        if result >= 0 {
+            self.rename(&pending.named);
+        }
+    }
+
+    /// Files that have another name from now on, or none.
+    fn rename(&mut self, named: &[Named]) {
+        for Named { file, inode } in named {
+            if file.metadata().is_ok_and(|found| found.nlink() == 0) {
+                self.files.removed(*inode);
+            } else if let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+                // It has lost one of several names: others lead to it as before.
+                && !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)")
+            {
+                self.files.renamed(*inode, path.to_string_lossy().into_owned());
+            }
+        }
     }
 
     /// Descriptors that are other files from now on.
@@ -418,20 +444,7 @@ impl Tracer {
         let path =
             fs::read_link(&link).ok().filter(|path| !["/proc", "/sys"].iter().any(|folder| path.starts_with(folder)));
         let number = found.zip(path).and_then(|(found, path)| {
-            let room = self.files.len() < REMEMBERED_MOST;
-            let key = (found.dev(), found.ino(), path);
-            let known = self.files.get(&key).copied();
-            known.or_else(|| {
-                room.then(|| {
-                    let path = key.2.to_string_lossy();
-                    let number = writer.file(match &self.private {
-                        Some(hasher) => format!("{:016x}", hasher.hash_one(&path)),
-                        None => path.into_owned(),
-                    });
-                    self.files.insert(key, number);
-                    number
-                })
-            })
+            self.files.number((found.dev(), found.ino()), path.to_string_lossy().into_owned(), writer)
         });
         self.process(process, writer).descriptors.insert(descriptor, number);
         number
@@ -463,6 +476,38 @@ impl Tracer {
         }
         (number, stream)
     }
+}
+
+/// The files whose names system call `number` may change; one that is replaced comes first, because it may lose its last name.
+fn named(thread: i32, number: u64, arguments: &[u64; 6]) -> Vec<Named> {
+    const HERE: u64 = libc::AT_FDCWD as u64;
+    let [first, second, third, fourth, ..] = *arguments;
+    let paths: &[(u64, u64)] = match number as i64 {
+        libc::SYS_rename => &[(HERE, second), (HERE, first)],
+        libc::SYS_renameat | libc::SYS_renameat2 => &[(third, fourth), (first, second)],
+        libc::SYS_unlink => &[(HERE, first)],
+        libc::SYS_unlinkat => &[(first, second)],
+        _ => &[],
+    };
+    paths.iter().filter_map(|&(folder, path)| open(thread, folder, path)).collect()
+}
+
+/// The regular file at a path of the thread, relative to one of its folders.
+fn open(thread: i32, folder: u64, path: u64) -> Option<Named> {
+    let mut bytes = vec![0; libc::PATH_MAX as usize];
+    let read = ptrace::read(thread, path, &mut bytes);
+    bytes.truncate(read);
+    let path = CStr::from_bytes_until_nul(&bytes).ok()?;
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    // Numbers of descriptors have 32 bits.
+    let from = match (path.strip_prefix("/"), folder as i32) {
+        (Ok(path), _) => Path::new("/proc").join(thread.to_string()).join("root").join(path),
+        (Err(_), libc::AT_FDCWD) => Path::new("/proc").join(thread.to_string()).join("cwd").join(path),
+        (Err(_), folder) => PathBuf::from(format!("/proc/{thread}/fd/{folder}")).join(path),
+    };
+    let file = File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(from).ok()?;
+    let found = file.metadata().ok().filter(Metadata::is_file)?;
+    Some(Named { inode: (found.dev(), found.ino()), file })
 }
 
 fn find(modules: &[Module], address: u64) -> Option<&Module> {
