@@ -19,7 +19,7 @@ use tempfile::NamedTempFile;
 
 use crate::args::AdviseArgs;
 use crate::output;
-use crate::record::kept::Limits;
+use crate::record::kept::Options;
 use crate::record::program::{find, recorded};
 use crate::size::human_bytes;
 use crate::started::{Ended, Started};
@@ -103,7 +103,7 @@ fn first(path: &Path, program: &Program, arguments: &[OsString]) -> anyhow::Resu
     eprintln!("nigh: {} {why}: this run is recorded, and gets no advice", path.display());
     let (_folder, file) = recording(path)?;
     let session = Session::new().context("a folder to share with the program")?;
-    let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, |_| {})?;
+    let (ended, written) = recorded(program, arguments, &session, &file, &Options::CALLS, |_| {})?;
     session.end().context("the folder shared with the program")?;
     let Ok(Some(summary)) = written else { return Ok((ended, written.is_ok())) };
     let made = || {
@@ -183,7 +183,7 @@ fn again(
                 last = std::time::Instant::now();
             }
         };
-        let (ended, written) = recorded(program, arguments, &session, &file, false, &Limits::NONE, each_round)?;
+        let (ended, written) = recorded(program, arguments, &session, &file, &Options::CALLS, each_round)?;
         let fresh = matches!(written, Ok(Some(_))).then(|| learned::learn(&file, Some(&profile)));
         (ended, fresh)
     } else {

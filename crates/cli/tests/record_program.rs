@@ -246,6 +246,42 @@ fn files_are_followed_through_renames() {
     renames_are_followed(folder.path(), record(folder.path(), "a.parquet", &RENAMES));
 }
 
+/// Pages of a mapping that a program touches are reads of their file, which has the same number when it is read.
+#[test]
+fn faults_in_mappings_are_recorded() {
+    let test = "faults_in_mappings_are_recorded";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(test, folder.path(), "mapped", &[]) else { return };
+    std::fs::write(folder.path().join("data"), vec![7; 256 << 12]).unwrap();
+    let program = program.to_str().unwrap();
+    let output = record(folder.path(), "a.parquet", &[program, "data"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 MiB of files were mapped: --faults"), "{said}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    command.current_dir(folder.path()).args(["record", "--faults", "-o", "b.parquet", "--", program, "data"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("perf_event_paranoid") || said.contains("no performance events") {
+        println!("skipped: {test}: {said}");
+        return;
+    }
+    assert!(
+        output.status.success() && said.contains("page faults of 1 program") && said.contains("no calls lost"),
+        "{said}"
+    );
+    let found = requests(&folder.path().join("b.parquet"), None);
+    // It reads the last page, and then touches the first byte of every page from the end to the beginning.
+    let read = found.iter().position(|request| request.offset == 255 << 12 && request.length == 100).unwrap();
+    let volume = found[read].volume;
+    let touched: Vec<&Request> = found[read + 1..].iter().filter(|request| request.volume == volume).collect();
+    assert!((256 / 16..=256).contains(&touched.len()), "{touched:?}");
+    assert!(touched.iter().all(|fault| fault.length == 4096 && fault.offset % 4096 == 0 && fault.op == Op::Read));
+    assert!(touched.is_sorted_by(|first, second| first.offset > second.offset), "{touched:?}");
+    assert_eq!((touched[0].offset, touched[0].tenant), (255 << 12, found[read].tenant));
+    let streams: BTreeSet<u64> = touched.iter().map(|fault| fault.stream).collect();
+    assert!(streams.len() == 1 && !streams.contains(&0) && !streams.contains(&found[read].stream), "{streams:?}");
+}
+
 /// Paths are in the recording, or hashes of them.
 #[test]
 fn private_recordings_have_no_paths() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nigh_pattern::{module_token, pc};
@@ -10,6 +11,7 @@ use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record}
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 
+use crate::faults::{Fault, Faults};
 use crate::files::{Files, Inode};
 use crate::program::{Program, Unrecordable, base_name};
 use crate::{Writer, build_id, now_ns};
@@ -26,6 +28,9 @@ const PATH_MOST: u32 = 4 * PATH_BYTES as u32;
 /// The most programs that are listed as not recorded.
 const MISSED_MOST: usize = 100;
 
+/// Bytes that a page fault makes accessible, at least.
+const PAGE_BYTES: u32 = 4096;
+
 /// What was recorded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -39,7 +44,11 @@ pub struct Summary {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Calls that were not recorded, because a program made them faster than they were read.
+    /// Bytes of files that were mapped.
+    pub bytes_mapped: u64,
+    /// Pages of mappings that programs touched, as far as recorded.
+    pub faults: u64,
+    /// Calls and page faults that were not recorded, because a program made them faster than they were read.
     pub lost: u64,
 }
 
@@ -57,6 +66,7 @@ pub struct Collector {
     modules: Modules,
     /// Programs that were not recorded, and why.
     missed: BTreeMap<String, &'static str>,
+    faults: Option<Faults>,
     /// What happened to names of files and was not taken in yet.
     named: Vec<Named>,
     /// Records of the ring that is being read.
@@ -122,6 +132,7 @@ impl Collector {
             folder,
             modules: Modules::new(),
             missed: BTreeMap::new(),
+            faults: None,
             named: Vec::new(),
             processes: Vec::new(),
             known: HashSet::new(),
@@ -132,6 +143,15 @@ impl Collector {
             records: Vec::new(),
             calls: Vec::new(),
         }
+    }
+
+    /// Records page faults in mappings of files, too, of the programs that this thread starts from now on.
+    ///
+    /// # Errors
+    /// The kernel does not report them, or not to this user.
+    pub fn record_faults(&mut self) -> io::Result<()> {
+        self.faults = Some(Faults::of_children()?);
+        Ok(())
     }
 
     /// Reads what all processes recorded into `writer`. Names change in the order of time, so what happened to them after this
@@ -155,6 +175,7 @@ impl Collector {
         for at in 0..self.processes.len() {
             self.take_early(at, before_ns, writer);
         }
+        self.take_faults(before_ns, writer);
         self.forget_ended(before_ns);
         // Of one round, the calls of different threads are in no order.
         self.calls.sort_by_key(|call| call.request.time_ns);
@@ -164,6 +185,8 @@ impl Collector {
             match (call.did, u64::from(call.request.length)) {
                 (Did::Request(Op::Read), bytes) => self.summary.bytes_read += bytes,
                 (Did::Request(Op::Write), bytes) => self.summary.bytes_written += bytes,
+                (Did::Map, bytes) => self.summary.bytes_mapped += bytes,
+                (Did::Fault, _) => self.summary.faults += 1,
                 _ => {}
             }
         }
@@ -172,7 +195,8 @@ impl Collector {
     /// What was recorded so far, with what running processes lost.
     pub fn summary(&self) -> Summary {
         let running = self.processes.iter().map(|process| process.reader.lost() + process.lost);
-        Summary { lost: self.summary.lost + running.sum::<u64>(), files: self.files.count(), ..self.summary }
+        let faults = self.faults.as_ref().map_or(0, Faults::lost);
+        Summary { lost: self.summary.lost + running.sum::<u64>() + faults, files: self.files.count(), ..self.summary }
     }
 
     /// Finds the shared files of new processes.
@@ -275,6 +299,35 @@ impl Collector {
             waits
         });
         self.processes[at].early = early;
+    }
+
+    /// Takes in page faults up to a time.
+    fn take_faults(&mut self, before_ns: u64, writer: &mut Writer) {
+        let Some(mut faults) = self.faults.take() else { return };
+        faults.take(before_ns, |fault| self.take_fault(fault, writer));
+        self.faults = Some(faults);
+    }
+
+    fn take_fault(&mut self, fault: Fault, writer: &mut Writer) {
+        let Fault { time_ns, pid, tid, program, file, offset, code } = fault;
+        // The recorder's own.
+        if self.folder.parent().is_some_and(|folder| Path::new(&file.path).starts_with(folder)) {
+            return;
+        }
+        let Some(volume) = self.files.number(file.inode, file.path.clone(), writer) else { return };
+        let known = self.processes.iter().rev().find(|process| process.pid == pid);
+        let program = known.map_or_else(|| writer.program(&program), |process| process.program);
+        let tokens: Vec<u64> = code.iter().map(|(module, offset)| nigh_pattern::token(module.token, *offset)).collect();
+        let (context, stream) = *self.contexts.entry((tokens, 0)).or_insert_with_key(|(tokens, _)| {
+            let stack = code.map(|(module, offset)| format!("{}+0x{offset:x}", module.name)).unwrap_or_default();
+            let same = pc(tokens, None);
+            (writer.context(Context { pcs: DEPTHS.map(|_| same), depth: 0, stack }), same)
+        });
+        let time_ns = time_ns.saturating_sub(self.begin_ns);
+        let request =
+            Request { time_ns, offset, length: PAGE_BYTES, volume, tenant: pid, op: Op::Read, stream, latency_ns: 0 };
+        let (did, result) = (Did::Fault, i64::from(PAGE_BYTES));
+        self.calls.push(Call { request, did, program, context, tid, asked: PAGE_BYTES, result, device_bytes: 0 });
     }
 
     /// Forgets processes that ended before a time: what they did is taken in.

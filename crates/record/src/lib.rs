@@ -5,6 +5,7 @@
 mod build_id;
 mod clock;
 mod collect;
+mod faults;
 mod files;
 mod program;
 #[cfg(target_arch = "x86_64")]

@@ -67,6 +67,9 @@ pub(crate) struct RecordArgs {
     /// Write hashes instead of the paths of files. They are different in each recording
     #[arg(long, conflicts_with_all = ["disk", "export", "sample"])]
     pub(crate) private: bool,
+    /// Record page faults in mappings of files, too, by the kernel's performance events. They are replayed as reads
+    #[arg(long, requires = "program", conflicts_with = "ptrace")]
+    pub(crate) faults: bool,
     /// Stop the program at each of its system calls instead of loading a library into it: slower, and for static programs too
     #[arg(long, requires = "program")]
     pub(crate) ptrace: bool,

@@ -18,15 +18,27 @@ pub(super) const CHECKPOINT: Duration = Duration::from_secs(10);
 pub(super) const BLOCK_BYTES: u32 = 4096;
 
 /// When a recording ends by itself.
-pub(crate) struct Limits {
+pub(super) struct Limits {
     pub(super) time: Option<Duration>,
     pub(super) calls: u64,
     pub(super) bytes: u64,
 }
 
 impl Limits {
-    /// None.
-    pub(crate) const NONE: Limits = Limits { time: None, calls: u64::MAX, bytes: u64::MAX };
+    const NONE: Limits = Limits { time: None, calls: u64::MAX, bytes: u64::MAX };
+}
+
+/// What is recorded of a program.
+pub(crate) struct Options {
+    pub(super) private: bool,
+    /// Also page faults in mappings of files.
+    pub(super) faults: bool,
+    pub(super) limits: Limits,
+}
+
+impl Options {
+    /// All its calls, for a profile.
+    pub(crate) const CALLS: Options = Options { private: false, faults: false, limits: Limits::NONE };
 }
 
 /// Reads the limits, and checks that the file can be written.

@@ -9,7 +9,7 @@ use nigh_record::{Collector, Program, Session, Summary, Unrecordable, Writer, no
 use nigh_trace::Taken;
 use nigh_trace::format::parquet::{About, Recorder};
 
-use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, completed, limits, salvaged};
+use super::kept::{BLOCK_BYTES, CHECKPOINT, Limits, Options, completed, limits, salvaged};
 use crate::args::RecordArgs;
 use crate::results::counted;
 use crate::size::human_bytes;
@@ -19,10 +19,10 @@ use crate::started::{Ended, Started};
 const GLANCE: Duration = Duration::from_millis(2);
 
 pub(super) fn run(name: &OsString, arguments: &[OsString], args: &RecordArgs) -> anyhow::Result<()> {
-    let limits = limits(args)?;
+    let options = Options { private: args.private, faults: args.faults, limits: limits(args)? };
     let program = find(name)?;
     let session = Session::new().context("a folder to share with the program")?;
-    let ended = recorded(&program, arguments, &session, &args.file, args.private, &limits, |_| {})?;
+    let ended = recorded(&program, arguments, &session, &args.file, &options, |_| {})?;
     session.end().context("the folder shared with the program")?;
     if let (_, Ok(Some(_))) = &ended {
         eprint!("{}", next(&args.file));
@@ -40,23 +40,25 @@ pub(crate) fn recorded(
     arguments: &[OsString],
     session: &Session,
     file: &Path,
-    private: bool,
-    limits: &Limits,
+    options: &Options,
     mut each_round: impl FnMut(u32),
 ) -> anyhow::Result<(Ended, anyhow::Result<Option<Summary>>)> {
     let mut command = session.command(program)?;
     let recorder = Recorder::create(file, Taken::Above, BLOCK_BYTES)?;
     let begin = Instant::now();
-    let mut collector = Collector::new(session.shared(), now_ns(), private);
-    let mut started = match Started::new(command.args(arguments)) {
+    let mut collector = Collector::new(session.shared(), now_ns(), options.private);
+    let watched = if options.faults { collector.record_faults().map_err(faults_refused) } else { Ok(()) };
+    let started =
+        watched.and_then(|()| Started::new(command.args(arguments)).context(program.path.display().to_string()));
+    let mut started = match started {
         Ok(started) => started,
         Err(error) => {
             recorder.discard()?;
-            return Err(error).context(program.path.display().to_string());
+            return Err(error);
         }
     };
-    let mut writer = Writer::new(recorder, limits.calls);
-    record(&mut started, &mut collector, &mut writer, limits, &mut each_round)?;
+    let mut writer = Writer::new(recorder, options.limits.calls);
+    record(&mut started, &mut collector, &mut writer, &options.limits, &mut each_round)?;
     collector.collect_rest(&mut writer);
     let seconds = begin.elapsed().as_secs_f64();
     let (recorder, written) = writer.end();
@@ -67,7 +69,7 @@ pub(crate) fn recorded(
         modules: collector.modules(),
     };
     let finished = match written {
-        Ok(()) => finish(recorder, &collector, about, seconds, file),
+        Ok(()) => finish(recorder, &collector, about, seconds, file, options.faults),
         Err(error) => Err(salvaged(recorder, file, error)),
     };
     if let Err(error) = &finished {
@@ -76,6 +78,19 @@ pub(crate) fn recorded(
     // Programs that still run need not report their calls any more.
     drop(collector);
     Ok((started.wait().context("waiting for the program")?, finished))
+}
+
+/// Why page faults cannot be recorded, and what to do.
+fn faults_refused(error: std::io::Error) -> anyhow::Error {
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => anyhow::anyhow!(
+            "--faults: {error}: it needs root, or /proc/sys/kernel/perf_event_paranoid of at most 2 (it is {})",
+            paranoid.trim()
+        ),
+        std::io::ErrorKind::NotFound => anyhow::anyhow!("--faults: this kernel reports no performance events"),
+        _ => anyhow::Error::from(error).context("--faults"),
+    }
 }
 
 /// Records until the program ends or a limit is reached.
@@ -115,6 +130,7 @@ fn finish(
     about: About,
     seconds: f64,
     path: &Path,
+    faults: bool,
 ) -> anyhow::Result<Option<Summary>> {
     let summary = collector.summary();
     let Summary { calls, processes, .. } = summary;
@@ -138,6 +154,10 @@ fn finish(
         running => format!("; {} still run, and are no longer recorded", counted(running as u64, "program")),
     };
     eprintln!("nigh: {}{running}", said(&summary, seconds));
+    if !faults && summary.bytes_mapped > summary.bytes_read {
+        let mapped = human_bytes(summary.bytes_mapped);
+        eprintln!("nigh: note: {mapped} of files were mapped: --faults also records accesses through mappings");
+    }
     Ok(Some(summary))
 }
 
@@ -149,14 +169,15 @@ pub(super) fn next(file: &Path) -> String {
 
 /// What was recorded.
 pub(super) fn said(summary: &Summary, seconds: f64) -> String {
-    let Summary { calls, processes, files, bytes_read, bytes_written, lost } = *summary;
+    let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, .. } = *summary;
     let lost = match lost {
         0 => "no calls lost".to_owned(),
         lost => format!("{} lost", counted(lost, "call")),
     };
+    let touched = if faults > 0 { format!(" and {}", counted(faults, "page fault")) } else { String::new() };
     format!(
-        "recorded {} of {} in {seconds:.1} s: {}, {} read, {} written; {lost}",
-        counted(calls, "call"),
+        "recorded {}{touched} of {} in {seconds:.1} s: {}, {} read, {} written; {lost}",
+        counted(calls - faults, "call"),
         counted(processes, "program"),
         counted(files, "file"),
         human_bytes(bytes_read),

@@ -83,6 +83,9 @@ const TAKEN_KEY: &str = "nigh.taken";
 /// The operations of rows that are no requests: a mapping, and advice to the kernel.
 const LEFT_OUT: [&str; 2] = ["map", "advise"];
 
+/// The operation of rows that are page faults in mappings, which are read as reads.
+const FAULT: &str = "fault";
+
 /// Why a Parquet file cannot be read as requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

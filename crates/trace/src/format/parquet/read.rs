@@ -12,7 +12,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::pages::CheckedPages;
 use super::prefix::{Prefix, whole_part};
-use super::{BLOCK_BYTES_KEY, LEFT_OUT, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
+use super::{BLOCK_BYTES_KEY, FAULT, LEFT_OUT, Problem, SCHEMA, SCHEMA_KEY, TAKEN_KEY};
 use crate::{BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Error, Field, Note, Op, Request, Requests, Stream, Taken};
 
 /// Rows in a batch.
@@ -383,7 +383,8 @@ impl Chunk {
                         no_requests.push(row);
                         continue;
                     }
-                    request.op = Op::named(text.data()).ok_or_else(|| Problem::Value {
+                    let word = if text.data() == FAULT.as_bytes() { Op::Read.name().as_bytes() } else { text.data() };
+                    request.op = Op::named(word).ok_or_else(|| Problem::Value {
                         column: name,
                         row: first_row + row as u64,
                         found: format!("{:?}", String::from_utf8_lossy(text.data().get(..40).unwrap_or(text.data()))),

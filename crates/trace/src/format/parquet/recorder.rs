@@ -33,8 +33,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::LEFT_OUT;
 use super::write::{COLUMNS, io_error, properties, write_column, write_fields};
+use super::{FAULT, LEFT_OUT};
 use crate::{Error, Op, Request, Result, Taken};
 
 const MORE_COLUMNS: &str = "
@@ -67,6 +67,8 @@ const STACKS_BYTES: usize = 8 << 20;
 pub enum Did {
     /// The operation of the request.
     Request(Op),
+    /// A page of a mapping was touched and not accessible yet (a page fault). It is replayed as a read.
+    Fault,
     /// It mapped `length` bytes from `offset` on. Accesses through the mapping are not recorded.
     Map,
     /// It told the kernel what it will read (`posix_fadvise`).
@@ -78,6 +80,7 @@ impl Did {
         let [map, advise] = LEFT_OUT;
         match self {
             Did::Request(op) => op.name(),
+            Did::Fault => FAULT,
             Did::Map => map,
             Did::Advise => advise,
         }
