@@ -7,6 +7,7 @@ mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -63,12 +64,10 @@ fn code_is_recognized_in_every_run() {
 }
 
 /// What `strace` sees of calls that transfer data to and from files, except what the dynamic linker reads.
-fn straced(folder: &Path, log: &Path, program: &[&str]) -> (Output, BTreeMap<&'static str, usize>) {
+fn straced(mut strace: Command, log: &Path, program: &[&str]) -> (Output, BTreeMap<&'static str, usize>) {
     let calls = "trace=read,pread64,readv,preadv,preadv2,write,pwrite64,writev,pwritev,pwritev2,copy_file_range";
-    let mut command = Command::new("strace");
-    command.stdin(Stdio::null());
-    command.current_dir(folder).args(["-f", "-y", "-e", calls, "-s", "8", "-o", log.to_str().unwrap()]).args(program);
-    let output = command.output().unwrap();
+    strace.args(["-f", "-y", "-e", calls, "-s", "8", "-o", log.to_str().unwrap()]).args(program);
+    let output = strace.stdin(Stdio::null()).output().unwrap();
     let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
     for line in String::from_utf8_lossy(&std::fs::read(log).unwrap()).lines() {
         // `1234 read(3</etc/passwd>, "root:x:0"..., 4096) = 2996`, whole or unfinished.
@@ -92,6 +91,19 @@ fn straced(folder: &Path, log: &Path, program: &[&str]) -> (Output, BTreeMap<&'s
         }
     }
     (output, counts)
+}
+
+/// The calls that transfer data in a recording; none if there is none.
+fn counted(recording: &Path) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::from([("read", 0), ("write", 0)]);
+    for request in if recording.exists() { requests(recording, None) } else { Vec::new() } {
+        match request.op {
+            Op::Read => *counts.get_mut("read").unwrap() += 1,
+            Op::Write => *counts.get_mut("write").unwrap() += 1,
+            Op::Trim | Op::Flush => {}
+        }
+    }
+    counts
 }
 
 #[test]
@@ -134,26 +146,67 @@ fn calls_are_counted_as_strace_counts_them() {
             std::fs::write(folder.path().join("main.sql"), "select 1;\n".repeat(3000)).unwrap();
         };
         reset();
-        let (plain, expected) = straced(folder.path(), &apart.path().join("strace.log"), program);
+        let mut strace = Command::new("strace");
+        strace.current_dir(folder.path());
+        let (plain, expected) = straced(strace, &apart.path().join("strace.log"), program);
         reset();
         let path = apart.path().join("a.parquet");
         let output = record(folder.path(), path.to_str().unwrap(), program).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), plain.status.code(), "{program:?}: {errors}");
         assert_eq!(output.stdout, plain.stdout, "{program:?} prints something else");
-        let mut found = BTreeMap::from([("read", 0), ("write", 0)]);
-        for request in if path.exists() { requests(&path, None) } else { Vec::new() } {
-            match request.op {
-                Op::Read => *found.get_mut("read").unwrap() += 1,
-                Op::Write => *found.get_mut("write").unwrap() += 1,
-                Op::Trim | Op::Flush => {}
-            }
-        }
+        let found = counted(&path);
         let _ = std::fs::remove_file(&path);
         println!("{program:?}: {found:?}");
         assert_eq!(found, expected, "{program:?}");
     }
     assert!(tried >= 8, "these programs are everywhere");
+}
+
+/// A database that creates a table and an index, and reads them, in one process; it does not run as root.
+#[test]
+fn calls_of_postgresql_are_counted_as_strace_counts_them() {
+    const NOBODY: u32 = 65534;
+    let test = "calls_of_postgresql_are_counted_as_strace_counts_them";
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin")).find(|programs| programs.join("postgres").is_file());
+    let Some(programs) = found.filter(|_| rustix::process::geteuid().is_root()) else {
+        println!("skipped: {test}: it needs Debian's PostgreSQL, and root to become another user");
+        return;
+    };
+    if !installed(test, "strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // This user may have no access to the folder of builds.
+    std::fs::copy(env!("CARGO_BIN_EXE_nigh"), folder.path().join("nigh")).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let as_nobody = |program: &str| {
+        let mut command = Command::new(program);
+        command.uid(NOBODY).gid(NOBODY).current_dir(folder.path());
+        command
+    };
+    let sh = |script: &str| {
+        let output = as_nobody("sh").args(["-ec", script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let programs = programs.display();
+    let query = "create table t as select i, md5(i::text) as hash from generate_series(1, 20000) i; create index on t(hash); select \
+                 count(*) from t where hash < '8';";
+    sh(&format!("{programs}/initdb -D fresh -A trust --no-sync; echo \"{query}\" >query.sql"));
+    let run = format!("{programs}/postgres --single -D data postgres <query.sql");
+    let program = ["sh", "-c", &run];
+    let renew = || sh("rm -rf data; cp -a fresh data");
+    renew();
+    let (plain, expected) = straced(as_nobody("strace"), &folder.path().join("strace.log"), &program);
+    renew();
+    let mut nigh = as_nobody(folder.path().join("nigh").to_str().unwrap());
+    let output = nigh.args(["record", "-o", "a.parquet", "--"]).args(program).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.contains("no calls lost"), "{errors}");
+    assert_eq!(output.stdout, plain.stdout);
+    assert!(expected["read"] > 100 && expected["write"] > 100, "{expected:?}");
+    assert_eq!(counted(&folder.path().join("a.parquet")), expected);
 }
 
 #[test]
