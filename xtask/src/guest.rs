@@ -1,4 +1,4 @@
-//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard does there.
+//! A guest with Debian's kernel and cgroup v2, emulated in software, that shows what the guard, or advice, does there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,14 +24,46 @@ const MODULES: &[&str] = &[
     "drivers/block/virtio_blk.ko",
 ];
 
+/// Those that an ext4 file system needs in addition.
+const EXT4: &[&str] =
+    &["crypto/crc32c_generic.ko", "lib/crc16.ko", "fs/mbcache.ko", "fs/jbd2/jbd2.ko", "fs/ext4/ext4.ko"];
+
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
 for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$module; done
-/bin/busybox swapon /dev/vda
 ";
+
+/// A loop over 84 MiB in 64 MiB, and `grep -r` over 49 MB in 44 MB: what devices read plain, recorded, and three times with advice.
+/// The program enters its group, and nigh does not.
+const ADVISED: &str = r#"PATH=/usr/bin:/bin
+/bin/busybox --install -s /bin
+mkdir -p /dev/shm /mnt
+mount -t tmpfs -o size=600M tmpfs /dev/shm
+mount -t ext4 /dev/vda /mnt
+cd /mnt
+echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+passed=passed
+# GROUP LIMIT MOST PROGRAM: of the advised runs but the first, none may read more than MOST bytes.
+compare() {
+    mkdir /sys/fs/cgroup/$1
+    echo $2 > /sys/fs/cgroup/$1/memory.max
+    inside="echo \$\$ > /sys/fs/cgroup/$1/cgroup.procs; $4; code=\$?; grep ^read_bytes /proc/\$\$/io > reads; exit \$code"
+    for run in plain recorded first second third; do
+        echo 3 > /proc/sys/vm/drop_caches
+        if [ $run = plain ]; then dash -c "$inside"; else nigh advise --profile $1.aoio -- /bin/dash -c "$inside"; fi > out 2> said
+        bytes=$(cut -d' ' -f2 reads)
+        echo "guest: $1 $run: $bytes bytes from the disk; $(cut -c1-200 said | tr '\n' ' ')"
+        case $run in second|third) [ $bytes -le $3 ] || passed="failed: $1 $run";; esac
+    done
+}
+compare loop 67108864 226492416 'loop data 4'
+compare tree 44000000 20000000 'grep -rc zyx tree'
+echo "guest: $passed"
+poweroff -f
+"#;
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
@@ -44,6 +76,9 @@ pub(crate) enum Part {
     Whole,
     /// The same as a service of systemd, by its unit
     Systemd,
+    /// What advice for the page cache does
+    #[value(skip)]
+    Advise,
 }
 
 impl Part {
@@ -52,6 +87,7 @@ impl Part {
             Part::Cases => "cases",
             Part::Whole => "whole",
             Part::Systemd => "systemd",
+            Part::Advise => "advise",
         }
     }
 
@@ -60,24 +96,39 @@ impl Part {
         match self {
             Part::Cases | Part::Whole => &[],
             Part::Systemd => &[SYSTEMD, "/usr/bin/systemctl", "/usr/bin/systemd-run"],
+            Part::Advise => &["/bin/dash", "/bin/grep"],
         }
     }
 
     /// What the first process becomes.
     fn start(self) -> String {
+        let swap = "/bin/busybox swapon /dev/vda";
         match self {
-            Part::Cases | Part::Whole => format!("/usr/bin/guest {}\n/bin/busybox poweroff -f\n", self.name()),
-            Part::Systemd => format!("exec {SYSTEMD} --unit=guest.service\n"),
+            Part::Cases | Part::Whole => format!("{swap}\n/usr/bin/guest {}\n/bin/busybox poweroff -f\n", self.name()),
+            Part::Systemd => format!("{swap}\nexec {SYSTEMD} --unit=guest.service\n"),
+            Part::Advise => ADVISED.to_owned(),
+        }
+    }
+
+    /// What is built here for it, and where the guest has that.
+    fn built(self) -> &'static [(&'static str, &'static str)] {
+        const GUARD: &[(&str, &str)] =
+            &[("examples/guest", "/usr/bin/guest"), ("nigh", "/usr/bin/nigh"), ("nigh-guard", "/usr/bin/nigh-guard")];
+        match self {
+            Part::Cases => GUARD.split_at(1).0,
+            Part::Whole | Part::Systemd => GUARD,
+            Part::Advise => &[("nigh", "/usr/bin/nigh")],
         }
     }
 }
 
-pub(crate) fn guard_guest(part: Part) -> anyhow::Result<()> {
-    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "mkswap", "ldd"];
+/// Starts a guest, prints what it says, and fails unless it passed.
+pub(crate) fn run(part: Part) -> anyhow::Result<()> {
+    let needed = ["qemu-system-x86_64", "apt-get", "dpkg", "mkswap", "mke2fs", "gcc", "ldd"];
     let missing = needed.iter().chain(part.programs()).find(|tool| !is_installed(tool));
     if !cfg!(target_arch = "x86_64") || missing.is_some() {
         let reason = missing.map_or("the guest is an x86-64".into(), |tool| format!("{tool} is not installed"));
-        println!("skipped: guard-guest: {reason}");
+        println!("skipped: the guest: {reason}");
         return Ok(());
     }
     let start = Instant::now();
@@ -86,17 +137,40 @@ pub(crate) fn guard_guest(part: Part) -> anyhow::Result<()> {
     let unpacked = debian(&folder).context("Debian's kernel")?;
     build(part)?;
     let (kernel, image) = (kernel(&unpacked)?, initramfs(&folder, &unpacked, part)?);
-    let swap = folder.join("swap");
-    let file = fs::File::create(&swap)?;
-    file.set_len(256 << 20)?;
-    check(Command::new("mkswap").arg("-q").arg(&swap))?;
-    let said = boot(&kernel, &image, &swap, part)?;
+    let disk = if matches!(part, Part::Advise) { data(&folder)? } else { swap(&folder)? };
+    let said = boot(&kernel, &image, &disk, part)?;
     // What the firmware leaves on the console stands before the first line.
     let lines = said.lines().filter_map(|line| line.get(line.find("guest: ")?..));
     lines.for_each(|line| println!("{line}"));
     println!("{:.0} s", start.elapsed().as_secs_f64());
     ensure!(said.lines().any(|line| line == "guest: passed"), "the guest did not pass; its console:\n{said}");
     Ok(())
+}
+
+fn swap(folder: &Path) -> anyhow::Result<PathBuf> {
+    let swap = folder.join("swap");
+    fs::File::create(&swap)?.set_len(256 << 20)?;
+    check(Command::new("mkswap").arg("-q").arg(&swap))?;
+    Ok(swap)
+}
+
+/// A file system with a file of 84 MiB, and a tree of 49 MB.
+fn data(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (files, disk) = (folder.join("files"), folder.join("data"));
+    fs::create_dir_all(files.join("tree"))?;
+    let line = "all that is read again and again\n";
+    let write =
+        |path: &Path, bytes: usize| fs::write(path, line.repeat(bytes / line.len() + 1).get(..bytes).unwrap_or(line));
+    write(&files.join("data"), 84 << 20)?;
+    let (mut number, mut total) = (0, 0);
+    while total < 49_000_000 {
+        let bytes = 2_000 + number * 7919 % 78_000;
+        write(&files.join("tree").join(number.to_string()), bytes)?;
+        (number, total) = (number + 1, total + bytes);
+    }
+    fs::File::create(&disk)?.set_len(256 << 20)?;
+    check(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-d"]).args([&files, &disk]))?;
+    Ok(disk)
 }
 
 fn is_installed(tool: &str) -> bool {
@@ -133,7 +207,9 @@ fn kernel(unpacked: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn build(part: Part) -> anyhow::Result<()> {
-    check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-guard", "--example", "guest"]))?;
+    if !matches!(part, Part::Advise) {
+        check(&mut cargo(&["build", "--release", "--locked", "--quiet", "-p", "nigh-guard", "--example", "guest"]))?;
+    }
     if matches!(part, Part::Cases) {
         return Ok(());
     }
@@ -149,10 +225,7 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
     fs::copy(&busybox, tree.join("bin/busybox"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let release = target.join("release");
-    let built =
-        [("examples/guest", "/usr/bin/guest"), ("nigh", "/usr/bin/nigh"), ("nigh-guard", "/usr/bin/nigh-guard")];
-    let built = built.into_iter().take(if matches!(part, Part::Cases) { 1 } else { 3 });
-    let built = built.map(|(program, path)| (release.join(program), path));
+    let built = part.built().iter().map(|(program, path)| (release.join(program), *path));
     for (program, path) in built.chain(part.programs().iter().map(|path| (path.into(), *path))) {
         place(&tree, &program, Path::new(path))?;
         for library in libraries(&program)? {
@@ -162,10 +235,15 @@ fn initramfs(folder: &Path, unpacked: &Path, part: Part) -> anyhow::Result<PathB
     if matches!(part, Part::Systemd) {
         units(&tree)?;
     }
+    if matches!(part, Part::Advise) {
+        let source = root().join("crates/cli/tests/recorded/loop.c");
+        check(Command::new("gcc").args(["-O1", "-o"]).args([tree.join("usr/bin/loop"), source]))?;
+    }
     let versions = unpacked.join("lib/modules");
     let version = fs::read_dir(&versions)?.flatten().next().context("no modules were unpacked")?.path();
     let mut order = String::new();
-    for module in MODULES {
+    let more = if matches!(part, Part::Advise) { EXT4 } else { &[] };
+    for module in MODULES.iter().chain(more) {
         let name = Path::new(module).file_name().context("a module has a name")?;
         fs::copy(version.join("kernel").join(module), tree.join("modules").join(name)).context(*module)?;
         order.push_str(&format!("{}\n", name.to_string_lossy()));
@@ -216,14 +294,28 @@ fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
 }
 
 /// Runs the guest to its end and returns what its console said.
-fn boot(kernel: &Path, image: &Path, swap: &Path, part: Part) -> anyhow::Result<String> {
+fn boot(kernel: &Path, image: &Path, disk: &Path, part: Part) -> anyhow::Result<String> {
     let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "220", "-smp", "1", "-nographic", "-no-reboot", "-net", "none"]);
+    let megabytes = if matches!(part, Part::Advise) { "1200" } else { "220" };
+    qemu.args([
+        "-accel",
+        "tcg",
+        "-cpu",
+        "max",
+        "-m",
+        megabytes,
+        "-smp",
+        "1",
+        "-nographic",
+        "-no-reboot",
+        "-net",
+        "none",
+    ]);
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]);
     // Programs thrash only where they wait for a slow disk.
-    let throttle = if matches!(part, Part::Cases) { "" } else { ",throttling.iops-total=500" };
-    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe{throttle}", swap.display()));
+    let throttle = if matches!(part, Part::Cases | Part::Advise) { "" } else { ",throttling.iops-total=500" };
+    qemu.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe{throttle}", disk.display()));
     let console = image.with_extension("console");
     let mut guest = qemu.stdin(Stdio::null()).stdout(fs::File::create(&console)?).spawn().context("qemu")?;
     let start = Instant::now();

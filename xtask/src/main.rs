@@ -104,6 +104,8 @@ enum Command {
         #[arg(value_enum, default_value = "cases")]
         part: guest::Part,
     },
+    /// What `nigh advise` does on cgroup v2, in the same way
+    AdviseGuest,
     /// The Debian package: programs, units, manual pages and completions
     Package {
         /// Only check it, with the programs of the tests
@@ -139,7 +141,8 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Miri { seeds } => suite::miri(seeds),
         Command::Loom => suite::loom(),
-        Command::GuardGuest { part } => guest::guard_guest(part),
+        Command::GuardGuest { part } => guest::run(part),
+        Command::AdviseGuest => guest::run(guest::Part::Advise),
         Command::Package { check: true } => package::check_package(),
         Command::Package { check: false } => package::package(),
         Command::Python { bench } => suite::python(&bench),

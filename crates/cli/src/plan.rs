@@ -82,7 +82,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
     let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
-    let told = words::tell(&verdict, args);
+    let told = words::tell(&verdict, args, source.taken);
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),

@@ -2,7 +2,7 @@
 //!
 //! A descriptor is looked at when it is first used, and forgotten when it is closed or replaced.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -228,13 +228,13 @@ pub(crate) struct Named {
 
 impl Named {
     /// `None` if there is no such regular file, or if no call for it would be recorded.
-    pub(crate) fn open(folder: c_int, path: &CStr) -> Option<Named> {
+    pub(crate) fn open(folder: c_int, path: *const c_char) -> Option<Named> {
         if board::get().is_some_and(|board| board.told().recorded == 0) {
             return None;
         }
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        // SAFETY: a C string and numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_openat, i64::from(folder), path.as_ptr(), i64::from(flags)) };
+        // SAFETY: the kernel checks the path; the others are numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, i64::from(folder), path, i64::from(flags)) };
         if fd < 0 {
             return None;
         }

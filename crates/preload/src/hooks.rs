@@ -5,6 +5,7 @@
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
@@ -219,16 +220,22 @@ impl Call {
     }
 }
 
-/// Bytes of a vector of buffers.
-///
-/// # Safety
-/// `vector` has `count` elements, as the kernel checks after this.
-unsafe fn total(vector: *const libc::iovec, count: c_int) -> u64 {
-    if vector.is_null() || !(0..=1024).contains(&count) {
+/// Bytes of a vector of buffers; 0 if it cannot be read.
+fn total(vector: *const libc::iovec, count: c_int) -> u64 {
+    const PARTS_MOST: c_int = 1024;
+    if !(0..=PARTS_MOST).contains(&count) {
         return 0;
     }
-    // SAFETY: by the contract.
-    unsafe { std::slice::from_raw_parts(vector, count as usize) }.iter().map(|part| part.iov_len as u64).sum()
+    let length = |part: u64| {
+        let at = vector as u64 + part * size_of::<libc::iovec>() as u64 + offset_of!(libc::iovec, iov_len) as u64;
+        thread::passed_word(at)
+    };
+    (0..count as u64).try_fold(0_u64, |total, part| Some(total.saturating_add(length(part)?))).unwrap_or(0)
+}
+
+/// A position in a file that the caller passed; `None` if there is none.
+fn position(at: *mut i64) -> Option<u64> {
+    thread::passed_word(at as u64)
 }
 
 type Transfer = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
@@ -263,8 +270,7 @@ macro_rules! vectored {
     ($($hook:ident $index:ident $kind:ident),*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, _: u64, rsp: u64, rbp: u64) -> isize {
-            // SAFETY: the caller's arguments.
-            let asked = unsafe { total(parts, count) };
+            let asked = total(parts, count);
             let call = Call { kind: Kind::$kind, fd, asked, offset: None, rsp, rbp };
             // SAFETY: as in `transfers`.
             call.run(|| unsafe { original::<Vectored>(Hook::$index)(fd, parts, count) })
@@ -276,8 +282,7 @@ macro_rules! vectored_at {
     ($($hook:ident $index:ident $kind:ident),*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, rsp: u64, rbp: u64) -> isize {
-            // SAFETY: the caller's arguments.
-            let asked = unsafe { total(parts, count) };
+            let asked = total(parts, count);
             let call = Call { kind: Kind::$kind, fd, asked, offset: Some(at as u64), rsp, rbp };
             // SAFETY: as in `transfers`.
             call.run(|| unsafe { original::<VectoredAt>(Hook::$index)(fd, parts, count, at) })
@@ -327,9 +332,7 @@ unsafe extern "C-unwind" fn nigh_hook_sendfile(
     rbp: u64,
 ) -> isize {
     type Sendfile = unsafe extern "C-unwind" fn(c_int, c_int, *mut i64, usize) -> isize;
-    // SAFETY: the caller's pointer, which the call reads too.
-    let offset = unsafe { at.as_ref() }.map(|&at| at as u64);
-    let call = Call { kind: Kind::Read, fd: from, asked: length as u64, offset, rsp, rbp };
+    let call = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: position(at), rsp, rbp };
     // SAFETY: as in `transfers`.
     call.run(|| unsafe { original::<Sendfile>(Hook::Sendfile)(to, from, at, length) })
 }
@@ -385,8 +388,7 @@ macro_rules! vectored_at_with_flags {
             fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, flags: c_int, _: u64, rsp: u64, rbp: u64,
         ) -> isize {
             type Flagged = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, i64, c_int) -> isize;
-            // SAFETY: the caller's arguments.
-            let asked = unsafe { total(parts, count) };
+            let asked = total(parts, count);
             // At -1, it is the descriptor's position.
             let call = Call { kind: Kind::$kind, fd, asked, offset: u64::try_from(at).ok(), rsp, rbp };
             // SAFETY: as in `transfers`.
@@ -432,8 +434,7 @@ unsafe extern "C-unwind" fn nigh_hook_copy_file_range(
     rbp: u64,
 ) -> isize {
     type Copy = unsafe extern "C-unwind" fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize;
-    // SAFETY: the caller's pointers, which the call reads too.
-    let [read_at, write_at] = [from_at, to_at].map(|at| unsafe { at.as_ref() }.map(|&at| at as u64));
+    let [read_at, write_at] = [from_at, to_at].map(position);
     let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: read_at, rsp, rbp };
     let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: write_at, rsp, rbp };
     read.run(|| {
@@ -502,20 +503,13 @@ unsafe extern "C-unwind" fn nigh_hook_dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
-/// Runs a call that changes the names of the files at these paths, and tells the recorder.
-///
-/// # Safety
-/// The paths are null or C strings, as the kernel checks after this.
-unsafe fn names<const N: usize>(paths: [(c_int, Path); N], original: impl FnOnce() -> c_int) -> c_int {
+/// Runs a call that changes the names of the files at these paths, and reports them to the recorder.
+fn names<const N: usize>(paths: [(c_int, Path); N], original: impl FnOnce() -> c_int) -> c_int {
     if thread::writer().is_none() {
         return original();
     }
     let errno = Errno::save();
-    let named = paths.map(|(folder, path)| {
-        // SAFETY: by the contract.
-        let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })?;
-        files::Named::open(folder, path)
-    });
+    let named = paths.map(|(folder, path)| files::Named::open(folder, path));
     errno.restore();
     let result = original();
     let errno = Errno::save();
@@ -535,34 +529,34 @@ type Path = *const libc::c_char;
 unsafe extern "C-unwind" fn nigh_hook_rename(old: Path, new: Path) -> c_int {
     type Rename = unsafe extern "C-unwind" fn(Path, Path) -> c_int;
     // The one that is replaced may have no name any more.
-    // SAFETY: the caller's paths; the original as in `transfers`.
-    unsafe { names([(libc::AT_FDCWD, new), (libc::AT_FDCWD, old)], || original::<Rename>(Hook::Rename)(old, new)) }
+    // SAFETY: as in `transfers`.
+    names([(libc::AT_FDCWD, new), (libc::AT_FDCWD, old)], || unsafe { original::<Rename>(Hook::Rename)(old, new) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn nigh_hook_renameat(from: c_int, old: Path, to: c_int, new: Path) -> c_int {
     type Renameat = unsafe extern "C-unwind" fn(c_int, Path, c_int, Path) -> c_int;
-    // SAFETY: as above.
-    unsafe { names([(to, new), (from, old)], || original::<Renameat>(Hook::Renameat)(from, old, to, new)) }
+    // SAFETY: as in `transfers`.
+    names([(to, new), (from, old)], || unsafe { original::<Renameat>(Hook::Renameat)(from, old, to, new) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn nigh_hook_renameat2(from: c_int, old: Path, to: c_int, new: Path, flags: u32) -> c_int {
     type Renameat2 = unsafe extern "C-unwind" fn(c_int, Path, c_int, Path, u32) -> c_int;
-    // SAFETY: as above.
-    unsafe { names([(to, new), (from, old)], || original::<Renameat2>(Hook::Renameat2)(from, old, to, new, flags)) }
+    // SAFETY: as in `transfers`.
+    names([(to, new), (from, old)], || unsafe { original::<Renameat2>(Hook::Renameat2)(from, old, to, new, flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn nigh_hook_unlink(path: Path) -> c_int {
     type Unlink = unsafe extern "C-unwind" fn(Path) -> c_int;
-    // SAFETY: as above.
-    unsafe { names([(libc::AT_FDCWD, path)], || original::<Unlink>(Hook::Unlink)(path)) }
+    // SAFETY: as in `transfers`.
+    names([(libc::AT_FDCWD, path)], || unsafe { original::<Unlink>(Hook::Unlink)(path) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn nigh_hook_unlinkat(folder: c_int, path: Path, flags: c_int) -> c_int {
     type Unlinkat = unsafe extern "C-unwind" fn(c_int, Path, c_int) -> c_int;
-    // SAFETY: as above.
-    unsafe { names([(folder, path)], || original::<Unlinkat>(Hook::Unlinkat)(folder, path, flags)) }
+    // SAFETY: as in `transfers`.
+    names([(folder, path)], || unsafe { original::<Unlinkat>(Hook::Unlinkat)(folder, path, flags) })
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use nigh_ring::{Claim, Record, Writer};
 
+use crate::call::Errno;
+
 thread_local! {
     static OWN: Cell<Option<Claim>> = const { Cell::new(None) };
     static TID: Cell<u32> = const { Cell::new(0) };
@@ -119,6 +121,18 @@ pub(crate) fn stack_word(address: u64) -> Option<u64> {
     }
     // SAFETY: the page was tried, and it is of a stack that is in use: its frames led here.
     Some(unsafe { *(address as *const u64) })
+}
+
+/// The word at an address that the caller passed; `None` if it cannot be read, as the kernel will find, too. It is looked up each
+/// time, because it may be of memory that is given back, except on the part of the stack that is known.
+pub(crate) fn passed_word(address: u64) -> Option<u64> {
+    let (low, high) = READABLE.get();
+    let whole = |at: u64| (low..high).contains(&at) || is_readable(at);
+    let errno = Errno::save();
+    let can_be_read = address != 0 && whole(address) && whole(address.checked_add(7)?);
+    errno.restore();
+    // SAFETY: both ends were tried.
+    can_be_read.then(|| unsafe { (address as *const u64).read_unaligned() })
 }
 
 /// Whether the word at `address` can be read. The kernel reads it as a set of signals before it refuses the rest.
