@@ -103,7 +103,7 @@ impl Adviser {
 
     /// Passes the hints for `read` to `give`, which issues them at once; the read follows.
     ///
-    /// `is_resident` returns whether data of this range is in the page cache (`cachestat`; a read with `RWF_NOWAIT` is
+    /// `is_resident` returns whether data of this range is in the page cache (`cachestat`, `mincore`; a read with `RWF_NOWAIT` is
     /// no way to find out, because it begins read-ahead). It is called for sequential reads, some chunks ahead of the
     /// reader.
     pub fn read(&mut self, read: &Read, mut is_resident: impl FnMut(Range<u64>) -> bool, mut give: impl FnMut(Hint)) {

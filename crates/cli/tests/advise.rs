@@ -1,6 +1,6 @@
 //! Advised runs, with the real binary: what devices read with advice and without, and that nothing else changes.
 //!
-//! Tests with a memory cgroup need root and cgroup v1, and are skipped elsewhere.
+//! Tests with a memory cgroup need root and cgroup v1, and are skipped elsewhere; `cargo xtask advise-guest` has two of them on v2.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 

@@ -121,20 +121,45 @@ fn reader(file: u64) -> u64 {
     nigh_advise::file(PID.load(Ordering::Relaxed).into(), file)
 }
 
-/// Whether data of this range is in the page cache. Where the kernel does not say (before Linux 6.5), it is taken for
-/// resident, so that nothing is dropped that others need.
+/// Whether data of this range is in the page cache. If the kernel does not report that, it is taken for resident, so that nothing
+/// is dropped that others need.
 fn is_resident(fd: c_int, range: Range<u64>) -> bool {
     const CACHESTAT: i64 = 451;
     if range.is_empty() {
         return false;
     }
-    let range = [range.start, range.end - range.start];
+    let asked = [range.start, range.end - range.start];
     // Cached, dirty, under writeback, evicted, recently evicted.
     let mut pages = [0_u64; 5];
     // SAFETY: both have the layouts of the kernel's `cachestat_range` and `cachestat`.
-    let asked = unsafe { libc::syscall(CACHESTAT, i64::from(fd), range.as_ptr(), pages.as_mut_ptr(), 0_i64) };
+    let refused = unsafe { libc::syscall(CACHESTAT, i64::from(fd), asked.as_ptr(), pages.as_mut_ptr(), 0_i64) };
     let [cached, ..] = pages;
-    asked != 0 || cached > 0
+    // Before Linux 6.5.
+    if refused != 0 { is_mapped_resident(fd, range) } else { cached > 0 }
+}
+
+/// As `is_resident`, by `mincore`, which reports all files of other users as resident unless this user may write them.
+fn is_mapped_resident(fd: c_int, Range { start, end }: Range<u64>) -> bool {
+    const PAGE_BYTES: u64 = 4096;
+    const PIECE_BYTES: u64 = 2 << 20;
+    let start = start / PAGE_BYTES * PAGE_BYTES;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let mapped = unsafe {
+        libc::syscall(libc::SYS_mmap, 0_i64, end - start, libc::PROT_NONE, libc::MAP_PRIVATE, i64::from(fd), start)
+    };
+    if (-4095..0).contains(&mapped) {
+        return true;
+    }
+    let is_resident = (0..end - start).step_by(PIECE_BYTES as usize).any(|at| {
+        let length = PIECE_BYTES.min(end - start - at);
+        let mut pages = [0_u8; (PIECE_BYTES / PAGE_BYTES) as usize];
+        // SAFETY: the range is in the mapping, and `pages` has a byte for each page of it.
+        let refused = unsafe { libc::syscall(libc::SYS_mincore, mapped as u64 + at, length, pages.as_mut_ptr()) };
+        refused != 0 || pages.iter().any(|page| page & 1 != 0)
+    });
+    // SAFETY: it was mapped with this length, and no reference to it is left.
+    unsafe { libc::syscall(libc::SYS_munmap, mapped, end - start) };
+    is_resident
 }
 
 /// Hints on their way to the kernel.
