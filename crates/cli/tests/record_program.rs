@@ -299,6 +299,31 @@ fn files_are_followed_through_renames() {
     renames_are_followed(folder.path(), record(folder.path(), "a.parquet", &RENAMES));
 }
 
+/// The program fills the memory that it shares with the recorder, goes on, and loses calls.
+#[test]
+fn full_memory_does_not_stop_the_program() {
+    let test = "full_memory_does_not_stop_the_program";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(test, folder.path(), "threads", &[]) else { return };
+    std::fs::write(folder.path().join("data"), [7; 4096]).unwrap();
+    let fills = "head -c 600M /dev/zero 2>/dev/null >/dev/shm/filler; sync";
+    let script = format!(
+        "mount -t tmpfs -o size=520M none /dev/shm || exit 99; exec {} record -o a.parquet -- sh -c '{fills}; exec {} data'",
+        env!("CARGO_BIN_EXE_nigh"),
+        program.display()
+    );
+    let mut unshare = Command::new("unshare");
+    let output = unshare.current_dir(folder.path()).args(["-m", "sh", "-c", &script]).output();
+    let Some(output) = output.ok().filter(|output| output.status.code().is_some_and(|code| code != 99 && code != 1))
+    else {
+        println!("skipped: {test}: it needs the right to mount");
+        return;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1 1\n"[..]), "{errors}");
+    assert!(errors.contains("recorded ") && !errors.contains("no calls lost"), "{errors}");
+}
+
 /// Pages of a mapping that a program touches are reads of their file, which has the same number when it is read.
 #[test]
 fn faults_in_mappings_are_recorded() {

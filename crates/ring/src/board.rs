@@ -86,7 +86,12 @@ impl Board {
         let [_, table_at, room_at] = places(entries, table.len());
         let bytes = room_at + ROOM_BYTES;
         let mut file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len(bytes as u64)?;
+        // Programs that write where there is no memory would be killed.
+        // SAFETY: a descriptor that is open, and numbers.
+        let refused = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) };
+        if refused != 0 {
+            return Err(io::Error::from_raw_os_error(refused));
+        }
         file.write_all(&vec![0; table_at])?;
         file.write_all(table)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;

@@ -117,7 +117,8 @@ struct Ring {
     tail: AtomicU32,
     /// 1 while a thread has it.
     taken: AtomicU32,
-    pad: u32,
+    /// Slots that have memory: the first ones. Only the thread that has the ring uses it.
+    ready: AtomicU32,
     slots: UnsafeCell<[Record; SLOTS]>,
 }
 

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +26,12 @@ impl Reader {
         if file.metadata()?.len() != BYTES as u64 {
             return Ok(None);
         }
+        // Not through the mapping, which has no memory yet if the process did not get any.
+        let mut magic = [0; size_of::<u64>()];
+        file.read_exact_at(&mut magic, offset_of!(Shared, magic) as u64)?;
+        if u64::from_ne_bytes(magic) != MAGIC {
+            return Ok(None);
+        }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let mapped =
@@ -32,13 +40,6 @@ impl Reader {
             return Err(io::Error::last_os_error());
         }
         let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(io::ErrorKind::InvalidData)?;
-        // SAFETY: it was just mapped, and is as long as `Shared`.
-        if unsafe { shared.as_ref() }.magic.load(Ordering::Acquire) != MAGIC {
-            // Without `Reader`, which would report to the process, when dropped, that nobody reads its calls any more.
-            // SAFETY: nothing refers to the mapping.
-            unsafe { libc::munmap(mapped, BYTES) };
-            return Ok(None);
-        }
         Ok(Some(Reader { shared, tails: vec![0; RINGS] }))
     }
 
@@ -101,9 +102,7 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::offset_of;
     use std::os::fd::FromRawFd;
-    use std::os::unix::fs::FileExt;
 
     use super::*;
 

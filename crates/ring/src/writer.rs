@@ -1,10 +1,14 @@
 //! The program's side.
 
 use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use crate::{BYTES, MAGIC, MODULES, Module, NAME_BYTES, Name, Record, Ring, SLOTS, Shared};
+
+/// Slots of a ring that get memory at a time.
+const STEP: u32 = 64;
 
 /// The shared file of this process.
 #[derive(Clone, Copy)]
@@ -49,6 +53,14 @@ impl Writer {
             return None;
         }
         let writer = Writer(NonNull::new(mapped as *mut Shared)?);
+        if !has_memory(writer.0.as_ptr().cast(), offset_of!(Shared, rings)) {
+            // SAFETY: it was just mapped, and nothing refers to it; the path is a C string.
+            unsafe {
+                libc::syscall(libc::SYS_munmap, mapped, BYTES);
+                libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0);
+            }
+            return None;
+        }
         let shared = writer.shared();
         shared.pid.store(pid, Ordering::Relaxed);
         set_name(&shared.program, program);
@@ -99,16 +111,32 @@ impl Writer {
         u16::try_from(number).ok()
     }
 
-    /// Takes a ring for this thread; `None` if others have all.
+    /// Takes a ring for this thread; `None` if others have all, or if there is no memory for one more.
     pub fn claim(&self) -> Option<Claim> {
         let shared = self.shared();
         let free = |ring: &Ring| ring.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         // Threads that follow each other would fill one ring before it is read.
         let is_read = |ring: &Ring| ring.head.load(Ordering::Relaxed) == ring.tail.load(Ordering::Relaxed);
-        let read = shared.rings.iter().position(|ring| is_read(ring) && free(ring));
-        let at = read.or_else(|| shared.rings.iter().position(free))?;
-        shared.rings_used.fetch_max(at as u32 + 1, Ordering::Release);
-        Some(Claim(NonNull::from(shared.rings.get(at)?)))
+        let take = |wanted: &dyn Fn(&Ring) -> bool| {
+            let used = shared.rings_used.load(Ordering::Acquire) as usize;
+            shared.rings.iter().take(used).find(|ring| wanted(ring) && free(ring))
+        };
+        if let Some(ring) = take(&is_read) {
+            return Some(Claim(NonNull::from(ring)));
+        }
+        loop {
+            let used = shared.rings_used.load(Ordering::Acquire);
+            let Some(ring) = shared.rings.get(used as usize) else { break };
+            if !has_memory((&raw const *ring).cast(), offset_of!(Ring, slots)) {
+                break;
+            }
+            // The recorder looks at the ring after this.
+            shared.rings_used.fetch_max(used + 1, Ordering::AcqRel);
+            if free(ring) {
+                return Some(Claim(NonNull::from(ring)));
+            }
+        }
+        take(&|_| true).map(|ring| Claim(NonNull::from(ring)))
     }
 
     /// Counts a call that is not recorded.
@@ -126,11 +154,21 @@ impl Claim {
 
     /// Writes `records`, all or none; returns whether there was room.
     pub fn write(&self, records: &[Record]) -> bool {
-        let Ring { head, tail, slots, .. } = self.ring();
+        let Ring { head, tail, ready, slots, .. } = self.ring();
         let begin = head.load(Ordering::Relaxed);
         let used = begin.wrapping_sub(tail.load(Ordering::Acquire)) as usize;
         if used + records.len() > SLOTS {
             return false;
+        }
+        let mut with_memory = ready.load(Ordering::Relaxed);
+        while (with_memory as usize) < SLOTS.min(begin as usize + records.len()) {
+            // SAFETY: the slot is within the ring.
+            let slot = unsafe { slots.get().cast::<Record>().add(with_memory as usize) };
+            if !has_memory(slot.cast(), STEP as usize * size_of::<Record>()) {
+                return false;
+            }
+            with_memory += STEP;
+            ready.store(with_memory, Ordering::Relaxed);
         }
         for (at, record) in (0..).zip(records) {
             let slot = begin.wrapping_add(at) as usize % SLOTS;
@@ -146,6 +184,19 @@ impl Claim {
     pub fn release(self) {
         self.ring().taken.store(0, Ordering::Release);
     }
+}
+
+/// Whether there is memory for these bytes of a shared file, which they get now. Without, writing there would end the process by
+/// SIGBUS, as in a file system that is full. Before Linux 5.14, this is not known.
+fn has_memory(begin: *const u8, bytes: usize) -> bool {
+    const POPULATE_WRITE: i64 = 23;
+    const PAGE_BYTES: usize = 4096;
+    let first = begin as usize / PAGE_BYTES * PAGE_BYTES;
+    let bytes = begin as usize + bytes - first;
+    // SAFETY: the range is of a mapping of this process, and its contents do not change.
+    let refused = unsafe { libc::syscall(libc::SYS_madvise, first, bytes, POPULATE_WRITE) } != 0;
+    // SAFETY: the pointer is valid in every thread.
+    !refused || unsafe { *libc::__errno_location() } == libc::EINVAL
 }
 
 fn set_name(module: &Module, text: &[u8]) {
