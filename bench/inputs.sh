@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # AOIO trained on one input and measured on another (docs/papers/aoio.md): records gcc, sqlite3 and grep with two inputs each, in
 # an empty folder, and replays the second one. Needs nigh on the PATH, gcc, sqlite3 and grep.
-set -eu
+set -euo pipefail
 cd "${1:?usage: inputs.sh EMPTY-FOLDER}"
 headers=(stdio.h stdlib.h string.h math.h pthread.h signal.h unistd.h sys/socket.h netdb.h locale.h time.h wchar.h regex.h dirent.h)
 # SOURCES STEP STRIDE: fourteen files that include six headers each.
@@ -39,6 +39,6 @@ for program in gcc sqlite grep; do
     for table in "" "--patterns $program-b.parquet --patterns-part 50%" "--patterns $program-a.parquet"; do
         echo "$program-b, aoio ${table:-as it goes}"
         # shellcheck disable=SC2086
-        nigh sim $program-b.parquet --policy lru,linux,lirs,aoio,opt --size 25%,50% --ops reads --collapse $table 2>/dev/null | grep 'iB  \|memory'
+        nigh sim $program-b.parquet --policy lru,linux,lirs,aoio,opt --size 25%,50% --ops reads --collapse $table | grep 'iB  \|memory'
     done
 done

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nigh_sim::{Loader, Options, Sizes};
+#[cfg(feature = "record")]
+use nigh_trace::format::parquet::ParquetReader;
 
 use crate::args::PlanArgs;
 use crate::results::json;
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let [mut found, all] = search.into_found(&answers)?;
     found.results.notes.extend(left_out);
     let verdict = Verdict::new(&answers, timed, price, &found.results.trace);
-    let told = words::tell(&verdict, args, source.taken);
+    let told = words::tell(&verdict, args, source.taken, is_profiled(&args.trace));
     let text = match args.json {
         true => json(&verdict.document(&told, &found.results))?,
         false => format!("{told}\n{}", found.results.table(grid::terminal_width())).into_bytes(),
@@ -93,6 +95,18 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         })
     });
     output::print_and_write(&text, page, !args.json)
+}
+
+/// Whether a profile for `nigh advise` can be made of the trace.
+#[cfg(feature = "record")]
+fn is_profiled(trace: &Path) -> bool {
+    let about = ParquetReader::open(trace, None, None).ok().and_then(|reader| reader.about());
+    about.is_some_and(|about| !about.modules.is_empty())
+}
+
+#[cfg(not(feature = "record"))]
+fn is_profiled(_: &Path) -> bool {
+    false
 }
 
 fn one_size(flag: &str, text: &str) -> anyhow::Result<Sizes> {

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nigh_advise::{Adviser, Class, Hint, Read, Table};
+use nigh_advise::{Adviser, CHUNK, Class, Hint, Read, Table};
 use nigh_ring::{Board, FRAMES, ROOM_BYTES, Tally};
 
 use crate::call::{Call, Errno};
@@ -138,28 +138,28 @@ fn is_resident(fd: c_int, range: Range<u64>) -> bool {
     if refused != 0 { is_mapped_resident(fd, range) } else { cached > 0 }
 }
 
-/// As `is_resident`, by `mincore`, which reports all files of other users as resident unless this user may write them.
+/// As `is_resident` for a part of one chunk, by `mincore`. It reports files of other users as resident unless this user may write them.
 fn is_mapped_resident(fd: c_int, Range { start, end }: Range<u64>) -> bool {
     const PAGE_BYTES: u64 = 4096;
-    const PIECE_BYTES: u64 = 2 << 20;
-    let start = start / PAGE_BYTES * PAGE_BYTES;
+    let mut pages = [0_u8; (CHUNK / PAGE_BYTES) as usize];
+    let length = end - start;
+    if length > CHUNK {
+        return true;
+    }
     // SAFETY: a new mapping at an address that the kernel chooses.
     let mapped = unsafe {
-        libc::syscall(libc::SYS_mmap, 0_i64, end - start, libc::PROT_NONE, libc::MAP_PRIVATE, i64::from(fd), start)
+        libc::syscall(libc::SYS_mmap, 0_i64, length, libc::PROT_NONE, libc::MAP_PRIVATE, i64::from(fd), start)
     };
     if (-4095..0).contains(&mapped) {
         return true;
     }
-    let is_resident = (0..end - start).step_by(PIECE_BYTES as usize).any(|at| {
-        let length = PIECE_BYTES.min(end - start - at);
-        let mut pages = [0_u8; (PIECE_BYTES / PAGE_BYTES) as usize];
-        // SAFETY: the range is in the mapping, and `pages` has a byte for each page of it.
-        let refused = unsafe { libc::syscall(libc::SYS_mincore, mapped as u64 + at, length, pages.as_mut_ptr()) };
-        refused != 0 || pages.iter().any(|page| page & 1 != 0)
-    });
-    // SAFETY: it was mapped with this length, and no reference to it is left.
-    unsafe { libc::syscall(libc::SYS_munmap, mapped, end - start) };
-    is_resident
+    // SAFETY: the range is that of the mapping, and `pages` has a byte for each page of it; no reference to it is left.
+    let refused = unsafe {
+        let refused = libc::syscall(libc::SYS_mincore, mapped, length, pages.as_mut_ptr());
+        libc::syscall(libc::SYS_munmap, mapped, length);
+        refused
+    };
+    refused != 0 || pages.iter().any(|page| page & 1 != 0)
 }
 
 /// Hints on their way to the kernel.

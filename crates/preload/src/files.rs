@@ -178,8 +178,11 @@ fn look(here: &Here, fd: c_int) -> Option<u32> {
         return Some(OTHER);
     }
     let mut path = [0u8; PATH_MOST];
-    let length = path_of(fd.into(), &mut path)?;
-    let path = path.get(..length)?;
+    let length = path_of(fd.into(), &mut path);
+    let Some(path) = length.and_then(|length| path.get(..length)) else {
+        here.writer.lose();
+        return None;
+    };
     if [&b"/proc/"[..], b"/sys/"].iter().any(|folder| path.starts_with(folder)) {
         return Some(OTHER);
     }
@@ -214,8 +217,9 @@ pub(crate) fn executes(here: &Here, path: &CStr, has_library: bool) {
     let path = path.to_bytes();
     let whole = folder.get_mut(length..length + path.len()).map(|rest| rest.copy_from_slice(path));
     let about = Record { kind: Kind::Exec as u8, result: has_library.into(), ..Record::default() };
-    if whole.is_none() || !announce(here, about, folder.get(..length + path.len()).unwrap_or_default()) {
-        here.writer.lose();
+    match whole.and_then(|()| folder.get(..length + path.len())) {
+        Some(path) => drop(announce(here, about, path)),
+        None => here.writer.lose(),
     }
 }
 
@@ -268,9 +272,10 @@ impl Named {
         let length = if is_gone { Some(0) } else { path_of(self.fd, &mut path) };
         let path = length.and_then(|length| path.get(..length));
         // It has lost one of several names: others lead to it as before.
-        let is_known = path.is_some_and(|path| path.ends_with(b" (deleted)"));
-        if !is_known && !path.is_some_and(|path| announce(here, about, path)) {
-            here.writer.lose();
+        match path {
+            Some(path) if path.ends_with(b" (deleted)") => {}
+            Some(path) => drop(announce(here, about, path)),
+            None => here.writer.lose(),
         }
     }
 
@@ -291,7 +296,7 @@ fn path_of(fd: i64, path: &mut [u8; PATH_MOST]) -> Option<usize> {
     usize::try_from(length).ok()
 }
 
-/// Writes `about` with a path in its frames and those of further records; false if there was no room.
+/// Writes `about` with a path in its frames and those of further records. If there was no room, it is counted as lost.
 fn announce(here: &Here, about: Record, path: &[u8]) -> bool {
     let mut records = [Record::default(); PATH_MOST / PATH_BYTES];
     let count = path.len().div_ceil(PATH_BYTES).max(1);

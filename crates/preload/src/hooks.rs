@@ -13,7 +13,7 @@ use nigh_ring::{FOLDER_VARIABLE, FRAMES, Kind, Record};
 use crate::advice::Advised;
 use crate::call::{Call, Errno};
 use crate::clock::now_ns;
-use crate::thread::Here;
+use crate::thread::{Here, Passed};
 use crate::{advice, files, frames, patch, thread};
 
 /// Declares stubs, their hooks' originals, and the table of all. Functions with more than four arguments have the pointers
@@ -146,7 +146,13 @@ impl Call {
     /// Runs the original call and records it.
     #[inline]
     fn run(self, original: impl FnOnce() -> isize) -> isize {
-        let Some((file, advised)) = self.before() else { return original() };
+        self.run_with(|_| (), original)
+    }
+
+    /// As `run`. `complete` reads what the caller passed, once it is known that the call is one for a file.
+    #[inline]
+    fn run_with(mut self, complete: impl FnOnce(&mut Call), original: impl FnOnce() -> isize) -> isize {
+        let Some((file, advised)) = self.before(complete) else { return original() };
         let begin = now_ns();
         let result = original();
         self.after(file, advised, begin, result);
@@ -154,12 +160,13 @@ impl Call {
     }
 
     /// The number of the file, if the descriptor is one, and the advice that the kernel got for a read.
-    fn before(&self) -> Option<(u32, Option<Advised>)> {
+    fn before(&mut self, complete: impl FnOnce(&mut Call)) -> Option<(u32, Option<Advised>)> {
         thread::writer()?;
         let errno = Errno::save();
         let here = Here::enter();
         let known = here.as_ref().and_then(|here| {
             let file = files::number(here, self.fd)?;
+            complete(self);
             let advised = if let Kind::Read = self.kind { advice::before(here, self) } else { None };
             Some((file, advised))
         });
@@ -226,16 +233,17 @@ fn total(vector: *const libc::iovec, count: c_int) -> u64 {
     if !(0..=PARTS_MOST).contains(&count) {
         return 0;
     }
-    let length = |part: u64| {
-        let at = vector as u64 + part * size_of::<libc::iovec>() as u64 + offset_of!(libc::iovec, iov_len) as u64;
-        thread::passed_word(at)
+    let mut passed = Passed::default();
+    let mut length = |part: u64| {
+        let at = part * size_of::<libc::iovec>() as u64 + offset_of!(libc::iovec, iov_len) as u64;
+        passed.word((vector as u64).wrapping_add(at))
     };
     (0..count as u64).try_fold(0_u64, |total, part| Some(total.saturating_add(length(part)?))).unwrap_or(0)
 }
 
-/// A position in a file that the caller passed; `None` if there is none.
+/// The position in a file at a pointer that the caller passed; `None` if it cannot be read.
 fn position(at: *mut i64) -> Option<u64> {
-    thread::passed_word(at as u64)
+    Passed::default().word(at as u64)
 }
 
 type Transfer = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
@@ -270,10 +278,9 @@ macro_rules! vectored {
     ($($hook:ident $index:ident $kind:ident),*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, _: u64, rsp: u64, rbp: u64) -> isize {
-            let asked = total(parts, count);
-            let call = Call { kind: Kind::$kind, fd, asked, offset: None, rsp, rbp };
+            let call = Call { kind: Kind::$kind, fd, asked: 0, offset: None, rsp, rbp };
             // SAFETY: as in `transfers`.
-            call.run(|| unsafe { original::<Vectored>(Hook::$index)(fd, parts, count) })
+            call.run_with(|call| call.asked = total(parts, count), || unsafe { original::<Vectored>(Hook::$index)(fd, parts, count) })
         }
     )* };
 }
@@ -282,10 +289,9 @@ macro_rules! vectored_at {
     ($($hook:ident $index:ident $kind:ident),*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $hook(fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, rsp: u64, rbp: u64) -> isize {
-            let asked = total(parts, count);
-            let call = Call { kind: Kind::$kind, fd, asked, offset: Some(at as u64), rsp, rbp };
+            let call = Call { kind: Kind::$kind, fd, asked: 0, offset: Some(at as u64), rsp, rbp };
             // SAFETY: as in `transfers`.
-            call.run(|| unsafe { original::<VectoredAt>(Hook::$index)(fd, parts, count, at) })
+            call.run_with(|call| call.asked = total(parts, count), || unsafe { original::<VectoredAt>(Hook::$index)(fd, parts, count, at) })
         }
     )* };
 }
@@ -332,9 +338,12 @@ unsafe extern "C-unwind" fn nigh_hook_sendfile(
     rbp: u64,
 ) -> isize {
     type Sendfile = unsafe extern "C-unwind" fn(c_int, c_int, *mut i64, usize) -> isize;
-    let call = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: position(at), rsp, rbp };
+    let call = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: None, rsp, rbp };
     // SAFETY: as in `transfers`.
-    call.run(|| unsafe { original::<Sendfile>(Hook::Sendfile)(to, from, at, length) })
+    call.run_with(
+        |call| call.offset = position(at),
+        || unsafe { original::<Sendfile>(Hook::Sendfile)(to, from, at, length) },
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -388,11 +397,10 @@ macro_rules! vectored_at_with_flags {
             fd: c_int, parts: *const libc::iovec, count: c_int, at: i64, flags: c_int, _: u64, rsp: u64, rbp: u64,
         ) -> isize {
             type Flagged = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int, i64, c_int) -> isize;
-            let asked = total(parts, count);
             // At -1, it is the descriptor's position.
-            let call = Call { kind: Kind::$kind, fd, asked, offset: u64::try_from(at).ok(), rsp, rbp };
+            let call = Call { kind: Kind::$kind, fd, asked: 0, offset: u64::try_from(at).ok(), rsp, rbp };
             // SAFETY: as in `transfers`.
-            call.run(|| unsafe { original::<Flagged>(Hook::$index)(fd, parts, count, at, flags) })
+            call.run_with(|call| call.asked = total(parts, count), || unsafe { original::<Flagged>(Hook::$index)(fd, parts, count, at, flags) })
         }
     )* };
 }
@@ -434,13 +442,11 @@ unsafe extern "C-unwind" fn nigh_hook_copy_file_range(
     rbp: u64,
 ) -> isize {
     type Copy = unsafe extern "C-unwind" fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize;
-    let [read_at, write_at] = [from_at, to_at].map(position);
-    let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: read_at, rsp, rbp };
-    let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: write_at, rsp, rbp };
-    read.run(|| {
-        // SAFETY: as in `transfers`.
-        write.run(|| unsafe { original::<Copy>(Hook::CopyFileRange)(from, from_at, to, to_at, length, flags) })
-    })
+    let read = Call { kind: Kind::Read, fd: from, asked: length as u64, offset: None, rsp, rbp };
+    let write = Call { kind: Kind::Write, fd: to, asked: length as u64, offset: None, rsp, rbp };
+    // SAFETY: as in `transfers`.
+    let copy = || unsafe { original::<Copy>(Hook::CopyFileRange)(from, from_at, to, to_at, length, flags) };
+    read.run_with(|call| call.offset = position(from_at), || write.run_with(|call| call.offset = position(to_at), copy))
 }
 
 /// The kernel does not say whether the program loads the library: the recorder looks at its file.
@@ -456,41 +462,36 @@ unsafe extern "C-unwind" fn nigh_hook_execve(
         *const *const libc::c_char,
     ) -> c_int;
     let errno = Errno::save();
-    if !path.is_null()
-        && let Some(here) = Here::enter()
+    if let Some(here) = Here::enter()
+        && let Some(path) = string(path)
     {
-        // SAFETY: the caller's strings, which the kernel reads next; an environment ends in a null pointer.
-        let (path, has_library) = unsafe { (CStr::from_ptr(path), has_library(environment)) };
-        files::executes(&here, path, has_library);
+        files::executes(&here, path, has_library(environment));
     }
     errno.restore();
     // SAFETY: as in `transfers`.
     unsafe { original::<Execve>(Hook::Execve)(path, arguments, environment) }
 }
 
-/// Whether a program with this environment loads the recording library.
-///
-/// # Safety
-/// `environment` is null, or an array of C strings that ends in a null pointer.
-unsafe fn has_library(environment: *const *const libc::c_char) -> bool {
-    let mut at = environment;
-    if at.is_null() {
-        return false;
-    }
-    loop {
-        // SAFETY: by the contract; the null pointer ends the loop.
-        let variable = unsafe { *at };
-        if variable.is_null() {
-            return false;
-        }
-        // SAFETY: a C string.
-        let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
-        if variable.strip_prefix(FOLDER_VARIABLE.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
-            return true;
-        }
-        // SAFETY: it was not the end.
-        at = unsafe { at.add(1) };
-    }
+/// A path that the caller passed; `None` if it cannot be read, or is too long for the kernel.
+fn string<'a>(path: *const libc::c_char) -> Option<&'a CStr> {
+    let mut passed = Passed::default();
+    let end = (0..libc::PATH_MAX as u64).map(|at| passed.byte((path as u64).wrapping_add(at)));
+    let is_string = end.take_while(Option::is_some).any(|byte| byte == Some(0));
+    // SAFETY: it can be read up to its end.
+    is_string.then(|| unsafe { CStr::from_ptr(path) })
+}
+
+/// Whether a program with this environment, an array of strings that ends in a null pointer, loads the recording library.
+fn has_library(environment: *const *const libc::c_char) -> bool {
+    let (mut slots, mut strings) = (Passed::default(), Passed::default());
+    let variables = (0..).map_while(|number: u64| {
+        let at = (environment as u64).wrapping_add(number * size_of::<*const libc::c_char>() as u64);
+        slots.word(at).filter(|&variable| variable != 0)
+    });
+    let name = || FOLDER_VARIABLE.bytes().chain([b'=']);
+    let mut begins =
+        |variable: u64| (0..).zip(name()).all(|(at, byte)| strings.byte(variable.wrapping_add(at)) == Some(byte));
+    variables.into_iter().any(&mut begins)
 }
 
 #[unsafe(no_mangle)]

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use nigh_ring::{Claim, Record, Writer};
 
-use crate::call::Errno;
-
 thread_local! {
     static OWN: Cell<Option<Claim>> = const { Cell::new(None) };
     static TID: Cell<u32> = const { Cell::new(0) };
@@ -123,16 +121,40 @@ pub(crate) fn stack_word(address: u64) -> Option<u64> {
     Some(unsafe { *(address as *const u64) })
 }
 
-/// The word at an address that the caller passed; `None` if it cannot be read, as the kernel will find, too. It is looked up each
-/// time, because it may be of memory that is given back, except on the part of the stack that is known.
-pub(crate) fn passed_word(address: u64) -> Option<u64> {
-    let (low, high) = READABLE.get();
-    let whole = |at: u64| (low..high).contains(&at) || is_readable(at);
-    let errno = Errno::save();
-    let can_be_read = address != 0 && whole(address) && whole(address.checked_add(7)?);
-    errno.restore();
-    // SAFETY: both ends were tried.
-    can_be_read.then(|| unsafe { (address as *const u64).read_unaligned() })
+/// Memory that the caller passed. Whether it can be read is asked for each page, because it may have been unmapped, except for the
+/// known part of the stack. Asking changes errno.
+#[derive(Default)]
+pub(crate) struct Passed {
+    /// The page that was asked for last, and can be read.
+    page: u64,
+}
+
+impl Passed {
+    fn can_be_read(&mut self, address: u64) -> bool {
+        let (low, high) = READABLE.get();
+        let page = address & !(PAGE_BYTES - 1);
+        if (low..high).contains(&address) || (page == self.page && page != 0) {
+            return true;
+        }
+        let can = page != 0 && is_readable(page);
+        if can {
+            self.page = page;
+        }
+        can
+    }
+
+    /// The word at an address; `None` if it cannot be read, as the kernel will find, too.
+    pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
+        let can = self.can_be_read(address) && self.can_be_read(address.wrapping_add(7));
+        // SAFETY: the pages of both ends can be read.
+        can.then(|| unsafe { (address as *const u64).read_unaligned() })
+    }
+
+    /// The byte at an address, in the same way.
+    pub(crate) fn byte(&mut self, address: u64) -> Option<u8> {
+        // SAFETY: its page can be read.
+        self.can_be_read(address).then(|| unsafe { *(address as *const u8) })
+    }
 }
 
 /// Whether the word at `address` can be read. The kernel reads it as a set of signals before it refuses the rest.

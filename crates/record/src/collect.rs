@@ -11,7 +11,7 @@ use nigh_ring::{FRAMES, Kind, MODULE_SHIFT, PATH_BYTES, PROGRAM, Reader, Record}
 use nigh_trace::format::parquet::{Call, Context, Did};
 use nigh_trace::{Op, Request};
 
-use crate::faults::{Fault, Faults};
+use crate::faults::{Fault, Faults, Mapped, Seen};
 use crate::files::{Files, Inode};
 use crate::program::{Program, Unrecordable, base_name};
 use crate::{Writer, build_id, now_ns};
@@ -34,7 +34,7 @@ const PAGE_BYTES: u32 = 4096;
 /// What was recorded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Calls in the recording.
+    /// Calls in the recording, and page faults.
     pub calls: u64,
     /// Processes that loaded the library: one for each program that is executed.
     pub processes: u64,
@@ -48,7 +48,8 @@ pub struct Summary {
     pub bytes_mapped: u64,
     /// Pages of mappings that programs touched, as far as recorded.
     pub faults: u64,
-    /// Calls and page faults that were not recorded, because a program made them faster than they were read.
+    /// Calls and page faults that were not recorded, because a program made them faster than they were read, or because there was no
+    /// memory for them.
     pub lost: u64,
 }
 
@@ -110,6 +111,8 @@ struct Process {
     pid: u32,
     /// Tells it from all others.
     number: u64,
+    /// The name of its program, and the number of it in the recording.
+    name: String,
     program: u32,
     /// The number in the recording of each file of the process.
     files: HashMap<u32, u32>,
@@ -122,6 +125,21 @@ struct Process {
     /// When it was seen that it has ended.
     ended_ns: Option<u64>,
     lost: u64,
+}
+
+impl Summary {
+    /// One more call.
+    pub(crate) fn add(&mut self, call: &Call) {
+        let bytes = u64::from(call.request.length);
+        self.calls += 1;
+        match call.did {
+            Did::Request(Op::Read) => self.bytes_read += bytes,
+            Did::Request(Op::Write) => self.bytes_written += bytes,
+            Did::Map => self.bytes_mapped += bytes,
+            Did::Fault => self.faults += 1,
+            _ => {}
+        }
+    }
 }
 
 impl Collector {
@@ -157,8 +175,7 @@ impl Collector {
     /// Reads what all processes recorded into `writer`. Names change in the order of time, so what happened to them after this
     /// began waits for the next round: another process, whose rings were read before, may have changed them earlier.
     pub fn collect(&mut self, writer: &mut Writer) {
-        let before = now_ns();
-        self.round(before, writer);
+        self.round(now_ns(), writer);
     }
 
     /// As `collect`, for the last time.
@@ -177,19 +194,13 @@ impl Collector {
         }
         self.take_faults(before_ns, writer);
         self.forget_ended(before_ns);
-        // Of one round, the calls of different threads are in no order.
+        // The calls of different threads are in no order, and those of a file that is not known yet wait for a round.
         self.calls.sort_by_key(|call| call.request.time_ns);
-        let written = writer.push(&self.calls);
-        self.summary.calls += written as u64;
-        for call in self.calls.drain(..).take(written) {
-            match (call.did, u64::from(call.request.length)) {
-                (Did::Request(Op::Read), bytes) => self.summary.bytes_read += bytes,
-                (Did::Request(Op::Write), bytes) => self.summary.bytes_written += bytes,
-                (Did::Map, bytes) => self.summary.bytes_mapped += bytes,
-                (Did::Fault, _) => self.summary.faults += 1,
-                _ => {}
-            }
-        }
+        let ready = self.calls.partition_point(|call| call.request.time_ns < before_ns.saturating_sub(self.begin_ns));
+        let (ready, _) = self.calls.split_at(ready);
+        let written = writer.push(ready);
+        ready.iter().take(written).for_each(|call| self.summary.add(call));
+        self.calls.drain(..ready.len());
     }
 
     /// What was recorded so far, with what running processes lost.
@@ -212,9 +223,11 @@ impl Collector {
             let Some(reader) = opened.and_then(|file| Reader::open(&file).ok().flatten()) else { continue };
             self.known.insert(name);
             self.summary.processes += 1;
-            let program = writer.program(&base_name(&reader.program()));
+            let name = base_name(&reader.program());
+            let program = writer.program(&name);
             self.processes.push(Process {
                 path,
+                name,
                 pid: reader.pid(),
                 reader,
                 number: self.summary.processes,
@@ -237,8 +250,11 @@ impl Collector {
             process.ended_ns = Some(now_ns());
         }
         let mut records = std::mem::take(&mut self.records);
+        let now = now_ns();
         for ring in 0..self.processes[at].reader.rings() {
             self.processes[at].reader.read(ring, &mut records);
+            // Whatever a process writes, nothing waits for ever.
+            records.iter_mut().for_each(|record| record.time_ns = record.time_ns.min(now));
             let mut rest = records.iter();
             while let Some(record) = rest.next() {
                 let kind = Kind::of(record.kind);
@@ -304,19 +320,32 @@ impl Collector {
     /// Takes in page faults up to a time.
     fn take_faults(&mut self, before_ns: u64, writer: &mut Writer) {
         let Some(mut faults) = self.faults.take() else { return };
-        faults.take(before_ns, |fault| self.take_fault(fault, writer));
+        faults.read();
+        while let Some(seen) = faults.next(before_ns) {
+            match seen {
+                Seen::Mapped(file) => drop(self.number(&file, writer)),
+                Seen::Fault(fault) => self.take_fault(fault, writer),
+            }
+        }
         self.faults = Some(faults);
+    }
+
+    /// The number of a file that is mapped; `None` if it is the recorder's own, or if there are too many.
+    fn number(&mut self, file: &Mapped, writer: &mut Writer) -> Option<u32> {
+        let is_own = || self.folder.parent().is_some_and(|folder| Path::new(&file.path).starts_with(folder));
+        *file.number.get_or_init(
+            || {
+                if is_own() { None } else { self.files.number(file.inode, file.path.clone(), writer) }
+            },
+        )
     }
 
     fn take_fault(&mut self, fault: Fault, writer: &mut Writer) {
         let Fault { time_ns, pid, tid, program, file, offset, code } = fault;
-        // The recorder's own.
-        if self.folder.parent().is_some_and(|folder| Path::new(&file.path).starts_with(folder)) {
-            return;
-        }
-        let Some(volume) = self.files.number(file.inode, file.path.clone(), writer) else { return };
-        let known = self.processes.iter().rev().find(|process| process.pid == pid);
-        let program = known.map_or_else(|| writer.program(&program), |process| process.program);
+        let Some(volume) = self.number(&file, writer) else { return };
+        let is_it = |process: &&Process| process.pid == pid && process.name.starts_with(&*program);
+        let known = self.processes.iter().rev().find(is_it).map(|process| process.program);
+        let program = known.unwrap_or_else(|| writer.program(&program));
         let tokens: Vec<u64> = code.iter().map(|(module, offset)| nigh_pattern::token(module.token, *offset)).collect();
         let (context, stream) = *self.contexts.entry((tokens, 0)).or_insert_with_key(|(tokens, _)| {
             let stack = code.map(|(module, offset)| format!("{}+0x{offset:x}", module.name)).unwrap_or_default();
@@ -336,7 +365,7 @@ impl Collector {
         self.processes.retain(|process| {
             let is_over = process.ended_ns.is_some_and(|ended_ns| ended_ns < before_ns);
             if is_over {
-                summary.lost += process.reader.lost() + process.lost;
+                summary.lost += process.reader.lost() + process.lost + process.early.len() as u64;
                 let _ = fs::remove_file(&process.path);
             }
             !is_over

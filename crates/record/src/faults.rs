@@ -1,14 +1,15 @@
 //! Page faults in mappings of files, from the kernel's performance events.
 //!
 //! The kernel maps the cached pages around the one that a program touches, up to 64 KiB, so most accesses through a mapping cause no
-//! fault: those that are reported are a sample.
+//! fault: those that are reported are a sample. Not reported are faults during system calls (a `write` of mapped memory), and the end of
+//! mappings, so that memory in their place may be taken for the file until something else is mapped there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io;
 use std::ops::Bound::{Included, Unbounded};
-use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::{Arc, OnceLock};
 
 use nigh_pattern::module_token;
 use perf_event::data::Record;
@@ -29,9 +30,15 @@ const EXECUTES: u16 = 1 << 13;
 /// Page faults of programs that are started by this thread, and of their children.
 pub(crate) struct Faults {
     rings: Vec<Sampler>,
-    events: Vec<Event>,
+    events: VecDeque<Event>,
     processes: HashMap<u32, Process>,
     lost: u64,
+}
+
+/// What happened.
+pub(crate) enum Seen {
+    Mapped(Arc<Mapped>),
+    Fault(Fault),
 }
 
 /// A page that a program touched.
@@ -54,12 +61,15 @@ pub(crate) struct Mapped {
     /// Its name as a module, and the hash of that.
     pub(crate) name: String,
     pub(crate) token: u64,
+    /// Its number in the recording, which the recorder sets when it is mapped: later, it may have no name any more.
+    pub(crate) number: OnceLock<Option<u32>>,
 }
 
 #[derive(Clone)]
 struct Process {
     /// Up to 15 bytes of its name.
     program: Arc<str>,
+    threads: u32,
     /// By their first addresses.
     mappings: BTreeMap<u64, Mapping>,
 }
@@ -98,20 +108,20 @@ impl Faults {
         event.mmap(true).mmap2(true).mmap_data(true).task(true).comm(true).comm_exec(true);
         let rings = processors()?.into_iter().map(|number| event.one_cpu(number).build()?.sampled(RING_BYTES));
         let rings = rings.collect::<io::Result<_>>()?;
-        Ok(Faults { rings, events: Vec::new(), processes: HashMap::new(), lost: 0 })
+        Ok(Faults { rings, events: VecDeque::new(), processes: HashMap::new(), lost: 0 })
     }
 
-    /// Faults that were not reported, because they came faster than they were read.
+    /// Events that were not reported, because they came faster than they were read: faults, and mappings whose faults are then
+    /// missing.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Calls `each` with the faults before a time, in their order. What came later waits: an earlier event of another processor may
-    /// not have been read yet.
-    pub(crate) fn take(&mut self, before_ns: u64, mut each: impl FnMut(Fault)) {
+    /// Reads what the kernel reported up to here.
+    pub(crate) fn read(&mut self) {
         for ring in &mut self.rings {
             while let Some(record) = ring.next_record() {
-                // Whatever cannot be parsed is of a kernel that is newer than the parser.
+                // Newer kernels may have records that the crate cannot parse.
                 let Ok(parsed) = record.parse_record() else { continue };
                 if let Record::Lost(lost) = parsed {
                     self.lost += lost.lost;
@@ -124,34 +134,52 @@ impl Faults {
                 self.events.extend(event(parsed, executes, time_ns));
             }
         }
-        self.events.sort_by_key(|event| event.time_ns);
-        let ready = self.events.partition_point(|event| event.time_ns < before_ns);
-        for Event { time_ns, pid, what } in self.events.drain(..ready) {
+        self.events.make_contiguous().sort_by_key(|event| event.time_ns);
+    }
+
+    /// The next fault, or the next file that was mapped, before a time. What came later waits: an earlier event of another processor
+    /// may not have been read yet.
+    pub(crate) fn next(&mut self, before_ns: u64) -> Option<Seen> {
+        while self.events.front().is_some_and(|event| event.time_ns < before_ns) {
+            let Event { time_ns, pid, what } = self.events.pop_front()?;
             match what {
                 What::Map { begin, mapping } => {
-                    if let Some(process) = self.processes.get_mut(&pid) {
-                        process.map(begin, mapping);
+                    let Some(process) = self.processes.get_mut(&pid) else { continue };
+                    let file = mapping.file.clone();
+                    process.map(begin, mapping);
+                    if let Some(file) = file {
+                        return Some(Seen::Mapped(file));
                     }
+                }
+                What::Fork { parent } if parent == pid => {
+                    self.processes.entry(pid).and_modify(|process| process.threads += 1);
                 }
                 What::Fork { parent } => {
                     if let Some(process) = self.processes.get(&parent).cloned() {
-                        self.processes.insert(pid, process);
+                        self.processes.insert(pid, Process { threads: 1, ..process });
                     }
                 }
                 What::Execute { program } => {
-                    self.processes.insert(pid, Process { program, mappings: BTreeMap::new() });
+                    self.processes.insert(pid, Process { program, threads: 1, mappings: BTreeMap::new() });
                 }
-                What::Exit => drop(self.processes.remove(&pid)),
+                What::Exit => {
+                    let Some(process) = self.processes.get_mut(&pid) else { continue };
+                    process.threads = process.threads.saturating_sub(1);
+                    if process.threads == 0 {
+                        self.processes.remove(&pid);
+                    }
+                }
                 What::Fault { tid, address, code } => {
                     let Some(process) = self.processes.get(&pid) else { continue };
                     let Some((file, begin, mapping)) = process.find(address) else { continue };
                     let offset = (mapping.offset + (address - begin)) / PAGE_BYTES * PAGE_BYTES;
                     let code = process.find(code).map(|(file, _, mapping)| (file.clone(), code - mapping.base));
                     let program = process.program.clone();
-                    each(Fault { time_ns, pid, tid, program, file: file.clone(), offset, code });
+                    return Some(Seen::Fault(Fault { time_ns, pid, tid, program, file: file.clone(), offset, code }));
                 }
             }
         }
+        None
     }
 }
 
@@ -171,7 +199,7 @@ impl Process {
         {
             mapping.base = before.base;
         }
-        // What it replaces is over, but for the ends.
+        // Parts outside of what it covers stay.
         let end = mapping.end;
         let overlapping = |(_, other): &(&u64, &Mapping)| other.end > begin;
         let replaced: Vec<u64> = self.mappings.range(..end).rev().take_while(overlapping).map(|(&at, _)| at).collect();
@@ -218,31 +246,85 @@ fn event(record: Record, executes: bool, time_ns: u64) -> Option<Event> {
             };
             Some(Event { time_ns, pid: map.pid, what: What::Map { begin: map.addr, mapping } })
         }
-        Record::Fork(fork) if fork.pid != fork.ppid => {
-            Some(Event { time_ns, pid: fork.pid, what: What::Fork { parent: fork.ppid } })
-        }
+        Record::Fork(fork) => Some(Event { time_ns, pid: fork.pid, what: What::Fork { parent: fork.ppid } }),
         Record::Comm(comm) if executes => {
-            let program = String::from_utf8_lossy(&comm.comm).trim_end_matches('\0').into();
+            let program = String::from_utf8_lossy(&comm.comm).into();
             Some(Event { time_ns, pid: comm.pid, what: What::Execute { program } })
         }
-        Record::Exit(exit) if exit.pid == exit.tid => Some(Event { time_ns, pid: exit.pid, what: What::Exit }),
+        Record::Exit(exit) => Some(Event { time_ns, pid: exit.pid, what: What::Exit }),
         _ => None,
     }
 }
 
 /// The file of a mapping; `None` if it is none, or what the kernel reports of itself.
 fn mapped(major: u32, minor: u32, inode: u64, path: &[u8]) -> Option<Mapped> {
-    let path = String::from_utf8_lossy(path.split(|&byte| byte == 0).next()?).into_owned();
-    let is_file = inode != 0
-        && path.starts_with('/')
-        && !["/proc/", "/sys/", "/memfd:", "/SYSV"].iter().any(|other| path.starts_with(other));
-    if !is_file {
+    const OTHER: [&str; 7] = ["/dev/", "/proc/", "/sys/", "/memfd:", "/SYSV", "/anon_hugepage", "/["];
+    let path = String::from_utf8_lossy(path).into_owned();
+    if inode == 0 || !path.starts_with('/') {
         return None;
     }
+    let found = fs::metadata(&path).ok().filter(|found| found.ino() == inode);
+    let is_file = match &found {
+        Some(found) => found.is_file() || found.file_type().is_block_device(),
+        // It has no name any more.
+        None => !OTHER.iter().any(|other| path.starts_with(other)),
+    };
     // Programs, and the recording library, may see another number than the device's: that of a subvolume.
-    let known = fs::metadata(&path).ok().filter(|found| found.ino() == inode);
-    let device = known.map_or_else(|| libc::makedev(major, minor), |found| found.dev());
+    let device = found.map_or_else(|| libc::makedev(major, minor), |found| found.dev());
     let name = base_name(path.as_bytes());
     let token = module_token(name.as_bytes());
-    Some(Mapped { inode: (device, inode), path, name, token })
+    is_file.then(|| Mapped { inode: (device, inode), path, name, token, number: OnceLock::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mapping of file `inode` from page `offset` of it on.
+    fn mapping(inode: u64, begin: u64, end: u64, offset: u64) -> Mapping {
+        let number = OnceLock::new();
+        let file = Mapped { inode: (1, inode), path: String::new(), name: String::new(), token: 0, number };
+        Mapping { end, offset, base: begin, file: (inode > 0).then(|| Arc::new(file)) }
+    }
+
+    fn process(mappings: &[(u64, u64, u64, u64)]) -> Process {
+        let mut process = Process { program: "p".into(), threads: 1, mappings: BTreeMap::new() };
+        for &(inode, begin, end, offset) in mappings {
+            process.map(begin, mapping(inode, begin, end, offset));
+        }
+        process
+    }
+
+    /// The file and its byte at an address, and where its first part is mapped.
+    fn at(process: &Process, address: u64) -> Option<(u64, u64, u64)> {
+        let (file, begin, mapping) = process.find(address)?;
+        Some((file.inode.1, mapping.offset + address - begin, mapping.base))
+    }
+
+    #[test]
+    fn a_mapping_replaces_what_it_covers() {
+        let process = process(&[(1, 100, 200, 0), (2, 120, 150, 10)]);
+        assert_eq!([99, 100, 119].map(|address| at(&process, address)), [None, Some((1, 0, 100)), Some((1, 19, 100))]);
+        assert_eq!([120, 149].map(|address| at(&process, address)), [Some((2, 10, 120)), Some((2, 39, 120))]);
+        assert_eq!(
+            [150, 199, 200].map(|address| at(&process, address)),
+            [Some((1, 50, 100)), Some((1, 99, 100)), None]
+        );
+        let process = self::process(&[(1, 100, 200, 0), (2, 300, 400, 0), (0, 150, 350, 0)]);
+        assert_eq!(
+            [149, 150, 349, 350].map(|address| at(&process, address)),
+            [Some((1, 49, 100)), None, None, Some((2, 50, 300))],
+            "memory without a file"
+        );
+    }
+
+    /// As the dynamic linker maps libraries: all of it, and then its parts over that.
+    #[test]
+    fn parts_of_a_library_have_its_beginning() {
+        let process = process(&[(7, 1000, 2000, 0), (7, 1200, 1500, 200), (7, 1500, 1800, 500), (0, 1800, 2000, 0)]);
+        assert_eq!(
+            [1000, 1300, 1600, 1900].map(|address| at(&process, address)),
+            [Some((7, 0, 1000)), Some((7, 300, 1000)), Some((7, 600, 1000)), None]
+        );
+    }
 }

@@ -5,8 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::Writer;
 
-/// The most files that are remembered.
-const REMEMBERED_MOST: usize = 1 << 20;
+/// The most files of a recording.
+const REMEMBERED_MOST: u64 = 1 << 20;
+
+/// The most paths of one inode, of which the first ones are forgotten.
+const NAMES_MOST: usize = 64;
 
 /// A device and an inode.
 pub(crate) type Inode = (u64, u64);
@@ -38,33 +41,41 @@ impl Files {
 
     /// The number of the file that has this inode at this path; `None` if there are too many.
     pub(crate) fn number(&mut self, inode: Inode, path: String, writer: &mut Writer) -> Option<u32> {
-        let room = self.count < REMEMBERED_MOST as u64;
-        let names = self.known.entry(inode).or_default();
-        let known = names.iter().find(|(known, _)| *known == path).map(|&(_, number)| number);
-        known.or_else(|| {
-            room.then(|| {
-                let number = writer.file(match &self.private {
-                    Some(key) => format!("{:016x}", key.hash_one(&path)),
-                    None => path.clone(),
-                });
-                names.push((path, number));
-                self.count += 1;
-                number
-            })
-        })
+        let names = self.known.get(&inode).map_or(&[][..], |names| names);
+        if let Some(&(_, number)) = names.iter().find(|(known, _)| *known == path) {
+            return Some(number);
+        }
+        if self.count >= REMEMBERED_MOST {
+            return None;
+        }
+        self.count += 1;
+        let number = writer.file(match &self.private {
+            Some(key) => format!("{:016x}", key.hash_one(&path)),
+            None => path.clone(),
+        });
+        self.add(inode, path, number);
+        Some(number)
     }
 
     /// The file with this inode has another path.
     pub(crate) fn renamed(&mut self, inode: Inode, path: String) {
-        if let Some(names) = self.known.get_mut(&inode)
-            && let Some(&(_, number)) = names.last()
+        let names = self.known.get(&inode).map_or(&[][..], |names| names);
+        if let Some(&(_, number)) = names.last()
             && names.iter().all(|(known, _)| *known != path)
         {
-            names.push((path, number));
+            self.add(inode, path, number);
         }
     }
 
-    /// The file with this inode is no more: another one may get it.
+    fn add(&mut self, inode: Inode, path: String, number: u32) {
+        let names = self.known.entry(inode).or_default();
+        if names.len() == NAMES_MOST {
+            names.remove(0);
+        }
+        names.push((path, number));
+    }
+
+    /// The file with this inode was deleted; another file may get its inode.
     pub(crate) fn removed(&mut self, inode: Inode) {
         self.known.remove(&inode);
     }

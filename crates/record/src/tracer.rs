@@ -239,14 +239,7 @@ impl Tracer {
 
     fn write(&mut self, writer: &mut Writer) {
         let written = writer.push(&self.calls);
-        for call in self.calls.drain(..).take(written) {
-            self.summary.calls += 1;
-            match (call.did, u64::from(call.request.length)) {
-                (Did::Request(Op::Read), bytes) => self.summary.bytes_read += bytes,
-                (Did::Request(Op::Write), bytes) => self.summary.bytes_written += bytes,
-                _ => {}
-            }
-        }
+        self.calls.drain(..).take(written).for_each(|call| self.summary.add(&call));
     }
 
     /// Lets all programs go on without being traced.
@@ -363,7 +356,7 @@ impl Tracer {
         }
     }
 
-    /// Files that have another name from now on, or none.
+    /// Takes in files that were renamed or deleted.
     fn rename(&mut self, named: &[Named]) {
         for Named { file, inode } in named {
             if file.metadata().is_ok_and(|found| found.nlink() == 0) {

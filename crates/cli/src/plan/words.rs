@@ -11,7 +11,7 @@ use crate::args::PlanArgs;
 use crate::size::{human_bytes, human_time};
 use crate::timed::Timing;
 
-pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>) -> Told {
+pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: bool) -> Told {
     let mut facts = vec![Fact { about: "target", sentence: target(verdict, args.target.is_none()) }];
     if verdict.advice != Advice::Record {
         facts.push(Fact { about: "addition", sentence: addition(verdict) });
@@ -32,7 +32,7 @@ pub(super) fn tell(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>) -> 
     if !assumed.is_empty() {
         facts.push(Fact { about: "assumed", sentence: format!("{}.", assumed.join("; ")) });
     }
-    Told { headline: headline(verdict), facts, next: next(verdict, args, taken) }
+    Told { headline: headline(verdict), facts, next: next(verdict, args, taken, is_profiled) }
 }
 
 fn size(verdict: &Verdict, blocks: u64) -> String {
@@ -240,7 +240,7 @@ fn certainty(verdict: &Verdict) -> String {
     )
 }
 
-fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>) -> String {
+fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>, is_profiled: bool) -> String {
     let answers = verdict.answers;
     let (have, grown) = (answers.question.have, answers.question.grown());
     let trace = quoted(&args.trace);
@@ -265,12 +265,12 @@ fn next(verdict: &Verdict, args: &PlanArgs, taken: Option<Taken>) -> String {
                 if best.is_empty() { answers.present.to_string() } else { format!("{},{best}", answers.present) };
             format!("nigh sim {trace} --policy {policies} --size {},{} --html report.html", flag(have), flag(grown))
         }
-        // The cache is the kernel's, of which a program can ask other decisions, but no other policy.
-        Advice::Change | Advice::Both if taken == Some(Taken::Above) => {
+        // A program can give the kernel's page cache hints, but cannot change its policy.
+        Advice::Change | Advice::Both if is_profiled => {
             let profile = quoted(&args.trace.with_extension("aoio"));
             format!("nigh patterns {trace} --profile {profile}    # then: nigh advise --profile {profile} -- PROGRAM")
         }
-        Advice::Grow if taken == Some(Taken::Above) => {
+        Advice::Change | Advice::Grow | Advice::Both if taken == Some(Taken::Above) => {
             format!("nigh sim {trace} --policy linux,opt --size {},{} --html report.html", flag(have), flag(grown))
         }
         Advice::Change => serve(have, &best),

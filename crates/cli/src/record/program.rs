@@ -84,11 +84,16 @@ pub(crate) fn recorded(
 fn faults_refused(error: std::io::Error) -> anyhow::Error {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => anyhow::anyhow!(
-            "--faults: {error}: it needs root, or /proc/sys/kernel/perf_event_paranoid of at most 2 (it is {})",
-            paranoid.trim()
-        ),
-        std::io::ErrorKind::NotFound => anyhow::anyhow!("--faults: this kernel reports no performance events"),
+        std::io::ErrorKind::PermissionDenied if paranoid.trim().parse().is_ok_and(|level: i32| level > 2) => {
+            anyhow::anyhow!(
+                "--faults: {error}: it needs root, or /proc/sys/kernel/perf_event_paranoid of at most 2 (it is {})",
+                paranoid.trim()
+            )
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("--faults: {error}: a container or a limit (ulimit -l) forbids performance events")
+        }
+        std::io::ErrorKind::Unsupported => anyhow::anyhow!("--faults: this kernel reports no performance events"),
         _ => anyhow::Error::from(error).context("--faults"),
     }
 }
@@ -156,7 +161,7 @@ fn finish(
     eprintln!("nigh: {}{running}", said(&summary, seconds));
     if !faults && summary.bytes_mapped > summary.bytes_read {
         let mapped = human_bytes(summary.bytes_mapped);
-        eprintln!("nigh: note: {mapped} of files were mapped: --faults also records accesses through mappings");
+        eprintln!("nigh: note: {mapped} of files were mapped: --faults also records page faults in mappings");
     }
     Ok(Some(summary))
 }
@@ -172,6 +177,7 @@ pub(super) fn said(summary: &Summary, seconds: f64) -> String {
     let Summary { calls, processes, files, bytes_read, bytes_written, faults, lost, .. } = *summary;
     let lost = match lost {
         0 => "no calls lost".to_owned(),
+        lost if faults > 0 => format!("{} lost", counted(lost, "event")),
         lost => format!("{} lost", counted(lost, "call")),
     };
     let touched = if faults > 0 { format!(" and {}", counted(faults, "page fault")) } else { String::new() };

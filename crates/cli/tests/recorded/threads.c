@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -67,10 +68,20 @@ int main(int argc, char **argv) {
     pthread_cancel(waiting);
     void *result;
     pthread_join(waiting, &result);
-    // What the kernel refuses is refused, and ends nobody.
+    // Bad pointers return EFAULT, as without nigh.
     char *nowhere = (char *)8;
     if (readv(own, (struct iovec *)nowhere, 2) != -1 || errno != EFAULT) return 1;
     if (sendfile(ends[1], own, (off_t *)nowhere, 1) != -1 || errno != EFAULT) return 1;
+    if (writev(own, (struct iovec *)nowhere, 2) != -1) return 1;
+    if (execve(nowhere, NULL, NULL) != -1 || errno != EFAULT) return 1;
+    if (execve("/nowhere", NULL, (char **)nowhere) != -1) return 1;
+    // A vector at the end of a page, with nothing behind it.
+    char *pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(pages + 4096, 4096);
+    struct iovec *last = (struct iovec *)(pages + 4096) - 1;
+    last->iov_base = pages;
+    last->iov_len = 10;
+    if (preadv(own, last, 1, 0) != 10) return 1;
     if (rename(nowhere, "x") != -1 || errno != EFAULT) return 1;
     printf("%d %d\n", cleaned, result == PTHREAD_CANCELED);
     return 0;

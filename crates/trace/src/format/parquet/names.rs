@@ -56,6 +56,12 @@ impl ParquetReader {
         self.read_names().map_err(|problem| Error::Parquet { path: self.path.clone(), problem })
     }
 
+    /// The program of a complete recording.
+    pub fn about(&self) -> Option<About> {
+        let pairs = self.file.metadata().file_metadata().key_value_metadata();
+        About::read(|key| pairs.into_iter().flatten().find(|pair| pair.key == key)?.value.clone())
+    }
+
     /// The requests with their programs; `None` if the file is no recording of programs or disks.
     pub fn by_program(self) -> crate::Result<Option<ByProgram>> {
         match self.text_leaves(PROGRAM_AND_PATH) {
@@ -113,9 +119,7 @@ impl ParquetReader {
         // Older recordings do not have it.
         let device = self.leaf(DEVICE_BYTES, Physical::INT32)?;
         self.columns.retain(|column| matches!(column.field, Field::Volume | Field::Stream | Field::Op | Field::Length));
-        let pairs = self.file.metadata().file_metadata().key_value_metadata();
-        let value = |key: &str| pairs.into_iter().flatten().find(|pair| pair.key == key)?.value.clone();
-        let mut names = Names { about: About::read(value), ..Names::default() };
+        let mut names = Names { about: self.about(), ..Names::default() };
         let (mut batch, mut levels) = (Vec::new(), Vec::new());
         for group in 0..self.file.metadata().num_row_groups() {
             let mut texts = self.texts(group, &leaves)?;
