@@ -12,6 +12,9 @@ pub const DELTA_MAX: usize = 2048;
 /// Most bytes of a block that is compressed alone; a longer result saves too little to be decoded at each use.
 pub const SELF_MAX: usize = 3072;
 
+/// Bytes of a difference after which no other base is tried: LPU's delta threshold.
+pub const GOOD_MAX: usize = 768;
+
 /// The largest length of a difference, relative to that of the block alone. A smaller gain is not worth a second block for
 /// each use.
 const DELTA_SHARE: (usize, usize) = (7, 10);
@@ -43,7 +46,8 @@ pub struct Choice {
 }
 
 /// Encodes blocks, one at a time: [`begin`](Encoder::begin) with the block alone, then [`against`](Encoder::against) each
-/// candidate for a base, until one is accepted; the result is in [`bytes`](Encoder::bytes).
+/// candidate for a base, until a difference is short enough ([`GOOD_MAX`]); the shortest encoding is in
+/// [`bytes`](Encoder::bytes).
 pub struct Encoder {
     codecs: Codecs,
     rules: Rules,
@@ -75,14 +79,17 @@ impl Encoder {
         self.choice
     }
 
-    /// The most bytes that a difference may have in place of the encoding of the block alone.
-    pub fn limit(&self) -> usize {
-        (self.choice.length * DELTA_SHARE.0 / DELTA_SHARE.1).min(DELTA_MAX)
+    /// The most bytes that a difference may have in place of the encoding so far.
+    fn limit(&self) -> usize {
+        match self.choice.codec.has_base() {
+            true => self.choice.length - 1,
+            false => (self.choice.length * DELTA_SHARE.0 / DELTA_SHARE.1).min(DELTA_MAX),
+        }
     }
 
     /// Encodes the same block as its difference to `base`, if that is worth it: as a line difference of at most
     /// [`LINE_MAX`] bytes, else by a dictionary, in at most [`DELTA_MAX`] bytes and 70 % of the bytes of the block alone.
-    /// Differences are not replaced by others: call this no more once it returned a choice.
+    /// A difference is replaced by a shorter one to another base.
     pub fn against(&mut self, block: &Block, base: &Block) -> Option<Choice> {
         let limit = self.limit();
         let mut codec = Codec::Line;
@@ -117,6 +124,12 @@ impl Encoder {
     pub fn decode(&mut self, codec: Codec, bytes: &[u8], base: &Block, out: &mut Block) -> Result<(), DecodeError> {
         self.codecs.decode(codec, bytes, base, out)
     }
+}
+
+/// The candidates for a base in the order in which they are tried: the one with the same signature, then those with the most
+/// similar sketches.
+pub fn candidates(in_place: Option<u32>, shifted: [Option<u32>; 2]) -> impl Iterator<Item = u32> {
+    in_place.into_iter().chain(shifted.into_iter().flatten().filter(move |&other| Some(other) != in_place))
 }
 
 #[cfg(test)]

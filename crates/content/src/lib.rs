@@ -16,7 +16,7 @@ mod sketch;
 mod store;
 
 pub use codec::{Codec, Codecs};
-pub use encode::{Choice, DELTA_MAX, Encoder, LINE_MAX, Rules, SELF_MAX};
+pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX, candidates};
 pub use identity::{Identities, hash};
 pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
 pub use signature::{Signature, Signatures, signature};

@@ -56,7 +56,7 @@ impl Signatures {
         for key in keys(signature) {
             self.buckets.get(key).for_each(|content| votes.add(content));
         }
-        votes.best(weight)
+        votes.best(weight)[0]
     }
 }
 

@@ -11,7 +11,7 @@
 //! flip in an encoding or in its base lead to a miss, too, and never to other bytes.
 
 use crate::codec::Codec;
-use crate::encode::{Choice, Encoder, Rules};
+use crate::encode::{Choice, Encoder, GOOD_MAX, Rules, candidates};
 use crate::identity::{Identities, hash};
 use crate::pool::{Handle, LINE_BYTES, Pool, PoolCounts};
 use crate::signature::{Signatures, signature};
@@ -31,7 +31,7 @@ const NONE: u32 = u32::MAX;
 pub struct Settings {
     /// Pages of 4 KiB for contents.
     pub pages: u32,
-    /// Most contents. Each takes about 114 bytes of memory in addition, used or not.
+    /// Most contents. Each takes about 138 bytes of memory in addition, used or not.
     pub contents: u32,
     /// Seed of the hash of contents; random and secret where contents are foreign.
     pub seed: u64,
@@ -309,16 +309,10 @@ impl Store {
         let mut choice = self.encoder.begin(block);
         let mut base = None;
         if self.settings.is_similar_shared && choice.length > TINY {
-            let in_place = self.signatures.best(signature(block), |place| weight(&self.contents, place));
-            if let Some(found) = in_place {
-                base = self.against(block, found);
-            }
-            if base.is_none() {
-                let shifted = self.sketches.best(&sketch(block), |place| weight(&self.contents, place));
-                if let Some(found) = shifted.filter(|&found| Some(found) != in_place) {
-                    base = self.against(block, found);
-                }
-            }
+            let weight = |place| weight(&self.contents, place);
+            let in_place = self.signatures.best(signature(block), weight);
+            let shifted = self.sketches.best(&sketch(block), weight);
+            base = self.against(block, candidates(in_place, shifted));
         }
         if let Some((_, better)) = base {
             choice = better;
@@ -327,13 +321,21 @@ impl Store {
         Some((handle, base.map(|(base, _)| base)))
     }
 
-    /// Encodes a block as its difference to the content at `place`, if that is worth it.
-    fn against(&mut self, block: &Block, place: u32) -> Option<(u32, Choice)> {
+    /// Encodes a block as its difference to one of `candidates`, if that is worth it.
+    fn against(&mut self, block: &Block, candidates: impl Iterator<Item = u32>) -> Option<(u32, Choice)> {
+        let mut best = None;
         let mut base = [0; BLOCK_BYTES];
-        if !self.decode(place, &mut base) {
-            return None;
+        for place in candidates {
+            if self.decode(place, &mut base)
+                && let Some(choice) = self.encoder.against(block, &base)
+            {
+                best = Some((place, choice));
+                if choice.length <= GOOD_MAX {
+                    break;
+                }
+            }
         }
-        self.encoder.against(block, &base).map(|choice| (place, choice))
+        best
     }
 
     /// Makes a content that is stored alone a candidate for a base.
