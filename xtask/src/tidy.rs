@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "nigh-advise",
             "nigh-backend",
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "nigh-bench",
         &[
             "nigh-backend",
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
