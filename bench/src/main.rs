@@ -2,6 +2,7 @@
 
 mod acfs;
 mod changes;
+mod content;
 mod control;
 mod disk_record;
 mod dulo;
@@ -52,6 +53,14 @@ enum Bench {
         /// Times that everything is changed
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+    },
+    /// The codecs for blocks beside zstd and LZ4, and what the sketch finds beside an exhaustive search
+    Content {
+        /// Images of disks, such as those of `cargo xtask images` [default: the program nigh, without the search]
+        images: Vec<std::path::PathBuf>,
+        /// Blocks for which the exhaustive search is made
+        #[arg(long, default_value_t = 2000)]
+        targets: usize,
     },
     /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
     Control {
@@ -217,6 +226,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Acfs(args) => acfs::bench(&args),
         Bench::Changes { rounds } => changes::run(rounds),
+        Bench::Content { images, targets } => content::run(&images, targets),
         Bench::Control { rounds, shared_device } => control::run(rounds, shared_device),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),

@@ -1,4 +1,4 @@
-//! What the fuzz targets of the trace readers share.
+//! What the fuzz targets of the trace readers share, and those of the decoders of blocks.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -56,5 +56,35 @@ macro_rules! reader {
             let format = Some(nigh_trace::Format::$format);
             nigh_fuzz::read(content, &nigh_trace::ReadOptions { format, ..Default::default() });
         });
+    };
+}
+
+/// Bytes of a fuzz input that the base is made of: it repeats them.
+const PATTERN: usize = 64;
+
+/// Decodes an encoding of a block against a base made of the first bytes of `input`. What decodes is a block, which is
+/// encoded and decoded again; a line difference is its only encoding.
+pub fn decode(codec: nigh_content::Codec, input: &[u8]) {
+    use nigh_content::{BLOCK_BYTES, Codec, Codecs, ENCODED_MAX};
+    let (pattern, encoded) = input.split_at(input.len().min(PATTERN));
+    let mut base = [0; BLOCK_BYTES];
+    base.iter_mut().zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
+    let mut codecs = Codecs::new();
+    let (mut block, mut again) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
+    if codecs.decode(codec, encoded, &base, &mut block).is_err() {
+        return;
+    }
+    let mut out = [0; ENCODED_MAX];
+    let length = codecs.encode(codec, &block, &base, &mut out).expect("the block can be encoded");
+    assert!(codec != Codec::Line || out[..length] == *encoded, "one encoding of a difference");
+    codecs.decode(codec, &out[..length], &base, &mut again).expect("what was encoded is decoded");
+    assert!(block == again);
+}
+
+/// A target that decodes its input by one codec.
+#[macro_export]
+macro_rules! decoder {
+    ($codec:ident) => {
+        libfuzzer_sys::fuzz_target!(|input: &[u8]| nigh_fuzz::decode(nigh_content::Codec::$codec, input));
     };
 }

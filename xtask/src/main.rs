@@ -3,6 +3,7 @@
 mod circles;
 mod fuzz;
 mod guest;
+mod images;
 mod package;
 mod python;
 mod run;
@@ -45,6 +46,14 @@ enum Command {
         /// The bench and its options; without one, the benches there are
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// Images of Debian systems with services, from packages, without root: for `nigh content` and the bench of that name
+    Images {
+        /// Where they are made; those that exist are kept
+        folder: std::path::PathBuf,
+        /// The release
+        #[arg(long, default_value = "bookworm")]
+        release: String,
     },
     /// The engine against a model of every byte: random requests, faults, delays and crashes on a virtual clock
     Vopr {
@@ -131,6 +140,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(),
         Command::Golden => suite::golden(),
         Command::Agreement => suite::agreement(),
+        Command::Images { folder, release } => images::images(&folder, &release),
         Command::Bench { args } => suite::bench(&args),
         Command::Vopr { seed, seeds } => suite::vopr(seed, seeds),
         Command::Power { cuts, seed, server } => suite::power(cuts, seed, &server),

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "nigh-advise",
             "nigh-backend",
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "nigh-bench",
         &[
             "nigh-backend",
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
@@ -55,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
+    ("nigh-content", &[]),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &["nigh-text"]),
     ("nigh-guard", &[]),

@@ -37,6 +37,7 @@ pub use fault::{FaultKind, Planned};
 pub use kernel::{map_large_allocations, release_memory, take_turns_of};
 pub use latency::Latency;
 pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
+pub use magic::format_of;
 pub use modelled::Modelled;
 pub use open::Options;
 pub use remote::NbdExport;

@@ -57,13 +57,20 @@ pub(crate) fn refuse_formats(path: &Path) -> Result<(), OpenError> {
     if !std::fs::metadata(path).is_ok_and(|metadata| is_opened(&metadata)) {
         return Ok(());
     }
-    let Some(Format { name, advice }) = File::open(path).ok().and_then(|file| format_of(&file)) else { return Ok(()) };
+    let Some(Format { name, advice }) = File::open(path).ok().and_then(|file| known_format(&file)) else {
+        return Ok(());
+    };
     let text = format!("it is {name}, not a raw disk: {advice}. To serve its bytes as they are, write raw:PATH");
     let source = io::Error::new(io::ErrorKind::InvalidData, text);
     Err(OpenError { kind: OpenErrorKind::Unsuitable, action: "serve", path: path.to_owned(), source })
 }
 
-fn format_of(file: &File) -> Option<&'static Format> {
+/// What an open file is, if it is known not to be a raw disk, such as `a qcow2 image`.
+pub fn format_of(file: &File) -> Option<&'static str> {
+    known_format(file).map(|format| format.name)
+}
+
+fn known_format(file: &File) -> Option<&'static Format> {
     let mut head = [0; 512];
     let read = file.read_at(&mut head, 0).unwrap_or(0);
     let head = head.get(..read)?;
@@ -88,7 +95,7 @@ mod tests {
         file.write_all(bytes).unwrap();
         let refused = refuse_formats(file.path()).err()?;
         assert_eq!(refused.kind, OpenErrorKind::Unsuitable);
-        format_of(file.as_file()).map(|format| format.name)
+        format_of(file.as_file())
     }
 
     /// Every magic number is found in its place and nowhere else, and raw disks are not refused.

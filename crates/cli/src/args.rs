@@ -1,5 +1,6 @@
 //! The command line: one table for flags, help, man page and completions.
 
+mod content;
 mod programs;
 
 use std::num::NonZeroUsize;
@@ -14,6 +15,8 @@ use crate::guard::{self, GuardArgs};
 #[cfg(feature = "sweep")]
 use crate::sweep::SweepArgs;
 
+use content::CONTENT_HELP;
+pub(crate) use content::ContentArgs;
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
@@ -52,6 +55,9 @@ pub(crate) enum Command {
     },
     /// Show which code of a recorded program reads sequentially, in loops, in short loops or at random
     Patterns(PatternsArgs),
+    /// Show which blocks of images or disks are equal, similar or compressible, and what a cache would gain from that
+    #[command(after_long_help = CONTENT_HELP)]
+    Content(ContentArgs),
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),

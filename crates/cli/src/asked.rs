@@ -47,9 +47,17 @@ pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>
 
 /// The sample of blocks that `flag` asks for.
 pub(crate) fn parse_sample(flag: &str, text: &str) -> anyhow::Result<Sample> {
-    nigh_text::share(text)
-        .and_then(Sample::new)
-        .with_context(|| format!("{flag} {text}: expected a rate above 0 and up to 1, such as 0.1 or 1%"))
+    let sample = nigh_text::share(text).and_then(Sample::new);
+    sample.with_context(|| rate_expected(flag, text))
+}
+
+/// A share above 0.
+pub(crate) fn parse_rate(flag: &str, text: &str) -> anyhow::Result<f64> {
+    nigh_text::share(text).filter(|&rate| rate > 0.0).with_context(|| rate_expected(flag, text))
+}
+
+fn rate_expected(flag: &str, text: &str) -> String {
+    format!("{flag} {text}: expected a rate above 0 and up to 1, such as 0.1 or 1%")
 }
 
 pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {

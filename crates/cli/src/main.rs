@@ -6,6 +6,7 @@ mod args;
 mod asked;
 mod compare;
 mod completion;
+mod content;
 mod controlled;
 mod ctl;
 mod demo;
@@ -68,6 +69,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         },
         Command::Plan(args) => plan::run(&args),
         Command::Trace { command } => trace::run(&command),
+        Command::Content(args) => content::run(&args),
         Command::Patterns(args) => patterns::run(&args),
         #[cfg(feature = "record")]
         Command::Advise(args) => advise::run(&args),

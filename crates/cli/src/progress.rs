@@ -21,6 +21,12 @@ pub(crate) fn requests(prefix: String, length: u64) -> ProgressBar {
     bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} requests, {eta} left")).with_prefix(prefix)
 }
 
+/// A bar that counts blocks.
+pub(crate) fn blocks(prefix: &'static str, length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(5));
+    bar.with_style(style("{prefix} {wide_bar} {human_pos}/{human_len} blocks, {eta} left")).with_prefix(prefix)
+}
+
 /// A bar that counts the jobs of a sweep.
 #[cfg(feature = "sweep")]
 pub(crate) fn jobs(length: u64) -> ProgressBar {

@@ -1,0 +1,148 @@
+//! Contents by keys that several of them share: buckets of four, the newest first.
+
+/// No content.
+const NONE: u32 = u32::MAX;
+
+/// Contents of a bucket.
+const WAYS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    contents: [u32; WAYS],
+    /// Bits of the key that the place of the bucket does not determine.
+    tags: [u16; WAYS],
+}
+
+/// A fixed number of buckets. A key's bucket keeps the four newest contents, so a popular key does not crowd out others,
+/// and no call takes longer because of it.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    buckets: Vec<Bucket>,
+}
+
+impl Buckets {
+    /// Room for about `entries`, at 6 bytes each.
+    pub(crate) fn new(entries: usize) -> Buckets {
+        let empty = Bucket { contents: [NONE; WAYS], tags: [0; WAYS] };
+        Buckets { buckets: vec![empty; entries.div_ceil(WAYS).max(1)] }
+    }
+
+    /// The bucket of a key, whose bits are as good as random, and the tag in it.
+    fn place(&self, key: u64) -> (usize, u16) {
+        ((((key >> 32) * self.buckets.len() as u64) >> 32) as usize, key as u16)
+    }
+
+    /// Adds a content in place of the oldest one in its bucket.
+    pub(crate) fn insert(&mut self, key: u64, content: u32) {
+        let (at, tag) = self.place(key);
+        let Bucket { contents, tags } = &mut self.buckets[at];
+        contents.copy_within(..WAYS - 1, 1);
+        tags.copy_within(..WAYS - 1, 1);
+        (contents[0], tags[0]) = (content, tag);
+    }
+
+    /// Removes a content, if it is still there.
+    pub(crate) fn remove(&mut self, key: u64, content: u32) {
+        let (at, tag) = self.place(key);
+        let Bucket { contents, tags } = &mut self.buckets[at];
+        let Some(way) = (0..WAYS).find(|&way| (contents[way], tags[way]) == (content, tag)) else { return };
+        contents.copy_within(way + 1.., way);
+        tags.copy_within(way + 1.., way);
+        contents[WAYS - 1] = NONE;
+    }
+
+    /// The contents with this key, the newest first.
+    pub(crate) fn get(&self, key: u64) -> impl Iterator<Item = u32> {
+        let (at, tag) = self.place(key);
+        let Bucket { contents, tags } = self.buckets[at];
+        let entries = contents.into_iter().zip(tags);
+        entries.filter(move |&(content, found)| content != NONE && found == tag).map(|(content, _)| content)
+    }
+}
+
+/// Mixes the bits of a key (the finalizer of splitmix64).
+pub(crate) fn mixed(key: u64) -> u64 {
+    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
+
+/// Most keys of a content.
+const KEYS_MAX: usize = 16;
+
+/// Votes for contents, each a vote for one key.
+pub(crate) struct Votes {
+    found: [(u32, u32); WAYS * KEYS_MAX],
+    len: usize,
+}
+
+impl Votes {
+    /// No votes.
+    pub(crate) fn new() -> Votes {
+        Votes { found: [(NONE, 0); WAYS * KEYS_MAX], len: 0 }
+    }
+
+    /// Adds a vote.
+    pub(crate) fn add(&mut self, content: u32) {
+        match self.found[..self.len].iter_mut().find(|(found, _)| *found == content) {
+            Some((_, votes)) => *votes += 1,
+            None => {
+                self.found[self.len] = (content, 1);
+                self.len += 1;
+            }
+        }
+    }
+
+    /// The two contents with the most votes; of several, those with the highest `weight`, then those that were found first.
+    /// Contents without a weight do not count.
+    pub(crate) fn best(&self, mut weight: impl FnMut(u32) -> Option<u32>) -> [Option<u32>; 2] {
+        let mut best: [Option<(u32, u32, u32)>; 2] = [None; 2];
+        for &(content, votes) in &self.found[..self.len] {
+            let is_better = |votes, weight, than: Option<(u32, u32, u32)>| {
+                than.is_none_or(|(most, heaviest, _)| (votes, weight) > (most, heaviest))
+            };
+            // The weight is asked for only where it may matter.
+            if !is_better(votes, u32::MAX, best[1]) {
+                continue;
+            }
+            let Some(weight) = weight(content) else { continue };
+            let found = Some((votes, weight, content));
+            if is_better(votes, weight, best[0]) {
+                best = [found, best[0]];
+            } else if is_better(votes, weight, best[1]) {
+                best[1] = found;
+            }
+        }
+        best.map(|best| best.map(|(.., content)| content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_keeps_the_newest_four() {
+        let mut buckets = Buckets::new(64);
+        let key = mixed(1);
+        (0..6).for_each(|content| buckets.insert(key, content));
+        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [5, 4, 3, 2]);
+        buckets.remove(key, 4);
+        buckets.remove(key, 0);
+        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [5, 3, 2]);
+        buckets.insert(key, 9);
+        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [9, 5, 3, 2]);
+        assert_eq!(buckets.get(mixed(2)).count(), 0);
+    }
+
+    #[test]
+    fn most_votes_win_then_weight_then_order() {
+        let mut votes = Votes::new();
+        [3, 1, 2, 1, 2, 4, 4, 4].into_iter().for_each(|content| votes.add(content));
+        assert_eq!(votes.best(|_| Some(0)), [Some(4), Some(1)]);
+        assert_eq!(votes.best(|content| (content != 4).then_some(0)), [Some(1), Some(2)]);
+        assert_eq!(votes.best(|content| (content != 4).then_some(content)), [Some(2), Some(1)]);
+        assert_eq!(votes.best(|content| (content == 3).then_some(0)), [Some(3), None]);
+        assert_eq!(votes.best(|_| None), [None; 2]);
+    }
+}

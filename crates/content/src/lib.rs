@@ -1,0 +1,48 @@
+//! Equal and similar blocks: which blocks have the same content, which content is close to another one, and how few bytes
+//! keep it. Pure: no I/O, no clock, no threads.
+//!
+//! [`Store`] keeps contents within a fixed amount of memory. It stores equal blocks once, similar ones as a difference to
+//! another content, others compressed if that pays. Its parts can be used alone: [`Codecs`], [`Encoder`], the indices
+//! [`Identities`], [`Signatures`] and [`Sketches`], and the memory, [`Pool`].
+
+mod buckets;
+mod codec;
+mod encode;
+mod identity;
+pub mod line;
+mod pool;
+mod signature;
+mod sketch;
+mod store;
+
+pub use codec::{Codec, Codecs};
+pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX, candidates};
+pub use identity::{Identities, hash};
+pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
+pub use signature::{Signature, Signatures, signature};
+pub use sketch::{FEATURES, Sketch, Sketches, sketch};
+pub use store::{ContentId, DEPENDENTS_MAX, Full, Settings, Store, StoreCounts};
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// The contents of a block.
+pub type Block = [u8; BLOCK_BYTES];
+
+/// Room for every encoding of a block, also for those that are longer than the block.
+pub const ENCODED_MAX: usize = 4736;
+
+/// Room for the encoding of a block.
+pub type Encoded = [u8; ENCODED_MAX];
+
+/// These bytes are no encoding of a block by this codec, or with this base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeError;
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bytes are no encoding of a block")
+    }
+}
+
+impl std::error::Error for DecodeError {}
