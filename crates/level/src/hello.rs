@@ -1,6 +1,7 @@
 //! The first message of each side.
 
 use crate::fields::{Fields, at_most, first, shortened};
+use crate::request::LEVELS;
 use crate::{BLOCK_MAX, Decoded, NAME_MAX, VERSIONS, Violation};
 
 /// "NIGHLVL\n".
@@ -16,6 +17,8 @@ pub struct Hello<'a> {
     pub versions: (u16, u16),
     /// Bytes in a block, at most [`BLOCK_MAX`].
     pub block_bytes: u32,
+    /// The number of the server's level for this client: 1 if it is next to the client's memory.
+    pub level: u8,
     /// The client, at most [`NAME_MAX`] bytes: what a client name is for TLS takes precedence.
     pub name: &'a str,
 }
@@ -41,7 +44,8 @@ impl<'a> Hello<'a> {
         out.extend(self.versions.0.to_le_bytes());
         out.extend(self.versions.1.to_le_bytes());
         out.extend(self.block_bytes.to_le_bytes());
-        out.extend((name.len() as u32).to_le_bytes());
+        out.extend([self.level, 0]);
+        out.extend((name.len() as u16).to_le_bytes());
         out.extend(name.as_bytes());
     }
 
@@ -59,14 +63,21 @@ impl<'a> Hello<'a> {
         if block_bytes == 0 {
             return Err(Violation::Field { field: "the size of a block", value: 0, expected: "at least 1" });
         }
-        let length = at_most("the length of a name", fields.u32().into(), NAME_MAX, "at most 256")?;
+        let (level, reserved) = (fields.u8(), fields.u8());
+        if !(1..LEVELS).contains(&level) {
+            return Err(Violation::Field { field: "the server's level", value: level.into(), expected: "1 to 7" });
+        }
+        if reserved != 0 {
+            return Err(Violation::Field { field: "a reserved field", value: reserved.into(), expected: "0" });
+        }
+        let length = at_most("the length of a name", fields.u16().into(), NAME_MAX, "at most 256")?;
         let whole = match first(input, HELLO + length) {
             Ok(whole) => whole,
             Err(need) => return Ok(need),
         };
         let mut rest = Fields(whole.get(HELLO..).unwrap_or_default());
         let name = rest.text(length, "the name of a client")?;
-        Ok(Decoded::Whole(Hello { versions, block_bytes, name }, whole.len()))
+        Ok(Decoded::Whole(Hello { versions, block_bytes, level, name }, whole.len()))
     }
 
     /// The highest version that both sides speak.

@@ -15,7 +15,7 @@ const INVALIDATE: u8 = 4;
 /// L_out on the wire.
 const OUT: u8 = u8::MAX;
 /// Levels are numbered below this.
-const LEVELS: u8 = 8;
+pub(crate) const LEVELS: u8 = 8;
 
 /// A level, 0 for the client's own memory; `None` is L_out.
 pub type Level = Option<u8>;
@@ -31,11 +31,11 @@ pub struct Place {
     pub block: u64,
 }
 
-/// What a client asks. The names are those of section 5.3.2.1 of the dissertation.
+/// A request of a client. The names are those of section 5.3.2.1 of the dissertation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Begins an epoch of the namespace of this name. All blocks that the client had there in other epochs are gone, whatever
-    /// still arrives on other connections.
+    /// Begins an epoch of the namespace of this name, on this connection. All blocks that the client had there in other epochs are
+    /// gone, whatever still arrives on other connections.
     Open {
         /// The namespace, at most [`NAME_MAX`] bytes.
         name: &'a str,
@@ -46,7 +46,7 @@ pub enum Request<'a> {
     Retrieve {
         /// The block.
         place: Place,
-        /// Where the client believes it to be, i.
+        /// Where the client assumes it to be, i.
         from: Level,
         /// Where it belongs, j: not below i.
         to: Level,

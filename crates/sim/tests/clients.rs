@@ -29,30 +29,27 @@ fn references(of: impl Iterator<Item = (u32, u32, u64)>) -> References {
     loader.finish()
 }
 
-/// The mean access time of all clients under each scheme, by the size of the server, after a tenth of the references.
-fn measure(references: &References, client: u32, servers: &[u32]) -> Vec<[f64; 4]> {
+const SERVERS: [u32; 5] = [500, 1000, 2000, 4000, 8000];
+
+/// By the size of the server, the mean access times of ulc, unilru, indlru and ind:lru/mq, of all clients and after a tenth of the references.
+fn rows(references: &References, client: u32) -> Vec<(u32, [f64; 4])> {
     let watch = Watch { warmup: references.ids.len() / 10, ..Watch::default() };
-    let row = |&server: &u32| {
-        let row = SCHEMES.map(|scheme| {
+    let row = |server: u32| {
+        let times = SCHEMES.map(|scheme| {
             let scheme: Scheme = scheme.parse().unwrap();
             let run = replay_clients(references, &scheme, &[client, server], watch).unwrap();
             let mut all = Counts::default();
             run.clients.iter().for_each(|counts| all += counts);
             assert_eq!(all.references, (references.ids.len() - watch.warmup) as u64);
             let share = |count: u64| 100.0 * count as f64 / all.references as f64;
-            println!(
-                "{server} {scheme}: {:.2} {:.2}, {:.2} demoted, {} stale, {:.3} ms",
-                share(all.hits[0]),
-                share(all.hits[1]),
-                share(all.demotions[0]),
-                all.stale,
-                all.mean_time(&TIMES)
-            );
-            all.mean_time(&TIMES)
+            let ([own, shared, ..], demoted) = (all.hits.map(share), share(all.demotions[0]));
+            let ms = all.mean_time(&TIMES);
+            println!("{server} {scheme}: {own:.2} {shared:.2}, {demoted:.2} demoted, {} stale, {ms:.3} ms", all.stale);
+            ms
         });
-        row
+        (server, times)
     };
-    servers.iter().map(row).collect()
+    SERVERS.map(row).to_vec()
 }
 
 /// By skew: block 0 is the most frequent one.
@@ -96,13 +93,6 @@ fn db2() -> References {
         }
         (client, client, *table * 2000 + *block)
     }))
-}
-
-const SERVERS: [u32; 5] = [500, 1000, 2000, 4000, 8000];
-
-/// The server's size, and the times of ulc, unilru, indlru and ind:lru/mq.
-fn rows(references: &References, client: u32) -> Vec<(u32, [f64; 4])> {
-    SERVERS.into_iter().zip(measure(references, client, &SERVERS)).collect()
 }
 
 /// "For all the workloads ULC achieves the best performance", and "uniLRU beats MQ by eliminating data redundancy". Of these, the

@@ -9,9 +9,9 @@ use crate::counts::Counts;
 use crate::levels::{Level, Move, Retrieve, Tier};
 use crate::ulc::Ulc;
 
-/// What the server tells a client, with the next block that it sends.
+/// The state of the server for a client. It travels with the next block that the client retrieves.
 #[derive(Clone, Copy, Debug)]
-pub struct News<'a> {
+pub struct Update<'a> {
     /// Blocks that the server replaced, or that another client owns now.
     pub notices: &'a [Slot],
     /// Blocks that fit into the server before it replaces one.
@@ -25,8 +25,8 @@ pub struct News<'a> {
 pub struct Reply<'a> {
     /// Whether the server had the block.
     pub found: bool,
-    /// What else it tells.
-    pub news: News<'a>,
+    /// Its state.
+    pub update: Update<'a>,
 }
 
 /// The levels of one client.
@@ -80,8 +80,8 @@ impl UlcClient {
     ) -> Retrieve {
         let mut found = retrieve;
         if let Some(reply) = reply {
-            self.ulc.counts_mut().stale += u64::from(retrieve.from.is_some() && reply.news.notices.contains(&slot));
-            self.hear(reply.news);
+            self.ulc.counts_mut().stale += u64::from(retrieve.from.is_some() && reply.update.notices.contains(&slot));
+            self.update(reply.update);
             found.from = reply.found.then_some(self.shared);
         }
         // The server makes room for whatever is directed there.
@@ -95,10 +95,10 @@ impl UlcClient {
 
     /// For each block that the server no longer has for this client: the yardstick is adjusted if it was this block, and the
     /// client has one block less there.
-    pub fn hear(&mut self, news: News<'_>) {
-        news.notices.iter().for_each(|&slot| self.ulc.lose(slot));
-        self.free = news.free;
-        self.ulc.set_floor(news.oldest);
+    pub fn update(&mut self, update: Update<'_>) {
+        update.notices.iter().for_each(|&slot| self.ulc.lose(slot));
+        self.free = update.free;
+        self.ulc.set_floor(update.oldest);
     }
 
     /// The number of the last reference to the block of `slot`; 0 if it is not in the stack.
@@ -126,8 +126,8 @@ impl UlcClient {
         self.ulc.restart();
     }
 
-    /// The blocks that the client believes to be at the server, and its own.
-    pub fn believed(&self) -> Vec<Slot> {
+    /// The blocks that the client assumes to be at the server, and its own.
+    pub fn assumed(&self) -> Vec<Slot> {
         self.ulc.at(self.shared)
     }
 

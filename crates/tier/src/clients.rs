@@ -2,7 +2,7 @@
 //!
 //! Messages are delivered at once and in order. Only the notices wait, for the next block that the server sends to the client.
 //!
-//! Two deviations from section 5.3.2.2, and what it leaves open. Mean access times are in ms, with costs of 0, 1 and 11, as `nigh sim
+//! One deviation from section 5.3.2.2, and what it leaves open. Mean access times are in ms, with costs of 0, 1 and 11, as `nigh sim
 //! --levels --clients` prints them; "traces" are multi1, cs, gli, cpp and 2_pools as five clients with 200 blocks each, "shared" are
 //! seven clients with the same skew over the same blocks (`httpd` in crates/sim/tests/clients.rs, with costs of 0, 0.4 and 10.4).
 //!
@@ -20,18 +20,18 @@
 //!   one goes idle and the other begins to loop took 6.387, and take 1.694; the looping one took 8.258, and takes 0.828. The cost where loops compete:
 //!   1 to 3.4 % (`db2` in crates/sim/tests/clients.rs); traces take 4.380 instead of 4.395, and 5.206 instead of 5.188.
 //! * **A shared block has one owner**, the client that directed it here last. The owner before gets a notice, as if its block had been
-//!   replaced; otherwise it would never hear of the block again, and its yardstick could rest on it forever.
+//!   replaced; otherwise its yardstick could remain at that block forever.
 //! * **"A block is cached on the highest level among all the clients' directions"** concerns the levels that a client reaches. A
 //!   block that its owner takes to a higher level of its own leaves the server, unless another client has directed it here since it
 //!   came; then it stays, without an owner. Shared, with servers of 500 to 8,000 blocks: 3.656 3.241 2.602 1.882 1.097
 //!   (3.665 3.287 2.713 2.044 1.267 if it leaves).
-//! * **While a notice is due**, the client believes the block to be at the server. Its request then falls through as a miss, and
+//! * **While a notice is due**, the client assumes the block to be at the server. Its request then falls through as a miss, and
 //!   its reply carries the notice.
 //! * **Whether the server is full** is a number in its replies, less the demotions that the client has sent since.
 
 use nigh_policy::Slot;
 
-use crate::client::{News, Reply, UlcClient};
+use crate::client::{Reply, UlcClient, Update};
 use crate::counts::Counts;
 use crate::levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};
 use crate::server::{Client, Server};
@@ -108,8 +108,8 @@ impl Joint for UlcClients {
             let answer = self.server.retrieve(client, slot, keep, self.now);
             self.notices.clear();
             self.server.take_notices(client, &mut self.notices);
-            let news = News { notices: &self.notices, free: self.server.free(), oldest: self.server.oldest() };
-            let reply = Reply { found: answer.found, news };
+            let update = Update { notices: &self.notices, free: self.server.free(), oldest: self.server.oldest() };
+            let reply = Reply { found: answer.found, update };
             of.settle(slot, retrieve, Some(reply), self.now, &mut self.moves)
         } else {
             of.settle(slot, retrieve, None, self.now, &mut self.moves)
@@ -134,8 +134,8 @@ impl Joint for UlcClients {
 
     fn check(&self) {
         self.clients.iter().for_each(UlcClient::check);
-        let believed: Vec<Vec<Slot>> = self.clients.iter().map(UlcClient::believed).collect();
-        self.server.check(&believed);
+        let assumed: Vec<Vec<Slot>> = self.clients.iter().map(UlcClient::assumed).collect();
+        self.server.check(&assumed);
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Counts {
     /// Of the hits below the first level and of the misses: those to blocks that had passed through the client's transit buffer
     /// a moment ago. They are not counted as hits of the first level.
     pub transit: u64,
-    /// Requests for blocks that the client believed to be at the server, which had replaced them: the notice was still due.
+    /// Requests for blocks that the client assumed to be at the server, which had replaced them: the notice was still due.
     pub stale: u64,
     /// Blocks that were passed on the way when a yardstick moved.
     pub steps: u64,

@@ -13,7 +13,7 @@ mod server;
 mod ulc;
 mod uni_lru;
 
-pub use client::{News, Reply, UlcClient};
+pub use client::{Reply, UlcClient, Update};
 pub use clients::{Joint, UlcClients, UniLruClients};
 pub use counts::Counts;
 pub use levels::{LEVELS_MAX, Level, Move, Retrieve, Tier};

@@ -229,12 +229,12 @@ impl Server {
         self.steps
     }
 
-    /// Recounts every invariant. `believed` are the blocks that each client believes to be here and its own: those that it owns, and
+    /// Recounts every invariant. `assumed` are the blocks that each client assumes to be here and its own: those that it owns, and
     /// those of its notices.
     ///
     /// # Panics
     /// If one is broken.
-    pub fn check(&self, believed: &[Vec<Slot>]) {
+    pub fn check(&self, assumed: &[Vec<Slot>]) {
         let mut owned = vec![Vec::new(); self.shares.len()];
         let mut len = 0;
         for (number, list) in self.lists.iter().enumerate() {
@@ -255,12 +255,12 @@ impl Server {
         assert!(self.len <= self.capacity, "the server holds too much");
         for (client, owned) in owned.iter_mut().enumerate() {
             assert_eq!(owned.len(), self.shares[client] as usize, "the share of client {client} is miscounted");
-            if let Some(believed) = believed.get(client) {
+            if let Some(assumed) = assumed.get(client) {
                 owned.extend(&self.notices[client]);
                 owned.sort_unstable();
-                let mut believed = believed.clone();
-                believed.sort_unstable();
-                assert_eq!(&believed, owned, "client {client} and the server disagree");
+                let mut assumed = assumed.clone();
+                assumed.sort_unstable();
+                assert_eq!(&assumed, owned, "client {client} and the server disagree");
             }
         }
     }

@@ -3,7 +3,7 @@
 use nigh_policy::Slot;
 use nigh_testkit::naive::ulc;
 use nigh_testkit::workload;
-use nigh_tier::{Client, Joint, Move, News, Reply, Server, Tier, Ulc, UlcClient, UlcClients, UniLruClients};
+use nigh_tier::{Client, Joint, Move, Reply, Server, Tier, Ulc, UlcClient, UlcClients, UniLruClients, Update};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -63,7 +63,7 @@ fn clients_follow_the_text() {
     );
 }
 
-/// Demotions are counted exactly, and no client believes a block to be in two places.
+/// Demotions are counted exactly, and no client assumes a block to be in two places.
 #[test]
 fn demotions_are_counted() {
     for seed in 0..12 {
@@ -132,8 +132,8 @@ fn a_notice_travels_with_the_next_block() {
         if of.is_remote(retrieve) {
             let answer = server.retrieve(client, Slot(block), retrieve.to == Some(1), now);
             server.take_notices(client, &mut notices);
-            let news = News { notices: &notices, free: server.free(), oldest: server.oldest() };
-            let reply = Reply { found: answer.found, news };
+            let update = Update { notices: &notices, free: server.free(), oldest: server.oldest() };
+            let reply = Reply { found: answer.found, update };
             of.settle(Slot(block), retrieve, Some(reply), now, &mut moves);
         } else {
             of.settle(Slot(block), retrieve, None, now, &mut moves);
@@ -186,8 +186,8 @@ fn one_client_with_prompt_notices_is_the_single_client() {
             });
             notices.clear();
             server.take_notices(0, &mut notices);
-            let news = News { notices: &notices, free: server.free(), oldest: server.oldest() };
-            let reply = reply.map(|found| Reply { found, news });
+            let update = Update { notices: &notices, free: server.free(), oldest: server.oldest() };
+            let reply = reply.map(|found| Reply { found, update });
             let found = client.settle(slot, retrieve, reply, now, &mut moves);
             for step in &moves {
                 if let Move::Demote(victim, from) = *step
@@ -198,7 +198,7 @@ fn one_client_with_prompt_notices_is_the_single_client() {
             }
             notices.clear();
             server.take_notices(0, &mut notices);
-            client.hear(News { notices: &notices, free: server.free(), oldest: server.oldest() });
+            client.update(Update { notices: &notices, free: server.free(), oldest: server.oldest() });
             assert_eq!(found, single.reference(slot, &mut expected), "reference {at} of seed {seed}");
             (0..64).map(Slot).for_each(|slot| assert_eq!(client.level(slot), single.level(slot)));
         }
