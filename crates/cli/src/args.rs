@@ -556,6 +556,9 @@ pub(crate) struct SimArgs {
     /// takes the difference between its two levels
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', requires = "levels")]
     pub(crate) costs: Vec<String>,
+    /// Several clients of one server: each trace, or each tenant of a single one, has levels of its own, and they share the last one
+    #[arg(long, requires = "levels", conflicts_with = "join")]
+    pub(crate) clients: bool,
     /// Which requests count
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) ops: OpsArg,

@@ -4,6 +4,7 @@
 mod advise;
 mod args;
 mod asked;
+mod clients;
 mod compare;
 mod completion;
 mod content;

@@ -48,10 +48,16 @@ pub(crate) fn sources(args: &SimArgs) -> anyhow::Result<Vec<Opened>> {
 
 /// The traces one after the other, as one.
 fn joined(opened: Vec<Opened>) -> anyhow::Result<Opened> {
+    let (source, parts) = together(opened, "--join")?;
+    Ok((source, Box::new(Joined { parts, at: 0 })))
+}
+
+/// The requests of each trace, which are one for `flag`: their blocks have the same size.
+pub(crate) fn together(opened: Vec<Opened>, flag: &str) -> anyhow::Result<(Source, Vec<Box<dyn Requests + Send>>)> {
     let block_bytes = opened.first().map_or(4096, |(source, _)| source.block_bytes);
     if let Some((other, _)) = opened.iter().find(|(source, _)| source.block_bytes != block_bytes) {
         bail!(
-            "--join: blocks of {} have {} bytes, and those of {} {block_bytes}: set --block-size",
+            "{flag}: blocks of {} have {} bytes, and those of {} {block_bytes}: set --block-size",
             other.name,
             other.block_bytes,
             opened[0].0.name
@@ -62,7 +68,7 @@ fn joined(opened: Vec<Opened>) -> anyhow::Result<Opened> {
     formats.dedup();
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let source = Source { name: names.join(" + "), format: formats.join(", "), block_bytes, taken: None };
-    Ok((source, Box::new(Joined { parts, at: 0 })))
+    Ok((source, parts))
 }
 
 /// Traces one after the other.

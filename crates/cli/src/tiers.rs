@@ -4,17 +4,17 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, ensure};
-use nigh_sim::levels::{Run, Scheme, replay};
+use nigh_sim::levels::{self, ClientsRun, Run, Scheme, replay, replay_clients};
 use nigh_sim::replay::Watch;
 use nigh_sim::threads::in_threads;
 use nigh_sim::{Loader, Options, References, TraceSummary};
-use nigh_tier::LEVELS_MAX;
+use nigh_tier::{Counts, LEVELS_MAX};
 use serde::Serialize;
 
 use crate::args::SimArgs;
 use crate::results::{heading, json};
 use crate::size::human_bytes;
-use crate::{asked, output, progress, sim, source};
+use crate::{asked, clients, output, progress, sim, source};
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -36,10 +36,23 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     );
     let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
-    ensure!(args.is_one_trace(), "--levels takes one trace; --join makes one of several");
+    ensure!(
+        args.is_one_trace() || args.clients,
+        "--levels takes one trace; --join makes one of several, and with --clients each is a client"
+    );
+    ensure!(
+        !args.clients || sizes.len() > 1,
+        "--clients: expected at least two levels, of which clients share the last one"
+    );
     ensure!(costs.is_sorted(), "--costs: a lower level is faster than the one above it; expected ascending times");
 
-    let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
+    let mut opened = source::sources(args)?;
+    let (source, mut requests, names) = if args.clients {
+        clients::clients(opened)?
+    } else {
+        let (source, requests) = opened.pop().context("no trace was given")?;
+        (source, requests, Vec::new())
+    };
     let loader = Loader::new(Options {
         block_bytes: source.block_bytes,
         ops: args.ops.into(),
@@ -56,9 +69,17 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         let blocks = size.blocks(references.distinct_in_trace(), references.block_bytes)?[0];
         levels.push(u32::try_from(blocks).ok().with_context(|| format!("--levels: {blocks} blocks are too many"))?);
     }
-    let runs = replay_all(&references, &schemes, &levels, warmup, asked::threads(args.threads))?;
-    let found = Found::new(trace, &references, &levels, &costs, &schemes, &runs);
+    let clients = args.clients.then(|| client_names(&references, &names)).transpose()?;
+    let runs = replay_all(&references, &schemes, &levels, clients.is_some(), warmup, asked::threads(args.threads))?;
+    let found = Found::new(trace, &references, &levels, &costs, clients, &schemes, &runs);
     output::print(&if args.output.json { json(&found)? } else { found.table().into_bytes() })
+}
+
+/// The clients, and their names: those of their traces, or the numbers of tenants.
+fn client_names(references: &References, traces: &[String]) -> anyhow::Result<Vec<(u64, String)>> {
+    levels::clients(references)?;
+    let name = |&stream: &u64| (stream, traces.get(stream as usize).cloned().unwrap_or_else(|| stream.to_string()));
+    Ok(references.streams.all().iter().map(name).collect())
 }
 
 /// The schemes named on a command line, or the usual ones.
@@ -84,17 +105,29 @@ fn time_ms(text: &str) -> anyhow::Result<f64> {
     ms.with_context(|| format!("--costs {text}: expected a time with its unit (ns, us, ms or s), such as 1.2ms"))
 }
 
+/// Counts of all, those of each client if there are several, and processor time in seconds.
+type Counted = (Counts, Vec<Counts>, f64);
+
 fn replay_all(
     references: &References,
     schemes: &[Scheme],
     levels: &[u32],
+    clients: bool,
     warmup: usize,
     threads: usize,
-) -> anyhow::Result<Vec<Run>> {
+) -> anyhow::Result<Vec<Counted>> {
     let done = AtomicU64::new(0);
     let bar = progress::references(schemes.len() as u64 * references.ids.len() as u64);
     let watch = Watch { warmup, progress: Some(&done), ..Watch::default() };
-    let replay = |scheme: &Scheme| replay(references, scheme, levels, watch);
+    let replay = |scheme: &Scheme| {
+        if !clients {
+            return replay(references, scheme, levels, watch).map(|Run { counts, cpu_s }| (counts, Vec::new(), cpu_s));
+        }
+        let ClientsRun { clients, cpu_s } = replay_clients(references, scheme, levels, watch)?;
+        let mut all = Counts::default();
+        clients.iter().for_each(|counts| all += counts);
+        Ok((all, clients, cpu_s))
+    };
     let runs = progress::follow(bar, &done, || in_threads(schemes, threads, replay));
     Ok(runs.into_iter().collect::<Result<_, _>>()?)
 }
@@ -110,16 +143,9 @@ struct Found {
     results: Vec<Row>,
 }
 
+/// What was counted of one scheme, for all clients or for one.
 #[derive(Serialize)]
-struct LevelSize {
-    size_blocks: u32,
-    size_bytes: u64,
-}
-
-/// One scheme.
-#[derive(Serialize)]
-struct Row {
-    scheme: String,
+struct Figures {
     references: u64,
     /// By level.
     hits: Vec<u64>,
@@ -130,7 +156,54 @@ struct Row {
     transit_hits: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_ms: Option<f64>,
+}
+
+impl Figures {
+    fn new(counts: &Counts, levels: usize, block_bytes: u64, costs_ms: &[f64]) -> Figures {
+        let demotions = counts.demotions[..levels - 1].to_vec();
+        Figures {
+            references: counts.references,
+            hits: counts.hits[..levels].to_vec(),
+            misses: counts.misses(),
+            demoted_bytes: demotions.iter().sum::<u64>() * block_bytes,
+            demotions,
+            transit_hits: counts.transit,
+            mean_ms: (!costs_ms.is_empty() && counts.references > 0).then(|| counts.mean_time(costs_ms)),
+        }
+    }
+
+    fn share(&self, count: u64) -> String {
+        format!("{:.2}", 100.0 * count as f64 / self.references.max(1) as f64)
+    }
+}
+
+#[derive(Serialize)]
+struct LevelSize {
+    size_blocks: u32,
+    size_bytes: u64,
+}
+
+/// One scheme.
+#[derive(Serialize)]
+struct Row {
+    scheme: String,
+    #[serde(flatten)]
+    figures: Figures,
+    /// In the order of their traces or numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clients: Vec<ClientRow>,
+    /// Requests to the shared level for blocks that it had replaced, while the notice was due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale: Option<u64>,
     cpu_s: f64,
+}
+
+/// One client.
+#[derive(Serialize)]
+struct ClientRow {
+    name: String,
+    #[serde(flatten)]
+    figures: Figures,
 }
 
 impl Found {
@@ -139,21 +212,24 @@ impl Found {
         references: &References,
         levels: &[u32],
         costs_ms: &[f64],
+        clients: Option<Vec<(u64, String)>>,
         schemes: &[Scheme],
-        runs: &[Run],
+        runs: &[Counted],
     ) -> Found {
         let block_bytes = u64::from(references.block_bytes);
-        let results = schemes.iter().zip(runs).map(|(scheme, Run { counts, cpu_s })| {
-            let demotions = counts.demotions[..levels.len() - 1].to_vec();
+        let figures = |counts: &Counts| Figures::new(counts, levels.len(), block_bytes, costs_ms);
+        let names = clients.as_deref().unwrap_or_default();
+        let results = schemes.iter().zip(runs).map(|(scheme, (counts, of_clients, cpu_s))| {
+            let mut clients: Vec<_> = names.iter().zip(of_clients).collect();
+            clients.sort_by_key(|((number, _), _)| *number);
             Row {
                 scheme: scheme.to_string(),
-                references: counts.references,
-                hits: counts.hits[..levels.len()].to_vec(),
-                misses: counts.misses(),
-                demoted_bytes: demotions.iter().sum::<u64>() * block_bytes,
-                demotions,
-                transit_hits: counts.transit,
-                mean_ms: (!costs_ms.is_empty()).then(|| counts.mean_time(costs_ms)),
+                figures: figures(counts),
+                stale: (*scheme == Scheme::Ulc && !clients.is_empty()).then_some(counts.stale),
+                clients: clients
+                    .into_iter()
+                    .map(|((_, name), counts)| ClientRow { name: name.clone(), figures: figures(counts) })
+                    .collect(),
                 cpu_s: *cpu_s,
             }
         });
@@ -176,28 +252,48 @@ impl Found {
         head.extend(["hits".to_owned(), "misses".to_owned()]);
         head.extend((1..self.levels.len()).map(|level| format!("demoted {level}-{}", level + 1)));
         head.extend((!self.costs_ms.is_empty()).then(|| "mean ms".to_owned()));
-        let best = self.results.iter().filter_map(|row| row.mean_ms).min_by(f64::total_cmp);
+        let best = self.results.iter().filter_map(|row| row.figures.mean_ms).min_by(f64::total_cmp);
         let mut lines = vec![head];
-        for row in &self.results {
-            let share = |count: u64| format!("{:.2}", 100.0 * count as f64 / row.references as f64);
+        for Row { scheme, figures, .. } in &self.results {
             let mark = |ms: f64| if Some(ms) == best && self.results.len() > 1 { "*" } else { "" };
-            let mut cells = vec![row.scheme.clone()];
-            cells.extend(row.hits.iter().map(|&hits| share(hits)));
-            cells.extend([share(row.hits.iter().sum()), share(row.misses)]);
-            cells.extend(row.demotions.iter().map(|&count| share(count)));
-            cells.extend(row.mean_ms.map(|ms| format!("{}{ms:.3}", mark(ms))));
+            let mut cells = vec![scheme.clone()];
+            cells.extend(figures.hits.iter().map(|&hits| figures.share(hits)));
+            cells.extend([figures.share(figures.hits.iter().sum()), figures.share(figures.misses)]);
+            cells.extend(figures.demotions.iter().map(|&count| figures.share(count)));
+            cells.extend(figures.mean_ms.map(|ms| format!("{}{ms:.3}", mark(ms))));
             lines.push(cells);
         }
-        let columns = lines[0].len();
-        let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for line in &lines {
-            let _ = write!(text, "{:1$}", line[0], widths[0]);
-            for (cell, width) in line.iter().zip(&widths).skip(1) {
-                let _ = write!(text, "  {cell:>width$}");
+        align(&lines, &mut text);
+        let clients = &self.results[0].clients;
+        if !clients.is_empty() {
+            let unit = if self.costs_ms.is_empty() { "hits" } else { "mean ms" };
+            let _ = writeln!(text, "\n{unit} of each client; they share the last level\n");
+            let mut lines = vec![vec!["client".to_owned(), "references".to_owned()]];
+            lines[0].extend(self.results.iter().map(|row| row.scheme.clone()));
+            for (at, ClientRow { name, figures }) in clients.iter().enumerate() {
+                let of = |row: &Row| {
+                    let Figures { mean_ms, hits, .. } = &row.clients[at].figures;
+                    mean_ms.map_or_else(|| figures.share(hits.iter().sum()), |ms| format!("{ms:.3}"))
+                };
+                let mut cells = vec![name.clone(), figures.references.to_string()];
+                cells.extend(self.results.iter().map(of));
+                lines.push(cells);
             }
-            text.push('\n');
+            align(&lines, &mut text);
         }
         text
+    }
+}
+
+/// Appends `lines` as columns, the first one to the left.
+fn align(lines: &[Vec<String>], text: &mut String) {
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    for line in lines {
+        let _ = write!(text, "{:1$}", line[0], widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        text.push('\n');
     }
 }

@@ -45,6 +45,38 @@ fn the_table_marks_the_shortest_time() {
     );
 }
 
+/// Each tenant of a workload, or each of several traces, has its own first level.
+#[test]
+fn clients_share_the_last_level() {
+    let levels = ["--levels", "300b,1500b", "--costs", "0,1ms,11ms", "--clients"];
+    let loops = ["sim", "--generate", "loop:blocks=900+loop:blocks=700", "--requests", "40k"];
+    let found = json(&[&loops[..], &levels].concat());
+    let row = |scheme: &str| found["results"].as_array().unwrap().iter().find(|row| row["scheme"] == scheme).unwrap();
+    let ulc = row("ulc");
+    let clients = ulc["clients"].as_array().unwrap();
+    assert_eq!(clients.iter().map(|client| &client["name"]).collect::<Vec<_>>(), ["0", "1"]);
+    for list in ["references", "misses", "demoted_bytes"] {
+        let sum: u64 = clients.iter().map(|client| client[list].as_u64().unwrap()).sum();
+        assert_eq!(sum, ulc[list].as_u64().unwrap(), "{list}");
+    }
+    // Both loops fit into the levels together: each block misses once.
+    assert_eq!((ulc["misses"].as_u64(), ulc["stale"].as_u64()), (Some(1600), Some(0)));
+    assert!(row("ind:lru")["stale"].is_null() && row("ind:lru")["misses"].as_u64() > Some(1600));
+
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |name: &str, spec: &str| {
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
+        printed(&["trace", "generate", spec, &path, "--requests", "20k"]);
+        path
+    };
+    let traces = [trace("a.csv", "loop:blocks=900"), trace("b.csv", "loop:blocks=700")];
+    let text = printed(&[&["sim", &traces[0], &traces[1]][..], &levels].concat());
+    let table = text.split("mean ms of each client").nth(1).unwrap_or_else(|| panic!("{text}"));
+    assert!(["a.csv", "b.csv"].iter().all(|name| table.contains(name)), "{text}");
+    let ulc = text.lines().find(|line| line.starts_with("ulc ")).unwrap();
+    assert!(ulc.contains(" 4.00 "), "1,600 misses of 40,000: {ulc}");
+}
+
 #[test]
 fn slips_are_one_line() {
     for (arguments, says) in [
@@ -52,6 +84,7 @@ fn slips_are_one_line() {
         (&["--levels", "1M,2M", "--costs", "0,2ms,1ms"], "ascending"),
         (&["--levels", "1M,2M", "--costs", "0,1,2"], "--costs 1: expected a time with its unit"),
         (&["--levels", "1M..4M"], "not a range"),
+        (&["--levels", "1M", "--clients"], "at least two levels"),
         (&["--levels", "1M,x"], "x"),
         (&["--levels", "1M,2M", "--policy", "ind:lru/mqq"], "mqq"),
         (&["--levels", "1M,2M", "--policy", "ind:lru/opt"], "future"),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use nigh_policy::{Policy, Setup, Slot, Spec, SpecError, Visit};
-use nigh_tier::{Counts, LEVELS_MAX, Tier, Ulc, UniLru};
+use nigh_tier::{CLIENTS_MAX, Counts, Joint, LEVELS_MAX, Tier, Ulc, UlcClients, UniLru, UniLruClients};
 
 use crate::References;
 use crate::replay::{Cache, STRETCH, Watch, cpu_s};
@@ -73,6 +73,101 @@ pub struct Run {
     pub cpu_s: f64,
 }
 
+/// What a scheme did for several clients.
+#[derive(Clone, Debug)]
+pub struct ClientsRun {
+    /// Hits and demotions of each client, without the warm-up.
+    pub clients: Vec<Counts>,
+    /// Processor time of the replay alone, in seconds.
+    pub cpu_s: f64,
+}
+
+/// The clients of one server: the streams of the references, or one.
+#[derive(Clone, Copy)]
+struct Clients<'a> {
+    references: &'a References,
+    count: usize,
+}
+
+impl Clients<'_> {
+    fn of(self, at: u32) -> usize {
+        if self.count == 1 { 0 } else { self.references.streams.number(at as usize) as usize }
+    }
+
+    /// How many of the references numbered `at` are those of each client, after the warm-up.
+    fn counted(self, at: &[u32], warmup: usize) -> Vec<u64> {
+        let mut counts = vec![0; self.count];
+        let first = at.partition_point(|&at| (at as usize) < warmup);
+        at[first..].iter().for_each(|&at| counts[self.of(at)] += 1);
+        counts
+    }
+}
+
+/// More streams than a server has clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} clients; a server has at most {CLIENTS_MAX}")]
+pub struct TooManyClients(usize);
+
+/// The number of clients that the streams of `references` are.
+pub fn clients(references: &References) -> Result<u16, TooManyClients> {
+    let count = references.streams.all().len().max(1);
+    u16::try_from(count).ok().filter(|&count| count <= CLIENTS_MAX).ok_or(TooManyClients(count))
+}
+
+/// As [`replay`], for a client for each stream of `references`: each has levels of its own, except the last one, which they share.
+///
+/// # Errors
+/// If a policy cannot run at a level's size.
+///
+/// # Panics
+/// As [`replay`], with only one level, or if there are too many [`clients`].
+pub fn replay_clients(
+    references: &References,
+    scheme: &Scheme,
+    capacities: &[u32],
+    watch: Watch,
+) -> Result<ClientsRun, SpecError> {
+    check(references, scheme, capacities, watch);
+    let (&shared, own) = capacities.split_last().expect("levels");
+    assert!(!own.is_empty(), "a client has a level of its own");
+    let start = cpu_s();
+    let count = clients(references).expect("a server has so many clients");
+    let slots = references.distinct();
+    let clients = match scheme {
+        Scheme::Ulc => joint(references, UlcClients::new(slots, count, own, shared), count, watch),
+        Scheme::UniLru => joint(references, UniLruClients::new(slots, count, own, shared), count, watch),
+        Scheme::Independent(specs) => {
+            independent(Clients { references, count: count.into() }, specs, capacities, watch)?
+        }
+    };
+    Ok(ClientsRun { clients, cpu_s: cpu_s() - start })
+}
+
+fn joint(references: &References, mut scheme: impl Joint, clients: u16, watch: Watch) -> Vec<Counts> {
+    let length = references.ids.len();
+    let mut at = 0;
+    while at < length {
+        let end = (at + STRETCH).min(if at < watch.warmup { watch.warmup } else { length });
+        for at in at..end {
+            scheme.reference(references.streams.number(at) as u16, Slot(references.ids[at]));
+        }
+        if !watch.did(end - at) {
+            break;
+        }
+        at = end;
+        if at == watch.warmup {
+            scheme.restart();
+        }
+    }
+    (0..clients).map(|client| scheme.counts(client).clone()).collect()
+}
+
+fn check(references: &References, scheme: &Scheme, capacities: &[u32], watch: Watch) {
+    let has_policies = !matches!(scheme, Scheme::Independent(specs) if specs.is_empty());
+    let are_levels = (1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0);
+    assert!(has_policies && are_levels && watch.warmup <= references.ids.len(), "levels hold blocks and have policies");
+}
+
 /// Replays `references` through levels of `capacities` blocks, the first one first. `watch.gauges`
 /// is not looked at.
 ///
@@ -83,15 +178,16 @@ pub struct Run {
 /// Without levels, with more than [`LEVELS_MAX`], if one holds no block, without policies for independent levels, or if the
 /// warm-up exceeds the number of references.
 pub fn replay(references: &References, scheme: &Scheme, capacities: &[u32], watch: Watch) -> Result<Run, SpecError> {
-    let has_policies = !matches!(scheme, Scheme::Independent(specs) if specs.is_empty());
-    let are_levels = (1..=LEVELS_MAX).contains(&capacities.len()) && !capacities.contains(&0);
-    assert!(has_policies && are_levels && watch.warmup <= references.ids.len(), "levels hold blocks and have policies");
+    check(references, scheme, capacities, watch);
     let start = cpu_s();
     let slots = references.distinct();
     let counts = match scheme {
         Scheme::Ulc => unified(references, Ulc::new(slots, capacities), watch),
         Scheme::UniLru => unified(references, UniLru::new(slots, capacities), watch),
-        Scheme::Independent(specs) => independent(references, specs, capacities, watch)?,
+        Scheme::Independent(specs) => {
+            let mut counts = independent(Clients { references, count: 1 }, specs, capacities, watch)?;
+            counts.pop().expect("one client")
+        }
     };
     Ok(Run { counts, cpu_s: cpu_s() - start })
 }
@@ -118,32 +214,63 @@ fn run(tier: &mut impl Tier, ids: &[u32], watch: Watch) {
     }
 }
 
-fn independent(references: &References, specs: &[Spec], capacities: &[u32], watch: Watch) -> Result<Counts, SpecError> {
-    let warmup = watch.warmup;
-    let distinct = references.distinct();
-    let mut counts = Counts { references: (references.ids.len() - warmup) as u64, ..Counts::default() };
-    let mut at: Vec<u32> = (0..references.ids.len() as u32).collect();
+/// The levels one after the other: those of each client see its misses, and the last one those of all clients.
+fn independent(
+    clients: Clients<'_>,
+    specs: &[Spec],
+    capacities: &[u32],
+    watch: Watch,
+) -> Result<Vec<Counts>, SpecError> {
+    let Clients { references, count } = clients;
+    let all: Vec<u32> = (0..references.ids.len() as u32).collect();
+    let mut counts: Vec<Counts> = clients
+        .counted(&all, watch.warmup)
+        .into_iter()
+        .map(|references| Counts { references, ..Counts::default() })
+        .collect();
+    let mut of_clients = vec![Vec::new(); count];
+    if count == 1 {
+        of_clients[0] = all;
+    } else {
+        all.into_iter().for_each(|at| of_clients[clients.of(at)].push(at));
+    }
+    let last = capacities.len() - 1;
     for (level, &capacity) in capacities.iter().enumerate() {
         let spec = specs.get(level).unwrap_or(&specs[specs.len() - 1]);
-        let ghosts = nigh_policy::ghosts(spec, capacity)?.min(distinct);
-        let setup = Setup {
-            capacity,
-            slots: distinct,
-            block_bytes: references.block_bytes,
-            ghosts,
-            future: None,
-            patterns: None,
-        };
-        let counted = |at: &[u32]| at.len() - at.partition_point(|&at| (at as usize) < warmup);
-        let (all, of_these) = (at.len(), counted(&at));
-        at = nigh_policy::visit(spec, &setup, Filter { references, capacity, watch, at })?;
-        counts.hits[level] = (of_these - counted(&at)) as u64;
-        if !watch.did(all - at.len()) {
-            break;
+        if level == last && count > 1 {
+            let mut at = of_clients.concat();
+            at.sort_unstable();
+            of_clients = vec![at];
+        }
+        for at in &mut of_clients {
+            let before = (at.len(), clients.counted(at, watch.warmup));
+            *at = level_of(references, spec, capacity, watch, std::mem::take(at))?;
+            let after = clients.counted(at, watch.warmup);
+            for (counts, (before, after)) in counts.iter_mut().zip(before.1.iter().zip(after)) {
+                counts.hits[level] += before - after;
+            }
+            if !watch.did(before.0 - at.len()) {
+                return Ok(counts);
+            }
         }
     }
-    watch.did(at.len());
+    watch.did(of_clients.iter().map(Vec::len).sum());
     Ok(counts)
+}
+
+/// The references, of those numbered `at`, that a level misses.
+fn level_of(
+    references: &References,
+    spec: &Spec,
+    capacity: u32,
+    watch: Watch,
+    at: Vec<u32>,
+) -> Result<Vec<u32>, SpecError> {
+    let slots = references.distinct();
+    let ghosts = nigh_policy::ghosts(spec, capacity)?.min(slots);
+    let block_bytes = references.block_bytes;
+    let setup = Setup { capacity, slots, block_bytes, ghosts, future: None, patterns: None };
+    nigh_policy::visit(spec, &setup, Filter { references, capacity, watch, at })
 }
 
 /// A level that passes on what it misses.

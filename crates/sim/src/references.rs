@@ -118,6 +118,17 @@ impl Streams {
         Stream(self.streams.get(number as usize).copied().unwrap_or(0))
     }
 
+    /// All streams, in the order of their first reference.
+    pub fn all(&self) -> &[u64] {
+        &self.streams
+    }
+
+    /// The place in [`Streams::all`] of the stream of reference number `at`.
+    #[inline]
+    pub fn number(&self, at: usize) -> u32 {
+        self.numbers.get(at).copied().unwrap_or(0)
+    }
+
     /// Those of the references at `places`.
     pub(crate) fn select(&self, places: impl Iterator<Item = u32>) -> Streams {
         let numbers =

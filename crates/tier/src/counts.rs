@@ -1,5 +1,7 @@
 //! What a scheme of levels counts.
 
+use std::ops::AddAssign;
+
 use crate::levels::{LEVELS_MAX, Level, Retrieve};
 
 /// Hits and moves. Blocks, not bytes.
@@ -14,8 +16,22 @@ pub struct Counts {
     /// Of the hits below the first level and of the misses: those to blocks that had passed through the client's transit buffer
     /// a moment ago. They are not counted as hits of the first level.
     pub transit: u64,
+    /// Requests for blocks that the client assumed to be at the server, which had replaced them: the notice was still due.
+    pub stale: u64,
     /// Blocks that were passed on the way when a yardstick moved.
     pub steps: u64,
+}
+
+impl AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, other: &Counts) {
+        let Counts { references, hits, demotions, transit, stale, steps } = other;
+        self.references += references;
+        self.hits.iter_mut().zip(hits).for_each(|(own, other)| *own += other);
+        self.demotions.iter_mut().zip(demotions).for_each(|(own, other)| *own += other);
+        self.transit += transit;
+        self.stale += stale;
+        self.steps += steps;
+    }
 }
 
 impl Counts {

@@ -1,4 +1,4 @@
-//! Unified level-aware caching for one client.
+//! Unified level-aware caching for one client; `client.rs` adds what several clients of one server need.
 //!
 //! S. Jiang, "Efficient caching algorithms for memory management in computer systems", dissertation, College of William and
 //! Mary, 2004, section 5.3.2.1. The names are those of the text: *uniLRUstack*, *yardsticks*, *level status*, *recency status*.
@@ -54,10 +54,12 @@ pub struct Ulc {
     /// Blocks at each level.
     blocks: Vec<u32>,
     capacities: Vec<u32>,
-    /// References so far.
+    /// The number of the last reference.
     now: u64,
     /// Entries into the transit buffer so far, modulo 2^32.
     entered: u32,
+    /// Blocks whose last reference has this number or a higher one belong to the last level at least, whatever its yardstick.
+    floor: u64,
     counts: Counts,
 }
 
@@ -79,6 +81,7 @@ impl Ulc {
             capacities: capacities.to_vec(),
             now: 0,
             entered: 0,
+            floor: u64::MAX,
             counts: Counts::default(),
         }
     }
@@ -101,7 +104,8 @@ impl Ulc {
         self.stack.len()
     }
 
-    fn last(&self, slot: Slot) -> u64 {
+    /// The number of the last reference to the block of `slot`.
+    pub(crate) fn last(&self, slot: Slot) -> u64 {
         self.known.own(slot).last
     }
 
@@ -111,7 +115,8 @@ impl Ulc {
         let mut at = bounds.map(|(yardstick, (blocks, capacity))| {
             blocks < capacity || yardstick.is_some_and(|yardstick| last >= self.last(yardstick))
         });
-        at.position(|belongs| belongs).map_or(OUT, |level| level as u8)
+        let lowest = if last != 0 && last >= self.floor { self.blocks.len() as u8 - 1 } else { OUT };
+        at.position(|belongs| belongs).map_or(lowest, |level| level as u8)
     }
 
     /// *YardStickAdjustment*: to the next block of the level towards the top.
@@ -169,9 +174,79 @@ impl Ulc {
         }
     }
 
+    /// The request for the block of `slot`: where it is, and where it belongs from now on.
+    pub(crate) fn decide(&self, slot: Slot) -> Retrieve {
+        let Known { last, level: from, .. } = *self.known.own(slot);
+        // A block never goes down because it is referenced: it would have been demoted before.
+        let to = self.recency(last).min(from);
+        let named = |level: u8| (level != OUT).then_some(level);
+        Retrieve { from: named(from), to: named(to) }
+    }
+
+    /// The block of `slot` was retrieved: it moves to the top of the stack, and to its level. `now` numbers this reference; numbers grow.
+    pub(crate) fn place(&mut self, slot: Slot, retrieve: Retrieve, now: u64, moves: &mut Vec<Move>) {
+        assert!(now > self.now, "references have growing numbers");
+        self.now = now;
+        let Known { last, transit, .. } = *self.known.own(slot);
+        // Blocks of the first level have no such number.
+        self.counts.transit += u64::from(transit != 0 && self.entered.wrapping_sub(transit) < TRANSIT);
+        self.leave(slot);
+        if last == 0 {
+            self.stack.push_front(&mut self.known, slot);
+        } else {
+            self.stack.move_to_front(&mut self.known, slot);
+        }
+        let transit = if retrieve.to == Some(0) {
+            0
+        } else {
+            self.entered = self.entered.wrapping_add(1).max(1);
+            self.entered
+        };
+        *self.known.own_mut(slot) = Known { last: self.now, transit, level: OUT };
+        if let Some(to) = retrieve.to {
+            self.enter(slot, usize::from(to));
+            self.make_room(usize::from(to), moves);
+        }
+        self.prune(moves);
+        self.counts.count(retrieve);
+    }
+
+    /// The last level no longer has the block of `slot`.
+    pub(crate) fn lose(&mut self, slot: Slot) {
+        if usize::from(self.known.own(slot).level) + 1 == self.blocks.len() {
+            self.leave(slot);
+        }
+    }
+
+    pub(crate) fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// The blocks at `level`, the most recently referenced first. Looks at the whole stack.
+    pub(crate) fn at(&self, level: Level) -> Vec<Slot> {
+        self.stack.iter(&self.known).filter(|&slot| self.known.own(slot).level == level).collect()
+    }
+
+    /// Blocks at the last level.
+    pub(crate) fn lowest(&self) -> u32 {
+        self.blocks[self.blocks.len() - 1]
+    }
+
+    /// The last reference to the oldest block of the last level, those of other clients included, has this number.
+    pub(crate) fn set_floor(&mut self, floor: u64) {
+        self.floor = floor;
+    }
+
+    /// Bounds the last level by `capacity` blocks, without demoting any.
+    pub(crate) fn bound_lowest(&mut self, capacity: u32) {
+        let last = self.capacities.len() - 1;
+        self.capacities[last] = capacity;
+    }
+
     /// Removes what lies below the last yardstick: no such block would be cached if it were referenced.
     fn prune(&mut self, moves: &mut Vec<Move>) {
-        while let Some(bottom) = self.stack.back(&self.known).filter(|&slot| self.known.own(slot).level == OUT) {
+        let is_past = |known: &Known| known.level == OUT && known.last < self.floor;
+        while let Some(bottom) = self.stack.back(&self.known).filter(|&slot| is_past(self.known.own(slot))) {
             self.stack.unlink(&mut self.known, bottom);
             *self.known.own_mut(bottom) = Known::default();
             moves.push(Move::Forget(bottom));
@@ -181,34 +256,8 @@ impl Ulc {
 
 impl Tier for Ulc {
     fn reference(&mut self, slot: Slot, moves: &mut Vec<Move>) -> Retrieve {
-        self.now += 1;
-        let Known { last, transit, level: from } = *self.known.own(slot);
-        // A block never goes down because it is referenced: it would have been demoted before.
-        let to = self.recency(last).min(from);
-        if from != 0 && transit != 0 && self.entered.wrapping_sub(transit) < TRANSIT {
-            self.counts.transit += 1;
-        }
-        self.leave(slot);
-        if last == 0 {
-            self.stack.push_front(&mut self.known, slot);
-        } else {
-            self.stack.move_to_front(&mut self.known, slot);
-        }
-        let transit = if to == 0 {
-            0
-        } else {
-            self.entered = self.entered.wrapping_add(1).max(1);
-            self.entered
-        };
-        *self.known.own_mut(slot) = Known { last: self.now, transit, level: OUT };
-        if to != OUT {
-            self.enter(slot, usize::from(to));
-            self.make_room(usize::from(to), moves);
-        }
-        self.prune(moves);
-        let named = |level: u8| (level != OUT).then_some(level);
-        let retrieve = Retrieve { from: named(from), to: named(to) };
-        self.counts.count(retrieve);
+        let retrieve = self.decide(slot);
+        self.place(slot, retrieve, self.now + 1, moves);
         retrieve
     }
 
@@ -236,7 +285,8 @@ impl Tier for Ulc {
     fn check(&self) {
         let stack = self.stack.checked(&self.known);
         assert!(stack.is_sorted_by_key(|&slot| std::cmp::Reverse(self.last(slot))), "the stack is out of order");
-        assert!(stack.last().is_none_or(|&slot| self.level(slot).is_some()), "the stack is not pruned");
+        let is_needed = |&slot: &Slot| self.level(slot).is_some() || self.last(slot) >= self.floor;
+        assert!(stack.last().is_none_or(is_needed), "the stack is not pruned");
         for (level, &capacity) in self.capacities.iter().enumerate() {
             let own = stack.iter().filter(|&&slot| usize::from(self.known.own(slot).level) == level);
             let own: Vec<Slot> = own.copied().collect();

@@ -4,6 +4,7 @@
 use nigh_policy::Slot;
 use nigh_tier::{Tier, Ulc, UniLru};
 use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 const LEVELS: [u32; 3] = [12_800; 3];
@@ -49,6 +50,26 @@ fn random_is_split_evenly_with_few_demotions() {
         let (ulc, ulc_ms) = measure(Ulc::new(65_536, &LEVELS), random(seed), 1_000_000);
         within(ulc, [19.53, 19.54, 19.54, 24.66, 23.44], 0.25);
         assert!(ulc[3] <= 25.0 && ulc_ms <= 5.4 && ulc_ms < 0.92 * unified_ms, "{ulc_ms} and {unified_ms} ms");
+    }
+}
+
+/// The probability of block i is proportional to 1 / i.
+fn zipf(seed: u64) -> impl Iterator<Item = u32> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let zipf = Zipf::new(98_304.0, 1.0).expect("blocks and an exponent");
+    std::iter::repeat_with(move || zipf.sample(&mut random) as u32 - 1)
+}
+
+/// Four million references: after a tenth of fewer, the last level is not full yet.
+#[test]
+#[expect(clippy::approx_constant, reason = "a percentage that is near tau")]
+fn zipf_hits_high_with_few_demotions() {
+    for seed in 1..=2 {
+        let (unified, unified_ms) = measure(UniLru::new(98_304, &LEVELS), zipf(seed), 4_000_000);
+        within(unified, [76.52, 7.66, 4.68, 23.48, 15.82], 0.15);
+        let (ulc, ulc_ms) = measure(Ulc::new(98_304, &LEVELS), zipf(seed), 4_000_000);
+        within(ulc, [80.00, 6.28, 3.88, 4.97, 4.20], 0.15);
+        assert!(ulc_ms <= 1.3 && ulc_ms < 0.8 * unified_ms, "{ulc_ms} and {unified_ms} ms");
     }
 }
 

@@ -28,6 +28,7 @@ mod s3_fifo;
 mod sieve;
 mod two_q;
 mod ubm;
+pub mod ulc;
 mod w_tinylfu;
 pub mod witness;
 
