@@ -77,11 +77,16 @@ impl LruSp {
     /// `None`. The host references each block with [`Kind::Prefetch`](nigh_policy::Kind::Prefetch) before it calls
     /// again, and sends the whole batch, sorted by place, at the end.
     pub fn next_prefetch(&mut self, tenant: Tenant, device: u32, index: &dyn Index) -> Option<Block> {
-        let (batch, least) = (self.config.batch, self.config.free_least);
+        let (most, least, adapts) = (self.config.batch, self.config.free_least, self.config.adapt_batch);
         let owner = self.owner(tenant);
         let share = self.shares.get_mut(owner as usize)?;
+        let batch = if adapts { share.pace.batch(most) } else { most };
         let underway = share.outstanding.iter().any(|&(other, _)| other == device);
-        let (position, block) = share.prediction.as_mut()?.hole(device, underway, batch, index)?;
+        let prefetch = share.prediction.as_mut()?;
+        let before = prefetch.furthest_hole();
+        let hole = prefetch.hole(device, underway, batch, index);
+        self.pass_hole(owner, before);
+        let (position, block) = hole?;
         let enough = self.free_frames() >= least || self.free_blocks(owner, position) >= least;
         let terms = self.config.terms();
         let Share { prediction, outstanding, credit, allowance, .. } = &mut self.shares[owner as usize];
@@ -117,7 +122,9 @@ impl LruSp {
     pub fn late(&mut self, slot: Slot, tenant: Tenant) {
         let owner = self.owner(tenant);
         if self.is_ahead(slot, owner) {
-            self.shares[owner as usize].statistics.late += 1;
+            let share = &mut self.shares[owner as usize];
+            share.statistics.late += 1;
+            share.pace.waits();
         }
     }
 
@@ -152,10 +159,12 @@ impl LruSp {
         let (Some(managed), Some(levels)) = (&self.managed, &share.levels) else { return 0 };
         let frames = self.free_frames().min(least);
         let pools = levels.pools().filter(|&pool| managed.pools.len(pool) > 0);
-        if self.config.foresight == Foresight::Full {
-            let never: u32 = pools.map(|pool| managed.pools.len(pool)).sum();
-            let after = share.coming.range((share.lists, hole + 1)..).take(least as usize).count() as u32;
-            return frames.saturating_add(never).saturating_add(after).min(least);
+        if self.config.foresight != Foresight::Fetch {
+            // All of them occur after the hole or never.
+            let pooled: u32 = pools.map(|pool| managed.pools.len(pool)).sum();
+            let others = share.coming.range((share.lists, hole + 1)..).map(|(_, &slot)| slot);
+            let others = others.take(least as usize).filter(|&slot| managed.pools.pool(slot).is_none());
+            return frames.saturating_add(pooled).saturating_add(others.count() as u32).min(least);
         }
         // The next victims are those of the policies; the list has no influence.
         let victims = pools.flat_map(|pool| managed.pools.victims(pool)).take((least - frames) as usize);

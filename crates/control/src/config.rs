@@ -34,6 +34,9 @@ pub enum Foresight {
     /// Prefetching and replacement: the list decides first, and the tenant's policies if it does not decide (2.1.3).
     #[default]
     Full,
+    /// Prefetching and replacement, by the choice of the paper's prototype (4.3): the tenant's policies choose among the
+    /// blocks that occur after the next missing block of the list, or not at all.
+    Prototype,
     /// Prefetching only; the policies alone decide about replacement. In this way 5.2 adds prefetching to global LRU.
     Fetch,
 }
@@ -47,6 +50,9 @@ pub struct Config {
     pub foresight: Foresight,
     /// The most prefetches of a batch: 2.2's B.
     pub batch: u32,
+    /// Whether a tenant has batches of one block while it waits for hardly any prefetched block. Off by default, as in
+    /// the paper.
+    pub adapt_batch: bool,
     /// The least freeBlocks at which a tenant prefetches: 4 in 4.3, 1 in the model of 2.1.2.
     pub free_least: u32,
     /// The window of the prefetch allowance, in blocks: a tenant may have two batches fetched that it has not used, and
@@ -59,7 +65,15 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         let (allocation, foresight) = (Allocation::default(), Foresight::default());
-        Config { allocation, foresight, batch: 16, free_least: 4, window: Config::WINDOW, limits: Limits::default() }
+        Config {
+            allocation,
+            foresight,
+            batch: 16,
+            adapt_batch: false,
+            free_least: 4,
+            window: Config::WINDOW,
+            limits: Limits::default(),
+        }
     }
 }
 

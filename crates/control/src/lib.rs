@@ -16,6 +16,7 @@ mod directive;
 mod levels;
 mod local;
 mod lru_sp;
+mod pace;
 mod placeholders;
 mod pools;
 mod prefetch;

@@ -206,6 +206,11 @@ impl Prefetch {
         found
     }
 
+    /// The greatest nextHole of all devices: no block of the list up to here may leave before the others.
+    pub(crate) fn furthest_hole(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.hole).max().unwrap_or(0)
+    }
+
     /// The block at the hole is being fetched.
     pub(crate) fn issue(&mut self, device: u32) {
         if let Some(lane) = self.lane(device) {

@@ -6,6 +6,7 @@ use nigh_policy::Slot;
 
 use crate::allowance::Allowance;
 use crate::levels::Levels;
+use crate::pace::Pace;
 use crate::prefetch::Prefetch;
 
 /// The counters of one tenant.
@@ -73,6 +74,8 @@ pub(crate) struct Share {
     pub(crate) outstanding: Vec<(u32, u32)>,
     /// The remaining prefetches allowed to it, once a list of it was dropped as wrong.
     pub(crate) credit: Option<u32>,
+    /// What it waits for, of what was prefetched.
+    pub(crate) pace: Pace,
     /// The prefetches allowed to all its lists together.
     pub(crate) allowance: Allowance,
     pub(crate) statistics: Statistics,
@@ -113,6 +116,7 @@ impl Default for Share {
             coming: BTreeMap::new(),
             outstanding: Vec::new(),
             credit: None,
+            pace: Pace::default(),
             allowance: Allowance::default(),
             statistics: Statistics::default(),
         }

@@ -6,7 +6,7 @@ mod host;
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::{FILE, Host, block, file_of, number};
-use nigh_control::{Chunk, Config, Directive};
+use nigh_control::{Chunk, Config, Directive, Foresight, Order};
 use nigh_policy::{Kind, Tenant};
 use rand::RngExt;
 
@@ -70,12 +70,20 @@ impl Instance {
 
     /// What ships, in this model: a list of all references, batches of one and the bound of one free block.
     fn control(&self) -> (u64, Vec<Fetch>) {
-        let config = Config { batch: 1, free_least: 1, ..Config::default() };
+        self.control_with(Foresight::Full, Order::Lru)
+    }
+
+    /// The same with a choice of replacement, and a policy of the program.
+    fn control_with(&self, foresight: Foresight, policy: Order) -> (u64, Vec<Fetch>) {
+        // Two blocks ahead, which the allowance is at the start, are less than the prototype may fetch.
+        let window = if foresight == Foresight::Prototype { 0 } else { Config::WINDOW };
+        let config = Config { batch: 1, free_least: 1, foresight, window, ..Config::default() };
         let frames = self.frames as u32;
         let mut host = Host::new(frames, frames, config);
         for &cached in &self.cached {
             host.access(0, block(cached));
         }
+        host.apply(0, Directive::SetPolicy { priority: 0, policy }).expect("within the limits");
         let chunk = |&number: &u64| Chunk { file: file_of(number), bytes: Some((number % FILE, 1)) };
         let accesses = self.references.iter().map(chunk).collect();
         host.apply(0, Directive::Predict { accesses }).expect("within the limits");
@@ -107,6 +115,26 @@ impl Instance {
             let victim =
                 *cached.iter().filter(|&&block| block != in_use).max_by_key(|&&block| self.next(block, position))?;
             (!no_harm || self.next(victim, position) > hole).then_some((self.references[hole], Some(victim)))
+        })
+    }
+
+    /// The prototype's choice (4.3), written from its text: of the blocks that are referenced after the next missing
+    /// block, the policy chooses the least or most recently used one.
+    fn prototype(&self, most_recent: bool) -> (u64, Vec<Fetch>) {
+        let first_use = |block| self.cached.iter().position(|&other| other == block);
+        self.run(|position, cached| {
+            let hole = position + self.references[position..].iter().position(|block| !cached.contains(block))?;
+            if cached.len() < self.frames {
+                return Some((self.references[hole], None));
+            }
+            let after = cached.iter().copied().filter(|&block| self.next(block, position) > hole);
+            // Blocks that were not referenced yet are as old as their place in the cache at the beginning.
+            let used = |&block: &u64| {
+                let last = self.references[..position].iter().rposition(|&other| other == block);
+                (last.is_some(), last.or(first_use(block)))
+            };
+            let victim = if most_recent { after.max_by_key(used) } else { after.min_by_key(used) };
+            victim.map(|victim| (self.references[hole], Some(victim)))
         })
     }
 
@@ -252,6 +280,22 @@ fn the_rules_are_kept() {
             cached.insert(block);
         }
     }
+}
+
+/// 4.3: "first looking at the accessList to find all of the blocks that are referenced after the next missing block
+/// (nextHole), and then choosing among these blocks using the priorities and policies specified by the application".
+#[test]
+fn the_prototype_chooses_by_policy_among_the_blocks_after_the_hole() {
+    let mut differ = [0, 0];
+    for seed in 0..SEEDS {
+        let instance = Instance::random(seed);
+        for (policy, most_recent) in [(Order::Lru, false), (Order::Mru, true)] {
+            let fetches = instance.control_with(Foresight::Prototype, policy).1;
+            assert_eq!(fetches, instance.prototype(most_recent).1, "seed {seed}, MRU: {most_recent}");
+            differ[usize::from(most_recent)] += u64::from(fetches != instance.control().1);
+        }
+    }
+    assert!(differ.iter().all(|&differ| differ > 50), "{differ:?} instances differ from 2.1.3");
 }
 
 /// Where rule 3 allows nothing before it is needed, nothing is lost: the program runs as long as it would without

@@ -74,8 +74,13 @@ fn soak(seed: u64) {
     let ghosts = [0, capacity, 3 * capacity][seed as usize % 3];
     let config = Config {
         allocation: [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static][seed as usize % 4],
-        foresight: if seed.is_multiple_of(5) { Foresight::Fetch } else { Foresight::Full },
+        foresight: match seed % 5 {
+            0 => Foresight::Fetch,
+            1 | 2 => Foresight::Prototype,
+            _ => Foresight::Full,
+        },
         batch: random.random_range(1..6),
+        adapt_batch: seed % 7 < 3,
         free_least: random.random_range(1..5),
         window: [Config::WINDOW, 0, 5, 1][seed as usize / 3 % 4],
         limits: Limits { tenants: TENANTS, files: 3, levels: 6, policies: 2, ghosts: 1.0, entries: 60 },

@@ -11,7 +11,8 @@ pub enum Scheduler {
     FirstCome,
     /// The longest waiting operations, up to a limit, sorted by position; then the next such batch (Cao, Felten,
     /// Karlin, Li, Implementation and Performance of Integrated Application-Controlled File Caching, Prefetching, and
-    /// Disk Scheduling, ACM TOCS 1996).
+    /// Disk Scheduling, ACM TOCS 1996). There, a batch has prefetches of one program only, and the disk's own queue is
+    /// first come, first served (4.3).
     Batches {
         /// The most operations of a batch, at least 1.
         most: u32,

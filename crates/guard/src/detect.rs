@@ -5,8 +5,15 @@
 //! * Faults are counted per sample, not one by one. A group enters `high_PF_proc` when its rate over a sample exceeds
 //!   PF_High. The dissertation's kernel starts its count with a fault, so a burst across the border of two samples can
 //!   be missed here.
-//! * All major faults of a group count, not only those from swap (footnote 2), because the kernel does not separate
-//!   them for a process. It does for the machine, and the guard uses that (`guard.rs`).
+//! * Footnote 2 counts faults from swap only. Here, a major fault counts if the kernel also counted a refault, the return
+//!   of a page that was reclaimed, for the group (`sampler.rs`): pages of files that are reclaimed and read again are
+//!   thrashing, too, and those that are read for the first time are not. Where the kernel does not count refaults, all
+//!   major faults of a group count. For the machine, the guard also uses the pages read from swap (`guard.rs`).
+//!
+//! And in every profile with a longest lease:
+//! * If a group was released before its lease expired, and it faults above PF_High within what is left of the lease, it
+//!   is protected again at once, for that rest. Neither a low utilization nor the agreement of several samples is
+//!   needed: both were found when the lease began.
 
 use std::collections::BTreeSet;
 
@@ -77,11 +84,14 @@ pub struct Detector {
     refused: BTreeSet<Group>,
     /// The group protected last until its lease expired: others take precedence.
     had_lease: Option<Group>,
+    /// The group released last, while its lease has not expired.
+    released: Option<Protected>,
 }
 
 #[derive(Clone, Debug)]
 struct Protected {
     group: Group,
+    /// Since the lease began.
     seconds: f64,
     /// Samples in a row that indicated that protection is not needed.
     good: u32,
@@ -91,7 +101,16 @@ impl Detector {
     /// A machine in the normal state.
     pub fn new(profile: Profile) -> Detector {
         let (high, refused) = (BTreeSet::new(), BTreeSet::new());
-        Detector { profile, state: State::Normal, high, protected: None, low: 0, refused, had_lease: None }
+        Detector {
+            profile,
+            state: State::Normal,
+            high,
+            protected: None,
+            low: 0,
+            refused,
+            had_lease: None,
+            released: None,
+        }
     }
 
     /// The state after the last sample.
@@ -112,6 +131,7 @@ impl Detector {
     /// Processes one sample of a scope with a limit of `limit` bytes, and follows at most one edge of figure 4.7.
     pub fn tick(&mut self, sample: &Sample, limit: u64) -> Option<Action> {
         self.update_list(sample);
+        self.rest(sample.elapsed_s);
         match self.state {
             State::Normal if self.high.len() >= 2 => {
                 self.state = State::Monitoring;
@@ -132,6 +152,9 @@ impl Detector {
             }
             State::Monitoring => {
                 self.count_low(sample);
+                if let Some(group) = self.grant_again(sample, limit) {
+                    return Some(Action::Protect(group));
+                }
                 if self.low < self.profile.agree {
                     return None;
                 }
@@ -142,6 +165,7 @@ impl Detector {
                     return Some(Action::LoadControl);
                 };
                 self.protected = Some(Protected { group: group.clone(), seconds: 0.0, good: 0 });
+                self.released = None;
                 self.state = State::Protection;
                 Some(Action::Protect(group))
             }
@@ -151,9 +175,34 @@ impl Detector {
                 self.state = State::Monitoring;
                 self.low = 0;
                 self.had_lease = (why == Why::Lease).then(|| protected.group.clone());
-                Some(Action::Release(protected.group, why))
+                let group = protected.group.clone();
+                let has_rest = matches!(why, Why::Stable | Why::Busy) && self.profile.lease_s.is_some();
+                self.released = Some(protected).filter(|_| has_rest);
+                Some(Action::Release(group, why))
             }
         }
+    }
+
+    /// `elapsed_s` seconds of a lease pass, with or without a sample.
+    pub fn rest(&mut self, elapsed_s: f64) {
+        let most = self.profile.lease_s.unwrap_or(0.0);
+        self.released = self.released.take().filter(|released| released.seconds + elapsed_s < most);
+        if let Some(released) = &mut self.released {
+            released.seconds += elapsed_s;
+        }
+    }
+
+    /// The group released last, if it faults much again within its lease: it is protected for the rest of that.
+    fn grant_again(&mut self, sample: &Sample, limit: u64) -> Option<Group> {
+        let released = self.released.as_ref()?;
+        let seen = sample.groups.iter().find(|seen| seen.group == released.group)?;
+        if rate(seen, sample) <= self.profile.pf_high || self.refused.contains(&seen.group) {
+            return None;
+        }
+        let group = choose(std::iter::once(seen), self.profile.fit, limit, None)?;
+        self.protected = self.released.take().map(|released| Protected { good: 0, ..released });
+        self.state = State::Protection;
+        Some(group)
     }
 
     /// The selected group cannot be protected: selects another one, if there is one.
@@ -169,6 +218,7 @@ impl Detector {
         self.state = State::Normal;
         self.high.clear();
         self.low = 0;
+        self.released = None;
         self.protected.take().map(|protected| protected.group)
     }
 

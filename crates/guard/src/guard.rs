@@ -208,7 +208,11 @@ impl Guard {
         // With so few faults in total nothing thrashes, and no group has to be read.
         if is_calm && self.watched.values().all(Watched::is_idle) {
             self.sampler.pause();
-            self.watched.values_mut().for_each(|watched| watched.last = None);
+            let elapsed_s = before.map_or(0.0, |(at, _)| now.saturating_sub(at).as_secs_f64());
+            for watched in self.watched.values_mut() {
+                watched.last = None;
+                watched.detector.rest(elapsed_s);
+            }
             self.quiet += 1;
             let sleeps = self.quiet >= QUIET_TICKS && !self.journal.as_ref().is_some_and(Journal::has_due);
             if sleeps {

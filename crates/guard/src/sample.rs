@@ -25,7 +25,8 @@ pub struct Sample {
 pub struct GroupSample {
     /// The group.
     pub group: Group,
-    /// Major page faults since the previous sample.
+    /// Major page faults since the previous sample, at most as many as pages returned that had been reclaimed, where the
+    /// kernel counts these.
     pub faults: u64,
     /// Seconds of processor time of its processes in user mode since the previous sample.
     pub user_s: f64,

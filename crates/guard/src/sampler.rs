@@ -43,6 +43,8 @@ struct Member {
     at: Option<Duration>,
     /// Its processes at that time, by number.
     processes: Vec<(u32, Counters)>,
+    /// Its refaults when they were last read; `None` before, and if the kernel does not count them.
+    refaults: Option<u64>,
 }
 
 impl Sampler {
@@ -119,6 +121,7 @@ impl Sampler {
             let span_s = member.at.map(|at| now.saturating_sub(at).as_secs_f64());
             let born_after_ticks = ((uptime_s - span_s.unwrap_or(0.0)) * self.ticks_per_second as f64) as u64;
             let (faults, user_ticks) = member.read(now, procfs, &tree.processes(&group), born_after_ticks);
+            let faults = if faults > 0 { member.among_refaults(faults, tree.refaults(&group)) } else { 0 };
             // A group without processes no longer competes.
             if !member.processes.is_empty() {
                 let (mut resident, mut swapped) = (0, 0);
@@ -188,6 +191,15 @@ impl Member {
         };
         (self.at, self.processes) = (Some(now), processes);
         (faults, user_ticks)
+    }
+
+    /// The part of `faults` that reclaim can have caused: a page that is read for the first time is a major fault, but no
+    /// refault; a page that is read ahead is a refault, but no fault. Refaults are read only after major faults, so their
+    /// difference may include some from before these; the part is then too large, but no larger than `faults`. The first
+    /// reading compares with none, and counts nothing.
+    fn among_refaults(&mut self, faults: u64, refaults: Option<u64>) -> u64 {
+        let before = std::mem::replace(&mut self.refaults, refaults);
+        refaults.map_or(faults, |now| faults.min(now.saturating_sub(before.unwrap_or(now))))
     }
 
     /// The values to subtract from a process's counters: those of the previous reading; zero if it started since then;

@@ -127,6 +127,19 @@ impl Tree {
         number(&self.file(group, name))
     }
 
+    /// Pages of a group that were reclaimed and read again, since it exists; `None` if the kernel does not count them
+    /// for groups.
+    pub(crate) fn refaults(&self, group: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.file(group, "memory.stat")).ok()?;
+        let numbers = text.lines().filter_map(|line| {
+            let (name, number) = line.split_once(' ')?;
+            // Before 5.9, there was one count of both.
+            let counts = ["workingset_refault_anon", "workingset_refault_file", "workingset_refault"].contains(&name);
+            number.parse::<u64>().ok().filter(|_| counts)
+        });
+        numbers.reduce(u64::saturating_add)
+    }
+
     /// The processes in the group itself; `None` if it no longer exists.
     pub fn processes(&self, group: &str) -> Vec<u32> {
         let mut text = String::new();

@@ -186,6 +186,11 @@ impl LruSp {
         self.managed.as_ref().is_some_and(|managed| managed.places[slot.index()][1] > 0)
     }
 
+    /// Whether `slot` is in the order of a list and in no pool.
+    pub(super) fn is_in_list_only(&self, slot: Slot) -> bool {
+        self.is_placed(slot) && self.managed.as_ref().is_none_or(|managed| managed.pools.pool(slot).is_none())
+    }
+
     /// Records that `slot` of `owner` occurs next at `position` of its list.
     pub(super) fn set_position(&mut self, slot: Slot, owner: u16, position: u32) {
         let (Some(managed), Some(share)) = (&mut self.managed, self.shares.get_mut(owner as usize)) else { return };

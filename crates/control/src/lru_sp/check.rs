@@ -68,12 +68,23 @@ impl LruSp {
             assert!(placed || flags & TEMPORARY == 0, "{slot:?} is in no pool for a while");
             if placed {
                 assert!(pooled || comes, "{slot:?} is in no pool and no list");
-                assert!(self.config.foresight == Foresight::Fetch || !(pooled && comes), "{slot:?} is in both");
+                let may_be_both = match self.config.foresight {
+                    Foresight::Full => false,
+                    Foresight::Fetch => true,
+                    Foresight::Prototype => self.is_beyond_hole(slot),
+                };
+                assert!(may_be_both || !(pooled && comes), "{slot:?} is in both");
             }
         }
         let room = &self.room;
         let ghosts = count(PLACEHOLDER | REMEMBERED);
         assert!(ghosts <= room.ghosts as usize, "{ghosts} ghosts, there is room for {}", room.ghosts);
+    }
+
+    /// Whether `slot` occurs after nextHole of its owner's list, or in a list that is over.
+    fn is_beyond_hole(&self, slot: Slot) -> bool {
+        let prediction = &self.shares[self.links.own(slot).owner as usize].prediction;
+        prediction.as_ref().is_none_or(|prefetch| self.position(slot) > prefetch.furthest_hole())
     }
 
     fn recount_tenant(&self, tenant: u16, share: &Share, listed: &[Slot]) {

@@ -140,7 +140,8 @@ impl LruSp {
     /// is taken out of these.
     ///
     /// 2.1.3: of blocks that do not occur in the list any more, the one chosen by the tenant's policies; if there are
-    /// none, the block that occurs last.
+    /// none, the block that occurs last. Under [`Foresight::Prototype`] (4.3), the pools also contain blocks that occur
+    /// after nextHole.
     fn choose(&mut self, owner: u16, incoming: Incoming<'_>) -> Option<Slot> {
         let share = self.shares.get(owner as usize)?;
         let (managed, levels) = (self.managed.as_mut()?, share.levels.as_ref()?);

@@ -37,12 +37,51 @@ impl LruSp {
             self.follow(tenant, access, hit);
         }
         let position = self.next_in_list(tenant, access.block);
-        if position == NEVER {
-            self.enter_pool(slot, tenant, file, access, Enter::Referenced);
-        } else {
+        if self.is_decided_by_list(tenant, position) {
             self.forget_in_pools(slot);
             self.note_reference(slot, access.tick);
-            self.place(slot, tenant, position);
+            self.place(slot, tenant, position, access.block);
+        } else {
+            self.enter_pool(slot, tenant, file, access, Enter::Referenced);
+            self.set_position(slot, tenant, position);
+        }
+    }
+
+    /// Whether a block of `owner` that occurs next at `position` of its list is in no pool, because the list alone
+    /// decides about it.
+    fn is_decided_by_list(&self, owner: u16, position: u32) -> bool {
+        position != NEVER
+            && match self.config.foresight {
+                Foresight::Full => true,
+                Foresight::Fetch => false,
+                Foresight::Prototype => {
+                    let prediction = &self.shares[owner as usize].prediction;
+                    prediction.as_ref().is_some_and(|prefetch| position <= prefetch.furthest_hole())
+                }
+            }
+    }
+
+    /// 4.3: nextHole of `owner` has moved from `before` on. The blocks that it passed are no longer among those that
+    /// the policies choose from.
+    pub(crate) fn pass_hole(&mut self, owner: u16, before: u32) {
+        if self.config.foresight != Foresight::Prototype {
+            return;
+        }
+        let share = &self.shares[owner as usize];
+        let Some(prediction) = &share.prediction else { return };
+        let (list, hole) = (share.lists, prediction.furthest_hole());
+        if before < hole {
+            let passed: Vec<Slot> = share.coming.range((list, before)..=(list, hole)).map(|(_, &slot)| slot).collect();
+            passed.into_iter().for_each(|slot| self.leave_pool(slot));
+        }
+    }
+
+    /// 4.3: `slot` with `block` occurs next at a later position than before, or in another list. If that is beyond
+    /// nextHole, the policies choose from it again.
+    fn return_to_pool(&mut self, slot: Slot, owner: u16, position: u32, block: Block) {
+        let is_pooled = self.managed.as_ref().is_none_or(|managed| managed.pools.pool(slot).is_some());
+        if self.config.foresight == Foresight::Prototype && !is_pooled && !self.is_decided_by_list(owner, position) {
+            self.enter_pool(slot, owner, block.volume, &self.moving(block), Enter::Later);
         }
     }
 
@@ -54,13 +93,14 @@ impl LruSp {
         }
     }
 
-    /// Puts `slot` at `position` in the order of its owner's list. It is in its pool or nowhere.
-    pub(super) fn place(&mut self, slot: Slot, owner: u16, position: u32) {
-        if self.config.foresight == Foresight::Full {
+    /// Puts `slot` with `block` at `position` in the order of its owner's list. It is in its pool or nowhere.
+    pub(super) fn place(&mut self, slot: Slot, owner: u16, position: u32, block: Block) {
+        if self.is_decided_by_list(owner, position) {
             self.leave_pool(slot);
         }
         self.set_position(slot, owner, position);
         self.links.own_mut(slot).flags |= MANAGED;
+        self.return_to_pool(slot, owner, position, block);
     }
 
     /// The list of `owner` was extended: `slot` with `block` gets its place in it, if it belongs to `owner` and has
@@ -72,7 +112,7 @@ impl LruSp {
         let (flags, position) = (self.links.own(slot).flags, self.next_in_list(owner, block));
         // A slot that no sweep has reached gets its place from the sweep.
         if flags & MANAGED != 0 && position != NEVER {
-            self.place(slot, owner, position);
+            self.place(slot, owner, position, block);
         }
     }
 
@@ -83,8 +123,8 @@ impl LruSp {
         let pool = managed.pools.pool(slot);
         self.note_reference(slot, access.tick);
         self.set_position(slot, owner, position);
-        if position != NEVER && self.config.foresight == Foresight::Full {
-            self.place(slot, owner, position);
+        if self.is_decided_by_list(owner, position) {
+            self.place(slot, owner, position, access.block);
             return;
         }
         let levels = self.shares[owner as usize].levels.as_ref().expect("the owner manages itself");
@@ -107,6 +147,7 @@ impl LruSp {
                 share.statistics.predicted += 1;
                 share.credit = share.credit.map(|credit| credit.saturating_add(CREDIT));
                 if !hit {
+                    share.pace.missed();
                     share.allowance.missed(self.config.terms());
                 }
                 share.statistics.skipped += u64::from(skipped.is_some());
@@ -136,10 +177,11 @@ impl LruSp {
     /// The access to `slot`'s `block` that the list predicted did not happen.
     fn pass_over(&mut self, slot: Slot, tenant: u16, block: Block) {
         let next = self.next_in_list(tenant, block);
-        self.set_position(slot, tenant, next);
         if next != NEVER {
+            self.place(slot, tenant, next, block);
             return;
         }
+        self.set_position(slot, tenant, NEVER);
         if self.links.own(slot).flags & AHEAD != 0 {
             self.flush(slot);
             return;
@@ -184,13 +226,14 @@ impl LruSp {
     /// The list that contained `slot` with `block` is over.
     pub(super) fn leave_over(&mut self, slot: Slot, owner: u16, block: Block) {
         let position = self.next_in_list(owner, block);
-        self.set_position(slot, owner, position);
         if position != NEVER {
+            self.place(slot, owner, position, block);
             return;
         }
+        self.set_position(slot, owner, NEVER);
         if self.links.own(slot).flags & AHEAD != 0 {
             self.flush(slot);
-        } else if self.config.foresight == Foresight::Full {
+        } else if self.managed().pools.pool(slot).is_none() {
             self.enter_pool(slot, owner, block.volume, &self.moving(block), Enter::Later);
         }
     }

@@ -9,7 +9,7 @@ use nigh_policy::{Access, Block, Kind, Slot, Stream, Tenant};
 
 use super::{KEPT, LruSp, MANAGED, TEMPORARY};
 use crate::access_list::NEVER;
-use crate::config::{Allocation, Foresight};
+use crate::config::Allocation;
 use crate::directive::{Index, Refusal};
 use crate::pools::Enter;
 use crate::tasks::{Search, Sweep, TEMPORARIES_MOST, Temporary};
@@ -201,14 +201,17 @@ impl LruSp {
         }
         if position != NEVER {
             if self.position(slot) != position {
-                self.place(slot, known.owner, position);
+                self.place(slot, known.owner, position, block);
             }
-            if self.config.foresight == Foresight::Full {
+            if self.is_in_list_only(slot) {
                 return;
             }
         }
         let access = self.moving(block);
         let pool = self.managed.as_ref().and_then(|managed| managed.pools.pool(slot));
+        if is_new && pool.is_some() {
+            return;
+        }
         if is_new {
             self.enter_pool(slot, known.owner, block.volume, &access, Enter::Referenced);
             self.note_reference(slot, since);
@@ -257,9 +260,8 @@ impl LruSp {
             };
             let slot = slot.filter(|&slot| self.owner_is(slot, owner));
             let is_new = slot.is_some_and(|slot| self.links.own(slot).flags & MANAGED == 0);
-            let in_list = |slot| self.config.foresight == Foresight::Full && self.is_placed(slot);
             if let Some(slot) = slot
-                && !in_list(slot)
+                && !self.is_in_list_only(slot)
                 && (is_new || self.last_reference(slot) <= tick)
             {
                 if is_new {

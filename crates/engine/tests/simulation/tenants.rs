@@ -30,8 +30,13 @@ pub(crate) fn tenants(random: &mut Random, disks: &[usize]) -> (Tenants, Talk) {
     let control = nigh_control::Config {
         allocation: [Allocation::LruSp, Allocation::LruSp, Allocation::Global, Allocation::Static]
             [random.random_range(0..4usize)],
-        foresight: if random.random_bool(0.7) { Foresight::Full } else { Foresight::Fetch },
+        foresight: match random.random_range(0..10) {
+            0..5 => Foresight::Full,
+            5..7 => Foresight::Prototype,
+            _ => Foresight::Fetch,
+        },
         batch: random.random_range(1..20),
+        adapt_batch: random.random_bool(0.3),
         free_least: random.random_range(1..6),
         window: [nigh_control::Config::WINDOW, 0, 5][random.random_range(0..3usize)],
         limits: Limits { tenants: TENANTS, files: 3, levels: 5, policies: 2, ghosts: 1.0, entries: 60 },

@@ -163,3 +163,46 @@ fn where_the_kernel_does_not_tell_what_came_from_swap_all_faults_count() {
     }
     assert_eq!(machine.protected(&guard).as_deref(), Some("vx"));
 }
+
+/// A machine in whose groups a second has so many major faults and refaults each.
+fn refaulting(machine: &mut Machine, guard: &mut nigh_guard::Guard, seconds: u64, faults: u64, refaults: [u64; 2]) {
+    for _ in 0..seconds {
+        for (group, more) in ["box/gz", "box/vx"].into_iter().zip(refaults) {
+            let file = format!("{group}/memory.stat");
+            let text = fs::read_to_string(machine.memory(&file)).unwrap_or_default();
+            let before = text.lines().find_map(|line| line.strip_prefix("workingset_refault_anon ")).unwrap_or("0");
+            let total = before.parse::<u64>().unwrap() + more;
+            // The counts of v1 for the groups below come after those of the group itself.
+            let text = format!(
+                "anon 7\nworkingset_refault_anon {total}\nworkingset_refault_file 5\ntotal_workingset_refault_anon 9\n"
+            );
+            machine.write(&file, &text);
+        }
+        machine.tick(guard, &[(10, faults), (11, faults)]).unwrap();
+    }
+}
+
+#[test]
+fn pages_that_are_read_for_the_first_time_are_not_taken_for_thrashing() {
+    for version in [Version::V1, Version::V2] {
+        // Of 300 faults a second, so many are of pages that were reclaimed, or more refaults come from read-ahead.
+        for (refaults, expected) in [([0, 0], None), ([10, 400], None), ([11, 400], Some("box/vx"))] {
+            let mut machine = Machine::thrashing(version);
+            let mut guard = machine.guard(settings());
+            refaulting(&mut machine, &mut guard, 3, 300, refaults);
+            let before = machine.protected(&guard);
+            assert_eq!(before, None, "the first reading of refaults compares with none");
+            refaulting(&mut machine, &mut guard, 3, 300, refaults);
+            assert_eq!(machine.protected(&guard).as_deref(), expected, "{version:?} {refaults:?}");
+        }
+    }
+}
+
+#[test]
+fn refaults_without_major_faults_are_read_ahead() {
+    let mut machine = Machine::thrashing(Version::V2);
+    let mut guard = machine.guard(settings());
+    refaulting(&mut machine, &mut guard, 2, 300, [0, 0]);
+    refaulting(&mut machine, &mut guard, 6, 9, [2000, 2000]);
+    assert_eq!(machine.protected(&guard), None);
+}

@@ -231,6 +231,70 @@ fn after_a_refusal_another_has_its_turn() {
     assert_eq!(detector.tick(&seen, LIMIT), Some(Action::LoadControl));
 }
 
+/// The seconds of `detector` after two samples of thrashing in which `a` is protected and released as stable.
+fn released_early(detector: &mut Detector) {
+    let thrashing = sample(0.1, &[("a", 300, 1), ("b", 300, 2)]);
+    assert_eq!(&*until_protected(detector, &thrashing, LIMIT), "a");
+    let calm = sample(0.5, &[("a", 0, 0), ("b", 300, 2)]);
+    assert_eq!(detector.tick(&calm, LIMIT), None);
+    assert_eq!(detector.tick(&calm, LIMIT), release("a", Why::Stable));
+}
+
+#[test]
+fn a_released_group_that_faults_within_its_lease_is_protected_again_at_once_for_the_rest() {
+    let mut detector = Detector::new(Profile::MODERN);
+    released_early(&mut detector);
+    // Its utilization is not low, and b lacks less memory; a lease of 15 s began 3 s ago.
+    let mut refaulting = sample(0.9, &[("a", 11, 30), ("b", 300, 2)]);
+    refaulting.groups.iter_mut().for_each(|seen| seen.user_s = 0.5);
+    assert_eq!(detector.tick(&refaulting, LIMIT), protect("a"));
+    let held = (1..20).find_map(|held| Some((held, detector.tick(&refaulting, LIMIT)?)));
+    assert_eq!(held, Some((12, Action::Release("a".into(), Why::Lease))));
+    // The lease is over: all conditions apply again.
+    for _ in 0..5 {
+        assert_eq!(detector.tick(&refaulting, LIMIT), None);
+    }
+}
+
+#[test]
+fn a_lease_passes_without_samples_and_needs_faults_above_pf_high() {
+    let refaulting = sample(0.9, &[("a", 11, 30), ("b", 300, 2)]);
+    let few = sample(0.9, &[("a", 10, 30), ("b", 300, 2)]);
+    for (rested_s, sample, expected) in
+        [(11.0, &refaulting, protect("a")), (12.0, &refaulting, None), (0.0, &few, None)]
+    {
+        let mut detector = Detector::new(Profile::MODERN);
+        released_early(&mut detector);
+        detector.rest(rested_s);
+        let mut seen = sample.clone();
+        seen.groups.iter_mut().for_each(|seen| seen.user_s = 0.5);
+        assert_eq!(detector.tick(&seen, LIMIT), expected, "{rested_s}");
+    }
+    // The dissertation's profile has no leases.
+    let mut literal = Detector::new(Profile::DISSERTATION);
+    let thrashing = sample(0.1, &[("a", 300, 1), ("b", 300, 2)]);
+    until_protected(&mut literal, &thrashing, LIMIT);
+    let calm = sample(0.5, &[("a", 0, 0), ("b", 300, 2)]);
+    assert_eq!(literal.tick(&calm, LIMIT), release("a", Why::Stable));
+    for _ in 0..3 {
+        assert_eq!(literal.tick(&refaulting, LIMIT), None);
+    }
+}
+
+#[test]
+fn a_released_group_that_no_longer_fits_or_was_refused_is_not_protected_again() {
+    let mut detector = Detector::new(Profile::MODERN);
+    released_early(&mut detector);
+    let mut grown = sample(0.9, &[("a", 300, 200), ("b", 300, 200)]);
+    grown.groups.iter_mut().for_each(|seen| seen.user_s = 0.5);
+    assert_eq!(detector.tick(&grown, LIMIT), None);
+    let mut refaulting = sample(0.9, &[("a", 300, 30), ("b", 300, 200)]);
+    refaulting.groups.iter_mut().for_each(|seen| seen.user_s = 0.5);
+    assert_eq!(detector.tick(&refaulting, LIMIT), protect("a"));
+    detector.refused();
+    assert_eq!(detector.tick(&refaulting, LIMIT), None);
+}
+
 /// Samples of up to four groups that come and go.
 fn any_sample() -> impl Strategy<Value = Sample> {
     let group = (0..4usize, prop_oneof![0..3u64, 5..20u64, 100..900u64], 0..200u64, 0.0..1.0f64, any::<bool>());
