@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
+    ("nigh-content", &["nigh-policy"]),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &["nigh-text"]),
     ("nigh-guard", &[]),
