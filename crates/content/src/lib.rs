@@ -3,9 +3,10 @@
 //!
 //! [`lpu`] is the cache of the paper "A New Buffer Cache Design Exploiting both Temporal and Content Localities" (J. Ren,
 //! Q. Yang) as published, and [`dedup`] is the De-Dup cache with which the paper compares it. Both decide and count; they
-//! know slots and the names of contents, not bytes.
+//! know slots and the names of contents, not bytes. [`generated`] makes up contents for tests and replays.
 
 pub mod dedup;
+pub mod generated;
 pub mod lpu;
 
 /// Bytes of a block.

@@ -49,7 +49,7 @@ use nigh_policy::list::{Links, List};
 
 use crate::{BLOCK_BYTES, Content};
 use scan::Scan;
-pub use signature::{Heatmap, SUB_BLOCKS, Signature, signature, similarity};
+pub use signature::{Heatmap, SAMPLED, SUB_BLOCKS, Signature, signature, similarity};
 
 /// Bytes of a delta block (2.2).
 pub const DELTA_BLOCK_BYTES: u32 = 64;

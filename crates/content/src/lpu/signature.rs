@@ -8,15 +8,16 @@ pub const SUB_BLOCKS: usize = 8;
 /// Bytes of a sub-block.
 const SUB_BLOCK_BYTES: usize = BLOCK_BYTES / SUB_BLOCKS;
 
+/// The offsets of the bytes of a sub-block that its signature is the sum of.
+pub const SAMPLED: [usize; 4] = [0, 16, 32, 64];
+
 /// The sub-signatures of a block.
 pub type Signature = [u8; SUB_BLOCKS];
 
 /// The signature of a block: of each 512-byte sub-block, the sum of the bytes at offsets 0, 16, 32 and 64.
 pub fn signature(block: &Block) -> Signature {
     let (sub_blocks, _) = block.as_chunks::<SUB_BLOCK_BYTES>();
-    std::array::from_fn(|at| {
-        [0, 16, 32, 64].into_iter().fold(0, |sum: u8, offset| sum.wrapping_add(sub_blocks[at][offset]))
-    })
+    std::array::from_fn(|at| SAMPLED.into_iter().fold(0, |sum: u8, offset| sum.wrapping_add(sub_blocks[at][offset])))
 }
 
 /// How many sub-signatures of two blocks match.
