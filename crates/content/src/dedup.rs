@@ -1,17 +1,17 @@
-//! The De-Dup cache with which the paper compares LPU (section 4.1): "adds data de-duplication mechanism in the LRU buffer
-//! cache. In this De-Dup buffer cache system, only one of identical data blocks is cached in the buffer cache. Duplications
-//! are eliminated leaving only pointers to the cached identical block. Upon a write to one of the identical blocks, a copy
-//! is made in the buffer cache."
+//! The De-Dup cache with which the paper compares LPU (section 4.1): "adds data de-duplication mechanism in the LRU
+//! buffer cache. In this De-Dup buffer cache system, only one of identical data blocks is cached in the buffer cache.
+//! Duplications are eliminated leaving only pointers to the cached identical block. Upon a write to one of the
+//! identical blocks, a copy is made in the buffer cache."
 //!
 //! Points that the text does not specify, and how they are read here:
 //!
-//! * **What the LRU queue orders**: the cached data blocks. A reference to any block that points to one makes it the most
-//!   recently used. When a data block is evicted, all blocks that point to it leave the cache.
+//! * **What the LRU queue orders**: the cached data blocks. A reference to any block that points to one makes it the
+//!   most recently used. When a data block is evicted, all blocks that point to it leave the cache.
 //! * **How many pointers there are**: as many as the host has slots. The paper does not charge memory for them.
-//! * **The first reference to a block whose content is cached under another address** is a miss: what a block contains is
-//!   known only after it was read.
-//! * **A write of a content that is cached already** leaves a pointer, as a read does. A write to a block that no other block
-//!   shares changes its data block.
+//! * **The first reference to a block whose content is cached under another address** is a miss: what a block contains
+//!   is known only after it was read.
+//! * **A write of a content that is cached already** leaves a pointer, as a read does. A write to a block that no other
+//!   block shares changes its data block.
 
 use std::collections::HashMap;
 
@@ -56,8 +56,7 @@ pub struct Dedup {
 impl Dedup {
     /// A cache of `capacity` data blocks for slots `0..slots`.
     ///
-    /// # Panics
-    /// If it has no data block.
+    /// # Panics If it has no data block.
     pub fn new(slots: u32, capacity: u32) -> Dedup {
         assert!(capacity > 0, "a cache of at least one block");
         let (links, [queue]) = Links::new(capacity);
@@ -71,8 +70,8 @@ impl Dedup {
         }
     }
 
-    /// A reference to `slot`, which has `content` afterwards: what was read, or what `write` stores. Returns whether the
-    /// block was cached.
+    /// A reference to `slot`, which has `content` afterwards: what was read, or what `write` stores. Returns whether
+    /// the block was cached.
     pub fn access(&mut self, slot: Slot, write: bool, content: Content) -> bool {
         let data = self.pointers[slot.index()].data;
         let hit = data != NONE;

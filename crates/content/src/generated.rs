@@ -3,8 +3,8 @@
 //! The distributions are those of six Debian root file systems (1.38 million blocks, 0.67 million distinct): how many
 //! machines share a content, how many contents are similar to others by edits in place or by shifts, how well LZ4
 //! compresses them, and how long their differences are. A block is the output of a random program: literals and copies
-//! within the block for a content of its own, and literals and copies of another block for a similar one. So codecs find
-//! what the program did, and their sizes follow the tables.
+//! within the block for a content of its own, and literals and copies of another block for a similar one. So codecs
+//! find what the program did, and their sizes follow the tables.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -33,7 +33,8 @@ const FAMILY: std::ops::RangeInclusive<u32> = 4..=12;
 const OWNERS: [f64; 6] = [0.559, 0.307, 0.009, 0.017, 0.100, 0.008];
 /// Copies of a block elsewhere on the same machine, for each block.
 const LOCAL_DUPLICATES: f64 = 0.12;
-/// The share of the unrelated contents that have the bytes of another content where LPU's signature looks: 2 % of all contents.
+/// The share of the unrelated contents that have the bytes of another content where LPU's signature looks: 2 % of all
+/// contents.
 const MASKED: f64 = 0.085;
 
 /// Quantiles at 5 %, 15 %, ... 95 %: bytes that LZ4 needs for a content alone.
@@ -78,8 +79,7 @@ impl Machines {
     ///
     /// For other than six machines, the number that share a content is in the same proportion, at least one.
     ///
-    /// # Panics
-    /// Without machines or blocks.
+    /// # Panics Without machines or blocks.
     pub fn new(seed: u64, machines: usize, blocks: usize) -> Machines {
         assert!(machines > 0 && blocks > 0, "machines with blocks");
         let mut random = Random::seed_from_u64(seed);
@@ -180,7 +180,8 @@ impl Machines {
     }
 }
 
-/// What a write makes of a block: three of four writes edit it in place, the others replace it. The same seed gives the same bytes.
+/// What a write makes of a block: three of four writes edit it in place, the others replace it. The same seed gives the
+/// same bytes.
 pub fn written(block: &Block, seed: u64) -> Block {
     let mut random = Random::seed_from_u64(seed);
     if random.random_bool(0.75) {

@@ -4,8 +4,8 @@ use nigh_content::Content;
 use nigh_content::lpu::{Census, Contents, Kind, Lpu, Settings, Signature, View, signature};
 use nigh_policy::Slot;
 
-/// Contents that are their names: the sub-signatures, a letter each, and after a colon the bytes of a difference from any
-/// other content. Without these, a difference has the sub-blocks that differ: the tables' perfect encoding.
+/// Contents that are their names: the sub-signatures, a letter each, and after a colon the bytes of a difference from
+/// any other content. Without these, a difference has the sub-blocks that differ: the tables' perfect encoding.
 #[derive(Default)]
 struct Names(Vec<&'static str>);
 
@@ -48,6 +48,7 @@ const SETTINGS: Settings = Settings {
     warm_blocks: 20_000,
     similarity: 7,
     delta_bytes_most: 768,
+    identical: false,
 };
 
 impl Case {
@@ -55,8 +56,8 @@ impl Case {
         Case { lpu: Lpu::new(32, settings), names: Names::default(), disk: ["--------"; 32] }
     }
 
-    /// A cache that scans after the `blocks`, which are read once, the first one last. Among equally popular ones, the scan
-    /// takes the first one first.
+    /// A cache that scans after the `blocks`, which are read once, the first one last. Among equally popular ones, the
+    /// scan takes the first one first.
     fn scanned(settings: Settings, blocks: &[&'static str]) -> Case {
         let mut case = Case::new(Settings { scan_every: blocks.len() as u64, ..settings });
         for (address, block) in blocks.iter().enumerate().rev() {
@@ -122,7 +123,8 @@ fn table_1_the_buildup_of_the_heatmap() {
     }
 }
 
-/// Half a block that matches is 4 of 8 sub-blocks here, so that is the threshold, and a popularity is four times the table's.
+/// Half a block that matches is 4 of 8 sub-blocks here, so that is the threshold, and a popularity is four times the
+/// table's.
 #[test]
 fn table_2_the_selection_of_a_reference_block() {
     let settings = Settings { similarity: 4, delta_bytes_most: 2048, ..SETTINGS };
@@ -136,8 +138,8 @@ fn table_2_the_selection_of_a_reference_block() {
     assert!([0, 1, 3].into_iter().all(|address| case.kind(address) == Kind::Associate(Slot(2))));
     // 2.5 cache blocks, where LRU needs 4.
     let data = case.lpu.queue().filter(|view| view.data).count();
-    let Census { references, associates, independents, delta_blocks } = case.lpu.census();
-    assert_eq!((references, associates, independents), (1, 3, 0));
+    let Census { references, associates, independents, cached, delta_blocks } = case.lpu.census();
+    assert_eq!((references, associates, independents, cached), (1, 3, 0, 4));
     assert_eq!(data as f64 + f64::from(delta_blocks * 64) / 4096.0, 2.5);
     assert!((0..4).all(|address| case.read(address)));
 }
@@ -384,4 +386,20 @@ fn a_reference_block_without_room_for_its_delta_is_independent() {
     assert_eq!((case.kind(0), case.kind(1), case.lpu.counts().dissolved), (Kind::Independent, Kind::Independent, 1));
     assert_eq!(case.view(0).unwrap().signature, *b"zzzzzzzz");
     assert!(case.read(0) && !case.read(1));
+}
+
+/// Not in the text: identical blocks need not wait for a scan.
+#[test]
+fn identical_blocks_can_be_associated_at_once() {
+    let mut case = Case::new(Settings { identical: true, ..SETTINGS });
+    (case.disk[1], case.disk[2]) = ("aaaaaaaa", "aaaaaaaa");
+    assert!(!case.read(1) && !case.read(2));
+    assert_eq!(
+        (case.kind(1), case.kind(2), case.view(2).unwrap().data),
+        (Kind::Reference, Kind::Associate(Slot(1)), false)
+    );
+    assert!(!case.write(3, "bbbbbbbb") && case.write(3, "aaaaaaaa"));
+    assert_eq!(case.kind(3), Kind::Associate(Slot(1)));
+    assert!(case.write(2, "cccccccc:2000") && case.write(3, "dddddddd:2000"));
+    assert!([1, 2, 3].into_iter().all(|address| case.kind(address) == Kind::Independent && case.read(address)));
 }

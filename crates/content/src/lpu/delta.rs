@@ -1,9 +1,8 @@
 //! The difference between an associate block and its reference block (section 3.3).
 //!
-//! The paper uses zdelta, which is zlib with the reference as a second source of copies: a copy or a literal at a time,
-//! followed by Huffman codes. zdelta is no longer maintained, and no crate has it. Here it is deflate at its default level
-//! with the reference block as preset dictionary, which has the same copies, literals and codes. The sizes of the two were
-//! not compared. Deflate writes its codes in front of the data or uses fixed ones, as zdelta does.
+//! The paper uses zdelta, a modification of zlib that also copies from a reference. zdelta is no longer maintained, and no
+//! crate has it. Here it is zlib's deflate at its default level, without header, with the reference block as preset
+//! dictionary: literals and copies, also from the reference, in Huffman codes. The sizes of the two were not compared.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 

@@ -1,48 +1,58 @@
-//! Least Popularly Used (J. Ren and Q. Yang, "A New Buffer Cache Design Exploiting both Temporal and Content Localities").
+//! Least Popularly Used (J. Ren and Q. Yang, "A New Buffer Cache Design Exploiting both Temporal and Content
+//! Localities").
 //!
 //! Popular blocks become *reference blocks*. Blocks similar to one become its *associate blocks*, of which only a small
-//! difference is kept. All others are *independent blocks*. [`Lpu`] decides and counts; its host maps blocks to slots, names
-//! their contents, and measures signatures and differences ([`Contents`]).
+//! difference is kept. All others are *independent blocks*. [`Lpu`] decides and counts; its host maps blocks to slots,
+//! names their contents, and measures signatures and differences ([`Contents`]).
 //!
 //! Points that the text does not specify, or specifies twice, and how they are read here:
 //!
-//! * **A request** is a reference to one block. A hit needs no read from the disk. An access to an associate block whose
-//!   reference block has lost its data block reads the reference block from the disk: a miss, by which the reference block
-//!   gets a data block again. So is a write to a reference block without data block, because its difference is needed (2.2).
-//! * **The data block of an associate block** is released when it becomes one: table 2 counts only its difference. Section
-//!   2.2 also lets the data block of a block with a delta be evicted later; that can only be a reference block here.
-//! * **A reference block is one that has associate blocks.** By the rule of 3.1, every warm block that is not similar to a
-//!   more popular one is a candidate. Those to which no block is associated stay independent: in 4.2.3 a scan of 20,000 warm
-//!   blocks yields about 2,000 new reference blocks and 2,000 associate blocks. When the last associate block is gone at the end of a
-//!   request or a scan, a reference block becomes independent, with its present content.
+//! * **A request** is a reference to one block. A hit needs no read from the disk. An access to an associate block
+//!   whose reference block has lost its data block reads the reference block from the disk: a miss, by which the
+//!   reference block gets a data block again. So is a write to a reference block without data block, because its
+//!   difference is needed (2.2).
+//! * **The data block of an associate block** is released when it becomes one: table 2 counts only its difference.
+//!   Section 2.2 also lets the data block of a block with a delta be evicted later; that can only be a reference block
+//!   here.
+//! * **A reference block is one that has associate blocks.** By the rule of 3.1, every warm block that is not similar
+//!   to a more popular one is a candidate. Those to which no block is associated stay independent: in 4.2.3 a scan of
+//!   20,000 warm blocks yields about 2,000 new reference blocks and 2,000 associate blocks. When the last associate
+//!   block is gone at the end of a request or a scan, a reference block becomes independent, with its present content.
 //! * **Warm blocks** (3.1, 3.3) are the 20,000 most recently used ones of the LPU queue whose content is in the cache.
 //!   Reference blocks among them stay reference blocks, and candidates are compared with them, too. Candidates are
-//!   taken by descending popularity; among equals, the most recently used first. A candidate that is an associate block is replaced by
-//!   its reference block (3.3), which is among the warm blocks already.
-//! * **Similarity** must "exceed the similarity threshold", which is 7 (3.3), or be "greater than or equal to 7" (4.2.3; also "7
-//!   or more" in 3.1). It is the latter here. Among reference blocks of equal similarity, an identical one is preferred (2.1 determines
-//!   identical blocks, and does not use them), then existing reference blocks, then the more popular. Only this one is
-//!   tried. Candidates for associate blocks are taken in the order of the queue.
-//! * **Identical blocks** are associated with an empty difference without delta blocks, although 2.2 gives every associate block one or more.
-//!   They are found by scans only, as all associate blocks.
-//! * **Encoding against a reference block is an access to it**: it becomes the most recently used block. So a reference block is always
-//!   ahead of its associate blocks in the queue (2.2).
-//! * **The delta of a reference block** that was written has no limit of 768 bytes: "a reference block can occupy twice as much" (4.2.1).
-//! * **Delta replacement** (2.2) also makes room for reference blocks and during a scan. If no associate block has a delta, a block that is
-//!   written does not stay an associate block, a candidate does not become one, and a reference block that is written becomes
-//!   independent; its associate blocks lose their content.
-//! * **The number of virtual blocks** is "large" (2.2); by 4.2.3 it is that of the cache blocks, with which no cache could hold
-//!   more blocks than LRU. It is four times that here, and their memory is not part of the cache size, as in the paper.
+//!   taken by descending popularity; among equals, the most recently used first. A candidate that is an associate block
+//!   is replaced by its reference block (3.3), which is among the warm blocks already.
+//! * **Similarity** must "exceed the similarity threshold", which is 7 (3.3), or be "greater than or equal to 7"
+//!   (4.2.3; also "7 or more" in 3.1). It is the latter here. Among reference blocks of equal similarity, an identical
+//!   one is preferred (2.1 determines identical blocks, and does not use them), then existing reference blocks, then
+//!   the more popular. Only this one is tried. Candidates for associate blocks are taken in the order of the queue.
+//! * **Identical blocks** are associated with an empty difference without delta blocks, although 2.2 gives every
+//!   associate block one or more. They are found by scans only, as all associate blocks: until a scan, every block has
+//!   a data block (2.2). With `Settings::identical`, which is not in the text, a block is associated with an identical
+//!   one as soon as it is read or written, as in De-Dup.
+//! * **Encoding against a reference block is an access to it**: it becomes the most recently used block. So a reference
+//!   block is always ahead of its associate blocks in the queue (2.2).
+//! * **The delta of a reference block** that was written has no limit of 768 bytes: "a reference block can occupy twice
+//!   as much" (4.2.1).
+//! * **Delta replacement** (2.2) also makes room for reference blocks and during a scan. If no associate block has a
+//!   delta, a block that is written does not stay an associate block, a candidate does not become one, and a reference
+//!   block that is written becomes independent; its associate blocks lose their content.
+//! * **The number of virtual blocks** is "large" (2.2); by 4.2.3 it is that of the cache blocks, with which no cache
+//!   could hold more blocks than LRU. It is four times that here, and their memory is not part of the cache size, as in
+//!   the paper.
 //! * **The Heatmap** is never reset. The access to a reference block by way of an associate block does not count in it.
-//! * **Writes go to the disk when a block is evicted**, or at once: neither changes a decision. The data block of a reference block that is evicted can be read
-//!   again, because its changes are in its delta.
+//! * **Writes go to the disk when a block is evicted**, or at once: neither changes a decision. The data block of a
+//!   reference block that is evicted can be read again, because its changes are in its delta.
 //!
-//! Deviations: whole blocks are compared by [`Content`], where the paper compares SHA-1 values (no effect: both find equal
-//! bytes), and differences are measured by [`delta`], where the paper has zdelta (the effect was not measured; see there).
+//! Deviations: whole blocks are compared by [`Content`], where the paper compares SHA-1 values (no effect: both find
+//! equal bytes), and differences are measured by [`delta`], where the paper has zdelta (the effect was not measured;
+//! see there).
 
 pub mod delta;
 mod scan;
 mod signature;
+
+use std::collections::BTreeSet;
 
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
@@ -80,10 +90,13 @@ pub struct Settings {
     pub similarity: usize,
     /// The largest difference of an associate block, in bytes.
     pub delta_bytes_most: u32,
+    /// Whether identical blocks are associated at once, and not only by scans.
+    pub identical: bool,
 }
 
 impl Settings {
-    /// Those of the paper for a cache of `blocks` blocks, of which the delta area is a part. A cache of one block has no delta area.
+    /// Those of the paper for a cache of `blocks` blocks, of which the delta area is a part. A cache of one block has
+    /// no delta area.
     pub fn published(blocks: u32) -> Settings {
         let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
         let delta_bytes = (bytes / 8).min(DELTA_AREA_BYTES_MOST);
@@ -98,6 +111,7 @@ impl Settings {
             warm_blocks: 20_000,
             similarity: 7,
             delta_bytes_most: 768,
+            identical: false,
         }
     }
 }
@@ -174,6 +188,9 @@ pub struct Census {
     pub associates: u32,
     /// Independent blocks with a data block.
     pub independents: u32,
+    /// Blocks that can be read without the disk: all but the associate blocks of reference blocks without data block,
+    /// and these.
+    pub cached: u32,
     /// Delta blocks in use.
     pub delta_blocks: u32,
 }
@@ -234,6 +251,8 @@ pub struct Lpu {
     data_free: u32,
     delta_free: u32,
     heatmap: Heatmap,
+    /// The contents of all data blocks, and their slots; empty unless identical blocks are associated at once.
+    holders: BTreeSet<(Content, Slot)>,
     /// Reference blocks that have lost their last associate block, and perhaps got others since.
     bereft: Vec<Slot>,
     scan: Scan,
@@ -243,8 +262,7 @@ pub struct Lpu {
 impl Lpu {
     /// A cache for slots `0..slots`.
     ///
-    /// # Panics
-    /// If a setting is out of its range.
+    /// # Panics If a setting is out of its range.
     pub fn new(slots: u32, settings: Settings) -> Lpu {
         assert!(
             settings.data_blocks >= 1 && settings.virtual_blocks >= 2,
@@ -263,6 +281,7 @@ impl Lpu {
             data_free: settings.data_blocks,
             delta_free: settings.delta_blocks,
             heatmap: Heatmap::new(),
+            holders: BTreeSet::new(),
             bereft: Vec::new(),
             scan: Scan::default(),
             counts: Counts::default(),
@@ -293,6 +312,9 @@ impl Lpu {
             State::Independent => {
                 assert!(write || !hit || self.of(slot).content == content, "a cached block changes only by a write");
                 self.set_content(slot, content, contents);
+                if write || !hit {
+                    self.associate_identical(slot);
+                }
             }
             _ if !write => assert!(self.of(slot).content == content, "a cached block changes only by a write"),
             State::Reference => self.write_reference(slot, content, contents),
@@ -336,6 +358,7 @@ impl Lpu {
     pub fn census(&self) -> Census {
         let mut census = Census { delta_blocks: self.settings.delta_blocks - self.delta_free, ..Census::default() };
         for view in self.queue() {
+            census.cached += u32::from(self.is_cached(view.slot));
             match view.kind {
                 Kind::Reference => census.references += 1,
                 Kind::Associate(_) => census.associates += 1,
@@ -347,8 +370,7 @@ impl Lpu {
 
     /// Recounts what the cache keeps track of, for tests.
     ///
-    /// # Panics
-    /// If it is wrong.
+    /// # Panics If it is wrong.
     pub fn check(&self) {
         self.queue.checked(&self.queue_links);
         let queue: Vec<View> = self.queue().collect();
@@ -387,6 +409,12 @@ impl Lpu {
 
     fn of_mut(&mut self, slot: Slot) -> &mut Virtual {
         &mut self.virtuals[slot.index()]
+    }
+
+    /// Whether the content of a block in the queue is in the cache.
+    fn is_cached(&self, slot: Slot) -> bool {
+        let of = self.of(slot);
+        of.data || (of.state == State::Associate && self.of(Slot(of.partner)).data)
     }
 
     /// The associate blocks of a reference block.
@@ -428,8 +456,8 @@ impl Lpu {
             return true;
         }
         if self.data_free == 0 {
-            // "LPU searches from the end of the LPU queue and replaces the first data block. The data block of a reference
-            // block also can be evicted."
+            // "LPU searches from the end of the LPU queue and replaces the first data block. The data block of a
+            // reference block also can be evicted."
             let victim = self.with_data.back(&self.links).expect("all data blocks are in use");
             self.counts.data_replaced += 1;
             self.release_data(victim);
@@ -437,6 +465,9 @@ impl Lpu {
         self.data_free -= 1;
         self.of_mut(slot).data = true;
         self.with_data.push_front(&mut self.links, slot);
+        if self.settings.identical {
+            self.holders.insert((self.of(slot).base, slot));
+        }
         false
     }
 
@@ -444,16 +475,29 @@ impl Lpu {
         self.with_data.unlink(&mut self.links, slot);
         self.of_mut(slot).data = false;
         self.data_free += 1;
+        self.holders.remove(&(self.of(slot).base, slot));
     }
 
     fn set_content(&mut self, slot: Slot, content: Content, contents: &mut impl Contents) {
         let signature = contents.signature(content);
+        if self.holders.remove(&(self.of(slot).base, slot)) {
+            self.holders.insert((content, slot));
+        }
         let of = self.of_mut(slot);
         (of.content, of.base, of.signature) = (content, content, signature);
     }
 
-    /// "Write requests to a reference block need update its delta blocks. But the signature of the block does not change
-    /// since its data is being referred." (2.2)
+    /// Associates a block at the head of the queue with an identical data block, if there is one: of several, that with
+    /// the lowest slot.
+    fn associate_identical(&mut self, slot: Slot) {
+        let content = self.of(slot).content;
+        let same = self.holders.range((content, Slot(0))..=(content, Slot(NONE)));
+        let Some(reference) = same.map(|&(_, holder)| holder).find(|&holder| holder != slot) else { return };
+        self.refer(slot, reference, 0);
+    }
+
+    /// "Write requests to a reference block need update its delta blocks. But the signature of the block does not
+    /// change since its data is being referred." (2.2)
     fn write_reference(&mut self, slot: Slot, content: Content, contents: &mut impl Contents) {
         let base = self.of(slot).base;
         let blocks =
@@ -470,8 +514,8 @@ impl Lpu {
         }
     }
 
-    /// "A write request to a virtual block that is an associate block needs to read its reference block first, calculate
-    /// the difference using delta-coding, and write the difference to the delta block." (2.2)
+    /// "A write request to a virtual block that is an associate block needs to read its reference block first,
+    /// calculate the difference using delta-coding, and write the difference to the delta block." (2.2)
     fn write_associate(&mut self, slot: Slot, content: Content, contents: &mut impl Contents) {
         let base = self.of(Slot(self.of(slot).partner)).base;
         let blocks = self.encode(content, base, self.settings.delta_bytes_most, contents);
@@ -492,12 +536,13 @@ impl Lpu {
                 self.move_to_front(slot);
                 self.ensure_data(slot);
                 self.set_content(slot, content, contents);
+                self.associate_identical(slot);
             }
         }
     }
 
-    /// Delta blocks of the difference of two contents; `None` if it is longer than `bytes_most`, which for a whole block
-    /// means that the block is kept instead.
+    /// Delta blocks of the difference of two contents; `None` if it is longer than `bytes_most`, which for a whole
+    /// block means that the block is kept instead.
     fn encode(
         &mut self,
         content: Content,
@@ -516,8 +561,8 @@ impl Lpu {
     /// Takes this many delta blocks, of other blocks if there are not enough; returns whether they could be had.
     fn reserve_delta(&mut self, blocks: u16) -> bool {
         while self.delta_free < u32::from(blocks) {
-            // "LPU searches from the end of the LPU queue, replaces the first block that has delta and is not a reference.
-            // Both the data block and the delta block are released." (2.2)
+            // "LPU searches from the end of the LPU queue, replaces the first block that has delta and is not a
+            // reference. Both the data block and the delta block are released." (2.2)
             let Some(victim) = self.with_delta.back(&self.links) else { return false };
             self.counts.delta_replaced += 1;
             self.forget(victim);
@@ -553,8 +598,13 @@ impl Lpu {
         (of.state, of.partner, of.next, of.prev) = (State::Independent, NONE, NONE, NONE);
     }
 
-    /// Makes an independent block without delta, which has a data block, an associate block.
-    fn associate(&mut self, slot: Slot, reference: Slot, delta_blocks: u16) {
+    /// Makes an independent block, which has a data block, an associate block.
+    fn refer(&mut self, slot: Slot, reference: Slot, delta_blocks: u16) {
+        if self.of(reference).state == State::Independent {
+            self.of_mut(reference).state = State::Reference;
+            self.counts.references += 1;
+        }
+        self.counts.associates += 1;
         self.release_data(slot);
         let first = std::mem::replace(&mut self.of_mut(reference).partner, slot.0);
         if first != NONE {
@@ -563,6 +613,7 @@ impl Lpu {
         let of = self.of_mut(slot);
         (of.state, of.partner, of.next, of.prev) = (State::Associate, reference.0, first, NONE);
         of.delta_blocks = delta_blocks;
+        self.move_to_front(reference);
     }
 
     /// Replaces the virtual block of a block that is no reference block.

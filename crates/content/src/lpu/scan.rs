@@ -47,11 +47,11 @@ impl Scan {
         self.selected.push(selected);
     }
 
-    /// The selected block most similar to one with this signature and content, if at least `least` sub-signatures match:
-    /// an identical one if there is one, among equals the one selected first.
+    /// The selected block most similar to one with this signature and content, if at least `least` sub-signatures
+    /// match: an identical one if there is one, among equals the one selected first.
     fn most_similar(&self, signature: &Signature, content: Content, least: usize) -> Option<Selected> {
-        // A block that matches in `least` rows matches in one of any `SUB_BLOCKS + 1 - least` rows. Those with the shortest
-        // lists are searched.
+        // A block that matches in `least` rows matches in one of any `SUB_BLOCKS + 1 - least` rows. Those with the
+        // shortest lists are searched.
         let mut lists: [&[u32]; SUB_BLOCKS] =
             std::array::from_fn(|row| &self.index[row * 256 + usize::from(signature[row])][..]);
         lists.sort_unstable_by_key(|list| list.len());
@@ -66,12 +66,6 @@ impl Scan {
 }
 
 impl Lpu {
-    /// Whether the content of a block in the queue is in the cache.
-    fn is_cached(&self, slot: Slot) -> bool {
-        let of = self.of(slot);
-        of.data || (of.state == State::Associate && self.of(Slot(of.partner)).data)
-    }
-
     pub(super) fn scan(&mut self, contents: &mut impl Contents) {
         let mut scan = std::mem::take(&mut self.scan);
         scan.clear();
@@ -81,8 +75,8 @@ impl Lpu {
         self.counts.scans += 1;
     }
 
-    /// "LPU picks up 20,000 warm blocks in the LPU queue and groups them to ensure reference blocks are sufficiently different
-    /// from each other." (3.1)
+    /// "LPU picks up 20,000 warm blocks in the LPU queue and groups them to ensure reference blocks are sufficiently
+    /// different from each other." (3.1)
     fn select_references(&self, scan: &mut Scan) {
         let cached = self.queue.iter(&self.queue_links).filter(|&slot| self.is_cached(slot));
         scan.warm.extend(cached.take(self.settings.warm_blocks));
@@ -101,8 +95,8 @@ impl Lpu {
         for &(_, place) in &candidates {
             let slot = scan.warm[place];
             let of = self.of(slot);
-            // "The candidate reference block is discarded if 7 or more sub-block signatures match those of any one of other
-            // reference blocks." (3.1)
+            // "The candidate reference block is discarded if 7 or more sub-block signatures match those of any one of
+            // other reference blocks." (3.1)
             if scan.most_similar(&of.signature, of.content, self.settings.similarity).is_none() {
                 scan.select(Selected { slot, signature: of.signature, base: of.content });
                 scan.is_selected[place] = true;
@@ -132,17 +126,11 @@ impl Lpu {
             if !self.reserve_delta(blocks) {
                 continue;
             }
-            if self.of(reference).state == State::Independent {
-                self.of_mut(reference).state = State::Reference;
-                self.counts.references += 1;
-            }
-            self.associate(slot, reference, blocks);
-            self.counts.associates += 1;
+            self.refer(slot, reference, blocks);
             if blocks > 0 {
                 self.insert_delta(slot, passed);
                 passed = Some(slot);
             }
-            self.move_to_front(reference);
         }
     }
 

@@ -1,5 +1,5 @@
-//! LPU and De-Dup (Ren and Yang) as their text has them, over the bytes of blocks. Where the text is silent, they follow the
-//! readings that `nigh-content` lists.
+//! LPU and De-Dup (Ren and Yang) as their text has them, over the bytes of blocks. Where the text is silent, they
+//! follow the readings that `nigh-content` lists.
 
 /// The type of a virtual block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Settings {
     pub scan_every: usize,
     /// Blocks that a scan takes.
     pub warm_blocks: usize,
+    /// Whether identical blocks are associated when they are read or written.
+    pub identical: bool,
 }
 
 /// The length of the difference between the first block and the second, its reference.
@@ -143,7 +145,12 @@ impl Lpu {
             self.allocate_data(has_the_data, bytes);
         }
         match kind {
-            Kind::Independent => self.be_independent(address, bytes),
+            Kind::Independent => {
+                self.be_independent(address, bytes);
+                if write || !hit {
+                    self.associate_identical(address);
+                }
+            }
             _ if !write => {}
             Kind::Reference => {
                 let base = self.entry(address).base.clone();
@@ -172,6 +179,7 @@ impl Lpu {
                     self.move_to_head(address);
                     self.allocate_data(address, bytes.to_vec());
                     self.be_independent(address, bytes);
+                    self.associate_identical(address);
                 }
             }
         }
@@ -192,6 +200,18 @@ impl Lpu {
         let entry = self.entry(address);
         (entry.signature, entry.bytes, entry.base) = (signature(bytes), bytes.to_vec(), bytes.to_vec());
         entry.data = Some(bytes.to_vec());
+    }
+
+    fn associate_identical(&mut self, address: u64) {
+        let bytes = self.entry(address).bytes.clone();
+        let same = |entry: &&Entry| entry.address != address && entry.data.is_some() && entry.base == bytes;
+        let holder = self.queue.iter().filter(same).map(|entry| entry.address).min();
+        if let Some(holder) = holder.filter(|_| self.settings.identical) {
+            self.entry(address).kind = Kind::Associate(holder);
+            self.entry(address).data = None;
+            self.entry(holder).kind = Kind::Reference;
+            self.move_to_head(holder);
+        }
     }
 
     /// Reference blocks that no block refers to are independent, with what was written to them.
