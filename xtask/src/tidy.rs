@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "nigh-advise",
             "nigh-backend",
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
@@ -100,6 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "nigh-sim",
         &[
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",
