@@ -1,5 +1,6 @@
 //! The command line: one table for flags, help, man page and completions.
 
+mod contents;
 mod programs;
 
 use std::num::NonZeroUsize;
@@ -14,6 +15,7 @@ use crate::guard::{self, GuardArgs};
 #[cfg(feature = "sweep")]
 use crate::sweep::SweepArgs;
 
+pub(crate) use contents::ContentsArgs;
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
@@ -550,6 +552,8 @@ pub(crate) struct SimArgs {
     /// takes the difference between its two levels
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', requires = "levels")]
     pub(crate) costs: Vec<String>,
+    #[command(flatten)]
+    pub(crate) contents: ContentsArgs,
     /// Which requests count
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) ops: OpsArg,

@@ -6,6 +6,7 @@ mod args;
 mod asked;
 mod compare;
 mod completion;
+mod contents;
 mod controlled;
 mod ctl;
 mod demo;
@@ -64,6 +65,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sim(args) => match &args.timed.device {
             Some(device) => timed::run(&args, device),
             None if !args.levels.is_empty() => tiers::run(&args),
+            None if let Some(file) = &args.contents.contents => contents::run(&args, file),
             None => sim::run(&args),
         },
         Command::Plan(args) => plan::run(&args),
