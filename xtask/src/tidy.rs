@@ -57,7 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-trace",
         ],
     ),
-    ("nigh-content", &[]),
+    ("nigh-content", &["nigh-policy"]),
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &["nigh-text"]),
     ("nigh-guard", &[]),
@@ -103,6 +103,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "nigh-sim",
         &[
+            "nigh-content",
             "nigh-control",
             "nigh-device",
             "nigh-engine",

@@ -1,6 +1,7 @@
 //! The command line: one table for flags, help, man page and completions.
 
 mod content;
+mod contents;
 mod programs;
 
 use std::num::NonZeroUsize;
@@ -17,6 +18,7 @@ use crate::sweep::SweepArgs;
 
 use content::CONTENT_HELP;
 pub(crate) use content::ContentArgs;
+pub(crate) use contents::ContentsArgs;
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
@@ -559,6 +561,8 @@ pub(crate) struct SimArgs {
     /// Several clients of one server: each trace, or each tenant of a single one, has levels of its own, and they share the last one
     #[arg(long, requires = "levels", conflicts_with = "join")]
     pub(crate) clients: bool,
+    #[command(flatten)]
+    pub(crate) contents: ContentsArgs,
     /// Which requests count
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) ops: OpsArg,

@@ -8,6 +8,7 @@ mod clients;
 mod compare;
 mod completion;
 mod content;
+mod contents;
 mod controlled;
 mod ctl;
 mod demo;
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sim(args) => match &args.timed.device {
             Some(device) => timed::run(&args, device),
             None if !args.levels.is_empty() => tiers::run(&args),
+            None if let Some(file) = &args.contents.contents => contents::run(&args, file),
             None => sim::run(&args),
         },
         Command::Plan(args) => plan::run(&args),

@@ -4,12 +4,19 @@
 //! [`Store`] keeps contents within a fixed amount of memory. It stores equal blocks once, similar ones as a difference to
 //! another content, others compressed if that pays. Its parts can be used alone: [`Codecs`], [`Encoder`], the indices
 //! [`Identities`], [`Signatures`] and [`Sketches`], and the memory, [`Pool`].
+//!
+//! [`lpu`] is the cache of the paper "A New Buffer Cache Design Exploiting both Temporal and Content Localities" (J. Ren,
+//! Q. Yang) as published, and [`dedup`] is the De-Dup cache with which the paper compares it. Both decide and count; they
+//! know slots and the names of contents, not bytes. [`generated`] makes up contents for tests and replays.
 
 mod buckets;
 mod codec;
+pub mod dedup;
 mod encode;
+pub mod generated;
 mod identity;
 pub mod line;
+pub mod lpu;
 mod pool;
 mod signature;
 mod sketch;
@@ -18,8 +25,9 @@ mod store;
 pub use codec::{Codec, Codecs};
 pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX, candidates};
 pub use identity::{Identities, hash};
+pub use lpu::{Signature, signature};
 pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
-pub use signature::{Signature, Signatures, signature};
+pub use signature::Signatures;
 pub use sketch::{FEATURES, Sketch, Sketches, sketch};
 pub use store::{ContentId, DEPENDENTS_MAX, Full, Settings, Store, StoreCounts};
 
@@ -46,3 +54,7 @@ impl std::fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
+
+/// The name of a content. Two blocks have the same name exactly if they have the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Content(pub u32);

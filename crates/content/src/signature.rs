@@ -1,5 +1,5 @@
-//! The signature of LPU ("A New Buffer Cache Design Exploiting both Temporal and Content Localities", section 2.1), and an
-//! index that finds similar ones in constant time.
+//! An index that finds similar signatures of LPU ("A New Buffer Cache Design Exploiting both Temporal and Content Localities",
+//! section 2.1) in constant time.
 //!
 //! A block has eight sub-blocks of 512 bytes; the sub-signature of each is the sum of its bytes at the offsets 0, 16, 32 and
 //! 64. Blocks are similar if at least 7 of 8 agree (section 3.3). It samples 32 bytes at fixed places, so it recognizes
@@ -10,22 +10,7 @@
 //! signatures have such a key in common exactly if at least 7 of 8 agree.
 
 use crate::buckets::{Buckets, Votes, mixed};
-use crate::{BLOCK_BYTES, Block};
-
-/// The sub-signatures of a block.
-pub type Signature = [u8; 8];
-
-/// Bytes of a sub-block.
-const SUB_BLOCK: usize = BLOCK_BYTES / 8;
-
-/// The signature of a block.
-pub fn signature(block: &Block) -> Signature {
-    let sub_blocks = block.as_chunks::<SUB_BLOCK>().0;
-    std::array::from_fn(|at| {
-        let sub = &sub_blocks[at];
-        sub[0].wrapping_add(sub[16]).wrapping_add(sub[32]).wrapping_add(sub[64])
-    })
-}
+use crate::lpu::Signature;
 
 /// Contents by their signatures, for a fixed number of contents.
 #[derive(Debug)]
@@ -70,15 +55,6 @@ fn keys(signature: Signature) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn it_sums_four_bytes_of_each_sub_block() {
-        let mut block = [0u8; BLOCK_BYTES];
-        for (at, value) in [(0, 200), (16, 100), (32, 7), (64, 1), (48, 99), (512, 3), (4095, 9), (3584 + 64, 5)] {
-            block[at] = value;
-        }
-        assert_eq!(signature(&block), [52, 3, 0, 0, 0, 0, 0, 5]);
-    }
 
     #[test]
     fn it_finds_what_agrees_in_seven_of_eight() {

@@ -13,8 +13,9 @@
 use crate::codec::Codec;
 use crate::encode::{Choice, Encoder, GOOD_MAX, Rules, candidates};
 use crate::identity::{Identities, hash};
+use crate::lpu::signature;
 use crate::pool::{Handle, LINE_BYTES, Pool, PoolCounts};
-use crate::signature::{Signatures, signature};
+use crate::signature::Signatures;
 use crate::sketch::{Sketches, sketch};
 use crate::{BLOCK_BYTES, Block};
 

@@ -4,6 +4,7 @@
 //! policy at one size, [`sweep()`] many in threads, and [`stack::curve`] gives LRU's hits at all sizes in one pass.
 
 pub mod acfs;
+pub mod contents;
 pub mod levels;
 pub mod map;
 pub mod number;

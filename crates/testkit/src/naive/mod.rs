@@ -16,6 +16,7 @@ mod gclock;
 mod lfu;
 mod linux;
 mod lirs;
+pub mod lpu;
 mod lrfu;
 mod lru;
 mod lru_2;

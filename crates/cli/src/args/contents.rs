@@ -1,0 +1,25 @@
+//! Flags of replays that depend on what blocks contain.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+// No doc comment: clap would head the help of `sim` with it.
+#[derive(Debug, Args)]
+pub(crate) struct ContentsArgs {
+    /// What the blocks of the trace contain: a file that names images, or describes generated disks (docs/contents.md).
+    /// The policy is lru unless --policy names others
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["levels", "shards", "sample", "internals", "device", "html", "csv", "patterns"])]
+    pub(crate) contents: Option<PathBuf>,
+    /// How the cache uses contents: none, dedup (equal blocks are stored once), lpu (similar ones as differences), or
+    /// lpu-dedup (lpu, with equal blocks stored once before a scan finds them)
+    #[arg(
+        long,
+        value_name = "SCHEME,...",
+        value_delimiter = ',',
+        requires = "contents",
+        default_value = "none,dedup,lpu,lpu-dedup"
+    )]
+    pub(crate) content: Vec<String>,
+}

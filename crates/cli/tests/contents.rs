@@ -1,0 +1,96 @@
+//! `nigh sim --contents` with the real binary.
+
+mod command;
+
+use command::{json, printed, refused};
+
+/// Five machines of 2000 blocks, with a tenth of writes.
+const MACHINES: &str = "zipf:blocks=2k:alpha=0.7+zipf:blocks=2k:alpha=0.7+zipf:blocks=2k:alpha=0.7+zipf:blocks=2k:alpha=0.7+\
+                        zipf:blocks=2k:alpha=0.7";
+
+const ARGUMENTS: [&str; 10] =
+    ["sim", "--generate", MACHINES, "--requests", "120k", "--writes", "10%", "--size", "2000b", "--contents"];
+
+fn file(folder: &std::path::Path, text: &str) -> String {
+    let path = folder.join("contents.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn schemes_are_compared_on_generated_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "seed = 3\n[generated]\nmachines = 5\nblocks = 2000\n");
+    let found = json(&[&ARGUMENTS[..], &[&path]].concat());
+    let rows = found["results"].as_array().unwrap();
+    let hits = |content: &str| {
+        let row = rows.iter().find(|row| row["content"] == content).unwrap_or_else(|| panic!("{found}"));
+        assert_eq!((row["references"].as_u64(), row["size_blocks"].as_u64()), (Some(120_000), Some(2000)));
+        row["hits"].as_u64().unwrap()
+    };
+    assert!(hits("none") < hits("dedup") && hits("dedup") < hits("lpu-dedup") && hits("none") < hits("lpu"), "{found}");
+    let lpu = rows.iter().find(|row| row["content"] == "lpu").unwrap();
+    assert_eq!(lpu["lpu"]["scans"], 2);
+    assert!(lpu["lpu"]["associate_blocks"].as_u64() > Some(0) && lpu["factor"].as_f64() > Some(0.9), "{lpu}");
+}
+
+#[test]
+fn images_are_read_from_the_folder_of_their_list() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each block is equal to that of the other image.
+    let image: Vec<u8> = (0..2000u32).flat_map(|block| vec![block.to_le_bytes(); 1024].concat()).collect();
+    std::fs::write(folder.path().join("1.img"), &image).unwrap();
+    std::fs::write(folder.path().join("2.img"), &image).unwrap();
+    let text = "[[image]]\npath = \"1.img\"\n[[image]]\npath = \"2.img\"\noffset = \"8192000\"\n";
+    let path = file(folder.path(), text);
+    let found = json(&[
+        "sim",
+        "--generate",
+        "uniform:blocks=2000+uniform:blocks=2000",
+        "--requests",
+        "100k",
+        "--size",
+        "2000b",
+        "--contents",
+        &path,
+        "--content",
+        "none,dedup",
+    ]);
+    assert_eq!(found["distinct_contents"], 2000);
+    let [none, dedup] = [0, 1].map(|at| found["results"][at]["hits"].as_u64().unwrap());
+    // Half of the blocks fit without a scheme, and all with one: then only first references miss.
+    assert!((45_000..52_000).contains(&none) && dedup == 96_000, "{none} {dedup}");
+    let text = printed(&[
+        "sim",
+        "--generate",
+        "uniform:blocks=2000",
+        "--requests",
+        "10k",
+        "--size",
+        "10%",
+        "--contents",
+        &path,
+    ]);
+    assert!(text.contains("2,000 distinct contents") && text.contains("lpu-dedup"), "{text}");
+}
+
+#[test]
+fn slips_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = "[generated]\nmachines = 5\nblocks = 2000\n";
+    for (text, more, says) in [
+        ("", &[][..], "expected [generated] or [[image]]"),
+        ("[generated]\nmachines = 0\nblocks = 5\n", &[], "machines: expected 1 to"),
+        ("[generated]\nmachines = 5\nblocks = 0\n", &[], "blocks of all machines"),
+        ("[generated]\nmachines = 5\nblock = 5\n", &[], "unknown field"),
+        ("[[image]]\npath = \"none.img\"\n", &[], "none.img"),
+        ("[[image]]\npath = \"contents.toml\"\noffset = \"5\"\n", &[], "offset 5: expected a multiple of 4096"),
+        (good, &["--content", "lzma"], "--content lzma"),
+        (good, &["--policy", "lirs"], "needs --policy lru"),
+        (good, &["--block-size", "8K"], "set --block-size"),
+    ] {
+        let path = file(folder.path(), text);
+        let found = refused(&[&ARGUMENTS[..], &[&path], more].concat());
+        assert!(found.contains(says), "{text} {more:?}: {found}");
+    }
+}

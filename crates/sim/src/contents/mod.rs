@@ -1,0 +1,185 @@
+//! What the blocks of a trace contain, for replays of caches that depend on it.
+//!
+//! A trace has no bytes. What its blocks contain at first comes from generated disks or from images; what a write makes
+//! of a block is made up: mostly an edit in place of what the block contained at first ([`written`]).
+
+pub mod replay;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use hashbrown::HashMap;
+use nigh_content::generated::{Machines, written};
+use nigh_content::lpu::{Signature, signature};
+use nigh_content::{BLOCK_BYTES, Block, Content};
+use twox_hash::XxHash3_128;
+
+use crate::References;
+use crate::threads::in_threads;
+
+/// Contents measured by a thread at a time.
+const PART: usize = 1024;
+
+/// A part of a volume with the contents of a file.
+#[derive(Debug)]
+pub struct Image {
+    /// The volume.
+    pub volume: u32,
+    /// The block of the volume at which it begins.
+    pub first: u64,
+    /// Its blocks.
+    pub blocks: u64,
+    /// The file.
+    pub file: File,
+}
+
+/// Where contents come from.
+#[derive(Debug)]
+pub enum Source {
+    /// Generated machines. With N blocks for each, block b of volume v belongs to machine v + b / N, or that without
+    /// whole rounds of all machines.
+    Generated(Machines),
+    /// Images. Blocks outside of all images have zeros.
+    Images(Vec<Image>),
+}
+
+/// How the bytes of a content are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    Zeros,
+    Generated(u32),
+    /// A block of an image, by its number.
+    Image(u32, u64),
+    /// A write to a block that has this content at first.
+    Written(u32, u64),
+}
+
+impl Source {
+    fn origin(&self, block: nigh_policy::Block) -> Origin {
+        match self {
+            Source::Generated(machines) => {
+                let blocks = machines.blocks() as u64;
+                let machine = (u64::from(block.volume) + block.index / blocks) % machines.machines() as u64;
+                Origin::Generated(machines.content(machine as usize, (block.index % blocks) as usize))
+            }
+            Source::Images(images) => {
+                let has = |image: &Image| {
+                    image.volume == block.volume && block.index.wrapping_sub(image.first) < image.blocks
+                };
+                let found = images.iter().position(has);
+                found.map_or(Origin::Zeros, |at| Origin::Image(at as u32, block.index - images[at].first))
+            }
+        }
+    }
+}
+
+/// The contents of a trace's blocks, reference by reference.
+pub struct Contents {
+    source: Source,
+    seed: u64,
+    origins: Vec<Origin>,
+    signatures: Vec<Signature>,
+    /// What the referenced block contains after each reference.
+    column: Vec<Content>,
+}
+
+impl Contents {
+    /// The contents of the blocks of `references`, whose writes are made up from `seed`. `threads` threads measure
+    /// them.
+    ///
+    /// # Errors If an image cannot be read.
+    ///
+    /// # Panics If the blocks do not have [`BLOCK_BYTES`].
+    pub fn new(references: &References, source: Source, seed: u64, threads: usize) -> io::Result<Contents> {
+        assert_eq!(references.block_bytes as usize, BLOCK_BYTES, "contents are of blocks of one size");
+        let mut contents = Contents { source, seed, origins: Vec::new(), signatures: Vec::new(), column: Vec::new() };
+        let raw = contents.name(references);
+        contents.measure(raw, threads)?;
+        Ok(contents)
+    }
+
+    /// Names contents by their origins; the same bytes may have several names.
+    fn name(&mut self, references: &References) -> Vec<u32> {
+        let mut names: HashMap<Origin, u32> = HashMap::new();
+        // For each block, its first content and the present one.
+        let mut blocks: Vec<Option<(u32, u32)>> = vec![None; references.blocks.len()];
+        let mut raw = Vec::with_capacity(references.ids.len());
+        for (at, &id) in references.ids.iter().enumerate() {
+            let (first, present) = *blocks[id as usize].get_or_insert_with(|| {
+                let origin = self.source.origin(references.blocks[id as usize]);
+                let name = *names.entry(origin).or_insert_with(|| {
+                    self.origins.push(origin);
+                    self.origins.len() as u32 - 1
+                });
+                (name, name)
+            });
+            let mut name = present;
+            if references.writes.of(at) {
+                name = self.origins.len() as u32;
+                self.origins.push(Origin::Written(first, at as u64));
+                blocks[id as usize] = Some((first, name));
+            }
+            raw.push(name);
+        }
+        raw
+    }
+
+    /// Measures all contents, and gives those with the same bytes the same name.
+    fn measure(&mut self, raw: Vec<u32>, threads: usize) -> io::Result<()> {
+        let parts: Vec<usize> = (0..self.origins.len()).step_by(PART).collect();
+        let measured = in_threads(&parts, threads, |&start| {
+            let mut block = [0; BLOCK_BYTES];
+            let part = start..(start + PART).min(self.origins.len());
+            part.map(|name| {
+                self.bytes(Content(name as u32), &mut block)?;
+                Ok((XxHash3_128::oneshot(&block), signature(&block)))
+            })
+            .collect::<io::Result<Vec<_>>>()
+        });
+        let mut by_hash: HashMap<u128, u32> = HashMap::new();
+        let mut same = Vec::with_capacity(self.origins.len());
+        for part in measured {
+            for (hash, signature) in part? {
+                same.push(Content(*by_hash.entry(hash).or_insert(self.signatures.len() as u32)));
+                self.signatures.push(signature);
+            }
+        }
+        self.column = raw.into_iter().map(|name| same[name as usize]).collect();
+        Ok(())
+    }
+
+    /// The bytes of a content.
+    ///
+    /// # Errors If its image cannot be read.
+    pub fn bytes(&self, content: Content, block: &mut Block) -> io::Result<()> {
+        match (self.origins[content.0 as usize], &self.source) {
+            (Origin::Generated(distinct), Source::Generated(machines)) => *block = machines.bytes(distinct),
+            (Origin::Image(image, index), Source::Images(images)) => {
+                images[image as usize].file.read_exact_at(block, index * BLOCK_BYTES as u64)?;
+            }
+            (Origin::Written(first, at), _) => {
+                self.bytes(Content(first), block)?;
+                *block = written(block, self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
+            }
+            _ => *block = [0; BLOCK_BYTES],
+        }
+        Ok(())
+    }
+
+    /// The content of a reference.
+    pub fn of(&self, at: usize) -> Content {
+        self.column[at]
+    }
+
+    /// The signature of a content.
+    pub fn signature(&self, content: Content) -> Signature {
+        self.signatures[content.0 as usize]
+    }
+
+    /// How many distinct contents the references have.
+    pub fn distinct(&self) -> usize {
+        let mut seen = vec![false; self.origins.len()];
+        self.column.iter().filter(|content| !std::mem::replace(&mut seen[content.0 as usize], true)).count()
+    }
+}
