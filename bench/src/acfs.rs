@@ -20,11 +20,11 @@ const BATCH: u32 = 16;
 struct FileSystem {
     caching: bool,
     prefetching: bool,
-    batch: u32,
+    batches: Batches,
 }
 
 const fn file_system(caching: bool, prefetching: bool, batch: u32) -> FileSystem {
-    FileSystem { caching, prefetching, batch }
+    FileSystem { caching, prefetching, batches: Batches::Of(batch) }
 }
 
 const FILE_SYSTEMS: [(FileSystem, &str); 6] = [
@@ -35,6 +35,13 @@ const FILE_SYSTEMS: [(FileSystem, &str); 6] = [
     (file_system(true, true, 1), "AC+p"),
     (file_system(true, true, BATCH), "AC+p+s"),
 ];
+
+/// The size of all batches, or their greatest size where they adapt to what the program waits for.
+#[derive(Clone, Copy)]
+enum Batches {
+    Of(u32),
+    Adapting(u32),
+}
 
 /// `Processors`, as an argument.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -74,6 +81,15 @@ pub(crate) struct AcfsArgs {
     /// Instead of the tables: by how much the allowance changes them
     #[arg(long)]
     allowance: bool,
+    /// Choose the block that leaves as the paper's prototype does (4.3), not by the list first (2.1.3)
+    #[arg(long)]
+    prototype: bool,
+    /// Instead of the tables: the elapsed times of AC+p and AC+p+s by both choices
+    #[arg(long)]
+    choices: bool,
+    /// Instead of the tables: elapsed times by the size of batches, and where it adapts
+    #[arg(long)]
+    batches: bool,
 }
 
 /// Programs that run together, by seed.
@@ -111,7 +127,11 @@ fn run_one(
     seed: u64,
     args: &AcfsArgs,
 ) -> anyhow::Result<Outcome> {
-    let FileSystem { caching, prefetching, batch } = system;
+    let FileSystem { caching, prefetching, batches } = system;
+    let (batch, adapt_batch) = match batches {
+        Batches::Of(batch) => (batch, false),
+        Batches::Adapting(most) => (most, true),
+    };
     let assumed = Assumed {
         second_at: args.second_at / 100.0,
         compute: args.compute / 100.0,
@@ -121,9 +141,14 @@ fn run_one(
     let placed = Placed::new(workloads, caching, prefetching, &assumed).context("the files have their places")?;
     let tenants = Config {
         // 5.2: "the kernel uses default LRU for each application's replacement policy".
-        foresight: if caching { Foresight::Full } else { Foresight::Fetch },
+        foresight: match caching {
+            true if args.prototype => Foresight::Prototype,
+            true => Foresight::Full,
+            false => Foresight::Fetch,
+        },
         allocation: if caching || prefetching { Allocation::LruSp } else { Allocation::Global },
         batch,
+        adapt_batch,
         window: args.prefetch_window,
         ..Config::default()
     };
@@ -231,15 +256,41 @@ fn summary(changes: &[[f64; 5]]) {
     println!("\nAC+p+s: from {high:.1}% to {low:.1}%");
 }
 
+/// Prints the changes of AC+p and AC+p+s against LRU, in percent, with each of both choices of the block that leaves; and
+/// gives them.
+fn choices(all: &[Together], capacity: u32, args: &AcfsArgs) -> anyhow::Result<Vec<[f64; 4]>> {
+    println!("{:14}{:>16}{:>16}{:>16}{:>16}", "", "AC+p, 2.1.3", "4.3", "AC+p+s, 2.1.3", "4.3");
+    let mut all_changes = Vec::new();
+    for together in all {
+        let baseline = mean(&together.run(FILE_SYSTEMS[0].0, capacity, args)?, seconds);
+        let mut changes = [0.0; 4];
+        for (at, change_of) in changes.iter_mut().enumerate() {
+            let (system, prototype) = (FILE_SYSTEMS[4 + at / 2].0, at % 2 == 1);
+            let runs = together.run(system, capacity, &AcfsArgs { prototype, ..args.clone() })?;
+            *change_of = change(mean(&runs, seconds), baseline);
+        }
+        print!("{:14}", together.name);
+        changes.iter().for_each(|change| print!("{change:>15.1}%"));
+        println!();
+        all_changes.push(changes);
+    }
+    Ok(all_changes)
+}
+
 /// Figures 6 and 7, by the size of batches: elapsed times in the integrated system beside those of single blocks, and what
-/// the disk took for a block and for a request.
+/// the disk took for a block and for a request. The last column adapts up to the largest size.
 fn batches(all: &[Together], capacity: u32, args: &AcfsArgs) -> anyhow::Result<()> {
     print!("{:14}", "batch");
     BATCHES.iter().for_each(|batch| print!("{batch:>7}"));
-    println!();
+    println!("{:>7}", "adapts");
     for together in all {
-        let runs = BATCHES.map(|batch| together.run(file_system(true, true, batch), capacity, args));
-        let runs = runs.into_iter().collect::<anyhow::Result<Vec<Vec<Outcome>>>>()?;
+        let largest = BATCHES[BATCHES.len() - 1];
+        let sizes = BATCHES.iter().map(|&batch| Batches::Of(batch)).chain([Batches::Adapting(largest)]);
+        let runs = sizes.map(|batches| {
+            let system = FileSystem { caching: true, prefetching: true, batches };
+            together.run(system, capacity, args)
+        });
+        let runs = runs.collect::<anyhow::Result<Vec<Vec<Outcome>>>>()?;
         let line = |name: &str, figure: &dyn Fn(&Outcome) -> f64| {
             print!("{name:14}");
             runs.iter().for_each(|runs| print!("{:>7.3}", mean(runs, figure)));
@@ -278,6 +329,29 @@ pub(crate) fn bench(args: &AcfsArgs) -> anyhow::Result<()> {
         println!("\nat most {most:.2} points");
         return Ok(());
     }
+    if args.choices {
+        for (all, title) in [(&alone, "alone"), (&pairs, "in pairs")] {
+            let mut changes = Vec::new();
+            for (capacity, size) in SIZES {
+                println!("\n{title}, cache of {size}");
+                changes.extend(choices(all, capacity, args)?);
+            }
+            let mean_of = |at: usize| changes.iter().map(|change| change[at]).sum::<f64>() / changes.len() as f64;
+            println!("{:14}{}", "mean", [0, 1, 2, 3].map(|at| format!("{:>15.1}%", mean_of(at))).concat());
+        }
+        return Ok(());
+    }
+    let by_batch = |alone: &mut Vec<Together>| {
+        alone.retain(|one| ["cs2", "cs3", "gli", "psel2"].contains(&&one.name[..]));
+        for (capacity, size) in SIZES {
+            println!("\nelapsed time by size of batches (figure 6), and the disk's (figure 7), cache of {size}");
+            batches(alone, capacity, args)?;
+        }
+        anyhow::Ok(())
+    };
+    if args.batches {
+        return by_batch(&mut alone);
+    }
     for (all, title) in [(&alone, "alone (figures 4 and 5)"), (&pairs, "in pairs (figures 8 and 9)")] {
         let mut changes = Vec::new();
         for (capacity, size) in SIZES {
@@ -291,10 +365,5 @@ pub(crate) fn bench(args: &AcfsArgs) -> anyhow::Result<()> {
         println!("\nandrew in its pairs (figures 10 and 11), cache of {size}");
         table(&pairs, capacity, args, last_s)?;
     }
-    alone.retain(|one| ["cs2", "cs3", "gli", "psel2"].contains(&&one.name[..]));
-    for (capacity, size) in SIZES {
-        println!("\nelapsed time by size of batches (figure 6), and the disk's (figure 7), cache of {size}");
-        batches(&alone, capacity, args)?;
-    }
-    Ok(())
+    by_batch(&mut alone)
 }

@@ -11,6 +11,8 @@
 //! * viewperf reads 289 files from first to last, several times: 99 % of its references are sequential.
 //! * tpc-h is a program of queries: each probes a few tables of 49 at random, block by block, as a join does by an index.
 //!   It has a quarter of the paper's size and references; `tpc-h-whole` has all of them, and `multi2-whole` is made of it.
+//! * smm is the paging of 4.2.4: SciMark2's multiplication of a sparse matrix, page by page, with its arrays in swap one
+//!   behind the other, as they were swapped out after they had been filled.
 //! * `multi1-short` and `multi2-zipf` are the first versions of multi1 and multi2, which were changed after their results
 //!   were known, and `tpc-h-zipf` is a part of the latter. In the first one, gcc does less and cscope more. In the second,
 //!   tpc-h refers to all its blocks by Zipf's law.
@@ -59,11 +61,12 @@ pub(crate) struct Character {
 
 type Make = fn(&mut Disk, &Path) -> anyhow::Result<Vec<Program>>;
 
-const WORKLOADS: [(&str, Make); 13] = [
+const WORKLOADS: [(&str, Make); 14] = [
     ("viewperf", |disk, _| Ok(vec![viewperf(disk, 495 * MIB)])),
     ("tpc-h", |disk, _| Ok(vec![tpc_h(disk)])),
     ("tpc-h-whole", |disk, _| Ok(vec![tpc_h_whole(disk)])),
     ("tpc-h-zipf", |disk, _| Ok(vec![tpc_h_zipf(disk)?])),
+    ("smm", |disk, _| Ok(vec![smm(disk)])),
     ("cscope", |disk, traces| Ok(vec![recorded(disk, traces, "cscope_build", 3, 3)?])),
     ("glimpse", |disk, traces| glimpse(disk, traces, 1)),
     ("lxr", |disk, traces| glimpse(disk, traces, LXR_CLIENTS)),
@@ -102,7 +105,7 @@ pub(crate) fn make(only: &[String]) -> anyhow::Result<Vec<Workload>> {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
             continue;
         }
-        if !traces.is_dir() && !name.starts_with("tpc-h") && name != "viewperf" {
+        if !traces.is_dir() && !name.starts_with("tpc-h") && !["viewperf", "smm"].contains(&name) {
             println!("skipped: {name}: no {}", traces.display());
             continue;
         }
@@ -225,6 +228,46 @@ fn queries(disk: &mut Disk, bytes: u64, probes: usize, sequential: f64) -> Progr
         }
     }
     Program { name: "tpc-h".to_owned(), requests }
+}
+
+/// 15 multiplications of a matrix of 2^20 rows and 2^23 values with a vector (4.2.4). As in SciMark2, the values of row r
+/// are in the columns 0, r/8, 2r/8, … 7r/8. A page is referenced again once its array was at another page in between.
+fn smm(disk: &mut Disk) -> Program {
+    const ROWS: u64 = 1 << 20;
+    const A_ROW: u64 = 8;
+    const PASSES: usize = 15;
+    const LONG: u64 = 8;
+    const INT: u64 = 4;
+    let mut array = |name: &str, bytes: u64| disk.add(format!("smm/{name}"), bytes);
+    let [columns, result, rows, values, vector] = [
+        array("columns", ROWS * A_ROW * INT),
+        array("result", ROWS * LONG),
+        array("rows", (ROWS + 1) * INT),
+        array("values", ROWS * A_ROW * LONG),
+        array("vector", ROWS * LONG),
+    ];
+    let mut requests = Vec::new();
+    for _ in 0..PASSES {
+        // The page at which each of the arrays is; the vector is read at eight places.
+        let mut at = [u64::MAX; 4 + A_ROW as usize];
+        let mut touch = |place: usize, volume: u32, byte: u64| {
+            let page = byte / u64::from(BLOCK_BYTES);
+            if std::mem::replace(&mut at[place], page) != page {
+                let offset = page * u64::from(BLOCK_BYTES);
+                requests.push(Request { volume, offset, length: BLOCK_BYTES, ..Request::default() });
+            }
+        };
+        for row in 0..ROWS {
+            touch(0, rows, row * INT);
+            touch(1, columns, row * A_ROW * INT);
+            touch(2, values, row * A_ROW * LONG);
+            for value in 0..A_ROW {
+                touch(4 + value as usize, vector, value * (row / A_ROW).max(1) * LONG);
+            }
+            touch(3, result, row * LONG);
+        }
+    }
+    Program { name: "smm".to_owned(), requests }
 }
 
 /// Refers to all blocks by Zipf's law.

@@ -1,6 +1,7 @@
-//! Pairs of programs that thrash in one limit: with and without the guard, and beside SIGSTOP of one of them, which is what tools do
-//! that do not kill.
+//! Programs that thrash in one limit: with enough memory, without the guard, with each of its profiles, and beside SIGSTOP of
+//! one of them, which is what tools do that do not kill.
 
+mod build;
 mod pair;
 mod rig;
 mod upkeep;
@@ -12,7 +13,7 @@ use clap::{Args, Subcommand};
 pub(crate) struct GuardArgs {
     #[command(subcommand)]
     worker: Option<Worker>,
-    /// What is measured: gz-vx, gz-gz, vx-cc, fitting, upkeep or resident
+    /// What is measured: gz-vx, gz-gz, vx-cc, three, four, grows, fitting, build, upkeep or resident
     #[arg(long, value_delimiter = ',', default_value = "gz-vx,fitting,upkeep,resident")]
     part: Vec<String>,
     /// Runs of each
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
     }
     for part in &args.part {
         anyhow::ensure!(
-            pair::PAIRS.iter().any(|pair| pair.name == part) || ["upkeep", "resident"].contains(&part.as_str()),
+            pair::ALL.iter().any(|one| one.name == part) || ["build", "upkeep", "resident"].contains(&part.as_str()),
             "there is no part {part}"
         );
     }
@@ -46,8 +47,12 @@ pub(crate) fn run(args: &GuardArgs) -> anyhow::Result<()> {
             println!("skipped: bench guard --part {part}: {reason}");
             continue;
         }
-        match pair::PAIRS.iter().find(|pair| pair.name == part) {
-            Some(pair) => pair::compare(pair, args.rounds)?,
+        match pair::ALL.iter().find(|one| one.name == part) {
+            Some(together) => pair::compare(together, args.rounds)?,
+            None if part == "build" => match build::missing() {
+                Some(reason) => println!("skipped: bench guard --part build: {reason}"),
+                None => build::run(args.rounds)?,
+            },
             None => upkeep::run()?,
         }
     }

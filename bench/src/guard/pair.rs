@@ -1,4 +1,4 @@
-//! Two programs in one limit, from their start to their end.
+//! Programs in one limit, from their start to their end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,53 +14,80 @@ use nix::unistd::Pid;
 use super::rig::{Rig, folder};
 use crate::measure::{self, load, median};
 
-/// Two programs: what each is, its MiB and its touches; they start together in a limit.
-pub(crate) struct Pair {
+/// Programs: what each is, its MiB and its touches; they start together in a limit.
+pub(crate) struct Together {
     pub(crate) name: &'static str,
-    programs: [(&'static str, usize, u64); 2],
+    programs: &'static [(&'static str, usize, u64)],
     limit_mib: u64,
 }
 
-/// Working sets that exceed the limit by about 40 %, as in section 4.3, and a pair that fits.
-pub(crate) const PAIRS: &[Pair] = &[
-    Pair { name: "gz-vx", programs: [("gz", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160 },
-    Pair { name: "gz-gz", programs: [("gz", 114, 500_000), ("gz", 110, 500_000)], limit_mib: 160 },
-    Pair { name: "vx-cc", programs: [("vx", 112, 500_000), ("cc", 112, 500_000)], limit_mib: 160 },
-    Pair { name: "fitting", programs: [("gz", 70, 1_000_000), ("vx", 60, 1_000_000)], limit_mib: 160 },
+/// Working sets that exceed the limit by about 40 %, as in section 4.3, and a pair that fits. `grows` has a program that
+/// grows over half of its run.
+pub(crate) const ALL: &[Together] = &[
+    Together { name: "gz-vx", programs: &[("gz", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160 },
+    Together { name: "gz-gz", programs: &[("gz", 114, 500_000), ("gz", 110, 500_000)], limit_mib: 160 },
+    Together { name: "vx-cc", programs: &[("vx", 112, 500_000), ("cc", 112, 500_000)], limit_mib: 160 },
+    Together {
+        name: "three",
+        programs: &[("gz", 84, 330_000), ("vx", 70, 330_000), ("gz", 72, 330_000)],
+        limit_mib: 160,
+    },
+    Together {
+        name: "four",
+        programs: &[("gz", 64, 250_000), ("vx", 56, 250_000), ("gz", 56, 250_000), ("vx", 48, 250_000)],
+        limit_mib: 160,
+    },
+    Together { name: "grows", programs: &[("slow", 131, 500_000), ("vx", 94, 500_000)], limit_mib: 160 },
+    Together { name: "fitting", programs: &[("gz", 70, 1_000_000), ("vx", 60, 1_000_000)], limit_mib: 160 },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
+    /// With enough memory for all: section 4.5.2's ideal times.
+    Ideal,
     None,
     Stop,
     Guard,
+    Dissertation,
     GuardFreeze,
 }
 
 impl Mode {
     fn name(self) -> &'static str {
         match self {
+            Mode::Ideal => "ideal",
             Mode::None => "none",
             Mode::Stop => "SIGSTOP 5 s",
             Mode::Guard => "guard",
+            Mode::Dissertation => "dissertation",
             Mode::GuardFreeze => "guard --freeze 3",
+        }
+    }
+
+    /// The arguments of the guard; none without one.
+    fn guard(self) -> Option<&'static [&'static str]> {
+        match self {
+            Mode::Ideal | Mode::None | Mode::Stop => None,
+            Mode::Guard => Some(&[]),
+            Mode::Dissertation => Some(&["--profile", "dissertation"]),
+            Mode::GuardFreeze => Some(&["--freeze", "3"]),
         }
     }
 }
 
-/// One run of a pair.
+/// One run: by program, and of all.
 #[derive(Clone, Default)]
 struct Outcome {
-    faults: [u64; 2],
-    seconds: [f64; 2],
-    cpu_s: [f64; 2],
-    /// Touches of both in the 15 seconds from the onset of thrashing; none if it did not set in.
+    faults: Vec<u64>,
+    seconds: Vec<f64>,
+    cpu_s: Vec<f64>,
+    /// Touches of all in the 15 seconds from the onset of thrashing; none if it did not set in.
     work: Option<u64>,
 }
 
 impl Outcome {
-    fn both_s(&self) -> f64 {
-        self.seconds[0].max(self.seconds[1])
+    fn total_s(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
     }
 }
 
@@ -68,59 +95,101 @@ impl Outcome {
 const WORK_S: f64 = 15.0;
 /// No run is longer.
 const LONGEST: Duration = Duration::from_secs(400);
-/// Major faults a second of each program that mean thrashing, as PF_High.
+/// Major faults a second of two programs that mean thrashing, as PF_High.
 const PF_HIGH: u64 = 10;
+/// Memory beyond the working sets that is enough for everything else of the programs.
+const MORE_MIB: u64 = 32;
 
-pub(crate) fn compare(pair: &Pair, rounds: usize) -> anyhow::Result<()> {
-    let fits = pair.name == "fitting";
-    let modes: &[Mode] =
-        if fits { &[Mode::None, Mode::Guard] } else { &[Mode::None, Mode::Stop, Mode::Guard, Mode::GuardFreeze] };
-    let described = pair.programs.map(|(kind, mib, touches)| format!("{kind} {mib} MiB {touches} touches"));
-    println!("{}: {} in {} MiB; median of {rounds}; load {}", pair.name, described.join(" + "), pair.limit_mib, load());
+pub(crate) fn compare(together: &Together, rounds: usize) -> anyhow::Result<()> {
+    let fits = together.name == "fitting";
+    let modes: &[Mode] = match fits {
+        true => &[Mode::Ideal, Mode::None, Mode::Guard, Mode::Dissertation],
+        false => &[Mode::Ideal, Mode::None, Mode::Stop, Mode::Guard, Mode::Dissertation, Mode::GuardFreeze],
+    };
+    let programs = together.programs.iter();
+    let described: Vec<String> =
+        programs.map(|(kind, mib, touches)| format!("{kind} {mib} MiB {touches} touches")).collect();
+    let (name, limit_mib) = (together.name, together.limit_mib);
+    println!("{name}: {} in {limit_mib} MiB; {rounds} rounds; load {}", described.join(" + "), load());
     let mut runs = vec![Vec::new(); modes.len()];
     for _ in 0..rounds {
         for (mode, runs) in modes.iter().zip(&mut runs) {
-            let run = once(pair, *mode)?;
+            let run = once(together, *mode)?;
             println!(
-                "  {}: {:.0} s, {} touches in 15 s, faults {:?}",
+                "  {}: {:.1} s, {} touches in 15 s, faults {:?}; load {}",
                 mode.name(),
-                run.both_s(),
+                run.total_s(),
                 run.work.unwrap_or(0),
-                run.faults
+                run.faults,
+                load()
             );
             runs.push(run);
         }
     }
-    println!(
-        "{:17} {:>15} {:>13} {:>13} {:>7} {:>11} {:>6}",
-        "", "major faults", "seconds", "CPU seconds", "both", "work, 15 s", "ratio"
-    );
-    let of =
-        |runs: &[Outcome], value: &dyn Fn(&Outcome) -> f64| median(&mut runs.iter().map(value).collect::<Vec<_>>());
-    let work = |run: &Outcome| run.work.unwrap_or(0) as f64;
-    let base = (of(&runs[0], &Outcome::both_s), of(&runs[0], &work));
-    for (mode, runs) in modes.iter().zip(&runs) {
-        let pair_of = |value: &dyn Fn(&Outcome) -> [f64; 2]| [0, 1].map(|at| of(runs, &|run: &Outcome| value(run)[at]));
-        let faults = pair_of(&|run| run.faults.map(|faults| faults as f64));
-        let (seconds, cpu) = (pair_of(&|run| run.seconds), pair_of(&|run| run.cpu_s));
-        let (both, worked) = (of(runs, &Outcome::both_s), of(runs, &work));
-        println!(
-            "{:17} {:>7.0} {:>7.0} {:>6.1} {:>6.1} {:>6.1} {:>6.1} {both:>7.1} {worked:>11.0} {:>5.1}x  {:+.0} %",
-            mode.name(),
-            faults[0],
-            faults[1],
-            seconds[0],
-            seconds[1],
-            cpu[0],
-            cpu[1],
-            worked / base.1.max(1.0),
-            100.0 * (both / base.0 - 1.0)
-        );
-    }
+    medians(together, modes, &runs);
+    totals(modes, &runs);
     if !fits {
         println!("earlyoom and systemd-oomd would kill one of them: its work is lost");
     }
     Ok(())
+}
+
+fn of(runs: &[Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
+    median(&mut runs.iter().map(value).collect::<Vec<_>>())
+}
+
+/// The runs without a guard.
+fn unprotected<'a>(modes: &[Mode], runs: &'a [Vec<Outcome>]) -> &'a [Outcome] {
+    modes.iter().zip(runs).find(|(mode, _)| **mode == Mode::None).map_or(&[], |(_, runs)| runs)
+}
+
+/// Medians: faults, seconds and processor seconds of each program; those of all; and the work after the onset.
+fn medians(together: &Together, modes: &[Mode], runs: &[Vec<Outcome>]) {
+    let count = together.programs.len();
+    let (wide, narrow) = (8 * count, 7 * count);
+    println!(
+        "{:17}{:>wide$}{:>narrow$}{:>narrow$} {:>7} {:>11} {:>6}",
+        "medians", "major faults", "seconds", "CPU seconds", "total", "work, 15 s", "ratio"
+    );
+    let work = |run: &Outcome| run.work.unwrap_or(0) as f64;
+    let base = unprotected(modes, runs);
+    let (base_s, base_work) = (of(base, Outcome::total_s), of(base, work));
+    for (mode, runs) in modes.iter().zip(runs) {
+        print!("{:17}", mode.name());
+        (0..count).for_each(|at| print!("{:>8.0}", of(runs, |run| run.faults[at] as f64)));
+        (0..count).for_each(|at| print!("{:>7.1}", of(runs, |run| run.seconds[at])));
+        (0..count).for_each(|at| print!("{:>7.1}", of(runs, |run| run.cpu_s[at])));
+        let (total_s, worked) = (of(runs, Outcome::total_s), of(runs, work));
+        println!(
+            " {total_s:>7.1} {worked:>11.0} {:>5.1}x  {:+.0} %",
+            worked / base_work.max(1.0),
+            100.0 * (total_s / base_s - 1.0)
+        );
+    }
+}
+
+/// The range of the total times, because thrashing differs from run to run; and the goals: the maximum by the median, at
+/// most 1.3; the median by the ideal one, at most 1.25; and the worst round against that round unprotected, at most 1.05.
+fn totals(modes: &[Mode], runs: &[Vec<Outcome>]) {
+    println!(
+        "{:17} {:>7} {:>7} {:>7} {:>11} {:>12} {:>21}",
+        "total seconds", "min", "median", "max", "max/median", "median/ideal", "worst by unprotected"
+    );
+    let ideal_s = modes.iter().zip(runs).find(|(mode, _)| **mode == Mode::Ideal);
+    let ideal_s = ideal_s.map_or(f64::NAN, |(_, runs)| of(runs, Outcome::total_s));
+    for (mode, own) in modes.iter().zip(runs) {
+        let seconds = own.iter().map(Outcome::total_s);
+        let (least, most) = seconds.fold((f64::MAX, f64::MIN), |(least, most), one| (one.min(least), one.max(most)));
+        let middle = of(own, Outcome::total_s);
+        let rounds = own.iter().zip(unprotected(modes, runs));
+        let worst = rounds.map(|(run, base)| run.total_s() / base.total_s()).fold(f64::MIN, f64::max);
+        println!(
+            "  {:15} {least:>7.1} {middle:>7.1} {most:>7.1} {:>11.2} {:>12.2} {worst:>21.2}",
+            mode.name(),
+            most / middle,
+            middle / ideal_s
+        );
+    }
 }
 
 /// A running program.
@@ -167,16 +236,13 @@ impl Drop for Guard {
     }
 }
 
-fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(pair.limit_mib)?;
-    let guard = match mode {
-        Mode::None | Mode::Stop => None,
-        Mode::Guard => Some(Guard::start(rig.outside(&measure::nigh()?), &[])?),
-        Mode::GuardFreeze => Some(Guard::start(rig.outside(&measure::nigh()?), &["--freeze", "3"])?),
-    };
+fn once(together: &Together, mode: Mode) -> anyhow::Result<Outcome> {
+    let needed_mib: u64 = together.programs.iter().map(|(_, mib, _)| *mib as u64 + MORE_MIB).sum();
+    let rig = Rig::new(if mode == Mode::Ideal { needed_mib } else { together.limit_mib })?;
+    let guard = mode.guard().map(|more| Guard::start(rig.outside(&measure::nigh()?), more)).transpose()?;
     let own = std::env::current_exe()?;
     let mut programs = Vec::new();
-    for (at, (kind, mib, touches)) in pair.programs.iter().enumerate() {
+    for (at, (kind, mib, touches)) in together.programs.iter().enumerate() {
         let group = format!("{kind}{at}");
         rig.group(&group)?;
         let mut command = rig.command(&group, &own);
@@ -186,7 +252,7 @@ fn once(pair: &Pair, mode: Mode) -> anyhow::Result<Outcome> {
     let outcome = watch(&rig, &mut programs, mode);
     drop(programs);
     drop(guard);
-    for (at, (kind, ..)) in pair.programs.iter().enumerate() {
+    for (at, (kind, ..)) in together.programs.iter().enumerate() {
         let swappiness = folder("memory", &format!("{kind}{at}/memory.swappiness"));
         let left = fs::read_to_string(&swappiness).with_context(|| swappiness.display().to_string())?;
         ensure!(left.trim() != "0", "the guard has not restored {}", swappiness.display());
@@ -205,13 +271,13 @@ fn start(mut command: Command) -> anyhow::Result<Program> {
     Ok(Program { child, done, faults: 0, cpu_s: 0.0, ended_s: None })
 }
 
-/// Until both have ended: their faults and times, and the work since the onset.
+/// Until all have ended: their faults and times, and the work since the onset.
 fn watch(rig: &Rig, programs: &mut [Program], mode: Mode) -> anyhow::Result<Outcome> {
     let start = Instant::now();
     let mut onset: Option<(f64, u64)> = None;
     let mut work = None;
     let mut stopped: Option<(f64, Pid)> = None;
-    let mut second = (0.0, [0; 2]);
+    let mut second = (0.0, vec![0; programs.len()]);
     while programs.iter().any(|program| program.ended_s.is_none()) {
         rig.pause(Duration::from_millis(50))?;
         ensure!(start.elapsed() < LONGEST, "not done after {} s", LONGEST.as_secs());
@@ -223,9 +289,10 @@ fn watch(rig: &Rig, programs: &mut [Program], mode: Mode) -> anyhow::Result<Outc
             }
         }
         let done: u64 = programs.iter().map(|program| program.done.load(Ordering::Relaxed)).sum();
-        let faults = [programs[0].faults, programs[1].faults];
+        let faults: Vec<u64> = programs.iter().map(|program| program.faults).collect();
         if now - second.0 >= 1.0 {
-            let thrashes = faults.iter().zip(second.1).all(|(faults, before)| faults - before > PF_HIGH);
+            let many = faults.iter().zip(&second.1).filter(|(faults, before)| *faults - *before > PF_HIGH);
+            let thrashes = many.count() >= 2;
             second = (now, faults);
             if thrashes && onset.is_none() {
                 onset = Some((now, done));
@@ -246,11 +313,10 @@ fn watch(rig: &Rig, programs: &mut [Program], mode: Mode) -> anyhow::Result<Outc
             work = Some(done - before);
         }
     }
-    let of = |value: fn(&Program) -> f64| [value(&programs[0]), value(&programs[1])];
     Ok(Outcome {
-        faults: [programs[0].faults, programs[1].faults],
-        seconds: of(|program| program.ended_s.unwrap_or(0.0)),
-        cpu_s: of(|program| program.cpu_s),
+        faults: programs.iter().map(|program| program.faults).collect(),
+        seconds: programs.iter().map(|program| program.ended_s.unwrap_or(0.0)).collect(),
+        cpu_s: programs.iter().map(|program| program.cpu_s).collect(),
         work,
     })
 }

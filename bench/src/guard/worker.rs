@@ -29,13 +29,34 @@ pub(crate) fn run(kind: &str, mib: usize, touches: u64) -> anyhow::Result<()> {
     let mut processor = CpuSet::new();
     processor.set(0)?;
     sched_setaffinity(Pid::from_raw(0), &processor)?;
+    if kind == "used" {
+        return used(mib << 8);
+    }
     let step = match kind {
         "gz" => gz,
         "vx" => vx,
         "cc" => cc,
+        "slow" => slow,
         other => bail!("there is no program {other}"),
     };
     Program { chunks: Vec::new(), random: fastrand::Rng::with_seed(mib as u64), done: 0 }.run(touches, step, mib << 8)
+}
+
+/// A program that someone uses: touches 1 MiB of its pages at random twenty times a second, for ever, and prints how many
+/// milliseconds each time took.
+fn used(pages: usize) -> anyhow::Result<()> {
+    const STEP: usize = 256;
+    let mut program = Program { chunks: Vec::new(), random: fastrand::Rng::with_seed(1), done: 0 };
+    program.resize(pages);
+    loop {
+        std::thread::sleep(Duration::from_millis(50));
+        let start = Instant::now();
+        for _ in 0..STEP {
+            let page = program.random.usize(..program.pages());
+            program.touch(page);
+        }
+        println!("{:.3}", start.elapsed().as_secs_f64() * 1e3);
+    }
 }
 
 struct Program {
@@ -57,10 +78,20 @@ fn gz(program: &mut Program, most: usize) {
 /// Skewed random touches, as of a database: a tenth of the pages get about half of them. It is whole after 40,000 touches.
 fn vx(program: &mut Program, most: usize) {
     program.resize((most * program.done as usize / 40_000).clamp(64, most));
+    vx_touch(program);
+}
+
+fn vx_touch(program: &mut Program) {
     let length = program.pages();
     let rank = (program.random.f64().powi(3) * length as f64) as usize;
     // Hot pages lie everywhere.
     program.touch(rank * 7919 % length);
+}
+
+/// As vx, but whole only after 250,000 touches.
+fn slow(program: &mut Program, most: usize) {
+    program.resize((most * program.done as usize / 250_000).clamp(64, most));
+    vx_touch(program);
 }
 
 /// A third of its memory touched at random, and spikes up to all of it: grown, gone through ten times, and given back.
