@@ -1,8 +1,9 @@
 //! What to replay, as a user writes it: policies, sizes, limits and threads.
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use nigh_policy::Spec;
 use nigh_sim::{Sample, Sizes};
 
@@ -63,4 +64,13 @@ fn rate_expected(flag: &str, text: &str) -> String {
 pub(crate) fn parse_limit(text: &str) -> anyhow::Result<u64> {
     let limit = nigh_text::count(text).filter(|&limit| limit > 0);
     limit.with_context(|| format!("--limit {text}: expected a number of requests above 0, such as 100k"))
+}
+
+/// Reads a file of settings.
+pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        anyhow!("{}:{line}: {}", path.display(), error.message().replace('\n', " "))
+    })
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     ensure!(args.is_one_trace(), "--contents takes one trace; --join makes one of several");
-    let described = Described::read(path)?;
+    let described = asked::read_toml::<Described>(path)?;
     let seed = described.seed;
     let made = described.source(path)?;
 
@@ -130,11 +130,6 @@ const MACHINES_MOST: usize = 1000;
 const BLOCKS_MOST: usize = 1 << 28;
 
 impl Described {
-    fn read(path: &Path) -> anyhow::Result<Described> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        toml::from_str(&text).with_context(|| path.display().to_string())
-    }
-
     fn source(self, path: &Path) -> anyhow::Result<Source> {
         let name = path.display();
         match self.generated {

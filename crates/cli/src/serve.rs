@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{AllocateArg, RecordingArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
 use crate::size::human_bytes;
-use crate::{output, record};
+use crate::{asked, output, record};
 use sandbox::Account;
 
 const MEMORY: &str = "512M";
@@ -263,7 +263,7 @@ fn reload(server: &Server, args: &ServeArgs) -> Result<(), ReloadError> {
 }
 
 fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
-    let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let file = args.config.as_deref().map(asked::read_toml::<File>).transpose()?.unwrap_or_default();
     let memory = bytes(args.memory.as_deref().or(file.memory.as_deref()).unwrap_or(MEMORY))?;
     let policy: Spec = args.policy.as_deref().or(file.policy.as_deref()).unwrap_or(POLICY).parse()?;
     if args.allocate.or(file.allocate).is_some() {
@@ -368,14 +368,6 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     });
     let record = record.transpose()?;
     Ok(Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record })
-}
-
-fn read_file(path: &Path) -> anyhow::Result<File> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
-        anyhow!("{}:{line}: {}", path.display(), error.message().replace('\n', " "))
-    })
 }
 
 impl From<WriteModeArg> for WriteMode {
