@@ -23,7 +23,7 @@ pub enum Codec {
     Lz4,
     /// zstd at level 1 (a frame without its magic number)
     Zstd,
-    /// The bytes that differ from those in the base at the same place ([`line`])
+    /// The bytes that differ from those in the base at the same place ([`mod@line`])
     Line,
     /// LZ4 with the base as dictionary
     Lz4Delta,
