@@ -15,7 +15,7 @@ use nigh_sim::replay::Watch;
 use nigh_sim::rows::{ratio, rounded};
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::threads::in_threads;
-use nigh_sim::{Loader, Options, References, TraceSummary};
+use nigh_sim::{References, TraceSummary};
 use serde::{Deserialize, Serialize};
 
 use crate::args::SimArgs;
@@ -46,16 +46,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
         source.name,
         source.block_bytes
     );
-    let loader = Loader::new(Options {
-        block_bytes: source.block_bytes,
-        ops: args.ops.into(),
-        collapse: args.collapse,
-        sample: None,
-        requests_most: limit.unwrap_or(u64::MAX),
-    });
-    let references = source::load(loader, requests.as_mut())?;
-    ensure!(!references.ids.is_empty(), "{}: nothing to replay", source.name);
-    let trace = source::summary(&source, &references);
+    let (references, trace) = source::load_whole(args, &source, requests.as_mut(), limit)?;
     let threads = asked::threads(args.threads);
     let plan = Plan {
         schemes,

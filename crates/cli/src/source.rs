@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nigh_sim::{Loader, References, TraceSummary};
+use nigh_sim::{Loader, Options, References, TraceSummary};
 use nigh_trace::generate::{Arrivals, Common, Generator};
 use nigh_trace::{Note, ReadOptions, Request, Requests, Taken};
 
@@ -143,6 +143,26 @@ pub(crate) fn load(mut loader: Loader, requests: &mut dyn Requests) -> anyhow::R
     loader.read(requests, |_, share| progress::at(&bar, share))?;
     bar.finish_and_clear();
     Ok(loader.finish())
+}
+
+/// Reads all requests that `nigh sim` is to replay whole, without a sample.
+pub(crate) fn load_whole(
+    args: &SimArgs,
+    source: &Source,
+    requests: &mut dyn Requests,
+    limit: Option<u64>,
+) -> anyhow::Result<(References, TraceSummary)> {
+    let loader = Loader::new(Options {
+        block_bytes: source.block_bytes,
+        ops: args.ops.into(),
+        collapse: args.collapse,
+        sample: None,
+        requests_most: limit.unwrap_or(u64::MAX),
+    });
+    let references = load(loader, requests)?;
+    ensure!(!references.ids.is_empty(), "{}: nothing to replay", source.name);
+    let trace = summary(source, &references);
+    Ok((references, trace))
 }
 
 /// A trace of which the notes are printed on standard error: those on its units when it is opened, the others at the end.

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use nigh_sim::levels::{self, ClientsRun, Run, Scheme, replay, replay_clients};
 use nigh_sim::replay::Watch;
 use nigh_sim::threads::in_threads;
-use nigh_sim::{Loader, Options, References, TraceSummary};
+use nigh_sim::{References, TraceSummary};
 use nigh_tier::{Counts, LEVELS_MAX};
 use serde::Serialize;
 
@@ -53,16 +53,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         let (source, requests) = opened.pop().context("no trace was given")?;
         (source, requests, Vec::new())
     };
-    let loader = Loader::new(Options {
-        block_bytes: source.block_bytes,
-        ops: args.ops.into(),
-        collapse: args.collapse,
-        sample: None,
-        requests_most: limit.unwrap_or(u64::MAX),
-    });
-    let references = source::load(loader, requests.as_mut())?;
-    ensure!(!references.ids.is_empty(), "{}: nothing to replay", source.name);
-    let trace = source::summary(&source, &references);
+    let (references, trace) = source::load_whole(args, &source, requests.as_mut(), limit)?;
     let warmup = sim::warmup_of(warmup, references.ids.len())?;
     let mut levels = Vec::new();
     for size in sizes {

@@ -1,6 +1,7 @@
 //! Recordings of what clients ask `nigh serve`, with the real binary.
 
 mod command;
+mod recorded;
 mod serving;
 
 use std::os::unix::net::UnixStream;
@@ -10,28 +11,17 @@ use std::time::Duration;
 
 use nigh_nbd::client::Client;
 use nigh_trace::format::parquet::{Call, Context, Did, Recorder};
-use nigh_trace::{Op, ReadOptions, Request, Taken};
+use nigh_trace::{Op, Request, Taken};
 
 use serving::{Folder, Server};
 
 use command::{json, nigh, refusal, stdout};
+use recorded::requests;
 
 const BLOCK: u64 = 4096;
 
 fn connect(server: &Server, export: &str) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), export, &[]).unwrap()
-}
-
-fn requests(path: &Path) -> Vec<Request> {
-    let mut opened = nigh_trace::open(path, &ReadOptions::default()).unwrap();
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    loop {
-        opened.requests.next_batch(&mut batch).unwrap();
-        if batch.is_empty() {
-            return all;
-        }
-        all.append(&mut batch);
-    }
 }
 
 /// Blocks in an order in which some repeat: a skewed one.
@@ -53,7 +43,7 @@ fn a_recording_has_every_request_in_its_order() {
     two.trim(0, 65536).unwrap();
     drop((one, two));
     server.end();
-    let found = requests(&trace);
+    let found = requests(&trace, None);
     let parts: Vec<_> =
         found.iter().map(|request| (request.op, request.volume, request.offset, request.length)).collect();
     let expected = [
@@ -152,7 +142,7 @@ fn recordings_end_by_time_number_and_signal() {
     }
     let printed = stdout(&limited.wait_with_output().unwrap());
     assert!(printed.starts_with("recorded 7 requests"), "{printed}");
-    assert_eq!(requests(&folder.path("limit.csv")).len(), 7);
+    assert_eq!(requests(&folder.path("limit.csv"), None).len(), 7);
 
     let timed = start("time.csv", &["--for", "300ms"]);
     client.read(0, 512).unwrap();
@@ -162,7 +152,7 @@ fn recordings_end_by_time_number_and_signal() {
     client.read(0, 512).unwrap();
     nigh_testkit::tools::run("kill", &["-INT", &interrupted.id().to_string()]);
     assert!(stdout(&interrupted.wait_with_output().unwrap()).starts_with("recorded 1 requests"));
-    assert_eq!(requests(&folder.path("signal.parquet")).len(), 1);
+    assert_eq!(requests(&folder.path("signal.parquet"), None).len(), 1);
     server.end();
 }
 
