@@ -100,6 +100,12 @@ fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {
     assert_eq!(times.iter().sum::<f64>(), 104.5);
 }
 
+/// With its default sizes, DULO takes as long as LRU: neither section holds a whole file.
+#[test]
+fn table_1_with_defaults() {
+    assert_eq!(times("dulo", |_| None).iter().sum::<f64>(), 95.0);
+}
+
 /// Sequencing operations and merge comparisons per miss of `spec` with `capacity` blocks, and its hit ratio.
 fn cost_of_a_miss(spec: &str, capacity: u32, blocks: u32, references: &[u64]) -> (f64, f64, f64) {
     let setup = Setup { capacity, slots: blocks, block_bytes: 4096, ghosts: blocks, future: None, patterns: None };
