@@ -100,7 +100,7 @@ fn table_1_dual_with_uses_of_prefetched_blocks_counted_as_hits() {
     assert_eq!(times.iter().sum::<f64>(), 104.5);
 }
 
-/// With its default sizes, DULO takes as long as LRU: neither section holds a whole file.
+/// With its default sizes, DULO takes as long as LRU.
 #[test]
 fn table_1_with_defaults() {
     assert_eq!(times("dulo", |_| None).iter().sum::<f64>(), 95.0);

@@ -1,5 +1,10 @@
 //! The place of a tenant's blocks while its references advance through its list: in a pool, or in the order of the list
 //! (2.1.3).
+//!
+//! Deviations from 4.3 under [`Foresight::Prototype`], where the text is silent:
+//! * With several devices, each has a nextHole. "After nextHole" means after all of them.
+//! * nextHole moves back if a block before it leaves the cache after all, as when another tenant needs the room. The blocks
+//!   that it passed stay out of the pools until they are referenced or occur later in the list.
 
 use nigh_policy::{Access, Block, Kind, Slot};
 
