@@ -12,14 +12,15 @@ pub(crate) struct ContentsArgs {
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["levels", "shards", "sample", "internals", "device", "html", "csv", "patterns"])]
     pub(crate) contents: Option<PathBuf>,
-    /// How the cache uses contents: none, dedup (equal blocks are stored once), lpu (similar ones as differences), or
-    /// lpu-dedup (lpu, with equal blocks stored once before a scan finds them)
+    /// How the cache uses contents: none, dedup (equal blocks are stored once), lpu (similar ones as differences),
+    /// lpu-dedup (lpu, with equal blocks stored once before a scan finds them), dedup+lz4 or dedup+zstd (equal blocks once, all
+    /// compressed), or sketch or sketch+zstd (similar ones as differences, too)
     #[arg(
         long,
         value_name = "SCHEME,...",
         value_delimiter = ',',
         requires = "contents",
-        default_value = "none,dedup,lpu,lpu-dedup"
+        default_value = "none,dedup,lpu,lpu-dedup,dedup+lz4,sketch"
     )]
     pub(crate) content: Vec<String>,
 }

@@ -4,6 +4,7 @@
 //! of a block is made up: mostly an edit in place of what the block contained at first ([`written`]).
 
 pub mod replay;
+mod stored;
 
 use std::fs::File;
 use std::io;

@@ -8,10 +8,11 @@ use hashbrown::HashMap;
 use nigh_content::dedup::Dedup;
 use nigh_content::lpu::delta::Delta;
 use nigh_content::lpu::{self, Lpu, Settings, Signature};
-use nigh_content::{BLOCK_BYTES, Content};
+use nigh_content::{BLOCK_BYTES, Codec, Content, Rules};
 use nigh_policy::{Slot, Spec, SpecError};
 
 use super::Contents;
+use super::stored::Stored;
 use crate::References;
 use crate::replay::{STRETCH, Watch, cpu_s};
 
@@ -26,11 +27,28 @@ pub enum Scheme {
     Lpu,
     /// The same, with identical blocks stored once from the first moment: [`Settings::identical`].
     LpuDedup,
+    /// Equal blocks are stored once, compressed by LZ4, in a [`Store`](nigh_content::Store).
+    DedupLz4,
+    /// The same, by zstd.
+    DedupZstd,
+    /// Similar blocks are stored as differences, others as with [`DedupLz4`](Scheme::DedupLz4).
+    Sketch,
+    /// The same, others as with [`DedupZstd`](Scheme::DedupZstd).
+    SketchZstd,
 }
 
 impl Scheme {
     /// Every scheme.
-    pub const ALL: [Scheme; 4] = [Scheme::None, Scheme::Dedup, Scheme::Lpu, Scheme::LpuDedup];
+    pub const ALL: [Scheme; 8] = [
+        Scheme::None,
+        Scheme::Dedup,
+        Scheme::Lpu,
+        Scheme::LpuDedup,
+        Scheme::DedupLz4,
+        Scheme::DedupZstd,
+        Scheme::Sketch,
+        Scheme::SketchZstd,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -39,10 +57,14 @@ impl Scheme {
             Scheme::Dedup => "dedup",
             Scheme::Lpu => "lpu",
             Scheme::LpuDedup => "lpu-dedup",
+            Scheme::DedupLz4 => "dedup+lz4",
+            Scheme::DedupZstd => "dedup+zstd",
+            Scheme::Sketch => "sketch",
+            Scheme::SketchZstd => "sketch+zstd",
         }
     }
 
-    /// Whether it works with this policy. De-Dup and LPU order blocks themselves, as LRU does.
+    /// Whether it works with this policy. All schemes but `none` order blocks themselves, as LRU does.
     pub fn takes(self, policy: &Spec) -> bool {
         self == Scheme::None || policy.to_string() == "lru"
     }
@@ -56,7 +78,7 @@ impl fmt::Display for Scheme {
 
 /// What was given is none of the schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected none, dedup, lpu or lpu-dedup")]
+#[error("expected none, dedup, lpu, lpu-dedup, dedup+lz4, dedup+zstd, sketch or sketch+zstd")]
 pub struct NoScheme;
 
 impl FromStr for Scheme {
@@ -141,9 +163,30 @@ pub fn replay(
                 ..run
             }
         }
+        Scheme::DedupLz4 => stored(references, contents, Codec::Lz4, false, capacity, watch)?,
+        Scheme::DedupZstd => stored(references, contents, Codec::Zstd, false, capacity, watch)?,
+        Scheme::Sketch => stored(references, contents, Codec::Lz4, true, capacity, watch)?,
+        Scheme::SketchZstd => stored(references, contents, Codec::Zstd, true, capacity, watch)?,
     };
     run.cpu_s = cpu_s() - start;
     Ok(run)
+}
+
+/// Through a cache of encoded blocks, each alone by `alone` or, if `is_similar_shared`, as a difference.
+fn stored(
+    references: &References,
+    contents: &Contents,
+    alone: Codec,
+    is_similar_shared: bool,
+    capacity: u32,
+    watch: Watch,
+) -> io::Result<Run> {
+    let rules = Rules { alone, ..Rules::default() };
+    let mut stored = Stored::new(contents, references.distinct(), capacity, rules, is_similar_shared);
+    let run = drive(references, watch, |at, slot, _| stored.access(slot, contents.of(at)));
+    let blocks = stored.blocks();
+    stored.failed.map_or(Ok(()), Err)?;
+    Ok(Run { factor: Some(blocks as f64 / f64::from(capacity)), ..run })
 }
 
 fn drive(references: &References, watch: Watch, mut access: impl FnMut(usize, Slot, bool) -> bool) -> Run {
@@ -257,7 +300,8 @@ mod tests {
             let references = machines(160_000, writes);
             let contents = || Contents::new(&references, Source::Generated(Machines::new(1, 5, 1000)), 1, 2).unwrap();
             let made = contents();
-            let [lru, dedup, lpu, both] = Scheme::ALL.map(|scheme| hits(&references, &made, scheme, 1000));
+            let [lru, dedup, lpu, both] = [Scheme::None, Scheme::Dedup, Scheme::Lpu, Scheme::LpuDedup]
+                .map(|scheme| hits(&references, &made, scheme, 1000));
             assert!(lru < dedup && dedup < both, "{lru} {lpu} {dedup} {both}");
             // A cache of this size is replaced many times between two scans, so LPU as published finds little. With
             // writes, that is less than what its delta area takes.
@@ -265,6 +309,17 @@ mod tests {
             // The same arguments give the same result.
             assert_eq!(hits(&references, &contents(), Scheme::Lpu, 1000), lpu);
         }
+    }
+
+    /// With 400 blocks of memory for 3,750; with 1,000, all would fit once they are compressed.
+    #[test]
+    fn encoded_blocks_make_more_room() {
+        let references = machines(16_000, 2);
+        let contents = Contents::new(&references, Source::Generated(Machines::new(1, 5, 1000)), 1, 2).unwrap();
+        let [lru, dedup, _, both, lz4, zstd, sketch, best] =
+            Scheme::ALL.map(|scheme| hits(&references, &contents, scheme, 400));
+        assert!(lru < dedup && dedup < lz4 && both < lz4, "{lru} {dedup} {both} {lz4}");
+        assert!(lz4 < zstd && lz4 < sketch && zstd < best && sketch < best, "{lz4} {zstd} {sketch} {best}");
     }
 
     /// With bytes that no other block has, De-Dup is LRU. LPU has less room for data than LRU.
@@ -288,8 +343,9 @@ mod tests {
         }
         let contents = Contents::new(&references, Source::Images(images), 1, 2).unwrap();
         assert_eq!(contents.distinct(), 8 * 61);
-        let [lru, dedup, lpu, both] = Scheme::ALL.map(|scheme| hits(&references, &contents, scheme, 250));
+        let [lru, dedup, lpu, both, stored @ ..] = Scheme::ALL.map(|scheme| hits(&references, &contents, scheme, 250));
         assert!(lru == dedup && lpu <= lru && both == lpu, "{lru} {dedup} {lpu} {both}");
+        assert_eq!(stored, [lru; 4]);
     }
 
     #[test]
@@ -317,7 +373,7 @@ mod tests {
     #[test]
     fn only_lru_orders_blocks_as_the_schemes_do() {
         let lirs: Spec = "lirs".parse().unwrap();
-        assert_eq!(Scheme::ALL.map(|scheme| scheme.takes(&lirs)), [true, false, false, false]);
+        assert!(Scheme::ALL.iter().all(|scheme| scheme.takes(&lirs) == (*scheme == Scheme::None)));
         assert_eq!("lpu".parse(), Ok(Scheme::Lpu));
         assert!("LPU".parse::<Scheme>().is_err());
     }
