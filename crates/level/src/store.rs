@@ -115,7 +115,7 @@ enum Done {
     Opened(u32),
     Found(u64),
     Missed,
-    Done,
+    Finished,
 }
 
 type Outcome = std::result::Result<Done, (Refusal, &'static str)>;
@@ -210,7 +210,7 @@ impl Store {
             Ok(Done::Opened(namespace)) => Result::Opened { namespace },
             Ok(Done::Found(sum)) => Result::Found { sum, data: contents },
             Ok(Done::Missed) => Result::Missed,
-            Ok(Done::Done) => Result::Done,
+            Ok(Done::Finished) => Result::Done,
             Err((refusal, text)) => Result::Refused { refusal, text },
         };
         let mut notices = Vec::new();
@@ -326,7 +326,7 @@ impl Store {
         if let Some(replaced) = self.glru.demote(client, slot, last_us.max(1)) {
             self.notice(replaced);
         }
-        Ok(Done::Done)
+        Ok(Done::Finished)
     }
 
     /// The block of `slot` was replaced: its owner will be noticed.
@@ -360,7 +360,7 @@ impl Store {
             state.counts.invalidated += gone.len() as u64;
         }
         gone.into_iter().for_each(|slot| self.vacate(slot));
-        Ok(Done::Done)
+        Ok(Done::Finished)
     }
 
     /// Frees `slot`, whose block belongs to no namespace any more.
