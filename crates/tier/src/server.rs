@@ -224,6 +224,11 @@ impl Server {
         self.shares[usize::from(client)]
     }
 
+    /// The owner of the block of `slot`.
+    pub fn owner(&self, slot: Slot) -> Option<Client> {
+        Some(self.links.own(slot).owner).filter(|&owner| owner != ABSENT && owner != NOBODY).map(|owner| owner - 1)
+    }
+
     /// Blocks that were passed on the way to the places of demoted ones.
     pub fn steps(&self) -> u64 {
         self.steps
