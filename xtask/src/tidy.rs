@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nigh-device",
             "nigh-engine",
             "nigh-guard",
+            "nigh-level",
             "nigh-nbd",
             "nigh-pattern",
             "nigh-policy",
@@ -39,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("nigh-advise", &[]),
-    ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-nbd", "nigh-text"]),
+    ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-level", "nigh-nbd", "nigh-text"]),
     (
         "nigh-bench",
         &[

@@ -4,6 +4,7 @@
 
 mod allocation;
 mod asker;
+mod below;
 mod delay;
 mod device;
 mod driver;
@@ -30,6 +31,7 @@ mod timing;
 mod units;
 mod uring;
 
+pub use below::{LevelLink, LevelServer};
 pub use device::{Completion, Device, Extent, Geometry, Job};
 pub use driver::{Driver, Handle};
 pub use error::{OpenError, OpenErrorKind, TargetError};

@@ -2,6 +2,7 @@
 
 mod content;
 mod contents;
+mod level;
 mod programs;
 
 use std::num::NonZeroUsize;
@@ -19,6 +20,7 @@ use crate::sweep::SweepArgs;
 use content::CONTENT_HELP;
 pub(crate) use content::ContentArgs;
 pub(crate) use contents::ContentsArgs;
+pub(crate) use level::{LevelArgs, RemoteLevelArgs};
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     /// Serve disks over NBD through a cache in memory
     #[command(after_long_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
+    /// Lend memory of this host to 'nigh serve' on other hosts, as a level below their memory
+    Level(LevelArgs),
     /// Query and change a running 'nigh serve' through its --control socket
     Ctl(CtlArgs),
     /// Record what a program reads and writes, or what a disk or a running 'nigh serve' is asked, as a trace
@@ -167,9 +171,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
     /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
-    /// if absent, and is warm after a restart. Give the flag twice for two levels, the faster one first
-    #[arg(long, value_name = "file:PATH:SIZE")]
+    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE.
+    /// Give the flag twice for two levels, the faster one first; one on another host is the last
+    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE")]
     pub(crate) level: Vec<String>,
+    #[command(flatten)]
+    pub(crate) remote_level: RemoteLevelArgs,
     /// Policy that chooses the block to evict ('nigh policies' lists them) [default: lirs]
     #[arg(short, long, value_name = "POLICY", add = completion::live_policies())]
     pub(crate) policy: Option<String>,

@@ -18,6 +18,7 @@ mod generators;
 mod grid;
 mod guard;
 mod layout;
+mod level;
 mod output;
 mod page;
 mod patterns;
@@ -77,6 +78,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "record")]
         Command::Advise(args) => advise::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Level(args) => level::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Top(args) => top::run(&args),

@@ -16,8 +16,8 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
     Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, MetricsSettings, Recording, ReloadError, Server, Settings, SocketSettings, Statistics,
-    TlsSettings, WriteMode, is_denied,
+    LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings, Server, Settings,
+    SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -55,6 +55,8 @@ struct File {
     connections: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     level: Vec<String>,
+    level_name: Option<String>,
+    level_required: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
     socket_mode: Option<String>,
@@ -309,7 +311,20 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
     let levels = if args.level.is_empty() { &file.level } else { &args.level };
-    settings.host.levels = levels.iter().map(|text| level(text)).collect::<anyhow::Result<_>>()?;
+    for (at, text) in levels.iter().enumerate() {
+        let Some(remote) = text.strip_prefix("tcp:") else {
+            settings.host.levels.push(level(text)?);
+            continue;
+        };
+        ensure!(at + 1 == levels.len(), "level {text}: a level on another host is the last one");
+        let name = args.remote_level.level_name.clone().or(file.level_name.clone());
+        let name = name.unwrap_or_else(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{host}/{}", settings.exports.first().map_or("", |export| &export.disk.name))
+        });
+        let required = args.remote_level.level_required || file.level_required.unwrap_or(false);
+        settings.host.remote_level = Some(remote_level(remote, name, required)?);
+    }
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
     ensure!((1..=4096).contains(&settings.host.batch), "batch is from 1 to 4096");
@@ -433,6 +448,17 @@ pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOption
     Ok((ExportSettings::new(name, target), options))
 }
 
+/// `HOST:PORT:SIZE`, after `tcp:`.
+fn remote_level(text: &str, client: String, required: bool) -> anyhow::Result<RemoteLevelSettings> {
+    let form = || format!("'tcp:{text}' is no level: it is written tcp:HOST:PORT:SIZE, such as tcp:cache1:10810:32G");
+    let (address, size) = text.rsplit_once(':').with_context(form)?;
+    let (host, port) = address.rsplit_once(':').with_context(form)?;
+    ensure!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0), form());
+    ensure!((1..=nigh_level::NAME_MAX).contains(&client.len()), "--level-name has from 1 to 256 bytes");
+    let bytes = bytes(size).with_context(|| format!("level tcp:{address}"))?;
+    Ok(RemoteLevelSettings { address: address.to_owned(), client, bytes, required })
+}
+
 /// `file:PATH:SIZE`, perhaps after a `delay:…:` or `fault:…:` that slows it down or fails it.
 fn level(text: &str) -> anyhow::Result<LevelSettings> {
     let form = || format!("'{text}' is no level: it is written file:PATH:SIZE, such as file:/fast/nigh.level:32G");
@@ -517,6 +543,9 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
     for LevelSettings { target, bytes } in &settings.host.levels {
         let path = target.path().map(|path| path.display().to_string()).unwrap_or_default();
         let _ = writeln!(text, "level    {path}, {} below the memory", human_bytes(*bytes));
+    }
+    if let Some(remote) = &settings.host.remote_level {
+        let _ = writeln!(text, "level    tcp:{}, {} as {}", remote.address, human_bytes(remote.bytes), remote.client);
     }
     let _ = writeln!(text, "ahead    {}", settings.host.readahead);
     let _ = writeln!(

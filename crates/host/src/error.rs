@@ -86,6 +86,20 @@ pub enum LevelError {
     /// It was given twice.
     #[error("level {path}: given twice", path = .0.display())]
     Twice(PathBuf),
+    /// A level on another host cannot be used.
+    #[error("level {path}: cannot connect: {source}", path = path.display())]
+    Server {
+        /// Its server.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// It is smaller than a block for each shard.
+    #[error("level {path}: it has less than a block of {BLOCK} bytes for each shard", path = path.display())]
+    Small {
+        /// Its server.
+        path: PathBuf,
+    },
     /// There are more levels than possible.
     #[error("at most {LEVELS_MAX} levels are possible")]
     Many,

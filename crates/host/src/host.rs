@@ -94,6 +94,13 @@ impl Host {
             levels.push(opened.level);
             before.push(opened.before);
         }
+        if let Some(remote) = &settings.remote_level {
+            let used = settings.levels.iter().map(|level| level::index_bytes(level.bytes)).sum();
+            let (level, device) =
+                level::open_remote(remote, levels.len(), settings.shards(), left.saturating_sub(used))?;
+            handle.attach(level.port(), device);
+            levels.push(level);
+        }
         let readahead = std::mem::take(&mut settings.readahead);
         let cache = Cache::new(settings.shards(), &config, settings.ports(), levels.into(), readahead, handle.clone())?;
         let common = Common {

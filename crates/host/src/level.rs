@@ -1,18 +1,18 @@
 //! A level: a file below the memory, opened before the disks.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Image, LevelFile, Options, PLACES};
+use nigh_backend::{Device, Image, LevelFile, LevelLink, LevelServer, Options, PLACES};
 use nigh_engine::{LevelConfig, Port};
 
 use crate::disk::{has_file, same_file};
 use crate::error::LevelError;
-use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings};
+use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings};
 
 /// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
@@ -33,6 +33,8 @@ pub(crate) struct Level {
     pub(crate) warm_blocks: AtomicU64,
     /// Set when its device failed: it is switched off.
     pub(crate) off: AtomicBool,
+    /// Of a level on another host.
+    pub(crate) link: Option<Arc<LevelLink>>,
 }
 
 /// The file of a level that has not started yet, and its saved index.
@@ -49,7 +51,7 @@ pub(crate) struct Opened {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LevelStatistics {
-    /// Its file.
+    /// Its file, or the address of its server.
     pub path: String,
     /// Its configured size, in bytes.
     pub bytes: u64,
@@ -81,7 +83,13 @@ pub struct LevelStatistics {
     pub written_bytes: u64,
     /// Operations that its device failed.
     pub faults: u64,
-    /// Whether it was switched off, because its device failed.
+    /// Blocks that the server of a level on another host no longer had; also counted in `mismatches`.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub missed: u64,
+    /// Connections to that server that were lost.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub lost: u64,
+    /// Whether it was switched off, because its device failed, or has no connection to its server.
     pub off: bool,
 }
 
@@ -96,12 +104,15 @@ impl Level {
 
     /// The part of a shard, for its engine.
     pub(crate) fn part(&self, shard: u32) -> LevelConfig {
+        // A level on another host is used again when there is a connection.
+        let faults = if self.link.is_some() { u32::MAX } else { FAULTS };
         let offset = PLACES + u64::from(shard) * u64::from(self.part_blocks) * BLOCK;
-        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults: FAULTS }
+        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults }
     }
 
     pub(crate) fn is_off(&self) -> bool {
-        self.off.load(Ordering::Acquire)
+        let is_cut_off = self.link.as_ref().is_some_and(|link| link.is_off.load(Ordering::Acquire));
+        is_cut_off || self.off.load(Ordering::Acquire)
     }
 }
 
@@ -127,7 +138,7 @@ pub(crate) fn open(
         if levels.iter().any(|level| same_file(&level.level.path, path)) {
             return Err(LevelError::Twice(path.to_owned()));
         }
-        let index = settings.bytes / BLOCK * INDEX;
+        let index = index_bytes(settings.bytes);
         left = left.checked_sub(index).ok_or_else(|| {
             let (index, left) = (index >> 20, left >> 20);
             LevelError::Index { path: path.to_owned(), index, left }
@@ -143,10 +154,56 @@ pub(crate) fn open(
             file: Mutex::default(),
             warm_blocks: AtomicU64::new(0),
             off: AtomicBool::new(false),
+            link: None,
         };
         levels.push(Opened { level, device, before: (file, image) });
     }
     Ok(levels)
+}
+
+/// Memory of the index of a level of `bytes`.
+pub(crate) fn index_bytes(bytes: u64) -> u64 {
+    bytes / BLOCK * INDEX
+}
+
+/// Opens the level on another host, below `above` others. `memory` is what its index can take, in bytes.
+pub(crate) fn open_remote(
+    settings: &RemoteLevelSettings,
+    above: usize,
+    shards: usize,
+    memory: u64,
+) -> Result<(Level, Box<dyn Device>), LevelError> {
+    if above >= LEVELS_MAX {
+        return Err(LevelError::Many);
+    }
+    let path = PathBuf::from(format!("tcp:{}", settings.address));
+    let index = index_bytes(settings.bytes);
+    if index > memory {
+        return Err(LevelError::Index { path, index: index >> 20, left: memory >> 20 });
+    }
+    let part_blocks = u32::try_from(settings.bytes / BLOCK / shards as u64).unwrap_or(u32::MAX);
+    if part_blocks == 0 {
+        return Err(LevelError::Small { path });
+    }
+    let server = LevelServer {
+        address: settings.address.clone(),
+        client: settings.client.clone(),
+        level: above as u8 + 1,
+        block_bytes: BLOCK as u32,
+    };
+    let opened = server.open(PLACES + settings.bytes, settings.required);
+    let (device, link) = opened.map_err(|source| LevelError::Server { path: path.clone(), source })?;
+    let level = Level {
+        path,
+        bytes: settings.bytes,
+        port: Port(above as u16),
+        part_blocks,
+        file: Mutex::default(),
+        warm_blocks: AtomicU64::new(0),
+        off: AtomicBool::new(false),
+        link: Some(link),
+    };
+    Ok((level, device))
 }
 
 /// The disk of which this is a file. One whose device does not respond within `limit` is compared when it is opened.

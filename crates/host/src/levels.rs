@@ -84,6 +84,8 @@ impl Cache {
                 writes,
                 written_bytes,
                 faults,
+                missed: level.link.as_ref().map_or(0, |link| link.missed.load(Ordering::Relaxed)),
+                lost: level.link.as_ref().map_or(0, |link| link.lost.load(Ordering::Relaxed)),
                 off: level.is_off(),
             }
         };

@@ -47,7 +47,9 @@ pub use latency::Latencies;
 pub use level::LevelStatistics;
 pub use opening::Late;
 pub use session::Session;
-pub use settings::{BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, Settings, TARGETS_MAX};
+pub use settings::{
+    BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings, TARGETS_MAX,
+};
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::{TenantStatistics, agree_on_bounds};
 

@@ -108,6 +108,19 @@ pub struct LevelSettings {
     pub bytes: u64,
 }
 
+/// A level on another host, below all others: the memory of a level server (`nigh level`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteLevelSettings {
+    /// The server, as HOST:PORT.
+    pub address: String,
+    /// The name by which the server knows this host. Two hosts with the same name take the level from each other.
+    pub client: String,
+    /// The bytes of the level that are used.
+    pub bytes: u64,
+    /// Whether the start fails if the server cannot be reached. Otherwise it is used as soon as it can be.
+    pub required: bool,
+}
+
 /// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -139,6 +152,8 @@ pub struct Settings {
     pub shards: Option<usize>,
     /// The levels, the fastest first: they hold blocks that left memory.
     pub levels: Vec<LevelSettings>,
+    /// The level below those, on another host.
+    pub remote_level: Option<RemoteLevelSettings>,
     /// The disks at the start.
     pub disks: Vec<DiskSettings>,
 }
@@ -172,6 +187,7 @@ impl Settings {
             verify: true,
             shards: None,
             levels: Vec::new(),
+            remote_level: None,
             disks,
         }
     }
@@ -218,7 +234,7 @@ impl Settings {
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and the blocks it is merged with, several times.
         config.spare = (capacity / 32).clamp(256, 4096);
-        if !self.levels.is_empty() {
+        if !self.levels.is_empty() || self.remote_level.is_some() {
             config.storing = config.spare;
         }
         config.limits.request_bytes = PIECE as u32;

@@ -35,8 +35,8 @@ mod uri;
 
 pub use nigh_host::{
     Allocation, BLOCK, Chunk, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError,
-    HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, Settings as HostSettings, TenantStatistics,
-    Unwritten, WriteMode,
+    HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, RemoteLevelSettings,
+    Settings as HostSettings, TenantStatistics, Unwritten, WriteMode,
 };
 
 pub use command::Command;

@@ -47,7 +47,11 @@ fn file(plan: &Plan) -> File {
         verify: Some(host.verify),
         shards: alone.then(|| host.shards()),
         connections: Some(*connections_max),
-        level: host.levels.iter().map(level).collect(),
+        level: (host.levels.iter().map(level))
+            .chain(host.remote_level.iter().map(|remote| format!("tcp:{}:{}", remote.address, amount(remote.bytes))))
+            .collect(),
+        level_name: host.remote_level.as_ref().map(|remote| remote.client.clone()),
+        level_required: host.remote_level.as_ref().map(|remote| remote.required),
         listen: listen.iter().map(ToString::to_string).collect(),
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
         socket_group: group.clone(),
@@ -147,6 +151,8 @@ mod tests {
             shards: Some(1),
             connections: Some(1),
             level: vec![String::new()],
+            level_name: Some(String::new()),
+            level_required: Some(true),
             listen: vec![String::new()],
             socket_mode: text(),
             socket_group: text(),

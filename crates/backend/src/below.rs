@@ -1,0 +1,516 @@
+//! A level on another host as a device: a place of the level is a block there.
+//!
+//! The index of the level, with a checksum for each block, is in this process. So the device may fail any operation, and may return
+//! anything for a place that the server no longer has. Its thread exchanges messages with the server; another one connects.
+//!
+//! **Invariant:** no job waits for a connection. While there is none, jobs fail at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nigh_engine::{Action, Fault};
+use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result as Outcome, VERSIONS, Welcome};
+
+use crate::device::{Completion, Device, Extent, Geometry, Job};
+use crate::signal::Signal;
+
+/// How long a server may be silent while requests wait for it, or while it is connected to.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The pause before the next attempt to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The most blocks on their way to the server: what a read may have before it in the connection.
+const STORES: usize = 32;
+/// The most requests on their way.
+const REQUESTS: usize = 1024;
+/// The most jobs that wait to be stored. Others fail.
+const QUEUE: usize = 256;
+
+/// A level server, and the name by which it knows this client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelServer {
+    /// HOST:PORT.
+    pub address: String,
+    /// This client: two clients with the same name take the level from each other.
+    pub client: String,
+    /// The number of the level: 1 if it is next to the memory.
+    pub level: u8,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+}
+
+/// What a level server is like at the moment.
+#[derive(Debug, Default)]
+pub struct LevelLink {
+    /// Whether there is no connection.
+    pub is_off: AtomicBool,
+    /// Connections that were lost.
+    pub lost: AtomicU64,
+    /// Blocks that the server no longer had.
+    pub missed: AtomicU64,
+}
+
+/// An open connection, in an epoch of its own.
+struct Session {
+    stream: TcpStream,
+    namespace: u32,
+    epoch: u64,
+    requests: usize,
+    blocks: u64,
+}
+
+impl LevelServer {
+    /// Opens it. With `required`, there must be a connection at once; otherwise it is made in the background.
+    pub fn open(&self, bytes: u64, required: bool) -> io::Result<(Box<dyn Device>, Arc<LevelLink>)> {
+        let session = match self.connect() {
+            Ok(session) => Some(session),
+            Err(error) if required => return Err(error),
+            Err(error) => {
+                tracing::warn!(level = self.address, %error, "the level cannot be used yet; the cache starts without it");
+                None
+            }
+        };
+        let link = Arc::new(LevelLink::default());
+        link.is_off.store(session.is_none(), Ordering::Release);
+        let desk = Arc::new(Desk { wake: Signal::new()?, done: Signal::new()?, mail: Mutex::default() });
+        let worker = Worker::new(self.clone(), desk.clone(), link.clone(), session);
+        let thread = Builder::new().name("level".into()).spawn(move || worker.run())?;
+        Ok((Box::new(Below { bytes, desk, thread: Some(thread) }), link))
+    }
+
+    /// Connects, and begins an epoch.
+    fn connect(&self) -> io::Result<Session> {
+        let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
+        for address in self.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| self.greet(stream)) {
+                Ok(session) => return Ok(session),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn greet(&self, mut stream: TcpStream) -> io::Result<Session> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let (mut out, mut input) = (Vec::new(), Vec::new());
+        let name = &self.client;
+        Hello {
+            versions: (*VERSIONS.start(), *VERSIONS.end()),
+            block_bytes: self.block_bytes,
+            level: self.level,
+            name,
+        }
+        .encode(&mut out);
+        stream.write_all(&out)?;
+        let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
+        let welcome = loop {
+            match Welcome::decode(&input).map_err(invalid)? {
+                Decoded::Whole(welcome, length) => {
+                    input.drain(..length);
+                    break welcome;
+                }
+                Decoded::Need(_) => more(&mut stream, &mut input)?,
+            }
+        };
+        // Later epochs of this client have higher numbers as long as clocks go forward.
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        out.clear();
+        Request::Open { name: "level", epoch }.encode(0, &mut out);
+        stream.write_all(&out)?;
+        let namespace = loop {
+            match Reply::decode(&input).map_err(invalid)? {
+                Decoded::Whole(reply, length) => {
+                    let opened = match reply.result {
+                        Outcome::Opened { namespace } => Ok(namespace),
+                        Outcome::Refused { text, .. } => Err(io::Error::other(text.to_owned())),
+                        _ => Err(io::Error::new(ErrorKind::InvalidData, "another reply than to Open")),
+                    };
+                    input.drain(..length);
+                    break opened?;
+                }
+                Decoded::Need(_) => more(&mut stream, &mut input)?,
+            }
+        };
+        if !input.is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidData, "more than was asked for"));
+        }
+        stream.set_nonblocking(true)?;
+        let requests = (welcome.requests as usize).min(REQUESTS);
+        Ok(Session { stream, namespace, epoch, requests, blocks: welcome.blocks })
+    }
+}
+
+fn more(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<()> {
+    let mut bytes = [0; 4096];
+    match stream.read(&mut bytes) {
+        Ok(0) => Err(io::Error::new(
+            ErrorKind::UnexpectedEof,
+            "it closed the connection: is it a level server of this version?",
+        )),
+        Ok(read) => {
+            input.extend(&bytes[..read]);
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(io::Error::new(ErrorKind::TimedOut, "no answer")),
+        Err(error) => Err(error),
+    }
+}
+
+#[derive(Default)]
+struct Mail {
+    jobs: Vec<Job>,
+    done: Vec<Completion>,
+    is_closing: bool,
+}
+
+/// What the device shares with its thread.
+struct Desk {
+    wake: Signal,
+    done: Signal,
+    mail: Mutex<Mail>,
+}
+
+impl Desk {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The device.
+struct Below {
+    bytes: u64,
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Size(u64);
+
+impl Geometry for Size {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0)
+    }
+
+    fn extents(&self, range: Range<u64>, _: usize) -> io::Result<Vec<Extent>> {
+        Ok(vec![Extent { range, hole: false }])
+    }
+}
+
+impl Device for Below {
+    fn geometry(&self) -> Arc<dyn Geometry> {
+        Arc::new(Size(self.bytes))
+    }
+
+    fn submit(&mut self, job: Job) {
+        self.desk.mail().jobs.push(job);
+        self.desk.wake.raise();
+    }
+
+    fn poll(&mut self, _: Instant, done: &mut Vec<Completion>) {
+        self.desk.done.clear();
+        done.append(&mut self.desk.mail().done);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn signal(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.desk.done.as_fd())
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        self.desk.mail().is_closing = true;
+        self.desk.wake.raise();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported on its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A job, as far as its blocks are asked for.
+struct Begun {
+    job: Job,
+    next: u64,
+    replies: u64,
+    result: Result<(), Fault>,
+}
+
+/// A connection in use.
+struct Live {
+    session: Session,
+    out: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    /// The requests without a reply: job and block of the job, by cookie.
+    pending: HashMap<u64, (u64, u64)>,
+    stores: usize,
+    /// When the server last replied, or had nothing to reply to.
+    progress: Instant,
+}
+
+struct Worker {
+    server: LevelServer,
+    desk: Arc<Desk>,
+    link: Arc<LevelLink>,
+    live: Option<Live>,
+    retry: Instant,
+    connecting: Option<Receiver<io::Result<Session>>>,
+    begun: HashMap<u64, Begun>,
+    reads: VecDeque<u64>,
+    writes: VecDeque<u64>,
+    /// Numbers for jobs and cookies.
+    number: u64,
+}
+
+impl Worker {
+    fn new(server: LevelServer, desk: Arc<Desk>, link: Arc<LevelLink>, session: Option<Session>) -> Worker {
+        let mut worker = Worker {
+            server,
+            desk,
+            link,
+            live: None,
+            retry: Instant::now() + PAUSE,
+            connecting: None,
+            begun: HashMap::new(),
+            reads: VecDeque::new(),
+            writes: VecDeque::new(),
+            number: 0,
+        };
+        session.into_iter().for_each(|session| worker.adopt(session));
+        worker
+    }
+
+    fn adopt(&mut self, session: Session) {
+        tracing::info!(level = self.server.address, blocks = session.blocks, "connected to the level");
+        self.link.is_off.store(false, Ordering::Release);
+        self.live = Some(Live {
+            session,
+            out: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            pending: HashMap::new(),
+            stores: 0,
+            progress: Instant::now(),
+        });
+    }
+
+    fn run(mut self) {
+        loop {
+            let mut mail = self.desk.mail();
+            let (jobs, is_closing) = (std::mem::take(&mut mail.jobs), mail.is_closing);
+            drop(mail);
+            if is_closing {
+                return;
+            }
+            jobs.into_iter().for_each(|job| self.take(job));
+            let now = Instant::now();
+            self.reconnect(now);
+            if let Some(Err(error)) = self.live.is_some().then(|| self.exchange(now)) {
+                self.lose(&error, now);
+            }
+            let wait = self.wait();
+            let socket = self.live.as_ref().map(|live| live.session.stream.as_fd());
+            self.desk.wake.wait_with(socket.into_iter(), Some(wait));
+        }
+    }
+
+    /// How long there may be nothing to do.
+    fn wait(&self) -> Duration {
+        match &self.live {
+            // The socket takes no more at the moment.
+            Some(live) if live.sent < live.out.len() => Duration::from_millis(1),
+            Some(live) if !live.pending.is_empty() => PATIENCE / 4,
+            Some(_) => Duration::from_secs(3600),
+            None => PATIENCE / 4,
+        }
+    }
+
+    fn done(&self, begun: Begun) {
+        let Begun { job, result, .. } = begun;
+        self.desk.mail().done.push(job.finish(result));
+        self.desk.done.raise();
+    }
+
+    fn take(&mut self, job: Job) {
+        let is_read = matches!(job.operation.action, Action::Read(_));
+        let is_write = matches!(job.operation.action, Action::Write(_));
+        let begun = Begun { job, next: 0, replies: 0, result: Ok(()) };
+        if !is_read && !is_write {
+            return self.done(begun);
+        }
+        if self.live.is_none() || is_write && self.writes.len() >= QUEUE {
+            return self.done(Begun { result: Err(Fault(libc::ENOTCONN)), ..begun });
+        }
+        self.number += 1;
+        self.begun.insert(self.number, begun);
+        if is_read { &mut self.reads } else { &mut self.writes }.push_back(self.number);
+    }
+
+    fn reconnect(&mut self, now: Instant) {
+        if self.live.is_some() {
+            return;
+        }
+        let tried = self.connecting.as_ref().and_then(|tried| tried.try_recv().ok());
+        if let Some(tried) = tried {
+            self.connecting = None;
+            self.retry = now + PAUSE;
+            match tried {
+                Ok(session) => self.adopt(session),
+                Err(error) => tracing::debug!(level = self.server.address, %error, "cannot connect"),
+            }
+        } else if self.connecting.is_none() && now >= self.retry {
+            let (sender, tried): (Sender<_>, _) = channel();
+            let (server, desk) = (self.server.clone(), self.desk.clone());
+            let connect = move || {
+                // Nobody waits any more if the device is closed.
+                let _ = sender.send(server.connect());
+                desk.wake.raise();
+            };
+            self.retry = now + PAUSE;
+            if Builder::new().name("connect".into()).spawn(connect).is_ok() {
+                self.connecting = Some(tried);
+            }
+        }
+    }
+
+    /// The connection is of no use any more: what waits for it fails. Whatever the server still does with it belongs to an
+    /// epoch that is over.
+    fn lose(&mut self, error: &io::Error, now: Instant) {
+        tracing::warn!(level = self.server.address, %error, "the connection to the level is lost; the cache continues without it");
+        self.link.is_off.store(true, Ordering::Release);
+        self.link.lost.fetch_add(1, Ordering::Relaxed);
+        self.live = None;
+        self.retry = now + PAUSE;
+        (self.reads, self.writes) = Default::default();
+        for (_, begun) in std::mem::take(&mut self.begun) {
+            self.done(Begun { result: Err(Fault(libc::ENOTCONN)), ..begun });
+        }
+    }
+
+    /// Receives, asks for more and sends, as far as that goes without waiting.
+    fn exchange(&mut self, now: Instant) -> io::Result<()> {
+        self.receive(now)?;
+        self.fill(now);
+        let Some(live) = &mut self.live else { return Ok(()) };
+        while live.sent < live.out.len() {
+            match live.session.stream.write(&live.out[live.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => live.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if live.sent == live.out.len() {
+            live.out.clear();
+            live.sent = 0;
+        }
+        if !live.pending.is_empty() && now.duration_since(live.progress) > PATIENCE {
+            return Err(io::Error::new(ErrorKind::TimedOut, "the server does not respond"));
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let Some(live) = &mut self.live else { return };
+        let block_bytes = u64::from(self.server.block_bytes);
+        while live.pending.len() < live.session.requests {
+            let is_read = !self.reads.is_empty();
+            let queue = if is_read { &mut self.reads } else { &mut self.writes };
+            let Some(&number) = queue.front().filter(|_| is_read || live.stores < STORES) else { return };
+            let Some(begun) = self.begun.get_mut(&number) else {
+                queue.pop_front();
+                continue;
+            };
+            if live.pending.is_empty() {
+                live.progress = now;
+            }
+            self.number += 1;
+            let cookie = self.number;
+            let block = begun.job.operation.offset / block_bytes + begun.next;
+            let place = Place { namespace: live.session.namespace, epoch: live.session.epoch, block };
+            let level = self.server.level;
+            match &begun.job.operation.action {
+                Action::Write(frames) => {
+                    let Some(data) = frames.slices().nth(begun.next as usize) else { return };
+                    let (from, to) = (level - 1, level);
+                    Request::Demote { place, from, to, age_us: 0, sum: 0, data }.encode(cookie, &mut live.out);
+                    live.stores += 1;
+                }
+                _ => Request::Retrieve { place, from: Some(level), to: Some(level) }.encode(cookie, &mut live.out),
+            }
+            live.pending.insert(cookie, (number, begun.next));
+            begun.next += 1;
+            if begun.next == begun.job.operation.length / block_bytes {
+                queue.pop_front();
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Instant) -> io::Result<()> {
+        let invalid = |error: String| io::Error::new(ErrorKind::InvalidData, error);
+        let block_bytes = u64::from(self.server.block_bytes);
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let Some(live) = &mut self.live else { return Ok(()) };
+            match live.session.stream.read(&mut bytes) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => live.input.extend(&bytes[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let mut used = 0;
+            let mut complete = Vec::new();
+            while let Decoded::Whole(reply, length) =
+                Reply::decode(&live.input[used..]).map_err(|error| invalid(error.to_string()))?
+            {
+                used += length;
+                live.progress = now;
+                let (number, at) =
+                    live.pending.remove(&reply.cookie).ok_or_else(|| invalid("a reply to no request".to_owned()))?;
+                let Some(begun) = self.begun.get_mut(&number) else { continue };
+                begun.replies += 1;
+                match (reply.result, &mut begun.job.operation.action) {
+                    (Outcome::Found { data, .. }, Action::Read(frames)) if data.len() as u64 == block_bytes => {
+                        frames.slices_mut().skip(at as usize).take(1).for_each(|slice| slice.copy_from_slice(data));
+                    }
+                    // The checksum will not match.
+                    (Outcome::Missed, Action::Read(frames)) => {
+                        self.link.missed.fetch_add(1, Ordering::Relaxed);
+                        frames.slices_mut().skip(at as usize).take(1).for_each(|slice| slice.fill(0xA5));
+                    }
+                    (Outcome::Done, Action::Write(_)) => live.stores -= 1,
+                    (Outcome::Refused { refusal: nigh_level::Refusal::Limit, .. }, Action::Write(_)) => {
+                        live.stores -= 1;
+                        begun.result = Err(Fault(libc::ENOSPC));
+                    }
+                    (Outcome::Refused { text, .. }, _) => return Err(io::Error::other(text.to_owned())),
+                    _ => return Err(invalid("a reply to another request".to_owned())),
+                }
+                if begun.replies == begun.job.operation.length / block_bytes {
+                    complete.push(number);
+                }
+            }
+            live.input.drain(..used);
+            if live.input.len() > 2 * MESSAGE_MAX {
+                return Err(invalid("a reply that is too long".to_owned()));
+            }
+            for number in complete {
+                self.begun.remove(&number).into_iter().for_each(|begun| self.done(begun));
+            }
+        }
+    }
+}
