@@ -22,7 +22,7 @@ use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result as O
 use crate::device::{Completion, Device, Extent, Geometry, Job};
 use crate::signal::Signal;
 
-/// How long a server may be silent while requests wait for it, or while it is connected to.
+/// How long a request may be without a reply, and how long connecting may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -256,8 +256,8 @@ struct Live {
     /// The requests without a reply: job and block of the job, by cookie.
     pending: HashMap<u64, (u64, u64)>,
     stores: usize,
-    /// When the server last replied, or had nothing to reply to.
-    progress: Instant,
+    /// When each request was made, in that order, by cookie; those at the front may have their reply.
+    made: VecDeque<(u64, Instant)>,
 }
 
 struct Worker {
@@ -302,7 +302,7 @@ impl Worker {
             input: Vec::new(),
             pending: HashMap::new(),
             stores: 0,
-            progress: Instant::now(),
+            made: VecDeque::new(),
         });
     }
 
@@ -401,7 +401,7 @@ impl Worker {
 
     /// Receives, asks for more and sends, as far as that goes without waiting.
     fn exchange(&mut self, now: Instant) -> io::Result<()> {
-        self.receive(now)?;
+        self.receive()?;
         self.fill(now);
         let Some(live) = &mut self.live else { return Ok(()) };
         while live.sent < live.out.len() {
@@ -417,7 +417,10 @@ impl Worker {
             live.out.clear();
             live.sent = 0;
         }
-        if !live.pending.is_empty() && now.duration_since(live.progress) > PATIENCE {
+        while live.made.front().is_some_and(|(cookie, _)| !live.pending.contains_key(cookie)) {
+            live.made.pop_front();
+        }
+        if live.made.front().is_some_and(|(_, made)| now.duration_since(*made) > PATIENCE) {
             return Err(io::Error::new(ErrorKind::TimedOut, "the server does not respond"));
         }
         Ok(())
@@ -434,9 +437,6 @@ impl Worker {
                 queue.pop_front();
                 continue;
             };
-            if live.pending.is_empty() {
-                live.progress = now;
-            }
             self.number += 1;
             let cookie = self.number;
             let block = begun.job.operation.offset / block_bytes + begun.next;
@@ -452,6 +452,7 @@ impl Worker {
                 _ => Request::Retrieve { place, from: Some(level), to: Some(level) }.encode(cookie, &mut live.out),
             }
             live.pending.insert(cookie, (number, begun.next));
+            live.made.push_back((cookie, now));
             begun.next += 1;
             if begun.next == begun.job.operation.length / block_bytes {
                 queue.pop_front();
@@ -459,7 +460,7 @@ impl Worker {
         }
     }
 
-    fn receive(&mut self, now: Instant) -> io::Result<()> {
+    fn receive(&mut self) -> io::Result<()> {
         let invalid = |error: String| io::Error::new(ErrorKind::InvalidData, error);
         let block_bytes = u64::from(self.server.block_bytes);
         let mut bytes = vec![0; 64 << 10];
@@ -478,7 +479,6 @@ impl Worker {
                 Reply::decode(&live.input[used..]).map_err(|error| invalid(error.to_string()))?
             {
                 used += length;
-                live.progress = now;
                 let (number, at) =
                     live.pending.remove(&reply.cookie).ok_or_else(|| invalid("a reply to no request".to_owned()))?;
                 let Some(begun) = self.begun.get_mut(&number) else { continue };
