@@ -23,7 +23,7 @@ use crate::device::{Completion, Device, Extent, Geometry, Job};
 use crate::signal::Signal;
 
 /// How long a request may be without a reply, and how long connecting may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The most blocks on their way to the server: what a read may have before it in the connection.
