@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use nigh_guard::{Guard, Journal, MechanismName, Outcome, Procfs, Service, Settings, Tree, Writer};
 
-use crate::output;
+use crate::{log, output};
 
 #[path = "guard/command.rs"]
 mod command;
@@ -166,7 +166,7 @@ fn serve(args: &GuardArgs, state: &Path) -> anyhow::Result<()> {
          'nigh guard run' finds that group itself"
     );
     let settings = settings(args, None)?;
-    start_log(args.log.as_deref().unwrap_or("info"))?;
+    log::start(args.log.as_deref().unwrap_or("info"))?;
     let tree = Tree::open(&args.cgroupfs, below(args)?)?;
     let journal = Journal::open(&nigh_guard::journal_in(state), Writer::of_system(&args.cgroupfs))?;
     let (profile, controller) = (settings.profile.name, tree.version());
@@ -206,14 +206,6 @@ fn settings(args: &GuardArgs, command: Option<String>) -> anyhow::Result<Setting
         freeze: Duration::from_secs_f64(freeze),
         command,
     })
-}
-
-fn start_log(level: &str) -> anyhow::Result<()> {
-    let level: tracing::Level =
-        level.parse().map_err(|_| anyhow!("'{level}' is no level: error, warn, info, debug or trace"))?;
-    let log = tracing_subscriber::fmt().with_max_level(level).with_target(false).with_ansi(false);
-    log.with_writer(std::io::stderr).init();
-    Ok(())
 }
 
 /// A group is a path below the root of the cgroups, and stays there.

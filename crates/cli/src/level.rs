@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use nigh_level::{Decoded, Hello, Limits, MESSAGE_MAX, Request, Store, Welcome};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::LevelArgs;
+use crate::log;
 use crate::size::human_bytes;
 
 const BLOCK: u64 = 4096;
@@ -24,7 +25,7 @@ const REQUESTS: u32 = 256;
 const NAMESPACES: u32 = 16;
 /// How long a client may take for its first message, for the rest of a message, and to accept replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long threads of connections may end beside the process.
+/// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 struct Common {
@@ -62,14 +63,7 @@ pub(crate) fn run(args: &LevelArgs) -> anyhow::Result<()> {
     let there = (there.totalram as u64).saturating_mul(u64::from(there.mem_unit));
     let asked = u64::from(all) * BLOCK;
     ensure!(asked <= there, "--memory is {}, but the machine has {}", human_bytes(asked), human_bytes(there));
-    let level = args.log.parse::<tracing::Level>();
-    let level = level.map_err(|_| anyhow!("'{}' is no level: error, warn, info, debug or trace", args.log))?;
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    log::start(&args.log)?;
 
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot watch signals")?;
     let listener = TcpListener::bind(&addresses[..]).with_context(|| format!("cannot listen on {address}"))?;

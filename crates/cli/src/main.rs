@@ -19,6 +19,7 @@ mod grid;
 mod guard;
 mod layout;
 mod level;
+mod log;
 mod output;
 mod page;
 mod patterns;

@@ -26,7 +26,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{AllocateArg, RecordingArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
 use crate::size::human_bytes;
-use crate::{asked, output, record};
+use crate::{asked, log, output, record};
 use sandbox::Account;
 
 const MEMORY: &str = "512M";
@@ -131,14 +131,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(printed::config(&plan)?.as_bytes());
     }
-    let level = args.log.parse::<tracing::Level>();
-    let level = level.map_err(|_| anyhow!("'{}' is no level: error, warn, info, debug or trace", args.log))?;
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    log::start(&args.log)?;
 
     let confined = plan.settings.sandboxed.then(|| sandbox::confine(&plan, args)).transpose()?;
     allow_core_dumps(plan.core_dumps)?;

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nigh_nbd::client::Client;
-use serde_json::Value;
 
 use serving::{Folder, Server, nigh};
 
@@ -37,13 +36,6 @@ fn serve(folder: &Folder) -> Server {
 
 fn connect(server: &Server) -> Client<UnixStream> {
     Client::connect(UnixStream::connect(&server.socket).unwrap(), "disk", &[]).unwrap()
-}
-
-fn status(folder: &Folder) -> Value {
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    let output = ctl.args(["ctl", "--control", &folder.text("control"), "status", "--json"]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Reads, writes, zeroes, trims and flushes blocks at random until it is told to stop, or the server is gone.
@@ -135,7 +127,7 @@ fn no_stale_byte_however_a_server_ends() {
         }
         let server = serve(&folder);
         compare(&server, &image, &format!("round {round}, {}", if in_order { "ended in order" } else { "killed" }));
-        let level = &status(&folder)["levels"][0];
+        let level = &folder.status()["levels"][0];
         warm += u64::from(level["warm_blocks"].as_u64().unwrap() > 0);
         hits += level["hits"].as_u64().unwrap();
         server.end();
@@ -165,7 +157,7 @@ fn what_a_level_does_is_told() {
     // The last blocks may still be on their way to the level.
     let mut before = None;
     let status = loop {
-        let now = status(&folder);
+        let now = folder.status();
         let stores = now["levels"][0]["stores"].as_u64();
         if stores == before {
             break now;

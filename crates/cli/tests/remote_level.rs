@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nigh_nbd::client::Client;
 use serde_json::Value;
 
-use serving::{Folder, Server};
+use serving::{Folder, Server, until};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the disk: more than memory holds.
@@ -60,11 +60,7 @@ fn connect(server: &Server) -> Client<UnixStream> {
 }
 
 fn level_status(folder: &Folder) -> Value {
-    let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
-    let output = ctl.args(["ctl", "--control", &folder.text("control"), "status", "--json"]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-    status["levels"][0].clone()
+    folder.status()["levels"][0].clone()
 }
 
 fn count(folder: &Folder, name: &str) -> u64 {
@@ -88,14 +84,6 @@ fn read_all(client: &mut Client<UnixStream>, version: u64) {
     for block in 0..BLOCKS {
         let read = client.read(block * BLOCK, BLOCK as usize).unwrap();
         assert!(read == contents(block, version), "block {block} is not what was written");
-    }
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what} takes too long");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

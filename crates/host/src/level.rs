@@ -1,4 +1,4 @@
-//! A level: a file below the memory, opened before the disks.
+//! A level: a file below the memory, or memory of another host, opened before the disks.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -242,9 +242,12 @@ impl Statistics {
             ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
             ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
             ("level_warm_blocks", "Blocks that a level held at the start", gauge, |level| level.warm_blocks),
-            ("level_off", "Whether a level was switched off, because its device failed", gauge, |level| {
-                level.off.into()
-            }),
+            (
+                "level_off",
+                "Whether a level is off: its device failed, or its server cannot be reached",
+                gauge,
+                |level| level.off.into(),
+            ),
             ("level_loads", "Blocks loaded from a level", counter, |level| level.hits),
             ("level_stores", "Blocks stored in a level", counter, |level| level.stores),
             ("level_drops", "Blocks not stored, because too many were on their way", counter, |level| level.drops),

@@ -4,6 +4,8 @@
 mod front;
 #[path = "../guard.rs"]
 mod guard;
+#[path = "../log.rs"]
+mod log;
 #[path = "../output.rs"]
 #[expect(dead_code, reason = "a guard is asked for no files")]
 mod output;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nigh_guard::{Beside, Launch, Summary, Tree, Writer};
 
-use super::{GuardArgs, GuardRunArgs, OF_MACHINE, is_root, plain_group, settings, start_log};
+use super::{GuardArgs, GuardRunArgs, OF_MACHINE, is_root, plain_group, settings};
+use crate::log;
 
 pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow::Result<ExitCode> {
     ensure!(
@@ -22,7 +23,7 @@ pub(super) fn run(args: &GuardArgs, run: &GuardRunArgs, state: &Path) -> anyhow:
     };
     let name = run.name.clone().unwrap_or_else(default);
     ensure!(!name.is_empty() && name != "." && name != ".." && !name.contains('/'), "'{name}' is no name of a group");
-    start_log(args.log.as_deref().unwrap_or("error"))?;
+    log::start(args.log.as_deref().unwrap_or("error"))?;
     // Under systemd, groups are its own: a scope is one that it knows.
     let scope = run.within.is_none() && manager_is_there();
     let below = super::below(args)?;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use nigh_guard::{Guard, Procfs, ScopeStatus, Service, State, Status, Tree, Version};
 
-use super::{GuardArgs, settings, start_log};
-use crate::output;
+use super::{GuardArgs, settings};
+use crate::{log, output};
 
 pub(super) fn run(args: &GuardArgs) -> anyhow::Result<()> {
     let settings = settings(args, None)?;
-    start_log(args.log.as_deref().unwrap_or("warn"))?;
+    log::start(args.log.as_deref().unwrap_or("warn"))?;
     let tree = Tree::open(&args.cgroupfs, super::below(args)?)?;
     let version = tree.version();
     let mut guard = Guard::new(settings, tree, Procfs::new(&args.procfs), None)?;

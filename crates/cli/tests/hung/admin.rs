@@ -9,7 +9,7 @@ use nigh_nbd::client::Client;
 
 use crate::device::Device;
 use crate::others::metrics;
-use crate::serving::{Folder, Server};
+use crate::serving::{Folder, Server, until};
 use crate::{MIB, connect, ctl, quickly};
 
 fn begin(folder: &Folder, arguments: &[&str]) -> Child {
@@ -22,14 +22,6 @@ fn begin(folder: &Folder, arguments: &[&str]) -> Child {
 fn reload(folder: &Folder, config: &str) {
     std::fs::write(folder.path("nigh.toml"), config).unwrap();
     quickly("a reload", || ctl(folder, &["reload"]));
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Commands that wait for a device leave room for others, however many there are.

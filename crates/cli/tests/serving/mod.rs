@@ -53,6 +53,14 @@ impl Folder {
         self.serve_under(&[], arguments)
     }
 
+    /// What `nigh ctl status` reports of the server at the socket `control`.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let mut ctl = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        let output = ctl.args(["ctl", "--control", &self.text("control"), "status", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// As `serve`, with this program and its first arguments before those of the server.
     pub(crate) fn serve_under(&self, program: &[&str], arguments: &[&str]) -> Server {
         let socket = self.path("socket");
@@ -71,6 +79,15 @@ impl Folder {
         let later = server.later.clone();
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| later.lock().unwrap().push(line)));
         server
+    }
+}
+
+/// Waits for as long as for a line of the log.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
