@@ -62,7 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-control", &["nigh-policy"]),
     ("nigh-device", &["nigh-text"]),
     ("nigh-guard", &[]),
-    ("nigh-host", &["nigh-backend", "nigh-control", "nigh-engine", "nigh-policy", "nigh-prefetch"]),
+    ("nigh-host", &["nigh-backend", "nigh-content", "nigh-control", "nigh-engine", "nigh-policy", "nigh-prefetch"]),
     ("nigh-level", &["nigh-policy", "nigh-tier"]),
     ("nigh-nbd", &[]),
     ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text"]),

@@ -18,6 +18,7 @@ mod identity;
 pub mod line;
 pub mod lpu;
 mod pool;
+mod scheme;
 mod signature;
 mod sketch;
 mod store;
@@ -27,6 +28,7 @@ pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX
 pub use identity::{Identities, hash};
 pub use lpu::{Signature, signature};
 pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
+pub use scheme::{NoScheme, Scheme};
 pub use signature::Signatures;
 pub use sketch::{FEATURES, Sketch, Sketches, sketch};
 pub use store::{ContentId, DEPENDENTS_MAX, Full, Settings, Store, StoreCounts};

@@ -186,6 +186,7 @@ impl Engine {
     /// As `start`, for an operation of a level.
     fn start_level(&mut self, id: u64, port: Port) -> Operation {
         let block_bytes = self.config.block_bytes as usize;
+        let mut volumes = Vec::new();
         let (level, place, action, seeds) = match self.operations.get_mut(&id).expect("a queued operation") {
             Record::Fetch(Fetch { level, place, first, frames, .. }) => {
                 let seeds: Vec<u64> = (first.index()..).take(frames.len()).collect();
@@ -193,6 +194,7 @@ impl Engine {
                 (*level, *place, Action::Read(frames), seeds)
             }
             Record::Store(Store { level, place, blocks, held, .. }) => {
+                volumes.extend(blocks.iter().map(|(key, _)| key.volume()));
                 let seeds = blocks.iter().map(|(key, _)| key.index()).collect();
                 (*level, *place, Action::Write(held.take().expect("an operation starts once")), seeds)
             }
@@ -200,7 +202,7 @@ impl Engine {
         };
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
-        Operation::new(id, port, offset..offset + length, action, seeds)
+        Operation { volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }
     }
 
     /// The device flush of `volume` at `port` is passed to the device. It covers every operation that is complete now.

@@ -23,6 +23,10 @@ pub struct LevelConfig {
     pub blocks: u32,
     /// After this many failed operations in a row it is switched off.
     pub faults: u32,
+    /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
+    /// different amounts of memory. A place from which a block left is used again once the host has returned it
+    /// ([`Engine::return_places`](crate::Engine::return_places)).
+    pub elastic: bool,
 }
 
 /// A block that a level holds, in the form saved while no engine runs.
@@ -73,6 +77,8 @@ struct Mask {
 
 /// The most places that are searched for one that can be used again.
 const LOOKS: u32 = 64;
+/// The most places that one call looks at to evict blocks of an elastic level.
+const SHED_LOOKS: u32 = 1024;
 /// The most ranges that can be invalidated step by step at a time.
 const MASKS: usize = 16;
 /// The end of a chain of places.
@@ -97,6 +103,15 @@ pub(crate) struct Level {
     busy: Vec<u64>,
     hand: u32,
     len: u32,
+    /// Of an elastic level, chained by `next`: the places that were returned, and those from which blocks left since.
+    returned: u32,
+    left: u32,
+    /// Its places from here on were never used.
+    fresh: u32,
+    /// An elastic level takes one of so many blocks that are offered.
+    one_of: u32,
+    /// Those that were offered since it took one.
+    offered: u32,
     hasher: RandomState,
     /// The blocks being stored, and their places.
     underway: HashMap<Entry, u32>,
@@ -133,6 +148,11 @@ impl Level {
             busy: vec![0; count.div_ceil(64)],
             hand: 0,
             len: 0,
+            returned: 0,
+            left: 0,
+            fresh: 0,
+            one_of: 1,
+            offered: 0,
             hasher: RandomState::default(),
             underway: HashMap::new(),
             masks: Vec::new(),
@@ -183,9 +203,15 @@ impl Level {
         self.sums[place as usize]
     }
 
-    /// The block at `place` was used.
+    /// The block at `place` leaves memory again.
     pub(crate) fn note_use(&mut self, place: u32) {
         set_bit(&mut self.used, place, true);
+    }
+
+    /// The block at `place` is fetched. An elastic level, which takes memory from the frames, can do without it while it
+    /// is in a frame.
+    pub(crate) fn note_fetch(&mut self, place: u32) {
+        set_bit(&mut self.used, place, !self.config.elastic);
     }
 
     pub(crate) fn entry(&self, place: u32) -> Option<Entry> {
@@ -221,6 +247,80 @@ impl Level {
         self.next[place as usize] = 0;
         self.entries[place as usize] = 0;
         self.len -= 1;
+        self.vacate(place);
+    }
+
+    /// `place` has no block any more.
+    fn vacate(&mut self, place: u32) {
+        if self.config.elastic {
+            self.next[place as usize] = std::mem::replace(&mut self.left, Level::raw(place));
+        }
+    }
+
+    /// Takes the places of an elastic level from which blocks left, at most `most`.
+    pub(crate) fn take_left(&mut self, most: usize) -> Vec<u32> {
+        let mut places = Vec::new();
+        while self.left != 0 && places.len() < most {
+            let place = Level::link(self.left);
+            self.left = std::mem::take(&mut self.next[place as usize]);
+            places.push(place);
+        }
+        places
+    }
+
+    /// Places that were taken with `take_left` can be used again.
+    pub(crate) fn return_places(&mut self, places: &[u32]) {
+        for &place in places.iter().filter(|_| !self.off) {
+            self.next[place as usize] = std::mem::replace(&mut self.returned, Level::raw(place));
+        }
+    }
+
+    /// Takes one of `one_of` blocks that are offered.
+    pub(crate) fn thin(&mut self, one_of: u32) {
+        self.one_of = one_of.max(1);
+    }
+
+    /// Whether the next block that is offered is left out.
+    pub(crate) fn leaves_out(&mut self) -> bool {
+        self.offered += 1;
+        let takes = self.offered >= self.one_of;
+        if takes {
+            self.offered = 0;
+        }
+        !takes
+    }
+
+    /// Evicts up to `count` blocks, in the order of the clock. Looks at a limited number of places; returns how many left.
+    pub(crate) fn shed(&mut self, count: u32) -> u32 {
+        let mut shed = 0;
+        let looks = SHED_LOOKS.min(2 * self.config.blocks);
+        for _ in 0..looks {
+            if shed == count || self.len == 0 {
+                break;
+            }
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.config.blocks;
+            if self.entries[place as usize] == 0 {
+                continue;
+            }
+            if bit(&self.used, place) {
+                set_bit(&mut self.used, place, false);
+                continue;
+            }
+            self.take_out(place);
+            self.counters.evictions += 1;
+            shed += 1;
+        }
+        shed
+    }
+
+    /// The block at `place`, whose store just ended, is not there.
+    pub(crate) fn reject(&mut self, place: u32) {
+        if !self.off && self.entries[place as usize] != 0 {
+            self.take_out(place);
+            self.counters.stores -= 1;
+            self.counters.drops += 1;
+        }
     }
 
     /// Whether `entry` has a place or is being stored.
@@ -233,6 +333,29 @@ impl Level {
         if self.is_masked(entry) {
             return None;
         }
+        let place = if self.config.elastic { self.take_free()? } else { self.clear_place()? };
+        set_bit(&mut self.busy, place, true);
+        self.underway.insert(entry, place);
+        self.touched = true;
+        Some(place)
+    }
+
+    /// A free place of an elastic level.
+    fn take_free(&mut self) -> Option<u32> {
+        if self.returned != 0 {
+            let place = Level::link(self.returned);
+            self.returned = std::mem::take(&mut self.next[place as usize]);
+            return Some(place);
+        }
+        let place = self.fresh;
+        (place < self.config.blocks).then(|| {
+            self.fresh += 1;
+            place
+        })
+    }
+
+    /// A place that is free, or whose block is evicted.
+    fn clear_place(&mut self) -> Option<u32> {
         let mut free = None;
         for _ in 0..LOOKS.min(self.config.blocks) {
             let place = self.hand;
@@ -251,9 +374,6 @@ impl Level {
             self.take_out(place);
             self.counters.evictions += 1;
         }
-        set_bit(&mut self.busy, place, true);
-        self.underway.insert(entry, place);
-        self.touched = true;
         Some(place)
     }
 
@@ -261,13 +381,19 @@ impl Level {
     /// unless the entry became invalid meanwhile.
     pub(crate) fn end_store(&mut self, place: u32, entry: Entry, sum: Option<u64>) {
         set_bit(&mut self.busy, place, false);
-        if self.underway.get(&entry) != Some(&place) {
+        if self.off {
             return;
         }
-        self.underway.remove(&entry);
-        if let Some(sum) = sum.filter(|_| !self.off) {
-            self.insert(place, entry, sum);
-            self.counters.stores += 1;
+        let is_wanted = self.underway.get(&entry) == Some(&place);
+        if is_wanted {
+            self.underway.remove(&entry);
+        }
+        match sum.filter(|_| is_wanted) {
+            Some(sum) => {
+                self.insert(place, entry, sum);
+                self.counters.stores += 1;
+            }
+            None => self.vacate(place),
         }
     }
 
@@ -341,6 +467,7 @@ impl Level {
     pub(crate) fn switch_off(&mut self) {
         self.off = true;
         (self.entries, self.sums, self.heads, self.next) = Default::default();
+        (self.returned, self.left, self.fresh) = (0, 0, self.config.blocks);
         self.underway.clear();
         self.masks.clear();
         self.len = 0;
@@ -389,7 +516,7 @@ mod tests {
     use super::*;
 
     fn level(blocks: u32) -> Level {
-        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3 })
+        Level::new(LevelConfig { port: Port(0), offset: 0, blocks, faults: 3, elastic: false })
     }
 
     fn store(level: &mut Level, block: u64) -> u32 {
@@ -447,6 +574,42 @@ mod tests {
         }
         assert_eq!((find(&level, 99), find(&level, 100), level.len()), (Some(99), None, 100));
         store(&mut level, 300);
+    }
+
+    #[test]
+    fn an_elastic_level_evicts_when_it_is_told_to() {
+        let mut level = Level::new(LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, elastic: true });
+        let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
+        assert_eq!(places, [0, 1, 2, 3]);
+        assert_eq!(level.begin_store(Entry::new(1, 4)), None, "all places are in use");
+        level.note_use(0);
+        level.note_fetch(1);
+        assert_eq!((level.shed(1), find(&level, 1), level.counters.evictions), (1, None, 1));
+        assert_eq!(level.begin_store(Entry::new(1, 4)), None, "its place was not returned");
+        level.invalidate(Entry::new(1, 2));
+        assert_eq!(level.take_left(1), [2]);
+        assert_eq!((level.take_left(9), level.take_left(9)), (vec![1], vec![]));
+        level.return_places(&[2, 1]);
+        assert_eq!((store(&mut level, 5), store(&mut level, 6)), (1, 2));
+
+        // What changes while it is stored leaves its place, and so does what finds no room.
+        level.shed(2);
+        let left = level.take_left(9);
+        level.return_places(&left);
+        let entry = Entry::new(1, 7);
+        let place = level.begin_store(entry).unwrap();
+        level.invalidate(entry);
+        level.end_store(place, entry, Some(7));
+        assert_eq!((level.find(entry), level.take_left(9)), (None, vec![place]));
+        level.return_places(&[place]);
+        let place = store(&mut level, 8);
+        level.reject(place);
+        assert_eq!((find(&level, 8), level.take_left(9)), (None, vec![place]));
+        level.check();
+
+        level.thin(3);
+        let taken = (0..9).filter(|_| !level.leaves_out()).count();
+        assert_eq!(taken, 3);
     }
 
     #[test]

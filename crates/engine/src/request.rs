@@ -209,6 +209,8 @@ pub struct Operation {
     pub length: u64,
     /// The action.
     pub action: Action,
+    /// The volumes of blocks that are stored in a level, one for each block; empty for other operations.
+    pub volumes: Vec<Volume>,
     /// For blocks of a level: the bytes that their checksums begin with, one for each block.
     pub(crate) seeds: Vec<u64>,
     /// The checksums, after `seal`.
@@ -223,7 +225,7 @@ impl Operation {
     pub(crate) fn new(id: u64, port: Port, bytes: Range<u64>, action: Action, seeds: Vec<u64>) -> Operation {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let (sums, damages) = (Vec::new(), Damages::default());
-        Operation { id, port, offset, length, action, seeds, sums, sealed: false, damages }
+        Operation { id, port, offset, length, action, volumes: Vec::new(), seeds, sums, sealed: false, damages }
     }
 
     /// Computes the checksums of blocks that go to a level or came from one, and with `Config::verify` of all blocks that

@@ -80,6 +80,57 @@ impl Engine {
         batch.is_none() && full.is_empty() && port.at_device == 0 && port.queue.len() == 0
     }
 
+    /// Evicts up to `count` blocks of an elastic level, which looks at a limited number of places. Returns how many left: fewer,
+    /// where the next call may find more.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn shed_level(&mut self, level: usize, count: u32) -> u32 {
+        self.levels[level].level.shed(count)
+    }
+
+    /// The places of an elastic level from which blocks left, at most `most`. The host returns each with
+    /// [`Engine::return_places`] when nothing of its block is left.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn take_left_places(&mut self, level: usize, most: usize) -> Vec<u32> {
+        self.levels[level].level.take_left(most)
+    }
+
+    /// Places from [`Engine::take_left_places`] can be used again.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn return_places(&mut self, level: usize, places: &[u32]) {
+        self.levels[level].level.return_places(places);
+    }
+
+    /// The block at `place` of an elastic level found no room: to be called for a store that was completed just before, in the
+    /// same turn.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn reject_place(&mut self, level: usize, place: u32) {
+        self.levels[level].level.reject(place);
+    }
+
+    /// From now on, a level takes one of `one_of` blocks that are offered.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn thin_level(&mut self, level: usize, one_of: u32) {
+        self.levels[level].level.thin(one_of);
+    }
+
+    /// The place of a block in `level`, if it is there.
+    ///
+    /// # Panics
+    /// If there is no such level, or the volume is not open.
+    pub fn level_place(&self, level: usize, volume: Volume, block: u64) -> Option<u32> {
+        self.levels[level].level.find(self.entry(Key::new(volume, block)))
+    }
+
     /// Memory of the indexes of levels.
     pub(crate) fn level_bytes(&self) -> usize {
         self.levels.iter().map(|state| state.level.bytes()).sum()
@@ -167,6 +218,9 @@ impl Engine {
             }
             if let Some(place) = level.find(entry) {
                 level.note_use(place);
+                continue;
+            }
+            if level.leaves_out() {
                 continue;
             }
             let place = if self.storing < self.config.storing { level.begin_store(entry) } else { None };
@@ -272,7 +326,7 @@ impl Engine {
                 };
                 let of = &mut self.levels[level].level;
                 let places = place..place + run.len() as u32;
-                places.clone().for_each(|place| of.note_use(place));
+                places.clone().for_each(|place| of.note_fetch(place));
                 let sums = places.map(|place| of.sum(place)).collect();
                 let frames: Vec<u32> = run.iter().map(|&(_, frame, _)| frame).collect();
                 let first = Key::new(volume, run[0].0);

@@ -53,7 +53,7 @@ impl Common {
             return Err(ChangeError::MemoryMax { asked: memory >> 20, most: most >> 20 });
         }
         if policy.is_some() || memory != settings.memory {
-            self.cache.change(policy, settings.blocks_per_shard(memory))??;
+            self.cache.change_memory(policy, memory, settings.blocks_per_shard(memory))??;
             let mut settings = lock(&self.settings);
             settings.memory = memory;
             if let Some(policy) = policy {
@@ -106,6 +106,7 @@ impl Common {
         opened: Vec<Opened>,
     ) -> Result<Arc<Disk>, Box<NotAdded>> {
         let tenant = self.cache.disks.tenant_named(settings.tenant());
+        let domain = self.cache.disks.domain_of(&settings);
         let volume = self.check_new(&settings).and_then(|volume| {
             if let Some(member) = self.cache.disks.of_tenant(tenant).first() {
                 agree_on_bounds([&mut member.settings(), &mut settings])?;
@@ -123,7 +124,7 @@ impl Common {
             begin = begin.saturating_add(size);
             self.handle.attach(port, device);
         }
-        let disk = Arc::new(Disk::new(volume, tenant, settings, devices, end));
+        let disk = Arc::new(Disk::new(volume, tenant, domain, settings, devices, end));
         self.cache.disks.add(disk.clone());
         if let Err(error) = self.open_in_cache(&disk) {
             // Nothing can be lost.
@@ -261,6 +262,9 @@ impl Common {
         }
         if settings.tenant() != before.tenant() {
             return Err(ChangeError::Moves { name: settings.name, tenant: before.tenant().to_owned() });
+        }
+        if settings.share != before.share {
+            return Err(ChangeError::Shares(settings.name));
         }
         let busy = || ChangeError::Busy(disk.name().to_owned());
         let _changing = lock_within(&disk.changing, CHANGING).ok_or_else(busy)?;

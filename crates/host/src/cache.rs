@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use slab::Slab;
 
 use crate::buffers::Buffers;
+use crate::content::{self, Contents};
 use crate::disk::{Disk, Disks};
 use crate::error::{HostError, Poisoned, SubmitError};
 use crate::level::Level;
@@ -71,6 +72,22 @@ pub struct Submission {
     pub stream: Stream,
 }
 
+/// Where in memory a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is not.
+    Absent,
+    /// In an encoded form.
+    Encoded {
+        /// Whether other blocks have the same contents in the same memory.
+        is_shared: bool,
+    },
+    /// In a frame, with the contents of the device.
+    Clean,
+    /// In a frame, with contents that are newer than those of the device.
+    Dirty,
+}
+
 /// When there is something to do even if nothing happens.
 #[derive(Default)]
 struct Timer {
@@ -85,8 +102,10 @@ pub struct Cache {
     /// The port configuration of each device.
     pub(crate) ports: PortConfig,
     pub(crate) disks: Disks,
-    /// By number.
+    /// In the order of their numbers.
     pub(crate) levels: Box<[Level]>,
+    /// The level above those.
+    pub(crate) contents: Option<Contents>,
     /// Whether a device flush may be due for shards that wait; avoids looking at all devices.
     flush_wanted: AtomicBool,
     /// Memory for replies outside of the engines.
@@ -113,17 +132,22 @@ pub fn pieces(range: Range<u64>, size: u64) -> impl ExactSizeIterator<Item = Ran
 }
 
 impl Cache {
-    /// `shards` engines, each with configuration `config`, with `levels` and without disks.
+    /// `shards` engines, each with configuration `config`, with `contents` and `levels` and without disks.
     pub(crate) fn new(
         shards: usize,
         config: &Config,
         ports: PortConfig,
+        contents: Option<Contents>,
         levels: Box<[Level]>,
         readahead: nigh_prefetch::Spec,
         handle: Handle,
     ) -> Result<Cache, ConfigError> {
         let shard = |shard| {
             let mut engine = Engine::new(config.clone())?;
+            if let Some(contents) = &contents {
+                engine.attach(content::PORT, Contents::port(ports))?;
+                engine.add_level(contents.part())?;
+            }
             for level in &levels {
                 engine.attach(level.port(), ports)?;
                 engine.add_level(level.part(shard))?;
@@ -138,6 +162,7 @@ impl Cache {
             ports,
             disks: Disks::default(),
             levels,
+            contents,
             flush_wanted: AtomicBool::new(false),
             heap,
             buffers: Buffers::default(),
@@ -311,9 +336,14 @@ impl Cache {
             self.disks.device(flush.1.port).sync(flush);
             self.flush_wanted.store(true, Ordering::Release);
         }
+        let mut decoded = Vec::new();
         for (shard, operation) in operations.drain(..) {
-            self.handle.submit(shard, operation);
+            match &self.contents {
+                Some(contents) if operation.port == content::PORT => decoded.extend(contents.take(shard, operation)),
+                _ => self.handle.submit(shard, operation),
+            }
         }
+        decoded.into_iter().for_each(|completion| self.complete(completion, work));
         if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
             for device in self.disks.devices() {
                 if let Some((shard, operation)) = device.next_sync() {
@@ -482,19 +512,32 @@ impl Cache {
         core.queueing -= 1;
     }
 
-    /// The state in the cache of the blocks of `range`, which is within one extent: `report` is called for each block,
-    /// with the end of the block.
+    /// Where in memory the blocks of `range` are, which is within one extent: `report` is called for each block, with the end
+    /// of the block.
     pub fn states(
         &self,
         disk: &Disk,
         range: Range<u64>,
-        mut report: impl FnMut(u64, BlockState),
+        mut report: impl FnMut(u64, Presence),
     ) -> Result<(), Poisoned> {
+        let shard = self.shard_of(disk.volume, range.start);
         self.survey(disk, range, |engine, blocks| {
             for block in blocks {
-                report((block + 1) * BLOCK, engine.state(disk.volume, block));
+                let presence = match engine.state(disk.volume, block) {
+                    BlockState::Dirty => Presence::Dirty,
+                    BlockState::Clean => Presence::Clean,
+                    BlockState::Absent => self.encoded(engine, shard, disk.volume, block),
+                };
+                report((block + 1) * BLOCK, presence);
             }
         })
+    }
+
+    /// Whether a block that is in no frame is encoded.
+    fn encoded(&self, engine: &Engine, shard: u32, volume: Volume, block: u64) -> Presence {
+        let Some(contents) = &self.contents else { return Presence::Absent };
+        let place = engine.level_place(content::LEVEL, volume, block);
+        place.map_or(Presence::Absent, |place| Presence::Encoded { is_shared: contents.is_shared(shard, place) })
     }
 
     /// Calls `report` with the start of each dirty block of `range`, which is within one extent, in order. Others cost nothing.

@@ -12,6 +12,19 @@ use crate::work::Work;
 const SURPLUS: usize = 4096;
 
 impl Cache {
+    /// Changes the memory, of which frames and encoded blocks have parts, and as `change` the policy.
+    pub(crate) fn change_memory(
+        &self,
+        policy: Option<&Spec>,
+        memory: u64,
+        blocks_per_shard: u32,
+    ) -> Result<Result<(), ConfigError>, Poisoned> {
+        match &self.contents {
+            Some(contents) => contents.resize(memory, self.shards(), |frames| self.change(policy, frames)),
+            None => self.change(policy, blocks_per_shard),
+        }
+    }
+
     /// Changes capacity and, if one is given, policy of every shard, or of none: the shards have the same
     /// configuration, so the first one rejects for all. Returns when nothing can be done at once; the timer continues
     /// what has to wait for writes.

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -38,6 +38,8 @@ pub struct Disk {
     pub(crate) volume: Volume,
     /// The tenant that is charged for its blocks.
     pub(crate) tenant: Tenant,
+    /// Disks with the same number here share memory of equal and similar blocks.
+    pub(crate) domain: u32,
     /// In the order of their parts of the disk; at least one.
     pub(crate) devices: Vec<Arc<DiskDevice>>,
     name: String,
@@ -84,6 +86,7 @@ impl Disk {
     pub(crate) fn new(
         volume: Volume,
         tenant: Tenant,
+        domain: u32,
         settings: DiskSettings,
         devices: Vec<Arc<DiskDevice>>,
         size: u64,
@@ -91,6 +94,7 @@ impl Disk {
         Disk {
             volume,
             tenant,
+            domain,
             devices,
             name: settings.name.clone(),
             read_only: AtomicBool::new(settings.read_only),
@@ -326,6 +330,8 @@ impl Disk {
 pub(crate) struct Disks {
     places: RwLock<Vec<Place>>,
     devices: RwLock<BTreeMap<Port, Arc<DiskDevice>>>,
+    /// The number of the next group that shares memory.
+    domains: AtomicU32,
 }
 
 /// A number for a disk. It is reused when all references to the disk that had it are gone.
@@ -371,6 +377,13 @@ impl Disks {
         let taken: BTreeSet<Tenant> = disks.iter().map(|disk| disk.tenant).collect();
         let free = (0..).map(Tenant).find(|tenant| !taken.contains(tenant));
         free.expect("there are fewer disks than numbers")
+    }
+
+    /// The number of those who share memory with a disk of these settings: that of other disks, or a new one.
+    pub(crate) fn domain_of(&self, settings: &DiskSettings) -> u32 {
+        let disks = self.all();
+        let same = disks.iter().find(|disk| lock(&disk.settings).shares_with(settings));
+        same.map_or_else(|| self.domains.fetch_add(1, Ordering::Relaxed), |disk| disk.domain)
     }
 
     /// All devices of disks.

@@ -101,7 +101,7 @@ pub enum LevelError {
         path: PathBuf,
     },
     /// There are more levels than possible.
-    #[error("at most {LEVELS_MAX} levels are possible")]
+    #[error("at most {LEVELS_MAX} levels are possible, encoded blocks included")]
     Many,
     /// There is not enough memory for its index.
     #[error("level {path}: its index needs {index} MiB, but only {left} MiB of the machine's memory are left: choose a smaller size", path = path.display())]
@@ -228,6 +228,9 @@ pub enum ChangeError {
     /// A disk cannot be opened, or not with these settings.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The change would let it share memory with other disks.
+    #[error("with whom disk {0} shares memory cannot change while it is open: remove it and add it again")]
+    Shares(String),
     /// The change would replace its tenant.
     #[error("the tenant of disk {name}, {tenant}, cannot change while it is open: remove it and add it again")]
     Moves {

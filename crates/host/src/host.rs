@@ -14,6 +14,7 @@ use crate::admin::machine_memory;
 use crate::cache::Cache;
 use crate::call;
 use crate::common::Common;
+use crate::content::Contents;
 use crate::disk::Disk;
 use crate::ending;
 use crate::error::{ChangeError, HostError, StartError, Unwritten};
@@ -87,9 +88,14 @@ impl Host {
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
         agree_on_bounds(&mut disks)?;
+        let contents = settings.content.map(|content| {
+            Contents::new(content, settings.memory, settings.memory_max, settings.shards())
+        });
+        let above = usize::from(contents.is_some());
         let (mut levels, mut before) = (Vec::new(), Vec::new());
         let left = there - settings.memory;
-        for opened in level::open(&settings.levels, settings.shards(), left, &disks, patience.map(|_| COMPARISON))? {
+        let limit = patience.map(|_| COMPARISON);
+        for opened in level::open(&settings.levels, above, settings.shards(), left, &disks, limit)? {
             handle.attach(opened.level.port(), opened.device);
             levels.push(opened.level);
             before.push(opened.before);
@@ -97,12 +103,13 @@ impl Host {
         if let Some(remote) = &settings.remote_level {
             let used = settings.levels.iter().map(|level| level::index_bytes(level.bytes)).sum();
             let (level, device) =
-                level::open_remote(remote, levels.len(), settings.shards(), left.saturating_sub(used))?;
+                level::open_remote(remote, above + levels.len(), settings.shards(), left.saturating_sub(used))?;
             handle.attach(level.port(), device);
             levels.push(level);
         }
         let readahead = std::mem::take(&mut settings.readahead);
-        let cache = Cache::new(settings.shards(), &config, settings.ports(), levels.into(), readahead, handle.clone())?;
+        let (shards, ports) = (settings.shards(), settings.ports());
+        let cache = Cache::new(shards, &config, ports, contents, levels.into(), readahead, handle.clone())?;
         let common = Common {
             cache: Arc::new(cache),
             handle,
@@ -139,6 +146,10 @@ impl Host {
         let mut threads = lock(&self.threads);
         threads.push(Builder::new().name("driver".into()).spawn(drive)?);
         threads.push(Builder::new().name("timer".into()).spawn(keep_time)?);
+        let cache = self.common.cache.clone();
+        if cache.contents.is_some() {
+            threads.push(Builder::new().name("encoder".into()).spawn(move || cache.encode())?);
+        }
         Ok(())
     }
 

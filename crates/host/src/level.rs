@@ -102,12 +102,17 @@ impl Level {
         self.port
     }
 
+    /// Its number in the engines.
+    pub(crate) fn number(&self) -> usize {
+        self.port.0.into()
+    }
+
     /// The part of a shard, for its engine.
     pub(crate) fn part(&self, shard: u32) -> LevelConfig {
         // A level on another host is used again when there is a connection.
         let faults = if self.link.is_some() { u32::MAX } else { FAULTS };
         let offset = PLACES + u64::from(shard) * u64::from(self.part_blocks) * BLOCK;
-        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults }
+        LevelConfig { port: self.port, offset, blocks: self.part_blocks, faults, elastic: false }
     }
 
     pub(crate) fn is_off(&self) -> bool {
@@ -116,21 +121,22 @@ impl Level {
     }
 }
 
-/// Opens the levels, each in a part for each shard. `memory` is what their indexes can take, in bytes. Their files are
+/// Opens the levels below `above` others, each in a part for each shard. `memory` is what their indexes can take, in bytes. Their files are
 /// compared with those of `disks`, for no longer than `limit` each.
 pub(crate) fn open(
     settings: &[LevelSettings],
+    above: usize,
     shards: usize,
     memory: u64,
     disks: &[DiskSettings],
     limit: Option<Duration>,
 ) -> Result<Vec<Opened>, LevelError> {
-    if settings.len() > LEVELS_MAX {
+    if above + settings.len() > LEVELS_MAX {
         return Err(LevelError::Many);
     }
     let mut levels: Vec<Opened> = Vec::new();
     let mut left = memory;
-    for (settings, number) in settings.iter().zip(0..) {
+    for (settings, number) in settings.iter().zip(above as u16..) {
         let path = settings.target.path().ok_or(LevelError::Memory)?;
         if let Some(disk) = disk_with(path, disks, limit) {
             return Err(LevelError::Disk { path: path.to_owned(), name: disk.name.clone() });

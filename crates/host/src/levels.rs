@@ -9,6 +9,7 @@ use nigh_engine::{Fault, LevelCounters, Port, Stored, Volume};
 
 use crate::cache::Cache;
 use crate::common::Common;
+use crate::content::{ContentStatistics, LEVEL};
 use crate::disk::Disk;
 use crate::error::{LevelError, Poisoned};
 use crate::level::{Before, Level, LevelStatistics};
@@ -27,8 +28,8 @@ impl Cache {
     /// The device of `port` failed an operation of `shard`. If a level reaches its limit of faults, all shards stop
     /// using it.
     pub(crate) fn note_fault(&self, port: Port, shard: u32, fault: Fault, work: &mut Work) {
-        let Some(at) = self.levels.iter().position(|level| level.port() == port) else { return };
-        let level = &self.levels[at];
+        let Some(level) = self.levels.iter().find(|level| level.port() == port) else { return };
+        let at = level.number();
         let is_off = self.peek(shard, |core| core.engine.level_counters(at).is_some_and(|(_, off)| off));
         if is_off == Ok(true) && !level.off.swap(true, Ordering::AcqRel) {
             tracing::error!(level = %level.path().display(), %fault, "switched off after too many faults; the cache continues without it");
@@ -41,19 +42,8 @@ impl Cache {
 
     /// The present state of the levels, without poisoned shards.
     pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
-        let statistics = |(at, level): (usize, &Level)| {
-            let mut sum = LevelCounters::default();
-            let mut stored = 0;
-            for shard in 0..self.shards() {
-                let of = self.peek(shard, |core| {
-                    let (counters, _) = core.engine.level_counters(at)?;
-                    Some((counters, core.engine.level_blocks(at)?))
-                });
-                if let Ok(Some((counters, blocks))) = of {
-                    sum += counters;
-                    stored += u64::from(blocks);
-                }
-            }
+        let statistics = |level: &Level| {
+            let (sum, stored) = self.level_counters(level.number());
             let LevelCounters {
                 hits,
                 stores,
@@ -89,7 +79,31 @@ impl Cache {
                 off: level.is_off(),
             }
         };
-        self.levels.iter().enumerate().map(statistics).collect()
+        self.levels.iter().map(statistics).collect()
+    }
+
+    /// The present state of encoded blocks, without poisoned shards.
+    pub(crate) fn content_statistics(&self) -> Option<ContentStatistics> {
+        let contents = self.contents.as_ref()?;
+        let (LevelCounters { drops, evictions, .. }, _) = self.level_counters(LEVEL);
+        Some(contents.statistics(drops, evictions))
+    }
+
+    /// The sums of the counters of all shards' parts of a level, and of its blocks, without poisoned shards.
+    fn level_counters(&self, number: usize) -> (LevelCounters, u64) {
+        let mut sum = LevelCounters::default();
+        let mut stored = 0;
+        for shard in 0..self.shards() {
+            let of = self.peek(shard, |core| {
+                let (counters, _) = core.engine.level_counters(number)?;
+                Some((counters, core.engine.level_blocks(number)?))
+            });
+            if let Ok(Some((counters, blocks))) = of {
+                sum += counters;
+                stored += u64::from(blocks);
+            }
+        }
+        (sum, stored)
     }
 
     /// Restores the blocks of a level that belong to unchanged disks: those in `same`, by their former number. Returns
@@ -124,8 +138,8 @@ impl Cache {
     }
 
     /// The blocks of `homes` in a level, some places at a time, with the number of their part.
-    fn stored<'a>(&'a self, at: usize, homes: &'a [Home]) -> impl Iterator<Item = (u32, Vec<Stored>)> + 'a {
-        let places = self.levels[at].part_blocks;
+    fn stored<'a>(&'a self, level: &'a Level, homes: &'a [Home]) -> impl Iterator<Item = (u32, Vec<Stored>)> + 'a {
+        let (at, places) = (level.number(), level.part_blocks);
         let steps = (0..self.shards())
             .flat_map(move |shard| (0..places).step_by(PLACES_AT_ONCE as usize).map(move |first| (shard, first)));
         steps.map(move |(shard, first)| {
@@ -141,7 +155,7 @@ impl Common {
     /// Called when the initial disks are open and not yet in use: restores the contents of levels, as far as the disks
     /// are unchanged.
     pub(crate) fn begin_levels(&self, before: Vec<Before>) -> Result<(), LevelError> {
-        for (at, (level, (mut file, image))) in self.cache.levels.iter().zip(before).enumerate() {
+        for (level, (mut file, image)) in self.cache.levels.iter().zip(before) {
             file.begin()?;
             *lock(&level.file) = Some(file);
             let path = level.path().display();
@@ -158,7 +172,7 @@ impl Common {
                     }
                 }
             }
-            match self.cache.restore(at, &mut image, &same) {
+            match self.cache.restore(level.number(), &mut image, &same) {
                 Ok(blocks) => {
                     level.warm_blocks.store(blocks, Ordering::Relaxed);
                     tracing::info!(level = %path, blocks, "starts with the blocks of the last run");
@@ -180,14 +194,14 @@ impl Common {
             Some(Home { volume: disk.volume(), name: disk.name().to_owned(), stamp })
         });
         let homes: Vec<Home> = homes.collect();
-        for (at, level) in self.cache.levels.iter().enumerate() {
+        for level in &self.cache.levels {
             let Some(file) = lock(&level.file).take() else { continue };
-            if level.is_off() || self.cache.wait_for_level(at).is_err() {
+            if level.is_off() || self.cache.wait_for_level(level.number()).is_err() {
                 continue;
             }
             // An error means the same: the device is gone.
             let _ = self.handle.detach(level.port()).recv();
-            if let Err(error) = file.close(&homes, self.cache.stored(at, &homes)) {
+            if let Err(error) = file.close(&homes, self.cache.stored(level, &homes)) {
                 tracing::error!(level = %level.path().display(), %error, "cannot save its index: the level will start empty");
             }
         }

@@ -8,9 +8,11 @@ mod cache;
 mod call;
 mod change;
 mod common;
+mod content;
 mod damage;
 mod device;
 mod disk;
+mod encode;
 mod ending;
 mod error;
 mod extent;
@@ -35,9 +37,11 @@ mod throttle;
 mod volumes;
 mod work;
 
+pub use nigh_content::Scheme;
 pub use nigh_control::{Allocation, Chunk, Directive, Order};
 pub use nigh_engine::{Fault, WriteMode};
 
+pub use content::ContentStatistics;
 pub use error::{
     ChangeError, DiskError, HintError, HostError, LevelError, Poisoned, StartError, SubmitError, Unwritten,
 };
@@ -48,7 +52,7 @@ pub use level::LevelStatistics;
 pub use opening::Late;
 pub use session::Session;
 pub use settings::{
-    BLOCK, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings, TARGETS_MAX,
+    BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings, TARGETS_MAX,
 };
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::{TenantStatistics, agree_on_bounds};
@@ -56,7 +60,7 @@ pub use tenants::{TenantStatistics, agree_on_bounds};
 /// The interface for front ends: requests that do not wait, and replies to waiters.
 pub mod front {
     pub use crate::buffers::Buffers;
-    pub use crate::cache::{Cache, Submission, pieces};
+    pub use crate::cache::{Cache, Presence, Submission, pieces};
     pub use crate::disk::{Disk, Measure};
     pub use crate::readahead::{Ahead, ReadAhead};
     pub use crate::settings::PIECE;

@@ -4,6 +4,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use nigh_backend::Target;
+use nigh_content::Scheme;
 use nigh_control::{Allocation, Config as Control, Limits};
 use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
 use nigh_policy::Spec;
@@ -62,6 +63,10 @@ pub struct DiskSettings {
     pub floor: u64,
     /// Likewise, the most bytes of the full cache that its tenant can have; 0 for no limit.
     pub ceiling: u64,
+    /// With [`Settings::content`]: the disks with which it shares memory of equal and similar blocks: those with the same name
+    /// here. Without a name, the disks of its tenant. How long a read takes tells whether another disk of the group has its
+    /// contents.
+    pub share: Option<String>,
 }
 
 impl DiskSettings {
@@ -78,6 +83,7 @@ impl DiskSettings {
             tenant: None,
             floor: 0,
             ceiling: 0,
+            share: None,
         }
     }
 
@@ -89,6 +95,11 @@ impl DiskSettings {
     /// The name of its tenant.
     pub fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether it shares memory of equal and similar blocks with `other`.
+    pub(crate) fn shares_with(&self, other: &DiskSettings) -> bool {
+        self.share == other.share && (self.share.is_some() || self.tenant() == other.tenant())
     }
 
     /// Floor and ceiling in blocks.
@@ -106,6 +117,20 @@ pub struct LevelSettings {
     pub target: Target,
     /// Its size in bytes.
     pub bytes: u64,
+}
+
+/// Encoded blocks: part of the memory keeps what left the frames, equal and similar blocks once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ContentSettings {
+    /// What is stored once, and how the rest is encoded.
+    pub scheme: Scheme,
+    /// The processor time for encoding, as a share of one processor.
+    pub cpu: f64,
+}
+
+impl ContentSettings {
+    /// Default of the processor time.
+    pub const CPU: f64 = 0.25;
 }
 
 /// A level on another host, below all others: the memory of a level server (`nigh level`).
@@ -150,6 +175,8 @@ pub struct Settings {
     pub verify: bool,
     /// Parts of the cache, each with a lock of its own; if absent, chosen by the number of processors.
     pub shards: Option<usize>,
+    /// If present, part of the memory holds encoded blocks. It counts as a level, the first one.
+    pub content: Option<ContentSettings>,
     /// The levels, the fastest first: they hold blocks that left memory.
     pub levels: Vec<LevelSettings>,
     /// The level below those, on another host.
@@ -186,6 +213,7 @@ impl Settings {
             patience: Settings::PATIENCE,
             verify: true,
             shards: None,
+            content: None,
             levels: Vec::new(),
             remote_level: None,
             disks,
@@ -234,7 +262,7 @@ impl Settings {
         config.capacity_max = self.blocks_per_shard(self.memory_max.max(self.memory));
         // A piece and the blocks it is merged with, several times.
         config.spare = (capacity / 32).clamp(256, 4096);
-        if !self.levels.is_empty() || self.remote_level.is_some() {
+        if self.content.is_some() || !self.levels.is_empty() || self.remote_level.is_some() {
             config.storing = config.spare;
         }
         config.limits.request_bytes = PIECE as u32;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use nigh_engine::{Counters, Gauges};
 
 use crate::common::Common;
+use crate::content::ContentStatistics;
 use crate::disk::Disk;
 use crate::latency::Latencies;
 use crate::level::LevelStatistics;
@@ -39,6 +40,9 @@ pub struct HostStatistics {
     pub waiting: u64,
     /// Operations waiting for a device.
     pub device_queue: u64,
+    /// Encoded blocks.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub content: Option<ContentStatistics>,
     /// The levels, the highest first.
     #[cfg_attr(feature = "serde", serde(default))]
     pub levels: Vec<LevelStatistics>,
@@ -71,6 +75,9 @@ pub struct DiskStatistics {
     pub misses: u64,
     /// Referenced blocks that were being loaded already.
     pub joined: u64,
+    /// Blocks that were decoded instead of loaded.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub decoded: u64,
     /// Blocks loaded from levels instead of the device.
     #[cfg_attr(feature = "serde", serde(default))]
     pub level_hits: u64,
@@ -179,6 +186,7 @@ impl Common {
             requests: requests.into(),
             waiting: waiting.into(),
             device_queue: queued.into(),
+            content: cache.content_statistics(),
             levels: cache.level_statistics(),
         }
     }
@@ -213,6 +221,7 @@ impl Common {
             device_faults,
             damaged,
         } = counters;
+        let has_contents = self.cache.contents.is_some();
         let DiskSettings { target, next, .. } = disk.settings();
         let (failed_bytes, failed) = self.cache.failed(disk);
         let (target, next) = (target.to_string(), next.iter().map(ToString::to_string).collect());
@@ -228,7 +237,8 @@ impl Common {
             hits,
             misses,
             joined,
-            level_hits: level_1_hits + level_2_hits,
+            decoded: if has_contents { level_1_hits } else { 0 },
+            level_hits: if has_contents { level_2_hits } else { level_1_hits + level_2_hits },
             evictions,
             dirty_bytes: dirty * BLOCK,
             failing: disk.is_failing(),

@@ -8,12 +8,16 @@ pub mod state {
     pub const ZERO: u32 = 1 << 1;
 }
 
-/// Flags of `x-nigh:cache`; 0 is "absent": not in the cache.
+/// Flags of `x-nigh:cache`; 0 is "absent": not in memory.
 pub mod cache_state {
     /// In the cache.
     pub const CACHED: u32 = 1 << 0;
     /// In the cache and newer than the storage behind; always with [`CACHED`].
     pub const DIRTY: u32 = 1 << 1;
+    /// Not in the cache as it is, but in memory in fewer bytes, from which a read makes it again.
+    pub const ENCODED: u32 = 1 << 2;
+    /// Other blocks have the same contents, and the same memory; always with [`ENCODED`].
+    pub const SHARED: u32 = 1 << 3;
 }
 
 /// A metadata context.

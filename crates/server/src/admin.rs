@@ -234,7 +234,10 @@ impl Common {
 /// Whether an export of settings `now` can have those of `wanted` without being opened again.
 fn is_same(wanted: &ExportSettings, now: &ExportSettings) -> bool {
     let (wanted, now) = (&wanted.disk, &now.disk);
-    wanted.name == now.name && wanted.targets().eq(now.targets()) && wanted.tenant() == now.tenant()
+    wanted.name == now.name
+        && wanted.targets().eq(now.targets())
+        && wanted.tenant() == now.tenant()
+        && wanted.share == now.share
 }
 
 /// Changes of exports on threads of their own. Those whose device does not respond are waited for only for a while.

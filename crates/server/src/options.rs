@@ -35,6 +35,8 @@ pub struct ExportOptions {
     pub floor: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
 }
 
 /// What is wrong with an option.
@@ -43,7 +45,7 @@ pub enum OptionError {
     /// There is none of this name.
     #[error(
         "'{name}' is no option of an export: next, read-only, write-mode, client, connections, requests, iops, bandwidth, tenant, \
-         floor, ceiling{near}",
+         floor, ceiling, share{near}",
         name = .0,
         near = nigh_text::did_you_mean(nigh_text::nearest(.0, NAMES))
     )]
@@ -64,7 +66,7 @@ pub enum OptionError {
 }
 
 /// The names of options.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "next",
     "read-only",
     "write-mode",
@@ -76,6 +78,7 @@ const NAMES: [&str; 11] = [
     "tenant",
     "floor",
     "ceiling",
+    "share",
 ];
 
 const MODES: [(&str, WriteMode); 2] = [("back", WriteMode::Back), ("through", WriteMode::Through)];
@@ -135,6 +138,7 @@ impl ExportOptions {
             tenant: Some(disk.tenant().to_owned()),
             floor: Some(disk.floor),
             ceiling: Some(disk.ceiling),
+            share: disk.share.clone(),
         }
     }
 
@@ -153,12 +157,13 @@ impl ExportOptions {
             tenant: self.tenant.clone().filter(|tenant| tenant != name),
             floor: limit(self.floor),
             ceiling: limit(self.ceiling),
+            share: self.share.clone(),
         }
     }
 
     /// Adds an option as a user writes it: `next=TARGET` (once for each, in their order), `read-only`, `read-only=no`,
     /// `write-mode=through`, `client=NAME` (once for each), `connections=N`, `requests=N`, `iops=N`, `bandwidth=100M`,
-    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`; `none` instead of a number for no limit.
+    /// `tenant=NAME`, `floor=100M`, `ceiling=100M`, `share=GROUP`; `none` instead of a number for no limit.
     pub fn add(&mut self, text: &str) -> Result<(), OptionError> {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let takes = |option, takes| {
@@ -205,6 +210,10 @@ impl ExportOptions {
             },
             "floor" => self.floor = amount("floor", "bytes such as 100M, or none")?,
             "ceiling" => self.ceiling = amount("ceiling", "bytes such as 100M, or none")?,
+            "share" => match value {
+                Some(group) if !group.is_empty() => self.share = Some(group.to_owned()),
+                _ => return Err(takes("share", "the name of a group of disks")),
+            },
             _ => return Err(OptionError::Unknown(name.to_owned())),
         }
         Ok(())
@@ -241,6 +250,7 @@ impl ExportOptions {
             tenant,
             floor,
             ceiling,
+            share,
         } = self;
         if let Some(clients) = clients {
             settings.clients.clone_from(clients);
@@ -260,6 +270,9 @@ impl ExportOptions {
         }
         disk.floor = floor.unwrap_or(disk.floor);
         disk.ceiling = ceiling.unwrap_or(disk.ceiling);
+        if share.is_some() {
+            disk.share.clone_from(share);
+        }
     }
 }
 
@@ -278,6 +291,7 @@ impl fmt::Display for ExportOptions {
             tenant,
             floor,
             ceiling,
+            share,
         } = self;
         let mut words: Vec<String> = next.iter().flatten().map(|target| format!("next={target}")).collect();
         let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
@@ -298,6 +312,7 @@ impl fmt::Display for ExportOptions {
         words.extend(tenant.as_ref().map(|tenant| format!("tenant={tenant}")));
         words.extend(floor.map(|bytes| format!("floor={}", amount(bytes))));
         words.extend(ceiling.map(|bytes| format!("ceiling={}", amount(bytes))));
+        words.extend(share.as_ref().map(|group| format!("share={group}")));
         f.write_str(&words.join(","))
     }
 }
@@ -357,7 +372,7 @@ mod tests {
     fn options_are_written_as_they_are_read() {
         let all = [
             "next=./a:b,next=c,read-only=yes,write-mode=through,client=a,client=b,connections=1,requests=none,iops=5,\
-             bandwidth=3M,tenant=t,floor=1025,ceiling=none",
+             bandwidth=3M,tenant=t,floor=1025,ceiling=none,share=g",
             "client=any",
             "",
         ];
@@ -398,6 +413,7 @@ mod tests {
             ("floor=0", "bytes such as"),
             ("tenant=", "a name"),
             ("ceiling", "bytes such as"),
+            ("share=", "a group of disks"),
         ] {
             let error = options(&[text]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

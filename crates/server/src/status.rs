@@ -4,8 +4,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 
 use nigh_backend::Extent as DeviceExtent;
-use nigh_engine::BlockState;
-use nigh_host::front::{Cache, Disk};
+use nigh_host::front::{Cache, Disk, Presence};
 use nigh_host::{BLOCK, Poisoned};
 use nigh_nbd::wire::EXTENTS_MAX;
 use nigh_nbd::{Command, Context, Contexts, Errno, Extent, Framing, Request, cache_state, state};
@@ -100,9 +99,11 @@ fn blocks(cache: &Cache, disk: &Disk, range: Range<u64>, most: usize) -> Result<
         let end = piece.end;
         cache.states(disk, piece, |block_end, state| {
             let flags = match state {
-                BlockState::Absent => 0,
-                BlockState::Clean => cache_state::CACHED,
-                BlockState::Dirty => cache_state::CACHED | cache_state::DIRTY,
+                Presence::Absent => 0,
+                Presence::Encoded { is_shared: false } => cache_state::ENCODED,
+                Presence::Encoded { is_shared: true } => cache_state::ENCODED | cache_state::SHARED,
+                Presence::Clean => cache_state::CACHED,
+                Presence::Dirty => cache_state::CACHED | cache_state::DIRTY,
             };
             let length = block_end.min(end) - at;
             at += length;

@@ -29,7 +29,7 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
         let bytes = vec![0x5a; offset as usize + (blocks * block_bytes) as usize];
         let mut rate = |most: f64| if !calm && random.random_bool(0.5) { random.random_range(0.0..most) } else { 0.0 };
         let (fault_rate, lie_rate) = (rate(0.3), rate(0.2));
-        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults };
+        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, elastic: false };
         LevelDisk { config, bytes, fault_rate, lie_rate }
     };
     let levels: Vec<LevelDisk> = (0..count).map(&mut level).collect();

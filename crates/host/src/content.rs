@@ -1,0 +1,341 @@
+//! Encoded blocks: a level in memory that keeps equal contents once, and others as differences or compressed.
+//!
+//! The engines have its index and decide what is stored and fetched, as for any level. This is its device. A thread that
+//! misses a block decodes it, outside of all locks; one thread encodes what leaves the frames (`encode.rs`).
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use nigh_backend::{Completion, Job};
+use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, Scheme, Store, StoreCounts};
+use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::latency::Histogram;
+use crate::settings::{BLOCK, ContentSettings};
+use crate::statistics::LatencySummary;
+
+/// The level of encoded blocks is the first one.
+pub(crate) const LEVEL: usize = 0;
+/// Its port.
+pub(crate) const PORT: Port = Port(0);
+/// Places for each page of the memory that encoded blocks can take: more blocks than these are not kept, however small they are.
+const PLACES_PER_PAGE: u64 = 4;
+/// Contents for each page.
+const CONTENTS_PER_PAGE: u64 = 2;
+/// The share of the memory that encoded blocks take in the beginning, and get more of at a time.
+const STEP: u64 = 64;
+/// The share of the memory that encoded blocks can take: the rest is for frames.
+const MOST: (u64, u64) = (3, 4);
+/// Decoders that are kept for later use: at most as many as threads that decode at a time.
+const SPARES: usize = 16;
+
+/// Contents, and which block has which.
+pub(crate) struct Area {
+    pub(crate) store: Store,
+    /// By shard and place; a place that was never used may be missing.
+    pub(crate) ids: Vec<Vec<Option<ContentId>>>,
+}
+
+/// What a thread needs to decode a block.
+struct Decoder {
+    codecs: Codecs,
+    copied: Copied,
+    block: Box<Block>,
+}
+
+/// Pages: those of frames and encoded blocks together, and of these those that encoded blocks may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) pages: u64,
+    pub(crate) lent: u64,
+}
+
+impl Room {
+    /// How many pages encoded blocks can take at most.
+    pub(crate) fn most(self) -> u64 {
+        self.pages * MOST.0 / MOST.1
+    }
+
+    /// How many they have in the beginning, and get at a time.
+    pub(crate) fn step(self) -> u64 {
+        (self.pages / STEP).max(16).min(self.most())
+    }
+
+    /// The blocks that remain for frames.
+    pub(crate) fn frames(self) -> u64 {
+        self.pages.saturating_sub(self.lent).max(1)
+    }
+}
+
+/// Stores that were not begun, and whether the end has come.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) stores: Vec<(u32, Operation)>,
+    /// Contents that were found to be damaged.
+    pub(crate) damaged: Vec<ContentId>,
+    /// The memory changed: encoded blocks begin anew.
+    pub(crate) is_resized: bool,
+    pub(crate) is_over: bool,
+}
+
+/// What encoded blocks did since the start.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) encoded: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) encode_ns: AtomicU64,
+    pub(crate) decoded: AtomicU64,
+    pub(crate) missing: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+}
+
+/// The level of encoded blocks.
+pub(crate) struct Contents {
+    pub(crate) settings: ContentSettings,
+    pub(crate) part_blocks: u32,
+    /// Only the thread that encodes changes it. It looks for similar contents and encodes with an upgradable lock, beside
+    /// threads that copy encodings, and excludes them only to change the store.
+    pub(crate) area: RwLock<Area>,
+    pub(crate) room: Mutex<Room>,
+    pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) wake: Condvar,
+    spares: Mutex<Vec<Box<Decoder>>>,
+    pub(crate) counts: Counts,
+    /// One of so many blocks that leave memory is encoded.
+    pub(crate) one_of: AtomicU32,
+    decodes: Histogram,
+    seed: u64,
+}
+
+/// The state of encoded blocks at one moment. Counts are since the start.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ContentStatistics {
+    /// What is stored once, and how the rest is encoded.
+    pub scheme: String,
+    /// The memory that encoded blocks may take at the moment, in bytes. Frames have the rest.
+    pub bytes: u64,
+    /// Of these, in use.
+    pub used_bytes: u64,
+    /// The number of blocks that are encoded.
+    pub blocks: u64,
+    /// The number of different contents that these have.
+    pub contents: u64,
+    /// Of these, the number that is stored as differences to others.
+    pub differences: u64,
+    /// Contents that only differences need, and their bytes.
+    pub orphans: u64,
+    /// Bytes of orphans.
+    pub orphan_bytes: u64,
+    /// The bytes that the blocks have beyond those in use.
+    pub saved_bytes: u64,
+    /// Memory for what is known of contents, in bytes. It comes in addition.
+    pub metadata_bytes: u64,
+    /// One of so many blocks that leave memory is encoded: more than one if encoding did not pay.
+    pub one_of: u64,
+    /// Blocks that were encoded.
+    pub encoded: u64,
+    /// Processor time for that, in µs.
+    pub encode_us: u64,
+    /// Blocks that found no room.
+    pub rejected: u64,
+    /// Blocks that were not encoded, because too many were on their way.
+    pub dropped: u64,
+    /// Blocks evicted to make room for others.
+    pub evictions: u64,
+    /// Blocks that were decoded.
+    pub decoded: u64,
+    /// Blocks whose content had left when it was asked for; they were loaded from below.
+    pub missing: u64,
+    /// Blocks whose content was damaged in memory; they were loaded from below.
+    pub damaged: u64,
+    /// The time to decode a block.
+    pub decode_latency: LatencySummary,
+}
+
+impl Contents {
+    /// For memory that can grow to `memory_max` bytes.
+    pub(crate) fn new(settings: ContentSettings, memory: u64, memory_max: u64, shards: usize) -> Contents {
+        let most = Room { pages: memory_max.max(memory) / BLOCK, lent: 0 }.most();
+        let part_blocks = (most * PLACES_PER_PAGE / shards as u64).clamp(1, u64::from(u32::MAX - 2)) as u32;
+        let room = Room { pages: memory / BLOCK, lent: 0 };
+        let room = Room { lent: room.step(), ..room };
+        // Who does not know it cannot choose contents whose hashes collide.
+        let seed = RandomState::new().build_hasher().finish();
+        let area = Area {
+            store: store(settings.scheme, room, seed),
+            ids: vec![Vec::new(); shards],
+        };
+        Contents {
+            settings,
+            part_blocks,
+            area: RwLock::new(area),
+            room: Mutex::new(room),
+            inbox: Mutex::default(),
+            wake: Condvar::new(),
+            spares: Mutex::default(),
+            counts: Counts::default(),
+            one_of: AtomicU32::new(1),
+            decodes: Histogram::default(),
+            seed,
+        }
+    }
+    /// Its configuration in the engine of a shard.
+    pub(crate) fn part(&self) -> LevelConfig {
+        // A store that finds no room is no failure of a device.
+        LevelConfig { port: PORT, offset: 0, blocks: self.part_blocks, faults: u32::MAX, elastic: true }
+    }
+
+    /// Its port has no queue: fetches are done at once, and stores wait here.
+    pub(crate) fn port(ports: PortConfig) -> PortConfig {
+        PortConfig { depth: u32::MAX, ..ports }
+    }
+
+    /// A new store, with the memory that it has in the beginning.
+    pub(crate) fn empty_store(&self, room: Room) -> Store {
+        store(self.settings.scheme, room, self.seed)
+    }
+
+    /// Takes an operation of an engine: a store, for the thread that encodes, or a fetch, which is done at once.
+    pub(crate) fn take(&self, shard: u32, operation: Operation) -> Option<Completion> {
+        if let Action::Read(_) = operation.action {
+            return Some(self.fetch(shard, operation));
+        }
+        let mut inbox = self.inbox.lock();
+        if inbox.is_over {
+            drop(inbox);
+            return Some(Job::new(shard, operation).finish(Err(Fault::SHUT_DOWN)));
+        }
+        inbox.stores.push((shard, operation));
+        drop(inbox);
+        self.wake.notify_one();
+        None
+    }
+
+    /// Decodes blocks. Of one whose content is gone or damaged, the frame keeps other bytes: the engine compares checksums, and
+    /// loads it from below.
+    fn fetch(&self, shard: u32, mut operation: Operation) -> Completion {
+        let first = (operation.offset / BLOCK) as usize;
+        let mut decoder = self.spares.lock().pop().unwrap_or_default();
+        if let Action::Read(frames) = &mut operation.action {
+            for (place, frame) in (first..).zip(frames.slices_mut()) {
+                let begin = Instant::now();
+                if self.decode(shard, place, &mut decoder) {
+                    frame.copy_from_slice(&decoder.block[..]);
+                    self.counts.decoded.fetch_add(1, Ordering::Relaxed);
+                    self.decodes.add(begin.elapsed());
+                }
+            }
+        }
+        let mut spares = self.spares.lock();
+        if spares.len() < SPARES {
+            spares.push(decoder);
+        }
+        drop(spares);
+        Job::new(shard, operation).finish(Ok(()))
+    }
+
+    /// Decodes the content at a place to `decoder.block`.
+    fn decode(&self, shard: u32, place: usize, decoder: &mut Decoder) -> bool {
+        let area = self.area.read();
+        let id = area.ids[shard as usize].get(place).copied().flatten();
+        let Some(id) = id.filter(|&id| area.store.copy(id, &mut decoder.copied)) else {
+            self.counts.missing.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        drop(area);
+        let is_right = decoder.copied.decode(&mut decoder.codecs, &mut decoder.block);
+        if !is_right {
+            self.counts.damaged.fetch_add(1, Ordering::Relaxed);
+            self.inbox.lock().damaged.push(id);
+            self.wake.notify_one();
+        }
+        is_right
+    }
+
+    /// Frames and encoded blocks together have `memory` bytes from now on. `change` gets the frames of each shard.
+    pub(crate) fn resize<R>(&self, memory: u64, shards: u32, change: impl FnOnce(u32) -> R) -> R {
+        let mut room = self.room.lock();
+        let is_changed = room.pages != memory / BLOCK;
+        room.pages = memory / BLOCK;
+        let changed = change(frames_per_shard(*room, shards));
+        drop(room);
+        if is_changed {
+            self.inbox.lock().is_resized = true;
+            self.wake.notify_one();
+        }
+        changed
+    }
+
+    /// Whether more than one of the blocks that are known to have the content at a place.
+    pub(crate) fn is_shared(&self, shard: u32, place: u32) -> bool {
+        let area = self.area.read();
+        let id = area.ids[shard as usize].get(place as usize).copied().flatten();
+        id.is_some_and(|id| area.store.owners(id) > 1)
+    }
+
+    /// Takes the stores that were not begun.
+    pub(crate) fn take_stores(&self) -> Vec<(u32, Operation)> {
+        std::mem::take(&mut self.inbox.lock().stores)
+    }
+
+    /// Ends the thread that encodes.
+    pub(crate) fn end(&self) {
+        self.inbox.lock().is_over = true;
+        self.wake.notify_one();
+    }
+
+    /// Its present state. `dropped` and `evictions` are known to the engines.
+    pub(crate) fn statistics(&self, dropped: u64, evictions: u64) -> ContentStatistics {
+        let area = self.area.read();
+        let (counts, pool, metadata) = (area.store.counts(), area.store.pool(), area.store.bytes());
+        let ids = area.ids.iter().map(|ids| ids.capacity() * size_of::<Option<ContentId>>()).sum::<usize>();
+        drop(area);
+        let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
+        let used_bytes = pool.used() * BLOCK;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ContentStatistics {
+            scheme: self.settings.scheme.to_string(),
+            bytes: self.room.lock().lent * BLOCK,
+            used_bytes,
+            blocks: owners,
+            contents: contents.into(),
+            differences: differences.into(),
+            orphans: orphans.into(),
+            orphan_bytes,
+            saved_bytes: (owners * BLOCK).saturating_sub(used_bytes),
+            metadata_bytes: (metadata + ids) as u64,
+            one_of: self.one_of.load(Ordering::Relaxed).into(),
+            encoded: read(&self.counts.encoded),
+            encode_us: read(&self.counts.encode_ns) / 1000,
+            rejected: read(&self.counts.rejected),
+            dropped,
+            evictions,
+            decoded: read(&self.counts.decoded),
+            missing: read(&self.counts.missing),
+            damaged: read(&self.counts.damaged),
+            decode_latency: self.decodes.read().into(),
+        }
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder { codecs: Codecs::new(), copied: Copied::new(), block: Box::new([0; BLOCK_BYTES]) }
+    }
+}
+
+/// The blocks of a shard that are frames.
+pub(crate) fn frames_per_shard(room: Room, shards: u32) -> u32 {
+    (room.frames() / u64::from(shards)).clamp(1, u64::from(u32::MAX)) as u32
+}
+
+fn store(scheme: Scheme, room: Room, seed: u64) -> Store {
+    let pages = room.most().clamp(1, u64::from(u32::MAX) / 4);
+    let contents = (pages * CONTENTS_PER_PAGE) as u32;
+    let mut store = Store::new(scheme.settings(pages as u32, contents, seed));
+    store.allow(room.lent as u32);
+    store
+}
