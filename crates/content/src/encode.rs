@@ -1,7 +1,7 @@
 //! Which encoding of a block is worth it.
 
 use crate::codec::{Codec, Codecs};
-use crate::{BLOCK_BYTES, Block, DecodeError, ENCODED_MAX, Encoded, line};
+use crate::{BLOCK_BYTES, Block, ENCODED_MAX, Encoded, line};
 
 /// Most bytes of a line difference.
 pub const LINE_MAX: usize = 256;
@@ -120,9 +120,9 @@ impl Encoder {
         &self.chosen[..self.choice.length]
     }
 
-    /// Decodes what an encoder made with the same base; codecs without a base ignore it.
-    pub fn decode(&mut self, codec: Codec, bytes: &[u8], base: &Block, out: &mut Block) -> Result<(), DecodeError> {
-        self.codecs.decode(codec, bytes, base, out)
+    /// Its codecs, for decoding.
+    pub fn codecs(&mut self) -> &mut Codecs {
+        &mut self.codecs
     }
 }
 

@@ -49,7 +49,7 @@ impl Identities {
     }
 
     /// The content with this hash for which `is_same` holds.
-    pub fn find(&self, hash: u128, mut is_same: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, hash: u64, mut is_same: impl FnMut(u32) -> bool) -> Option<u32> {
         let part = part(hash);
         let mut at = self.home(part);
         while self.places[at].1 != NONE {
@@ -66,7 +66,7 @@ impl Identities {
     /// # Panics
     ///
     /// If the index is full, or `content` is `u32::MAX`.
-    pub fn insert(&mut self, hash: u128, content: u32) {
+    pub fn insert(&mut self, hash: u64, content: u32) {
         assert!(self.len < self.capacity && content != NONE, "room for the content");
         let part = part(hash);
         let mut at = self.home(part);
@@ -78,7 +78,7 @@ impl Identities {
     }
 
     /// Removes a content; returns whether it was there.
-    pub fn remove(&mut self, hash: u128, content: u32) -> bool {
+    pub fn remove(&mut self, hash: u64, content: u32) -> bool {
         let mut at = self.home(part(hash));
         while self.places[at].1 != content {
             if self.places[at].1 == NONE {
@@ -103,8 +103,8 @@ impl Identities {
     }
 }
 
-fn part(hash: u128) -> u32 {
-    (hash >> 96) as u32
+fn part(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
         for _ in 0..200_000 {
             // Few different homes, so that they collide; the last ones wrap around.
             let content = random.u32(..400);
-            let hash = u128::from(u32::MAX - content % 97 * 3) << 96;
+            let hash = u64::from(u32::MAX - content % 97 * 3) << 32;
             if let Some(hash) = model.remove(&content) {
                 assert!(index.remove(hash, content));
                 assert!(!index.remove(hash, content));
@@ -136,7 +136,7 @@ mod tests {
                 model.insert(content, hash);
             }
             let asked = random.u32(..400);
-            let hash = u128::from(u32::MAX - asked % 97 * 3) << 96;
+            let hash = u64::from(u32::MAX - asked % 97 * 3) << 32;
             assert_eq!(index.find(hash, |found| found == asked).is_some(), model.contains_key(&asked));
             assert_eq!(index.len(), model.len());
         }

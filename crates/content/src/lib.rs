@@ -23,6 +23,7 @@ mod signature;
 mod sketch;
 mod store;
 
+use buckets::mixed;
 pub use codec::{Codec, Codecs};
 pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX, candidates};
 pub use identity::{Identities, hash};
@@ -31,7 +32,9 @@ pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
 pub use scheme::{NoScheme, Scheme};
 pub use signature::Signatures;
 pub use sketch::{FEATURES, Sketch, Sketches, sketch};
-pub use store::{ContentId, DEPENDENTS_MAX, Full, Settings, Store, StoreCounts};
+pub use store::{
+    ContentId, Copied, DEPENDENTS_MAX, DOMAINS_MAX, Full, Plan, Rebase, Refused, Settings, Store, StoreCounts,
+};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 4096;

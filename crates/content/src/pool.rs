@@ -106,6 +106,8 @@ pub struct Pool {
     /// The first page for each length of the longest gap, and a bit for each list that is not empty.
     lists: [u32; LINES as usize + 1],
     filled: u128,
+    /// The most pages in use.
+    allowed: u32,
     counts: PoolCounts,
     /// Of the next run; never 0, which is what a freed run has.
     generation: u16,
@@ -121,6 +123,7 @@ impl Pool {
             pages: vec![page; pages as usize],
             lists: [NONE; LINES as usize + 1],
             filled: 0,
+            allowed: pages,
             counts: PoolCounts { free: pages, ..PoolCounts::default() },
             generation: 1,
         };
@@ -131,6 +134,15 @@ impl Pool {
     /// Where its memory is.
     pub fn counts(&self) -> PoolCounts {
         self.counts
+    }
+
+    /// Allows at most `pages` pages to be in use from now on. Pages beyond it stay in use until what they hold is freed.
+    pub fn allow(&mut self, pages: u32) {
+        self.allowed = pages;
+    }
+
+    fn in_use(&self) -> u32 {
+        self.counts.frames + self.counts.run_pages
     }
 
     /// Keeps an encoding of at most 4096 bytes: one of [`Codec::Raw`] in a frame, others in a run. `None` if there is no
@@ -148,6 +160,11 @@ impl Pool {
             return None;
         }
         let gap = fitting.trailing_zeros();
+        // Lists are tried from the shortest gap on, so that of free pages is the last one.
+        let pages_after = self.in_use() + u32::from(gap == u32::from(FREE));
+        if pages_after > self.allowed {
+            return None;
+        }
         let page = self.lists[gap as usize];
         let start = smallest_gap(self.pages[page as usize].used, lines);
         self.leave(page);
@@ -172,7 +189,7 @@ impl Pool {
 
     fn store_frame(&mut self, bytes: &[u8; BLOCK_BYTES]) -> Option<Handle> {
         let page = self.lists[usize::from(FREE)];
-        if page == NONE {
+        if page == NONE || self.in_use() >= self.allowed {
             return None;
         }
         self.leave(page);

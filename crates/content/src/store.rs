@@ -3,27 +3,37 @@
 //! A *content* has owners, which are the blocks with it. It is stored alone, or as a difference to its *base*, another
 //! content that is stored alone: no base has a base. A base whose owners have all left is an *orphan*, and stays for its
 //! dependents. Orphans take up to a limit of the memory; beyond it, the dependents of the oldest one are encoded again
-//! without it, and it leaves.
+//! without it, one at a time ([`Store::plan_rebase`]), and it leaves with the last one.
 //!
-//! The store has no order of eviction. Where [`Store::insert`] finds no room, its user releases other contents and tries
-//! again. A content may also leave on its own: if its bytes are damaged, or if no room remains while its base leaves. Its
-//! owners then read nothing, which is a miss. Every read is compared with the 128-bit hash of the content, so bits that
-//! flip in an encoding or in its base lead to a miss, too, and never to other bytes.
+//! The store has no order of eviction. Where [`Store::apply`] finds no room, its user releases other contents and tries
+//! again. A content may also be *lost*: if its bytes are damaged, or if no room remains while its base leaves. Its owners
+//! then read nothing, which is a miss, and release it as usual. Every read is compared with a 64-bit hash of the content,
+//! so bits that flip in an encoding or in its base lead to a miss, too, and never to other bytes.
+//!
+//! Contents have a *domain*. Those of different domains share nothing: neither equal contents, nor bases.
+//!
+//! One thread changes a store, and others read it. Under a lock, none has to wait for long: blocks are encoded by
+//! [`Store::plan`], which needs only read access, and decoded by [`Copied::decode`], which needs none. Only
+//! [`Store::damaged`] decodes with write access.
 
-use crate::codec::Codec;
-use crate::encode::{Choice, Encoder, GOOD_MAX, Rules, candidates};
+mod copied;
+mod plan;
+
+pub use copied::Copied;
+pub use plan::{Plan, Rebase, Refused};
+
+use crate::codec::{Codec, Codecs};
 use crate::identity::{Identities, hash};
-use crate::lpu::signature;
-use crate::pool::{Handle, LINE_BYTES, Pool, PoolCounts};
+use crate::pool::{Handle, Pool, PoolCounts};
 use crate::signature::Signatures;
-use crate::sketch::{Sketches, sketch};
-use crate::{BLOCK_BYTES, Block};
+use crate::sketch::Sketches;
+use crate::{BLOCK_BYTES, Block, mixed};
 
-/// Most dependents of a content: the most that are encoded again at a time.
+/// Most dependents of a content.
 pub const DEPENDENTS_MAX: u32 = 64;
 
-/// Bytes of an encoding that no difference can beat by a whole line.
-const TINY: usize = LINE_BYTES;
+/// Domains of contents are below this.
+pub const DOMAINS_MAX: u32 = 1 << 24;
 
 const NONE: u32 = u32::MAX;
 
@@ -36,8 +46,6 @@ pub struct Settings {
     pub contents: u32,
     /// Seed of the hash of contents; random and secret where contents are foreign.
     pub seed: u64,
-    /// The codecs.
-    pub rules: Rules,
     /// Whether similar contents are stored as differences.
     pub is_similar_shared: bool,
     /// The largest share of the pages that orphans take.
@@ -47,22 +55,30 @@ pub struct Settings {
 impl Default for Settings {
     /// 256 MiB, with four times as many contents, and up to 5 % for orphans.
     fn default() -> Settings {
-        Settings {
-            pages: 65_536,
-            contents: 4 * 65_536,
-            seed: 0,
-            rules: Rules::default(),
-            is_similar_shared: true,
-            orphans_max: 0.05,
-        }
+        Settings { pages: 65_536, contents: 4 * 65_536, seed: 0, is_similar_shared: true, orphans_max: 0.05 }
     }
 }
 
-/// A content in a store. That of a content which left is recognized, even if its place has another one.
+/// A content in a store. If it left, no other one has its name for as long as an owner has not released it, and for 65,535
+/// contents at the same place after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentId {
-    place: u32,
-    generation: u32,
+    /// The low and the high half, so that a name takes 6 bytes.
+    place: [u16; 2],
+    generation: u16,
+}
+
+impl ContentId {
+    /// A name that no content has.
+    pub const NONE: ContentId = ContentId { place: [u16::MAX; 2], generation: 0 };
+
+    fn new(place: u32, generation: u16) -> ContentId {
+        ContentId { place: [place as u16, (place >> 16) as u16], generation }
+    }
+
+    fn place(self) -> usize {
+        usize::from(self.place[0]) | usize::from(self.place[1]) << 16
+    }
 }
 
 /// There is no room for the content.
@@ -100,11 +116,11 @@ pub struct StoreCounts {
 
 #[derive(Clone, Copy)]
 struct Content {
-    /// Its halves, because a `u128` would align the content to 16 bytes.
-    hash: [u64; 2],
+    hash: u64,
+    /// [`Handle::NOWHERE`] if it is lost, and for free places.
     handle: Handle,
-    generation: u32,
-    /// Blocks with this content; 0 for orphans. [`NONE`] for a free place.
+    domain: u32,
+    /// Blocks with this content. Without them, it is an orphan, or the place is free.
     owners: u32,
     base: u32,
     dependents: u32,
@@ -112,12 +128,23 @@ struct Content {
     /// Neighbours among the dependents of the base, among orphans, or among free places.
     previous: u32,
     next: u32,
+    generation: u16,
 }
 
 impl Content {
-    fn hash(&self) -> u128 {
-        u128::from(self.hash[0]) << 64 | u128::from(self.hash[1])
-    }
+    /// None.
+    const EMPTY: Content = Content {
+        hash: 0,
+        handle: Handle::NOWHERE,
+        domain: 0,
+        owners: 0,
+        base: NONE,
+        dependents: 0,
+        first_dependent: NONE,
+        previous: NONE,
+        next: NONE,
+        generation: 0,
+    };
 }
 
 /// A list of orphans, the oldest first.
@@ -131,53 +158,45 @@ struct Orphans {
 pub struct Store {
     settings: Settings,
     pool: Pool,
-    encoder: Encoder,
     identities: Identities,
-    /// Of contents with owners that are stored alone.
+    /// Of contents that were stored alone, also of some that left: those that are newer displace them.
     signatures: Signatures,
     sketches: Sketches,
+    /// Places that were used before.
     contents: Vec<Content>,
     free: u32,
     orphans: Orphans,
     orphan_bytes_max: u64,
+    /// Contents that were ever added.
+    added: u64,
     counts: StoreCounts,
 }
 
 impl Store {
-    /// An empty store. It allocates all its memory.
+    /// An empty store. It allocates all its memory, and uses that of pages and contents once it has some.
     pub fn new(settings: Settings) -> Store {
-        let Settings { pages, contents, rules, orphans_max, .. } = settings;
+        let Settings { pages, contents, orphans_max, .. } = settings;
         let similar = if settings.is_similar_shared { contents as usize } else { 0 };
-        let pool = Pool::new(pages);
-        let empty = Content {
-            hash: [0; 2],
-            handle: Handle::NOWHERE,
-            generation: 0,
-            owners: NONE,
-            base: NONE,
-            dependents: 0,
-            first_dependent: NONE,
-            previous: NONE,
-            next: NONE,
-        };
-        let mut places = vec![empty; contents as usize];
-        for (place, next) in places.iter_mut().zip(1..contents) {
-            place.next = next;
-        }
         Store {
             settings,
-            pool,
-            encoder: Encoder::new(rules),
+            pool: Pool::new(pages),
             identities: Identities::new(contents as usize),
             // Not all contents are stored alone.
             signatures: Signatures::new(similar / 2),
             sketches: Sketches::new(similar / 2),
-            free: if contents == 0 { NONE } else { 0 },
-            contents: places,
+            contents: Vec::with_capacity(contents as usize),
+            free: NONE,
             orphans: Orphans { first: NONE, last: NONE },
             orphan_bytes_max: (f64::from(pages) * BLOCK_BYTES as f64 * orphans_max) as u64,
+            added: 0,
             counts: StoreCounts::default(),
         }
+    }
+
+    /// Allows at most `pages` pages to be in use from now on, at first [`Settings::pages`]. If more are in use, nothing is
+    /// added until enough contents were released.
+    pub fn allow(&mut self, pages: u32) {
+        self.pool.allow(pages);
     }
 
     /// What it has and did.
@@ -192,172 +211,95 @@ impl Store {
 
     /// How a content is encoded, and the memory that this takes; `None` if it left.
     pub fn encoding(&self, id: ContentId) -> Option<(Codec, usize)> {
-        let handle = self.place(id).map(|place| self.contents[place as usize].handle)?;
+        let handle = self.live(id).map(|place| self.contents[place as usize].handle)?;
         Some((handle.codec(), handle.bytes()))
     }
 
-    /// Adds an owner to the content of `block`, which is stored if it is not there yet.
-    pub fn insert(&mut self, block: &Block) -> Result<ContentId, Full> {
-        let hash = hash(self.settings.seed, block);
-        if let Some(place) = self.equal(hash, block) {
-            let content = &mut self.contents[place as usize];
-            content.owners += 1;
-            self.counts.owners += 1;
-            if content.owners == 1 {
-                self.adopt(place, block);
-            }
-            return Ok(self.id(place));
-        }
-        if self.free == NONE {
-            return Err(Full);
-        }
-        let (handle, base) = self.encode(block).ok_or(Full)?;
-        let place = self.free;
-        let content = &mut self.contents[place as usize];
-        self.free = content.next;
-        *content = Content {
-            hash: [(hash >> 64) as u64, hash as u64],
-            handle,
-            generation: content.generation,
-            owners: 1,
-            base: NONE,
-            dependents: 0,
-            first_dependent: NONE,
-            previous: NONE,
-            next: NONE,
-        };
-        self.counts.contents += 1;
-        self.counts.owners += 1;
-        self.identities.insert(hash, place);
-        match base {
-            Some(base) => self.depend(place, base),
-            None => self.offer(place, block),
-        }
-        Ok(self.id(place))
+    /// The owners of a content; 0 if it left.
+    pub fn owners(&self, id: ContentId) -> u32 {
+        self.live(id).map_or(0, |place| self.contents[place as usize].owners)
     }
 
-    /// Copies a content to `out`; returns whether it is still there and right.
-    pub fn read(&mut self, id: ContentId, out: &mut Block) -> bool {
-        let Some(place) = self.place(id) else { return false };
-        if self.decode(place, out) {
-            return true;
+    /// The bytes that each owner of a content is charged: an equal part of its memory, and of the part of its base if that
+    /// is an orphan, which its dependents share. It changes with the owners. 0 if the content left.
+    pub fn charge(&self, id: ContentId) -> f64 {
+        let Some(place) = self.live(id) else { return 0.0 };
+        let content = &self.contents[place as usize];
+        let mut bytes = content.handle.bytes() as f64;
+        if let Some(base) = self.contents.get(content.base as usize).filter(|base| base.owners == 0) {
+            bytes += base.handle.bytes() as f64 / f64::from(base.dependents);
         }
-        // The base is damaged, or this content alone.
-        let base = self.contents[place as usize].base;
-        if base != NONE && !self.decode(base, out) {
-            self.damaged(base);
-        } else {
-            self.damaged(place);
-        }
-        false
+        bytes / f64::from(content.owners.max(1))
     }
 
-    /// Removes an owner of a content, which leaves with its last one, unless it is a base. Nothing happens if it left.
+    /// Removes an owner of a content, which leaves with its last one, unless it is a base: then it becomes an orphan.
+    /// Whoever changes the store then encodes dependents of orphans again ([`Store::plan_rebase`]).
+    ///
+    /// Each owner is removed once, also if the content is lost.
     pub fn release(&mut self, id: ContentId) {
-        let Some(place) = self.place(id) else { return };
-        let content = &mut self.contents[place as usize];
-        match (content.owners, content.dependents) {
+        let Some(place) = self.known(id) else { return };
+        let Content { handle, owners, dependents, .. } = self.contents[place as usize];
+        match (owners, dependents) {
             (0, _) => {}
-            (1, 0) => self.leave(place),
-            (1, _) => {
-                self.withdraw(place);
-                self.orphan(place);
-                while self.counts.orphan_bytes > self.orphan_bytes_max {
-                    self.rebase(self.orphans.first);
-                }
+            (1, 1..) => self.orphan(place),
+            (1, 0) if handle != Handle::NOWHERE => {
+                self.leave(place);
+                self.release(id);
             }
             _ => {
+                let content = &mut self.contents[place as usize];
                 content.owners -= 1;
-                self.counts.owners -= 1;
+                if handle != Handle::NOWHERE {
+                    self.counts.owners -= 1;
+                } else if owners == 1 {
+                    self.vacate(place);
+                }
             }
+        }
+    }
+
+    /// A content was copied, and does not decode to what it was: it is lost, or its base with all dependents, whichever is
+    /// damaged. Nothing happens if it is right, or left since it was copied.
+    pub fn damaged(&mut self, id: ContentId) {
+        let Some(place) = self.live(id) else { return };
+        let mut codecs = Codecs::new();
+        if !self.decode(&mut codecs, place, &mut [0; BLOCK_BYTES]) {
+            self.lose(self.culprit(&mut codecs, place));
         }
     }
 
     fn id(&self, place: u32) -> ContentId {
-        ContentId { place, generation: self.contents[place as usize].generation }
+        ContentId::new(place, self.contents[place as usize].generation)
     }
 
-    fn place(&self, id: ContentId) -> Option<u32> {
-        let content = self.contents.get(id.place as usize)?;
-        (content.owners != NONE && content.generation == id.generation).then_some(id.place)
+    /// The place of a content that has owners or is there.
+    fn known(&self, id: ContentId) -> Option<u32> {
+        let content = self.contents.get(id.place())?;
+        (content.generation == id.generation).then_some(id.place() as u32)
     }
 
-    /// The content that equals `block`, compared byte by byte.
-    fn equal(&mut self, hash: u128, block: &Block) -> Option<u32> {
-        let place = self.identities.find(hash, |place| self.contents[place as usize].hash() == hash)?;
-        let mut found = [0; BLOCK_BYTES];
-        let is_equal = self.read(self.id(place), &mut found) && found == *block;
-        is_equal.then_some(place)
+    /// The place of a content that is there.
+    fn live(&self, id: ContentId) -> Option<u32> {
+        self.known(id).filter(|&place| self.contents[place as usize].handle != Handle::NOWHERE)
     }
 
     /// Decodes the content at `place` and compares its hash.
-    fn decode(&mut self, place: u32, out: &mut Block) -> bool {
-        let Content { handle, base, .. } = self.contents[place as usize];
+    fn decode(&self, codecs: &mut Codecs, place: u32, out: &mut Block) -> bool {
+        let Content { hash, handle, domain, base, .. } = self.contents[place as usize];
         let mut base_block = [0; BLOCK_BYTES];
-        let has_base = base == NONE || self.decode_handle(self.contents[base as usize].handle, out, &mut base_block);
-        has_base
-            && self.decode_handle(handle, &base_block, out)
-            && hash(self.settings.seed, out) == self.contents[place as usize].hash()
+        let mut handle_to = |handle: Handle, base: &Block, out: &mut Block| {
+            let bytes = self.pool.read(handle);
+            bytes.is_some_and(|bytes| codecs.decode(handle.codec(), bytes, base, out).is_ok())
+        };
+        // Codecs without a base ignore it, so `out` can be one.
+        let has_base = base == NONE || handle_to(self.contents[base as usize].handle, out, &mut base_block);
+        has_base && handle_to(handle, &base_block, out) && hash_of(self.settings.seed, domain, out) == hash
     }
 
-    fn decode_handle(&mut self, handle: Handle, base: &Block, out: &mut Block) -> bool {
-        let bytes = self.pool.read(handle);
-        bytes.is_some_and(|bytes| self.encoder.decode(handle.codec(), bytes, base, out).is_ok())
-    }
-
-    /// Encodes a block and stores it; returns its base if it is a difference.
-    fn encode(&mut self, block: &Block) -> Option<(Handle, Option<u32>)> {
-        let mut choice = self.encoder.begin(block);
-        let mut base = None;
-        if self.settings.is_similar_shared && choice.length > TINY {
-            let weight = |place| weight(&self.contents, place);
-            let in_place = self.signatures.best(signature(block), weight);
-            let shifted = self.sketches.best(&sketch(block), weight);
-            base = self.against(block, candidates(in_place, shifted));
-        }
-        if let Some((_, better)) = base {
-            choice = better;
-        }
-        let handle = self.pool.store(choice.codec, self.encoder.bytes())?;
-        Some((handle, base.map(|(base, _)| base)))
-    }
-
-    /// Encodes a block as its difference to one of `candidates`, if that is worth it.
-    fn against(&mut self, block: &Block, candidates: impl Iterator<Item = u32>) -> Option<(u32, Choice)> {
-        let mut best = None;
-        let mut base = [0; BLOCK_BYTES];
-        for place in candidates {
-            if self.decode(place, &mut base)
-                && let Some(choice) = self.encoder.against(block, &base)
-            {
-                best = Some((place, choice));
-                if choice.length <= GOOD_MAX {
-                    break;
-                }
-            }
-        }
-        best
-    }
-
-    /// Makes a content that is stored alone a candidate for a base.
-    fn offer(&mut self, place: u32, block: &Block) {
-        if self.settings.is_similar_shared {
-            self.signatures.insert(signature(block), place);
-            self.sketches.insert(&sketch(block), place);
-        }
-    }
-
-    /// Makes a content that is stored alone no candidate any more.
-    fn withdraw(&mut self, place: u32) {
-        if !self.settings.is_similar_shared {
-            return;
-        }
-        let mut block = [0; BLOCK_BYTES];
-        // What is damaged stays a candidate that is never right, until later ones displace it.
-        if self.decode(place, &mut block) {
-            self.signatures.remove(signature(&block), place);
-            self.sketches.remove(&sketch(&block), place);
-        }
+    /// For a content that is not right: its base, if that is not right either, else itself.
+    fn culprit(&self, codecs: &mut Codecs, place: u32) -> u32 {
+        let base = self.contents[place as usize].base;
+        if base != NONE && !self.decode(codecs, base, &mut [0; BLOCK_BYTES]) { base } else { place }
     }
 
     /// Enters the content at `place` as a dependent of `base`.
@@ -421,51 +363,8 @@ impl Store {
         }
     }
 
-    /// An orphan has an owner again.
-    fn adopt(&mut self, place: u32, block: &Block) {
-        self.unorphan(place);
-        self.offer(place, block);
-    }
-
-    /// Encodes the dependents of an orphan without it; it leaves with the last one.
-    fn rebase(&mut self, orphan: u32) {
-        let mut block = [0; BLOCK_BYTES];
-        loop {
-            let Content { dependents, first_dependent: place, .. } = self.contents[orphan as usize];
-            let is_last = dependents == 1;
-            if self.decode(place, &mut block) {
-                self.counts.rebased += 1;
-                self.part(place);
-                self.pool.free(self.contents[place as usize].handle);
-                if is_last {
-                    // Its room is for the last one.
-                    self.leave(orphan);
-                }
-                match self.encode(&block) {
-                    Some((handle, base)) => {
-                        self.contents[place as usize].handle = handle;
-                        match base {
-                            Some(base) => self.depend(place, base),
-                            None => self.offer(place, &block),
-                        }
-                    }
-                    None => {
-                        self.counts.dropped += 1;
-                        self.vacate(place);
-                    }
-                }
-            } else {
-                self.counts.damaged += 1;
-                self.leave(place);
-            }
-            if is_last {
-                return;
-            }
-        }
-    }
-
-    /// The bytes of a content are damaged: it leaves with all its dependents.
-    fn damaged(&mut self, place: u32) {
+    /// The bytes of a content are damaged: it is lost with all its dependents.
+    fn lose(&mut self, place: u32) {
         let Content { owners, dependents, .. } = self.contents[place as usize];
         for _ in 0..dependents {
             self.counts.damaged += 1;
@@ -485,35 +384,55 @@ impl Store {
             self.part(place);
         } else if owners == 0 {
             self.unorphan(place);
-        } else {
-            self.withdraw(place);
         }
         self.pool.free(handle);
-        self.vacate(place);
+        self.forget(place);
         if base != NONE && self.contents[base as usize].owners == 0 && self.contents[base as usize].dependents == 0 {
             self.leave(base);
         }
     }
 
-    /// Frees the place of a content, whose memory is free and which nothing refers to.
+    /// Removes a content, whose memory is free and which nothing but its owners refers to.
+    fn forget(&mut self, place: u32) {
+        let content = &mut self.contents[place as usize];
+        content.handle = Handle::NOWHERE;
+        self.counts.contents -= 1;
+        self.counts.owners -= u64::from(content.owners);
+        self.identities.remove(content.hash, place);
+        if content.owners == 0 {
+            self.vacate(place);
+        }
+    }
+
+    /// Frees the place of a content that is lost and has no owners.
     fn vacate(&mut self, place: u32) {
         let content = &mut self.contents[place as usize];
-        let (hash, owners) = (content.hash(), content.owners);
-        content.owners = NONE;
         content.generation = content.generation.wrapping_add(1);
         content.next = self.free;
         self.free = place;
-        self.counts.contents -= 1;
-        self.counts.owners -= u64::from(owners);
-        self.identities.remove(hash, place);
+    }
+
+    /// A place that is free.
+    fn free_place(&self) -> Option<u32> {
+        let unused = (self.contents.len() < self.settings.contents as usize).then_some(self.contents.len() as u32);
+        if self.free == NONE { unused } else { Some(self.free) }
+    }
+
+    /// Puts a content at [`free_place`](Store::free_place).
+    fn take_place(&mut self, place: u32, content: Content) {
+        match self.contents.get_mut(place as usize) {
+            Some(free) => {
+                self.free = free.next;
+                *free = Content { generation: free.generation, ..content };
+            }
+            None => self.contents.push(content),
+        }
     }
 }
 
-/// How much a content that is stored alone is worth as a base: one with dependents is in memory for longer.
-fn weight(contents: &[Content], place: u32) -> Option<u32> {
-    let content = &contents[place as usize];
-    let is_base = content.owners != NONE && content.owners > 0 && content.base == NONE;
-    (is_base && content.dependents < DEPENDENTS_MAX).then_some(content.dependents)
+/// The hash of a block, different in each domain.
+fn hash_of(seed: u64, domain: u32, block: &Block) -> u64 {
+    (hash(seed ^ mixed(u64::from(domain)), block) >> 64) as u64
 }
 
 #[cfg(test)]

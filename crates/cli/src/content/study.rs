@@ -345,13 +345,13 @@ impl Bases {
                     let alone = encoder.begin(&base);
                     let bytes = encoder.bytes().to_vec();
                     let start = seconds();
-                    let _ = encoder.decode(alone.codec, &bytes, block, &mut decoded);
+                    let _ = encoder.codecs().decode(alone.codec, &bytes, block, &mut decoded);
                     spent += seconds() - start;
                     debug_assert_eq!(usize::from(distinct[index as usize].length), alone.length);
                 }
                 if choice.codec != Codec::Raw {
                     let start = seconds();
-                    let _ = self.encoder.decode(choice.codec, &bytes, &base, &mut decoded);
+                    let _ = self.encoder.codecs().decode(choice.codec, &bytes, &base, &mut decoded);
                     spent += seconds() - start;
                 }
                 costs.decode.add(spent, 1);

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::LINE_BYTES;
+use crate::encode::{Encoder, Rules};
 
 /// Blocks of a few families: edited in place, moved, compressible and not.
 struct Blocks {
@@ -41,10 +43,33 @@ fn settings(pages: u32) -> Settings {
     Settings { pages, contents: pages * 8, ..Settings::default() }
 }
 
+/// Threads share it.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Store>();
+};
+
+fn encoder() -> Encoder {
+    Encoder::new(Rules::default())
+}
+
+/// Copies a content and decodes it, as a reader does, who reports what is damaged.
+fn read(store: &mut Store, id: ContentId, out: &mut Block) -> bool {
+    let mut copied = Copied::new();
+    let is_there = store.copy(id, &mut copied);
+    assert_eq!(is_there, store.encoding(id).is_some());
+    if is_there && !copied.decode(&mut Codecs::new(), out) {
+        store.damaged(id);
+        assert!(store.encoding(id).is_none());
+        return false;
+    }
+    is_there
+}
+
 /// Counts everything again.
 fn check(store: &Store) {
     store.pool.check();
-    let live = || store.contents.iter().enumerate().filter(|(_, content)| content.owners != NONE);
+    let live = || store.contents.iter().enumerate().filter(|(_, content)| content.handle != Handle::NOWHERE);
     let mut counts = StoreCounts { rebased: store.counts.rebased, ..StoreCounts::default() };
     (counts.dropped, counts.damaged) = (store.counts.dropped, store.counts.damaged);
     let mut bytes = 0;
@@ -57,7 +82,8 @@ fn check(store: &Store) {
         if content.base != NONE {
             counts.differences += 1;
             let base = store.contents[content.base as usize];
-            assert!(base.owners != NONE && base.base == NONE, "depth 1");
+            assert!(base.handle != Handle::NOWHERE && base.base == NONE, "depth 1");
+            assert_eq!(base.domain, content.domain);
         } else if content.owners == 0 {
             assert!(content.dependents > 0);
             counts.orphans += 1;
@@ -74,7 +100,6 @@ fn check(store: &Store) {
         assert!(dependents <= DEPENDENTS_MAX);
     }
     assert_eq!(counts, store.counts);
-    assert!(counts.orphan_bytes <= store.orphan_bytes_max);
     let pool = store.pool();
     assert_eq!(bytes as u64, u64::from(pool.frames) * BLOCK_BYTES as u64 + pool.lines * LINE_BYTES as u64);
     assert_eq!(store.identities.len(), counts.contents as usize);
@@ -90,7 +115,7 @@ fn similar_blocks_take_little() {
     let mut moved = first;
     moved.copy_within(..4000, 96);
     moved[..96].fill(7);
-    let ids = [first, edited, moved, first].map(|block| store.insert(&block).unwrap());
+    let ids = [first, edited, moved, first].map(|block| store.insert(&mut encoder(), 0, &block).unwrap());
     assert_eq!(ids[0], ids[3]);
     let encodings = ids.map(|id| store.encoding(id).unwrap());
     assert_eq!(encodings[..2], [(Codec::Raw, 4096), (Codec::Line, 64)]);
@@ -98,11 +123,11 @@ fn similar_blocks_take_little() {
     check(&store);
     let mut out = [0; BLOCK_BYTES];
     for (id, block) in ids.into_iter().zip([first, edited, moved, first]) {
-        assert!(store.read(id, &mut out) && out == block);
+        assert!(read(&mut store, id, &mut out) && out == block);
     }
     let alone = Settings { is_similar_shared: false, ..settings(64) };
     let mut store = Store::new(alone);
-    let ids = [first, edited, first].map(|block| store.insert(&block).unwrap());
+    let ids = [first, edited, first].map(|block| store.insert(&mut encoder(), 0, &block).unwrap());
     assert_eq!(ids.map(|id| store.encoding(id).unwrap().0), [Codec::Raw; 3]);
     assert_eq!(store.counts().contents, 2);
     ids.into_iter().for_each(|id| store.release(id));
@@ -116,24 +141,24 @@ fn an_orphan_stays_for_its_dependents_and_finds_owners_again() {
     let base = blocks.families[1];
     let mut edited = base;
     edited[9] ^= 1;
-    let [base_id, edited_id] = [base, edited].map(|block| store.insert(&block).unwrap());
+    let [base_id, edited_id] = [base, edited].map(|block| store.insert(&mut encoder(), 0, &block).unwrap());
     store.release(base_id);
     assert_eq!((store.counts().orphans, store.counts().orphan_bytes), (1, 4096));
     check(&store);
     let mut out = [0; BLOCK_BYTES];
-    assert!(store.read(edited_id, &mut out) && out == edited);
+    assert!(read(&mut store, edited_id, &mut out) && out == edited);
     // No new difference is to an orphan.
     let mut other = base;
     other[11] ^= 1;
-    let other_id = store.insert(&other).unwrap();
+    let other_id = store.insert(&mut encoder(), 0, &other).unwrap();
     assert_eq!(store.encoding(other_id).unwrap().0, Codec::Raw);
-    assert_eq!(store.insert(&base), Ok(base_id));
+    assert_eq!(store.insert(&mut encoder(), 0, &base), Ok(base_id));
     assert_eq!(store.counts().orphans, 0);
     check(&store);
     store.release(base_id);
     store.release(edited_id);
     assert_eq!((store.counts().orphans, store.counts().contents), (0, 1));
-    assert!(!store.read(base_id, &mut out) && store.encoding(base_id).is_none());
+    assert!(!read(&mut store, base_id, &mut out) && store.encoding(base_id).is_none());
     check(&store);
 }
 
@@ -144,10 +169,119 @@ fn a_base_has_a_limited_number_of_dependents() {
     for number in 0..1000u64 {
         let mut block = base;
         block[..8].copy_from_slice(&number.to_le_bytes());
-        store.insert(&block).unwrap();
+        store.insert(&mut encoder(), 0, &block).unwrap();
     }
     check(&store);
     assert_eq!(store.counts().contents - store.counts().differences, 1000u32.div_ceil(DEPENDENTS_MAX + 1));
+}
+
+#[test]
+fn domains_share_nothing() {
+    let blocks = Blocks::new(4);
+    let mut store = Store::new(settings(1000));
+    let mut encoder = encoder();
+    let base = blocks.families[1];
+    let mut edited = base;
+    edited[9] ^= 1;
+    let mut add = |store: &mut Store, domain, block| store.insert(&mut encoder, domain, block).unwrap();
+    let ids = [1, 2].map(|domain| [add(&mut store, domain, &base), add(&mut store, domain, &base)]);
+    assert!(ids[0][0] == ids[0][1] && ids[1][0] == ids[1][1] && ids[0][0] != ids[1][0]);
+    assert_eq!((store.counts().contents, store.counts().owners), (2, 4));
+    // A domain without the base has no difference to it.
+    let alone = add(&mut store, 3, &edited);
+    assert_eq!(store.encoding(alone).unwrap().0, Codec::Raw);
+    let edited_ids = [1, 2].map(|domain| add(&mut store, domain, &edited));
+    assert_eq!(edited_ids.map(|id| store.encoding(id).unwrap().0), [Codec::Line; 2]);
+    check(&store);
+    // One domain leaves; the others have what they had.
+    [ids[0][0], ids[0][1], edited_ids[0]].into_iter().for_each(|id| store.release(id));
+    store.rebase(&mut Encoder::new(Rules::default()));
+    check(&store);
+    let mut out = [0; BLOCK_BYTES];
+    assert!(!read(&mut store, ids[0][0], &mut out) && !read(&mut store, edited_ids[0], &mut out));
+    assert!(read(&mut store, ids[1][0], &mut out) && out == base);
+    assert!(read(&mut store, edited_ids[1], &mut out) && out == edited);
+    assert!(read(&mut store, alone, &mut out) && out == edited);
+}
+
+#[test]
+fn owners_are_charged_equal_parts() {
+    let blocks = Blocks::new(5);
+    let mut store = Store::new(settings(1000));
+    let mut encoder = encoder();
+    let base = blocks.families[1];
+    let mut edited = base;
+    edited[9] ^= 1;
+    let base_id = [&base; 4].map(|block| store.insert(&mut encoder, 0, block).unwrap())[0];
+    let edited_id = [&edited; 2].map(|block| store.insert(&mut encoder, 0, block).unwrap())[0];
+    assert_eq!((store.owners(base_id), store.charge(base_id)), (4, 1024.0));
+    assert_eq!((store.owners(edited_id), store.charge(edited_id)), (2, 32.0));
+    // The dependents of an orphan are charged for it.
+    (0..4).for_each(|_| store.release(base_id));
+    assert_eq!((store.owners(base_id), store.charge(edited_id)), (0, 2048.0 + 32.0));
+    (0..2).for_each(|_| store.release(edited_id));
+    assert_eq!((store.owners(edited_id), store.charge(edited_id)), (0, 0.0));
+}
+
+#[test]
+fn fewer_pages_are_used_once_enough_was_released() {
+    let mut random = fastrand::Rng::with_seed(6);
+    let mut block = || {
+        let mut block = [0; BLOCK_BYTES];
+        random.fill(&mut block);
+        block
+    };
+    let mut store = Store::new(settings(10));
+    let mut encoder = encoder();
+    let ids: Vec<ContentId> = (0..10).map(|_| store.insert(&mut encoder, 0, &block()).unwrap()).collect();
+    assert_eq!(store.insert(&mut encoder, 0, &block()), Err(Full));
+    store.allow(8);
+    assert_eq!(store.pool().frames, 10);
+    for &id in &ids[..2] {
+        store.release(id);
+        assert_eq!(store.insert(&mut encoder, 0, &block()), Err(Full));
+    }
+    store.release(ids[2]);
+    assert!(store.insert(&mut encoder, 0, &block()).is_ok());
+    // What is there already needs no room; what is short needs a page.
+    let mut short = [0; BLOCK_BYTES];
+    assert_eq!(store.insert(&mut encoder, 0, &short), Err(Full));
+    store.release(ids[3]);
+    let short_id = store.insert(&mut encoder, 0, &short).unwrap();
+    assert_eq!(store.insert(&mut encoder, 0, &short), Ok(short_id));
+    short[0] = 1;
+    assert!(store.insert(&mut encoder, 0, &short).is_ok(), "there is room in the page with the other one");
+    assert_eq!(store.pool().frames + store.pool().run_pages, 8);
+    store.allow(10);
+    assert!(store.insert(&mut encoder, 0, &block()).is_ok());
+    check(&store);
+}
+
+#[test]
+fn a_plan_is_applied_to_the_store_that_it_was_made_for() {
+    let blocks = Blocks::new(7);
+    let mut store = Store::new(settings(1000));
+    let mut encoders = [encoder(), encoder()];
+    let base = blocks.families[1];
+    let mut edited = base;
+    edited[9] ^= 1;
+    let base_id = store.insert(&mut encoders[0], 0, &base).unwrap();
+    let [one, other] = &mut encoders;
+    let (plan, again) = (store.plan(one, 0, &edited), store.plan(other, 0, &edited));
+    assert_eq!(plan.encoded().unwrap().codec, Codec::Line);
+    let edited_id = store.apply(&plan).unwrap();
+    assert_eq!(store.apply(&again), Err(Refused::Changed), "the content was added twice");
+    let plan = store.plan(one, 0, &edited);
+    assert_eq!(plan.encoded(), None);
+    store.release(edited_id);
+    assert_eq!(store.apply(&plan), Err(Refused::Changed), "it left");
+    let plan = store.plan(one, 0, &edited);
+    store.release(base_id);
+    assert_eq!(store.apply(&plan), Err(Refused::Changed), "its base left");
+    let plan = store.plan(one, 0, &edited);
+    assert_eq!(plan.encoded().unwrap().codec, Codec::Raw);
+    assert!(store.apply(&plan).is_ok());
+    check(&store);
 }
 
 /// The oldest blocks leave for new ones, for long, in a small store: nothing is wrong, and the limits hold.
@@ -155,33 +289,62 @@ fn churn(seed: u64, flips: bool) -> StoreCounts {
     let mut blocks = Blocks::new(seed);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut store = Store::new(Settings { seed, ..settings(60) });
+    let mut encoders = [encoder(), encoder()];
+    let mut codecs = Codecs::new();
     let mut queue = std::collections::VecDeque::new();
-    let mut contents: HashMap<ContentId, Block> = HashMap::new();
+    let mut contents: HashMap<ContentId, (u32, Block)> = HashMap::new();
+    let mut copied = Copied::new();
     let mut out = [0; BLOCK_BYTES];
     for step in 0..20_000 {
-        let block = blocks.next();
+        let (block, domain) = (blocks.next(), random.u32(..2) * 7);
+        let [encoder, rebaser] = &mut encoders;
+        let mut plan = store.plan(encoder, domain, &block);
         let id = loop {
-            match store.insert(&block) {
+            match store.apply(&plan) {
                 Ok(id) => break id,
-                Err(Full) => store.release(queue.pop_front().unwrap()),
+                Err(Refused::Changed) => plan = store.plan(encoder, domain, &block),
+                Err(Refused::Full) => store.release(queue.pop_front().unwrap()),
             }
+            store.rebase(rebaser);
         };
-        assert!(contents.insert(id, block).is_none_or(|before| before == block), "another content has the same name");
+        let before = contents.insert(id, (domain, block));
+        assert!(before.is_none_or(|before| before == (domain, block)), "another content has the same name");
         queue.push_back(id);
         if queue.len() > 20 && random.u8(..10) == 0 {
             store.release(queue.remove(random.usize(..queue.len())).unwrap());
+            store.rebase(rebaser);
         }
+        // A reader: between the copy and decoding, the content may leave.
         let asked = queue[random.usize(..queue.len())];
-        let is_there = store.read(asked, &mut out);
-        assert!(!is_there || out == contents[&asked], "wrong bytes");
-        assert!(is_there || flips || store.counts().dropped > 0);
+        let is_there = store.copy(asked, &mut copied);
+        if is_there && random.u8(..50) == 0 {
+            queue.retain(|&id| {
+                id != asked || {
+                    store.release(id);
+                    false
+                }
+            });
+            store.rebase(rebaser);
+        }
+        let is_right = is_there && copied.decode(&mut codecs, &mut out);
+        assert!(!is_right || out == contents[&asked].1, "wrong bytes");
+        assert!(is_right || flips || !is_there && store.counts().dropped > 0);
+        if is_there && !is_right {
+            store.damaged(asked);
+            assert!(!store.copy(asked, &mut copied));
+        }
         if flips && random.u8(..20) == 0 {
-            let live: Vec<Handle> =
-                store.contents.iter().filter(|content| content.owners != NONE).map(|content| content.handle).collect();
+            let live: Vec<Handle> = store
+                .contents
+                .iter()
+                .map(|content| content.handle)
+                .filter(|&handle| handle != Handle::NOWHERE)
+                .collect();
             let bytes = store.pool.bytes_mut(live[random.usize(..live.len())]);
             let at = random.usize(..bytes.len().min(80));
             bytes[at] ^= 1 << random.u8(..8);
         }
+        assert!(store.counts.orphan_bytes <= store.orphan_bytes_max);
         if step % 100 == 0 {
             check(&store);
         }
@@ -190,6 +353,7 @@ fn churn(seed: u64, flips: bool) -> StoreCounts {
     queue.into_iter().for_each(|id| store.release(id));
     check(&store);
     assert_eq!((store.counts().contents, store.pool().free), (0, 60));
+    assert!(store.contents.iter().all(|content| content.owners == 0 && content.handle == Handle::NOWHERE));
     counts
 }
 

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use nigh_content::{BLOCK_BYTES, Content, ContentId, Rules, Settings, Store};
+use nigh_content::{BLOCK_BYTES, Content, ContentId, Encoder, Refused, Rules, Settings, Store};
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
 
@@ -20,13 +20,31 @@ struct Held {
     content: Content,
 }
 
-/// Blocks in the order of their last references, and their encodings.
-pub(super) struct Stored<'a> {
-    contents: &'a Contents,
+/// Blocks in the order of their last references.
+struct Blocks {
     store: Store,
+    /// For contents that lose their base.
+    encoder: Encoder,
     held: Vec<Option<Held>>,
     links: Links,
     queue: List,
+}
+
+impl Blocks {
+    fn remove(&mut self, slot: Slot) {
+        if let Some(held) = self.held[slot.index()].take() {
+            self.store.release(held.id);
+            self.store.rebase(&mut self.encoder);
+            self.queue.unlink(&mut self.links, slot);
+        }
+    }
+}
+
+/// Blocks, and their encodings.
+pub(super) struct Stored<'a> {
+    contents: &'a Contents,
+    blocks: Blocks,
+    encoder: Encoder,
     /// The first image that could not be read; what was counted since means nothing.
     pub(super) failed: Option<io::Error>,
 }
@@ -42,49 +60,48 @@ impl<'a> Stored<'a> {
     ) -> Stored<'a> {
         let (links, [queue]) = Links::new(slots);
         let most = capacity.saturating_mul(CONTENTS_PER_PAGE).min(slots);
-        let settings = Settings { pages: capacity, contents: most, rules, is_similar_shared, ..Settings::default() };
-        Stored { contents, store: Store::new(settings), held: vec![None; slots as usize], links, queue, failed: None }
+        let settings = Settings { pages: capacity, contents: most, is_similar_shared, ..Settings::default() };
+        let store = Store::new(settings);
+        let blocks = Blocks { store, encoder: Encoder::new(rules), held: vec![None; slots as usize], links, queue };
+        Stored { contents, blocks, encoder: Encoder::new(rules), failed: None }
     }
 
     /// A reference to `slot`, which has `content` afterwards. Returns whether the block was cached.
     pub(super) fn access(&mut self, slot: Slot, content: Content) -> bool {
-        // A content that left the store on its own is a miss for all its blocks.
-        let held = self.held[slot.index()];
-        let hit = held.is_some_and(|held| self.store.encoding(held.id).is_some());
-        if let Some(held) = held {
-            if hit && held.content == content {
-                self.queue.move_to_front(&mut self.links, slot);
-                return true;
-            }
-            self.remove(slot, held);
+        let Stored { contents, blocks, encoder, failed } = self;
+        // A content that the store lost is a miss for all its blocks.
+        let held = blocks.held[slot.index()];
+        let hit = held.is_some_and(|held| blocks.store.encoding(held.id).is_some());
+        if hit && held.is_some_and(|held| held.content == content) {
+            blocks.queue.move_to_front(&mut blocks.links, slot);
+            return true;
         }
+        blocks.remove(slot);
         let mut block = [0; BLOCK_BYTES];
-        if let Err(error) = self.contents.bytes(content, &mut block) {
-            self.failed.get_or_insert(error);
+        if let Err(error) = contents.bytes(content, &mut block) {
+            failed.get_or_insert(error);
             return hit;
         }
+        let mut plan = blocks.store.plan(encoder, 0, &block);
         let id = loop {
-            if let Ok(id) = self.store.insert(&block) {
-                break id;
+            match blocks.store.apply(&plan) {
+                Ok(id) => break id,
+                // Its base left for it.
+                Err(Refused::Changed) => plan = blocks.store.plan(encoder, 0, &block),
+                Err(Refused::Full) => match blocks.queue.back(&blocks.links) {
+                    Some(oldest) => blocks.remove(oldest),
+                    // A cache too small for its bases has no room even if no block is left.
+                    None => return hit,
+                },
             }
-            // A cache too small for its bases has no room even if no block is left.
-            let Some(oldest) = self.queue.back(&self.links) else { return hit };
-            let held = self.held[oldest.index()].expect("what is in the queue is held");
-            self.remove(oldest, held);
         };
-        self.held[slot.index()] = Some(Held { id, content });
-        self.queue.push_front(&mut self.links, slot);
+        blocks.held[slot.index()] = Some(Held { id, content });
+        blocks.queue.push_front(&mut blocks.links, slot);
         hit
-    }
-
-    fn remove(&mut self, slot: Slot, held: Held) {
-        self.store.release(held.id);
-        self.held[slot.index()] = None;
-        self.queue.unlink(&mut self.links, slot);
     }
 
     /// How many blocks can be read.
     pub(super) fn blocks(&self) -> u64 {
-        self.store.counts().owners
+        self.blocks.store.counts().owners
     }
 }
