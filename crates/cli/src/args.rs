@@ -135,6 +135,8 @@ Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys
   iops=N, bandwidth=SIZE   most requests, and most bytes read and written, per second by all clients
   tenant=NAME              disks with the same NAME are one tenant (with --allocate) [default: the disk's name]
   floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
+  share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
+                           then tells whether another disk of the group has the same block [default: only disks of its tenant]
 
 TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
 
@@ -170,6 +172,14 @@ pub(crate) struct ServeArgs {
     /// Upper limit for changes of --memory at run time [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
+    /// Keep blocks that leave memory there in an encoded form, equal blocks once: dedup (no more than that), dedup+lz4 or dedup+zstd
+    /// (compressed), or sketch or sketch+zstd (similar blocks as differences, too). It takes part of --memory, as long as that
+    /// pays. Disks share blocks only with their tenant's or those of the same share=GROUP [default: none]
+    #[arg(long, value_name = "SCHEME")]
+    pub(crate) content: Option<String>,
+    /// Processor time for encoding, as a share of one processor [default: 25%]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) content_cpu: Option<String>,
     /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
     /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE.
     /// Give the flag twice for two levels, the faster one first; one on another host is the last

@@ -167,6 +167,34 @@ fn text(status: &Statistics) -> String {
         }
         text.push('\n');
     }
+    if let Some(content) = &host.content {
+        let head = [
+            "CONTENT", "MAY TAKE", "TAKES", "BLOCKS", "CONTENTS", "SAVES", "ENCODED", "DECODED", "P99", "REPLACED",
+            "DROPPED",
+        ];
+        let mut table = Table::new(&head);
+        table.row([
+            content.scheme.clone(),
+            human_bytes(content.bytes),
+            human_bytes(content.used_bytes),
+            blocks(content.blocks),
+            content.contents.to_string(),
+            human_bytes(content.saved_bytes),
+            content.encoded.to_string(),
+            content.decoded.to_string(),
+            format!("{} us", content.decode_latency.p99_us),
+            content.evictions.to_string(),
+            content.dropped.to_string(),
+        ]);
+        let _ = write!(text, "\n{table}");
+        if content.one_of > 1 {
+            let _ = writeln!(
+                text,
+                "Encoding did not pay: one of {} blocks is encoded, to see when it does.",
+                content.one_of
+            );
+        }
+    }
     if !host.levels.is_empty() {
         let head = ["LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "FAULTS", "STATE"];
         let mut table = Table::new(&head);

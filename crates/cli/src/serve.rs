@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
-    Allocation, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings, HostStatistics,
-    LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings, Server, Settings,
-    SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
+    Allocation, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings,
+    HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings, Scheme,
+    Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -53,6 +53,8 @@ struct File {
     verify: Option<bool>,
     shards: Option<usize>,
     connections: Option<usize>,
+    content: Option<String>,
+    content_cpu: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     level: Vec<String>,
     level_name: Option<String>,
@@ -100,6 +102,7 @@ struct FileExport {
     tenant: Option<String>,
     floor: Option<String>,
     ceiling: Option<String>,
+    share: Option<String>,
 }
 
 /// All that was asked for.
@@ -303,6 +306,10 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     ensure!(memory_max >= memory, "--memory-max is less than --memory");
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
+    settings.host.content = content(
+        args.content.as_deref().or(file.content.as_deref()),
+        args.content_cpu.as_deref().or(file.content_cpu.as_deref()),
+    )?;
     let levels = if args.level.is_empty() { &file.level } else { &args.level };
     for (at, text) in levels.iter().enumerate() {
         let Some(remote) = text.strip_prefix("tcp:") else {
@@ -413,6 +420,7 @@ impl FileExport {
             tenant,
             floor,
             ceiling,
+            share,
         } = self;
         let nobody = clients.as_ref().is_some_and(Vec::is_empty);
         ensure!(!nobody, "export {name}: clients is an empty list: name clients, or leave it out to admit all");
@@ -421,7 +429,9 @@ impl FileExport {
         for target in next {
             options.add(&format!("next={target}")).with_context(|| format!("export {name}"))?;
         }
-        for (option, value) in [("bandwidth", bandwidth), ("tenant", tenant), ("floor", floor), ("ceiling", ceiling)] {
+        let named =
+            [("bandwidth", bandwidth), ("tenant", tenant), ("floor", floor), ("ceiling", ceiling), ("share", share)];
+        for (option, value) in named {
             if let Some(value) = value {
                 options.add(&format!("{option}={value}")).with_context(|| format!("export {name}"))?;
             }
@@ -439,6 +449,20 @@ pub(crate) fn export(text: &str) -> anyhow::Result<(ExportSettings, ExportOption
     let (target, options) = ExportOptions::split_off(target).with_context(|| format!("export {name}"))?;
     let target = target.parse().with_context(|| format!("export {name}"))?;
     Ok((ExportSettings::new(name, target), options))
+}
+
+/// What `--content` and `--content-cpu` say.
+fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<ContentSettings>> {
+    let Some(scheme) = scheme.filter(|scheme| *scheme != "none") else {
+        ensure!(cpu.is_none(), "--content-cpu needs --content");
+        return Ok(None);
+    };
+    let share = |text: &str| {
+        let share = nigh_text::share(text).filter(|share| (0.01..=1.0).contains(share));
+        share.with_context(|| format!("--content-cpu is a share of one processor from 1% to 100%, not '{text}'"))
+    };
+    let cpu = cpu.map(share).transpose()?.unwrap_or(ContentSettings::CPU);
+    Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu }))
 }
 
 /// `HOST:PORT:SIZE`, after `tcp:`.
@@ -533,6 +557,10 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
             let _ = writeln!(text, "policy   {}", settings.host.policy);
         }
     }
+    if let Some(ContentSettings { scheme, cpu }) = settings.host.content {
+        let share = 100.0 * cpu;
+        let _ = writeln!(text, "content  {scheme} in a part of the memory, encoded in {share:.0} % of one processor");
+    }
     for LevelSettings { target, bytes } in &settings.host.levels {
         let path = target.path().map(|path| path.display().to_string()).unwrap_or_default();
         let _ = writeln!(text, "level    {path}, {} below the memory", human_bytes(*bytes));
@@ -589,6 +617,9 @@ fn said(export: &ExportSettings) -> String {
     }
     if *bandwidth > 0 {
         let _ = write!(text, ", at most {}/s", human_bytes(*bandwidth));
+    }
+    if let Some(group) = &disk.share {
+        let _ = write!(text, ", shares equal blocks within {group}");
     }
     if disk.tenant() != disk.name {
         let _ = write!(text, ", of tenant {}", disk.tenant());

@@ -16,7 +16,7 @@ use crate::controlled::connect;
 use crate::output;
 use crate::size::{human_bytes, human_time};
 use crate::table::Table;
-use interval::{Interval, LevelRow, Look, Row, TenantRow};
+use interval::{ContentRow, Interval, LevelRow, Look, Row, TenantRow};
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     ensure!((0.05..=3600.0).contains(&args.interval), "--interval is from 0.05 to 3600 seconds");
@@ -64,6 +64,10 @@ fn summary(interval: &Interval) -> String {
     let mut text = format!(
         "{policy}  {resident} of {memory} ({share:.0} %)  {connections} {clients}  device queue {device_queue}"
     );
+    if let Some(ContentRow { bytes, blocks_bytes, decoded_per_s, .. }) = &interval.content {
+        let (blocks, bytes) = (human_bytes(*blocks_bytes), human_bytes(*bytes));
+        let _ = write!(text, "  {blocks} encoded in {bytes}, {decoded_per_s:.0} blocks/s");
+    }
     for level in &interval.levels {
         let _ = match level {
             LevelRow { off: true, .. } => write!(text, "  level off"),

@@ -54,8 +54,7 @@ impl Scheme {
 
     /// A store of `pages` pages for at most `contents` contents.
     pub fn settings(self, pages: u32, contents: u32, seed: u64) -> Settings {
-        let (rules, is_similar_shared) = (self.rules(), self.shares_similar());
-        Settings { pages, contents, seed, rules, is_similar_shared, ..Settings::default() }
+        Settings { pages, contents, seed, is_similar_shared: self.shares_similar(), ..Settings::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use nigh_backend::{Completion, Job};
-use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, Scheme, Store, StoreCounts};
+use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, PoolCounts, Scheme, Store, StoreCounts};
 use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -131,8 +131,6 @@ pub struct ContentStatistics {
     pub orphan_bytes: u64,
     /// The bytes that the blocks have beyond those in use.
     pub saved_bytes: u64,
-    /// Memory for what is known of contents, in bytes. It comes in addition.
-    pub metadata_bytes: u64,
     /// One of so many blocks that leave memory is encoded: more than one if encoding did not pay.
     pub one_of: u64,
     /// Blocks that were encoded.
@@ -164,10 +162,7 @@ impl Contents {
         let room = Room { lent: room.step(), ..room };
         // Who does not know it cannot choose contents whose hashes collide.
         let seed = RandomState::new().build_hasher().finish();
-        let area = Area {
-            store: store(settings.scheme, room, seed),
-            ids: vec![Vec::new(); shards],
-        };
+        let area = Area { store: store(settings.scheme, room, seed), ids: vec![Vec::new(); shards] };
         Contents {
             settings,
             part_blocks,
@@ -290,11 +285,9 @@ impl Contents {
     /// Its present state. `dropped` and `evictions` are known to the engines.
     pub(crate) fn statistics(&self, dropped: u64, evictions: u64) -> ContentStatistics {
         let area = self.area.read();
-        let (counts, pool, metadata) = (area.store.counts(), area.store.pool(), area.store.bytes());
-        let ids = area.ids.iter().map(|ids| ids.capacity() * size_of::<Option<ContentId>>()).sum::<usize>();
+        let (counts, used_bytes) = (area.store.counts(), pages_in_use(&area.store) * BLOCK);
         drop(area);
         let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
-        let used_bytes = pool.used() * BLOCK;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ContentStatistics {
             scheme: self.settings.scheme.to_string(),
@@ -306,7 +299,6 @@ impl Contents {
             orphans: orphans.into(),
             orphan_bytes,
             saved_bytes: (owners * BLOCK).saturating_sub(used_bytes),
-            metadata_bytes: (metadata + ids) as u64,
             one_of: self.one_of.load(Ordering::Relaxed).into(),
             encoded: read(&self.counts.encoded),
             encode_us: read(&self.counts.encode_ns) / 1000,
@@ -325,6 +317,11 @@ impl Default for Decoder {
     fn default() -> Decoder {
         Decoder { codecs: Codecs::new(), copied: Copied::new(), block: Box::new([0; BLOCK_BYTES]) }
     }
+}
+
+pub(crate) fn pages_in_use(store: &Store) -> u64 {
+    let PoolCounts { frames, run_pages, .. } = store.pool();
+    u64::from(frames) + u64::from(run_pages)
 }
 
 /// The blocks of a shard that are frames.

@@ -16,6 +16,7 @@ use crate::settings::{DISKS_MAX, DiskSettings, LEVELS_MAX, TARGETS_MAX};
 use crate::sync::{lock, read, write};
 use crate::throttle::Throttle;
 use nigh_backend::{Extent, Stamp, joint_stamp};
+use nigh_content::DOMAINS_MAX;
 use nigh_engine::{Fault, Port, Region, Volume};
 use nigh_policy::Tenant;
 
@@ -383,7 +384,9 @@ impl Disks {
     pub(crate) fn domain_of(&self, settings: &DiskSettings) -> u32 {
         let disks = self.all();
         let same = disks.iter().find(|disk| lock(&disk.settings).shares_with(settings));
-        same.map_or_else(|| self.domains.fetch_add(1, Ordering::Relaxed), |disk| disk.domain)
+        // A number serves again late: blocks of disks that were removed may still be encoded.
+        let next = || self.domains.fetch_add(1, Ordering::Relaxed) % DOMAINS_MAX;
+        same.map_or_else(next, |disk| disk.domain)
     }
 
     /// All devices of disks.

@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nigh_content::{Block, ContentId, Encoder, Full};
 use nigh_backend::Job;
+use nigh_content::{Block, ContentId, Encoder, Refused};
 use nigh_engine::{Action, Fault, Operation, Volume};
 use parking_lot::RwLockUpgradableReadGuard;
 
 use crate::cache::Cache;
-use crate::content::{Contents, Inbox, LEVEL, Room, frames_per_shard};
+use crate::content::{Contents, Inbox, LEVEL, Room, frames_per_shard, pages_in_use};
 use crate::error::Poisoned;
 use crate::settings::BLOCK;
 use crate::work::Work;
@@ -71,7 +71,6 @@ impl Budget {
 struct Coder<'a> {
     cache: &'a Cache,
     contents: &'a Contents,
-    encoder: Encoder,
     work: Work,
     /// The shard that evicts next.
     turn: u32,
@@ -98,8 +97,8 @@ impl Cache {
 impl Contents {
     /// Encodes until the end.
     fn run(&self, cache: &Cache) {
-        let encoder = Encoder::new(self.settings.scheme.rules());
-        let mut coder = Coder { cache, contents: self, encoder, work: Work::default(), turn: 0, stored: 0 };
+        let mut encoder = Encoder::new(self.settings.scheme.rules());
+        let mut coder = Coder { cache, contents: self, work: Work::default(), turn: 0, stored: 0 };
         let mut budget = Budget::new(self.settings.cpu);
         loop {
             let mut inbox = self.inbox.lock();
@@ -118,7 +117,8 @@ impl Contents {
             }
             for (shard, operation) in stores {
                 let begun = processor_time();
-                coder.store(shard, operation);
+                coder.store(&mut encoder, shard, operation);
+                coder.rebase(&mut encoder);
                 let took = processor_time().saturating_sub(begun);
                 self.counts.encode_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
                 while let Some(debt) = budget.debt() {
@@ -130,19 +130,18 @@ impl Contents {
             }
         }
     }
-
 }
 
 impl Coder<'_> {
     /// Encodes the blocks of a store, and completes it.
-    fn store(&mut self, shard: u32, mut operation: Operation) {
+    fn store(&mut self, encoder: &mut Encoder, shard: u32, mut operation: Operation) {
         let first = (operation.offset / BLOCK) as u32;
         let volumes = std::mem::take(&mut operation.volumes);
         let mut rejected = Vec::new();
         if let Action::Write(frames) = &operation.action {
             for ((place, volume), frame) in (first..).zip(volumes).zip(frames.slices()) {
                 let block = frame.try_into().expect("a level stores whole blocks");
-                match self.insert(volume, block) {
+                match self.insert(encoder, volume, block) {
                     Some(id) => {
                         let ids = &mut self.contents.area.write().ids[shard as usize];
                         if ids.len() <= place as usize {
@@ -167,22 +166,37 @@ impl Coder<'_> {
     }
 
     /// Stores the content of a block of a disk.
-    fn insert(&mut self, volume: Volume, block: &Block) -> Option<ContentId> {
+    fn insert(&mut self, encoder: &mut Encoder, volume: Volume, block: &Block) -> Option<ContentId> {
         // A disk that was removed meanwhile has no blocks.
         let domain = self.cache.disks.numbered(volume)?.domain;
         self.contents.counts.encoded.fetch_add(1, Ordering::Relaxed);
         self.stored += 1;
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        while tries < TRIES {
             let area = self.contents.area.upgradable_read();
-            let plan = area.store.plan(&mut self.encoder, domain, block);
-            let mut area = RwLockUpgradableReadGuard::upgrade(area);
-            match area.store.apply(plan, &self.encoder, block) {
-                Ok(id) => return Some(id),
-                Err(Full) => drop(area),
+            let plan = area.store.plan(encoder, domain, block);
+            let mut applied = RwLockUpgradableReadGuard::upgrade(area).store.apply(&plan);
+            while applied == Err(Refused::Full) && tries < TRIES {
+                self.make_room();
+                applied = self.contents.area.write().store.apply(&plan);
+                tries += 1;
             }
-            self.make_room();
+            if let Ok(id) = applied {
+                return Some(id);
+            }
+            // A content that it builds on left to make room.
+            tries += 1;
         }
         None
+    }
+
+    /// Encodes contents anew that alone keep others in memory, when those take too much.
+    fn rebase(&self, encoder: &mut Encoder) {
+        loop {
+            let area = self.contents.area.upgradable_read();
+            let Some(rebase) = area.store.plan_rebase(encoder) else { return };
+            RwLockUpgradableReadGuard::upgrade(area).store.apply_rebase(&rebase);
+        }
     }
 
     /// The store is full: it gets more memory if it is worth it, or blocks are evicted.
@@ -216,7 +230,7 @@ impl Coder<'_> {
     /// Blocks for each page in use.
     fn worth(&self) -> f64 {
         let area = self.contents.area.read();
-        area.store.counts().owners as f64 / area.store.pool().used().max(1) as f64
+        area.store.counts().owners as f64 / pages_in_use(&area.store).max(1) as f64
     }
 
     fn thin(&mut self, one_of: u32) {
@@ -281,5 +295,4 @@ impl Coder<'_> {
         drop(area);
         self.lend(room.step());
     }
-
 }

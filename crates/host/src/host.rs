@@ -88,9 +88,9 @@ impl Host {
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
         agree_on_bounds(&mut disks)?;
-        let contents = settings.content.map(|content| {
-            Contents::new(content, settings.memory, settings.memory_max, settings.shards())
-        });
+        let contents = settings
+            .content
+            .map(|content| Contents::new(content, settings.memory, settings.memory_max, settings.shards()));
         let above = usize::from(contents.is_some());
         let (mut levels, mut before) = (Vec::new(), Vec::new());
         let left = there - settings.memory;

@@ -52,7 +52,8 @@ pub use level::LevelStatistics;
 pub use opening::Late;
 pub use session::Session;
 pub use settings::{
-    BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings, TARGETS_MAX,
+    BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
+    TARGETS_MAX,
 };
 pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
 pub use tenants::{TenantStatistics, agree_on_bounds};

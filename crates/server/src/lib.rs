@@ -34,9 +34,9 @@ mod tls;
 mod uri;
 
 pub use nigh_host::{
-    Allocation, BLOCK, Chunk, Directive, DiskError, DiskSettings, DiskStatistics, FileExtent, HintError,
-    HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, RemoteLevelSettings,
-    Settings as HostSettings, TenantStatistics, Unwritten, WriteMode,
+    Allocation, BLOCK, Chunk, ContentSettings, ContentStatistics, Directive, DiskError, DiskSettings, DiskStatistics,
+    FileExtent, HintError, HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, RemoteLevelSettings,
+    Scheme, Settings as HostSettings, TenantStatistics, Unwritten, WriteMode,
 };
 
 pub use command::Command;

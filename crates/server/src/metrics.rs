@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nigh_host::{DiskStatistics, HostStatistics, Latencies, LevelStatistics, TenantStatistics};
+use nigh_host::{ContentStatistics, DiskStatistics, HostStatistics, Latencies, LevelStatistics, TenantStatistics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -162,7 +162,7 @@ impl Collector for Statistics {
         })?;
         gauge("failed_bytes", "If so, the bytes whose last write failed", |export| export.disk.failed_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
-        let counters: [(&str, &str, Value); 21] = [
+        let counters: [(&str, &str, Value); 22] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),
             ("writes", "Write requests", |export| export.disk.writes),
@@ -171,6 +171,7 @@ impl Collector for Statistics {
             ("hits", "Referenced blocks that were there", |export| export.disk.hits),
             ("misses", "Referenced blocks that were not", |export| export.disk.misses),
             ("joined", "Referenced blocks that were being loaded", |export| export.disk.joined),
+            ("decoded", "Blocks that were decoded instead of loaded", |export| export.disk.decoded),
             ("level_hits", "Blocks loaded from levels", |export| export.disk.level_hits),
             ("evictions", "Blocks that left to make room", |export| export.disk.evictions),
             ("prefetch_issued", "Blocks prefetched", |export| export.disk.prefetch_issued),
@@ -215,6 +216,7 @@ impl Collector for Statistics {
         tenant("lists_dropped", "Lists that were too often wrong", counter, |of| of.lists_dropped)?;
         tenant("overruled", "Blocks given up instead of LRU's", counter, |of| of.overruled)?;
         tenant("mistakes", "Of these, referenced before LRU's", counter, |of| of.mistakes)?;
+        self.encode_content(&mut encoder)?;
         self.encode_levels(&mut encoder)?;
         let help = "From request to reply";
         let mut family = encoder.encode_descriptor("latency_seconds", help, None, MetricType::Histogram)?;
@@ -235,6 +237,41 @@ impl Collector for Statistics {
 }
 
 impl Statistics {
+    fn encode_content(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Value = fn(&ContentStatistics) -> u64;
+        let Some(content) = &self.host.content else { return Ok(()) };
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+        let metrics: [(&str, &str, MetricType, Value); 17] = [
+            ("content_bytes", "Memory that encoded blocks may take", gauge, |of| of.bytes),
+            ("content_used_bytes", "Of it, in use", gauge, |of| of.used_bytes),
+            ("content_saved_bytes", "What the encoded blocks would take in addition as they are", gauge, |of| {
+                of.saved_bytes
+            }),
+            ("content_blocks", "Encoded blocks", gauge, |of| of.blocks),
+            ("content_contents", "Different contents of encoded blocks", gauge, |of| of.contents),
+            ("content_differences", "Of these, stored as differences", gauge, |of| of.differences),
+            ("content_orphans", "Contents that only differences need", gauge, |of| of.orphans),
+            ("content_orphan_bytes", "Memory of these", gauge, |of| of.orphan_bytes),
+            ("content_one_of", "One of so many blocks that leave memory is encoded", gauge, |of| of.one_of),
+            ("content_encoded", "Blocks that were encoded", counter, |of| of.encoded),
+            ("content_encode_us", "Processor time for encoding, in microseconds", counter, |of| of.encode_us),
+            ("content_rejected", "Blocks that found no room", counter, |of| of.rejected),
+            ("content_dropped", "Blocks not encoded, because too many were on their way", counter, |of| of.dropped),
+            ("content_replaced", "Encoded blocks that made room for others", counter, |of| of.evictions),
+            ("content_decoded", "Blocks that were decoded", counter, |of| of.decoded),
+            ("content_missing", "Blocks whose content had left when it was asked for", counter, |of| of.missing),
+            ("content_damaged", "Blocks whose content was damaged in memory", counter, |of| of.damaged),
+        ];
+        for (name, help, kind, value) in metrics {
+            let encoder = encoder.encode_descriptor(name, help, None, kind)?;
+            match kind {
+                MetricType::Gauge => ConstGauge::new(value(content) as i64).encode(encoder)?,
+                _ => ConstCounter::new(value(content)).encode(encoder)?,
+            }
+        }
+        Ok(())
+    }
+
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&LevelStatistics) -> u64;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);

@@ -47,6 +47,8 @@ fn file(plan: &Plan) -> File {
         verify: Some(host.verify),
         shards: alone.then(|| host.shards()),
         connections: Some(*connections_max),
+        content: host.content.map(|content| content.scheme.to_string()),
+        content_cpu: host.content.map(|content| format!("{}%", 100.0 * content.cpu)),
         level: (host.levels.iter().map(level))
             .chain(host.remote_level.iter().map(|remote| format!("tcp:{}:{}", remote.address, amount(remote.bytes))))
             .collect(),
@@ -90,6 +92,7 @@ fn export(export: &ExportSettings) -> FileExport {
         tenant,
         floor,
         ceiling,
+        share,
     } = ExportOptions::of(export).unusual(&export.disk.name);
     FileExport {
         name: export.disk.name.clone(),
@@ -108,6 +111,7 @@ fn export(export: &ExportSettings) -> FileExport {
         tenant,
         floor: floor.map(amount),
         ceiling: ceiling.map(amount),
+        share,
     }
 }
 
@@ -150,6 +154,8 @@ mod tests {
             verify: Some(true),
             shards: Some(1),
             connections: Some(1),
+            content: text(),
+            content_cpu: text(),
             level: vec![String::new()],
             level_name: Some(String::new()),
             level_required: Some(true),
@@ -179,6 +185,7 @@ mod tests {
                 tenant: text(),
                 floor: text(),
                 ceiling: text(),
+                share: text(),
             }],
         };
         let mut known = BTreeSet::new();

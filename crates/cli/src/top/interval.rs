@@ -26,9 +26,20 @@ pub(super) struct Interval {
     pub(super) device_queue: u64,
     pub(super) total: Row,
     pub(super) exports: Vec<Row>,
+    pub(super) content: Option<ContentRow>,
     pub(super) levels: Vec<LevelRow>,
     /// Of a cache that has tenants.
     pub(super) tenants: Vec<TenantRow>,
+}
+
+/// Encoded blocks.
+#[derive(Debug, Serialize)]
+pub(super) struct ContentRow {
+    scheme: String,
+    /// The memory that they may take, and that they would take as they are.
+    pub(super) bytes: u64,
+    pub(super) blocks_bytes: u64,
+    pub(super) decoded_per_s: f64,
 }
 
 /// A level below the memory.
@@ -199,6 +210,15 @@ impl Interval {
             counts.row(&export.disk.name, seconds, export.disk.dirty_bytes, export.connections)
         });
         let exports: Vec<Row> = exports.collect();
+        let content = now.host.content.as_ref().map(|content| {
+            let before = first.status.host.content.as_ref().map_or(0, |before| before.decoded);
+            ContentRow {
+                scheme: content.scheme.clone(),
+                bytes: content.bytes,
+                blocks_bytes: content.blocks * BLOCK,
+                decoded_per_s: content.decoded.saturating_sub(before) as f64 / seconds,
+            }
+        });
         let levels = now.host.levels.iter().map(|level| {
             let before = first.status.host.levels.iter().find(|before| before.path == level.path);
             let hits = level.hits.saturating_sub(before.map_or(0, |before| before.hits));
@@ -226,6 +246,7 @@ impl Interval {
             device_queue: now.host.device_queue,
             total: sum.row("total", seconds, dirty, now.connections),
             exports,
+            content,
             levels: levels.collect(),
             tenants,
         }

@@ -106,7 +106,13 @@ impl<'a> World<'a> {
         let disks = &devices[..setup.disks.len()];
         for (number, level) in (disks.len()..).zip(setup.levels) {
             let blocks = (level.bytes / u64::from(setup.block_bytes)) as u32;
-            engine.add_level(LevelConfig { port: Port(number as u16), offset: 0, blocks, faults: 1, elastic: false })?;
+            engine.add_level(LevelConfig {
+                port: Port(number as u16),
+                offset: 0,
+                blocks,
+                faults: 1,
+                elastic: false,
+            })?;
         }
         for (number, device) in (0..).zip(disks) {
             let region = Region::whole(Port(number), device.bytes());
