@@ -3,6 +3,7 @@
 mod acfs;
 mod changes;
 mod content;
+mod content_live;
 mod control;
 mod disk_record;
 mod dulo;
@@ -61,6 +62,12 @@ enum Bench {
         /// Blocks for which the exhaustive search is made
         #[arg(long, default_value_t = 2000)]
         targets: usize,
+    },
+    /// Disks of five machines that are alike, served with and without encoded blocks: device reads, time and processor time
+    ContentLive {
+        /// Schemes; the others are compared with the first one
+        #[arg(long, value_delimiter = ',', default_value = "none,dedup,dedup+lz4,sketch,sketch+zstd")]
+        content: Vec<String>,
     },
     /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
     Control {
@@ -227,6 +234,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Acfs(args) => acfs::bench(&args),
         Bench::Changes { rounds } => changes::run(rounds),
         Bench::Content { images, targets } => content::run(&images, targets),
+        Bench::ContentLive { content } => content_live::run(&content),
         Bench::Control { rounds, shared_device } => control::run(rounds, shared_device),
         Bench::Replay { rounds, references } => replay::run(rounds, references),
         Bench::Growth { policy } => growth::run(&policy),

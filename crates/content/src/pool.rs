@@ -312,7 +312,6 @@ impl Pool {
     }
 
     /// The memory of an encoding, for tests that damage it.
-    #[cfg(test)]
     pub(crate) fn bytes_mut(&mut self, handle: Handle) -> &mut [u8] {
         let skipped = if handle.codec() == Codec::Raw { 0 } else { HEADER };
         let at = handle.page() as usize * BLOCK_BYTES + handle.start() as usize * LINE_BYTES;

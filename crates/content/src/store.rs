@@ -232,6 +232,15 @@ impl Store {
         bytes / f64::from(content.owners.max(1))
     }
 
+    /// Flips a bit of the encoding of a content, as damaged memory does (tests only). Returns false if the content left.
+    pub fn flip_bit(&mut self, id: ContentId, bit: usize) -> bool {
+        let Some(place) = self.live(id) else { return false };
+        let bytes = self.pool.bytes_mut(self.contents[place as usize].handle);
+        let length = 8 * bytes.len();
+        bytes[bit % length / 8] ^= 1 << (bit % 8);
+        true
+    }
+
     /// Removes an owner of a content, which leaves with its last one, unless it is a base: then it becomes an orphan.
     /// Whoever changes the store then encodes dependents of orphans again ([`Store::plan_rebase`]).
     ///

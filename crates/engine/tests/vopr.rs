@@ -42,6 +42,8 @@ fn levels_are_used() {
     let done: Vec<_> = (5000..5100).map(|seed| run(Plan { seed, steps: 600, ..Plan::default() })).collect();
     let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
     let used = [sum(|done| done.stores), sum(|done| done.level_hits), sum(|done| done.invalidations)];
+    let encoded = [sum(|done| done.decoded), sum(|done| done.flipped)];
+    assert!(encoded.iter().all(|&count| count > 0), "{encoded:?}");
     let rare = [sum(|done| done.mismatches), sum(|done| done.restored), sum(|done| done.switched_off)];
     assert!(used.iter().chain(&rare).all(|&count| count > 0), "{used:?}, {rare:?}");
 }

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use nigh_content::BLOCK_BYTES;
 use nigh_engine::{Action, LevelConfig, Port, PortConfig, Stored};
 use rand::RngExt;
 
+use crate::simulation::encoded::Encoded;
 use crate::simulation::{InFlight, Random, Safety, World};
 
 /// The port of the first level.
@@ -17,6 +19,8 @@ pub(crate) struct LevelDisk {
     /// How likely it fails an operation, and returns or keeps something else without a word.
     fault_rate: f64,
     lie_rate: f64,
+    /// In place of `bytes`.
+    pub(crate) encoded: Option<Encoded>,
 }
 
 /// Up to two levels, and how many frames there are for storing.
@@ -27,10 +31,14 @@ pub(crate) fn levels(random: &mut Random, block_bytes: u32, calm: bool) -> (Vec<
         let offset = u64::from(block_bytes) * random.random_range(0..3u64);
         let faults = random.random_range(1..20);
         let bytes = vec![0x5a; offset as usize + (blocks * block_bytes) as usize];
-        let mut rate = |most: f64| if !calm && random.random_bool(0.5) { random.random_range(0.0..most) } else { 0.0 };
-        let (fault_rate, lie_rate) = (rate(0.3), rate(0.2));
-        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, elastic: false };
-        LevelDisk { config, bytes, fault_rate, lie_rate }
+        let rate = |random: &mut Random, most: f64| {
+            if !calm && random.random_bool(0.5) { random.random_range(0.0..most) } else { 0.0 }
+        };
+        let (fault_rate, lie_rate) = (rate(random, 0.3), rate(random, 0.2));
+        let elastic = block_bytes as usize == BLOCK_BYTES && random.random_bool(0.6);
+        let encoded = elastic.then(|| Encoded::new(random, blocks, calm));
+        let config = LevelConfig { port: Port(FIRST + number), offset, blocks, faults, elastic };
+        LevelDisk { config, bytes, fault_rate, lie_rate, encoded }
     };
     let levels: Vec<LevelDisk> = (0..count).map(&mut level).collect();
     let storing = if levels.is_empty() { 0 } else { random.random_range(1..24) };
@@ -44,7 +52,8 @@ impl World {
     }
 
     pub(crate) fn add_levels(&mut self) {
-        for level in &self.levels {
+        for level in &mut self.levels {
+            level.encoded.iter_mut().for_each(Encoded::clear);
             let depth = PortConfig { depth: 3, ..PortConfig::default() };
             self.engine.attach(level.config.port, depth).expect("the port is not open");
             self.engine.add_level(level.config).expect("a possible level");
@@ -58,7 +67,12 @@ impl World {
 
     /// What the level's device does for an operation.
     pub(crate) fn apply_to_level(&mut self, level: usize, flight: &mut InFlight, whole: bool) {
-        let LevelDisk { bytes, lie_rate, .. } = &mut self.levels[level];
+        let LevelDisk { config, bytes, lie_rate, encoded, .. } = &mut self.levels[level];
+        if let Some(encoded) = encoded {
+            let place = (flight.operation.offset - config.offset) / BLOCK_BYTES as u64;
+            encoded.apply(&mut self.engine, level, place as u32, flight, &mut self.random);
+            return;
+        }
         let start = flight.operation.offset as usize;
         let place = &mut bytes[start..start + flight.operation.length as usize];
         let lies = self.random.random_bool(*lie_rate);
@@ -87,6 +101,10 @@ impl World {
             self.done.level_hits += counters.hits;
             self.done.stores += counters.stores;
             self.done.mismatches += counters.mismatches;
+            if let Some(encoded) = &self.levels[level].encoded {
+                self.done.decoded += counters.hits;
+                self.done.flipped += encoded.flipped;
+            }
             self.done.invalidations += counters.invalidations;
             self.done.switched_off += u64::from(off);
         }
@@ -131,7 +149,10 @@ impl World {
             self.change_disk(at);
         }
         self.open_all();
-        for (number, image) in images.iter().enumerate().filter(|_| !changed) {
+        // Encoded blocks are gone with their process.
+        let lasting = |number: &usize| self.levels[*number].encoded.is_none();
+        let lasting: Vec<usize> = (0..self.levels.len()).filter(lasting).collect();
+        for (number, image) in lasting.iter().map(|&number| (number, &images[number])).filter(|_| !changed) {
             let taken = self.engine.restore(number, image).expect("nothing happened yet");
             assert_eq!(taken as usize, image.len());
             self.done.restored += u64::from(taken);

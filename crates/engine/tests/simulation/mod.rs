@@ -2,6 +2,7 @@
 //! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
 pub(crate) mod damage;
 pub(crate) mod disk;
+pub(crate) mod encoded;
 pub(crate) mod hang;
 pub(crate) mod level;
 pub(crate) mod model;
@@ -65,6 +66,10 @@ pub(crate) struct Done {
     pub(crate) level_hits: u64,
     pub(crate) stores: u64,
     pub(crate) mismatches: u64,
+    /// Blocks that were fetched from encoded ones.
+    pub(crate) decoded: u64,
+    /// Bits that flipped in encoded blocks.
+    pub(crate) flipped: u64,
     pub(crate) invalidations: u64,
     pub(crate) switched_off: u64,
     pub(crate) restored: u64,
@@ -600,7 +605,8 @@ impl World {
         let mut flight = self.in_flight.swap_remove(at);
         let whole = !flight.fails;
         self.apply(&mut flight, whole);
-        let home = World::level_of(flight.operation.port).is_none();
+        let level = World::level_of(flight.operation.port);
+        let home = level.is_none();
         let write = home && matches!(flight.operation.action, Action::Write(_));
         let result = if flight.fails { Err(Fault(5)) } else { Ok(()) };
         let unflushed =
@@ -609,6 +615,11 @@ impl World {
             self.forget_unflushed(port);
         }
         self.engine.complete(self.now, flight.operation, result);
+        if let Some(level) = level
+            && let Some(encoded) = &mut self.levels[level].encoded
+        {
+            encoded.complete(&mut self.engine, level);
+        }
         if let Some(port) = unflushed {
             self.flush_failed(port);
         }
@@ -756,7 +767,11 @@ impl World {
             }
             _ if !self.levels.is_empty() && self.random.random_bool(0.1) => {
                 let level = self.random.random_range(0..self.levels.len());
-                self.engine.drop_level(level);
+                match self.random.random_range(0..3) {
+                    0 => self.engine.drop_level(level),
+                    1 => _ = self.engine.shed_level(level, self.random.random_range(1..50)),
+                    _ => self.engine.thin_level(level, self.random.random_range(1..4)),
+                }
             }
             _ if self.plan.calm || self.plan.dead_from.is_none() && self.random.random_bool(0.3) => self.restart(),
             _ => {
