@@ -25,7 +25,7 @@ pub struct LevelConfig {
     pub faults: u32,
     /// Whether the host says when it is full ([`Engine::shed_level`](crate::Engine::shed_level)), because its blocks take
     /// different amounts of memory. A place from which a block left is used again once the host has returned it
-    /// ([`Engine::return_places`](crate::Engine::return_places)).
+    /// ([`Engine::return_places`](crate::Engine::return_places)), or, if there is no other, for a store that replaces the block.
     pub elastic: bool,
 }
 
@@ -232,6 +232,12 @@ impl Level {
 
     /// Removes the block at `place`.
     fn take_out(&mut self, place: u32) {
+        self.remove(place);
+        self.vacate(place);
+    }
+
+    /// As `take_out`, for a place that is used again at once.
+    fn remove(&mut self, place: u32) {
         let entry = Entry(self.entries[place as usize] - 1);
         let head = self.head(entry);
         let after = self.next[place as usize];
@@ -247,7 +253,6 @@ impl Level {
         self.next[place as usize] = 0;
         self.entries[place as usize] = 0;
         self.len -= 1;
-        self.vacate(place);
     }
 
     /// `place` has no block any more.
@@ -293,13 +298,14 @@ impl Level {
     /// Evicts up to `count` blocks, in the order of the clock. Looks at a limited number of places; returns how many left.
     pub(crate) fn shed(&mut self, count: u32) -> u32 {
         let mut shed = 0;
-        let looks = SHED_LOOKS.min(2 * self.config.blocks);
+        let places = if self.config.elastic { self.fresh } else { self.config.blocks };
+        let looks = SHED_LOOKS.min(2 * places);
         for _ in 0..looks {
             if shed == count || self.len == 0 {
                 break;
             }
             let place = self.hand;
-            self.hand = (self.hand + 1) % self.config.blocks;
+            self.hand = (self.hand + 1) % places;
             if self.entries[place as usize] == 0 {
                 continue;
             }
@@ -333,7 +339,8 @@ impl Level {
         if self.is_masked(entry) {
             return None;
         }
-        let place = if self.config.elastic { self.take_free()? } else { self.clear_place()? };
+        let free = if self.config.elastic { self.take_free() } else { None };
+        let place = free.or_else(|| self.clear_place())?;
         set_bit(&mut self.busy, place, true);
         self.underway.insert(entry, place);
         self.touched = true;
@@ -354,13 +361,13 @@ impl Level {
         })
     }
 
-    /// A place that is free, or whose block is evicted.
+    /// A place that is free, or whose block is evicted. All places of an elastic level have blocks, or were not returned.
     fn clear_place(&mut self) -> Option<u32> {
         let mut free = None;
         for _ in 0..LOOKS.min(self.config.blocks) {
             let place = self.hand;
             self.hand = (self.hand + 1) % self.config.blocks;
-            if bit(&self.busy, place) {
+            if bit(&self.busy, place) || self.config.elastic && self.entries[place as usize] == 0 {
                 continue;
             }
             free = Some(place);
@@ -371,7 +378,7 @@ impl Level {
         }
         let place = free?;
         if self.entries[place as usize] != 0 {
-            self.take_out(place);
+            self.remove(place);
             self.counters.evictions += 1;
         }
         Some(place)
@@ -581,12 +588,11 @@ mod tests {
         let mut level = Level::new(LevelConfig { port: Port(0), offset: 0, blocks: 4, faults: 3, elastic: true });
         let places: Vec<u32> = (0..4).map(|block| store(&mut level, block)).collect();
         assert_eq!(places, [0, 1, 2, 3]);
-        assert_eq!(level.begin_store(Entry::new(1, 4)), None, "all places are in use");
         level.note_use(0);
         level.note_fetch(1);
         assert_eq!((level.shed(1), find(&level, 1), level.counters.evictions), (1, None, 1));
-        assert_eq!(level.begin_store(Entry::new(1, 4)), None, "its place was not returned");
-        level.invalidate(Entry::new(1, 2));
+        assert_eq!(store(&mut level, 4), 2, "a place that was not returned is not used, and no other is free");
+        level.invalidate(Entry::new(1, 4));
         assert_eq!(level.take_left(1), [2]);
         assert_eq!((level.take_left(9), level.take_left(9)), (vec![1], vec![]));
         level.return_places(&[2, 1]);

@@ -23,7 +23,7 @@ pub(crate) const PORT: Port = Port(0);
 /// Places for each page of the memory that encoded blocks can take: more blocks than these are not kept, however small they are.
 const PLACES_PER_PAGE: u64 = 4;
 /// Contents for each page.
-const CONTENTS_PER_PAGE: u64 = 2;
+const CONTENTS_PER_PAGE: u64 = 3;
 /// The share of the memory that encoded blocks take in the beginning, and get more of at a time.
 const STEP: u64 = 64;
 /// The share of the memory that encoded blocks can take: the rest is for frames.

@@ -141,6 +141,7 @@ impl Coder<'_> {
         if let Action::Write(frames) = &operation.action {
             for ((place, volume), frame) in (first..).zip(volumes).zip(frames.slices()) {
                 let block = frame.try_into().expect("a level stores whole blocks");
+                self.release(shard, place);
                 match self.insert(encoder, volume, block) {
                     Some(id) => {
                         let ids = &mut self.contents.area.write().ids[shard as usize];
@@ -251,13 +252,16 @@ impl Coder<'_> {
             if places.is_empty() {
                 return;
             }
-            for &place in &places {
-                let mut area = self.contents.area.write();
-                let id = area.ids[shard as usize].get_mut(place as usize).and_then(Option::take);
-                id.into_iter().for_each(|id| area.store.release(id));
-            }
+            places.iter().for_each(|&place| self.release(shard, place));
             let _ = self.cache.peek(shard, |core| core.engine.return_places(LEVEL, &places));
         }
+    }
+
+    /// Releases the content of the block that was at a place, if there was one.
+    fn release(&self, shard: u32, place: u32) {
+        let mut area = self.contents.area.write();
+        let id = area.ids[shard as usize].get_mut(place as usize).and_then(Option::take);
+        id.into_iter().for_each(|id| area.store.release(id));
     }
 
     /// Encoded blocks can take `pages` from now on, at the cost of frames or in their favour.

@@ -68,7 +68,8 @@ impl Encoded {
             }
             Action::Write(frames) => {
                 for ((place, volume), frame) in (first..).zip(volumes).zip(frames.slices()) {
-                    assert_eq!(self.ids[place as usize], None, "a place was not returned");
+                    // If no place is free, a store replaces a block.
+                    self.ids[place as usize].take().into_iter().for_each(|id| self.store.release(id));
                     let block: &Block = frame.try_into().expect("whole blocks");
                     self.ids[place as usize] = self.insert(engine, level, volume.0 % 2, block);
                     if self.ids[place as usize].is_none() {
