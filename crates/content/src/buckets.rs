@@ -1,62 +1,69 @@
 //! Contents by keys that several of them share: buckets of four, the newest first.
 
-/// No content.
-const NONE: u32 = u32::MAX;
-
 /// Contents of a bucket.
 const WAYS: usize = 4;
 
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    contents: [u32; WAYS],
-    /// Bits of the key that the place of the bucket does not determine.
-    tags: [u16; WAYS],
-}
+/// No content, in votes.
+const NONE: u32 = u32::MAX;
 
 /// A fixed number of buckets. A key's bucket keeps the four newest contents, so a popular key does not crowd out others,
 /// and no call takes longer because of it.
+///
+/// An entry has 32 bits: the number of the content plus 1, or 0 for none, and bits of the key that its bucket does not
+/// determine. The fewer contents there are, the more bits of the key remain, and the fewer contents are found that have
+/// another key.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    buckets: Vec<Bucket>,
+    buckets: Vec<[u32; WAYS]>,
+    /// Bits of the key in an entry.
+    tag_bits: u32,
 }
 
 impl Buckets {
-    /// Room for about `entries`, at 6 bytes each.
-    pub(crate) fn new(entries: usize) -> Buckets {
-        let empty = Bucket { contents: [NONE; WAYS], tags: [0; WAYS] };
-        Buckets { buckets: vec![empty; entries.div_ceil(WAYS).max(1)] }
+    /// Room for about `entries`, at 4 bytes each, of contents with numbers below `contents`.
+    pub(crate) fn new(contents: usize, entries: usize) -> Buckets {
+        let tag_bits = (contents as u64 + 1).leading_zeros() - 32;
+        Buckets { buckets: vec![[0; WAYS]; entries.div_ceil(WAYS).max(1)], tag_bits }
+    }
+
+    /// Their memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<[u32; WAYS]>()
     }
 
     /// The bucket of a key, whose bits are as good as random, and the tag in it.
-    fn place(&self, key: u64) -> (usize, u16) {
-        ((((key >> 32) * self.buckets.len() as u64) >> 32) as usize, key as u16)
+    fn place(&self, key: u64) -> (usize, u32) {
+        let tag = key as u32 & ((1 << self.tag_bits) - 1);
+        ((((key >> 32) * self.buckets.len() as u64) >> 32) as usize, tag)
     }
 
-    /// Adds a content in place of the oldest one in its bucket.
+    /// Makes a content the newest one in its bucket, where it takes the place of the oldest one if it was not there.
     pub(crate) fn insert(&mut self, key: u64, content: u32) {
         let (at, tag) = self.place(key);
-        let Bucket { contents, tags } = &mut self.buckets[at];
-        contents.copy_within(..WAYS - 1, 1);
-        tags.copy_within(..WAYS - 1, 1);
-        (contents[0], tags[0]) = (content, tag);
+        let entry = (content + 1) << self.tag_bits | tag;
+        let bucket = &mut self.buckets[at];
+        let way = bucket.iter().position(|&other| other == entry).unwrap_or(WAYS - 1);
+        bucket.copy_within(..way, 1);
+        bucket[0] = entry;
     }
 
-    /// Removes a content, if it is still there.
-    pub(crate) fn remove(&mut self, key: u64, content: u32) {
+    /// Makes a content the newest one in its bucket, if it is still there.
+    pub(crate) fn renew(&mut self, key: u64, content: u32) {
         let (at, tag) = self.place(key);
-        let Bucket { contents, tags } = &mut self.buckets[at];
-        let Some(way) = (0..WAYS).find(|&way| (contents[way], tags[way]) == (content, tag)) else { return };
-        contents.copy_within(way + 1.., way);
-        tags.copy_within(way + 1.., way);
-        contents[WAYS - 1] = NONE;
+        let entry = (content + 1) << self.tag_bits | tag;
+        let bucket = &mut self.buckets[at];
+        if let Some(way) = bucket.iter().position(|&other| other == entry) {
+            bucket.copy_within(..way, 1);
+            bucket[0] = entry;
+        }
     }
 
     /// The contents with this key, the newest first.
     pub(crate) fn get(&self, key: u64) -> impl Iterator<Item = u32> {
         let (at, tag) = self.place(key);
-        let Bucket { contents, tags } = self.buckets[at];
-        let entries = contents.into_iter().zip(tags);
-        entries.filter(move |&(content, found)| content != NONE && found == tag).map(|(content, _)| content)
+        let (bits, mask) = (self.tag_bits, (1 << self.tag_bits) - 1);
+        let entries = self.buckets[at].into_iter().filter(move |&entry| entry & mask == tag);
+        entries.filter_map(move |entry| (entry >> bits).checked_sub(1))
     }
 }
 
@@ -123,16 +130,27 @@ mod tests {
 
     #[test]
     fn a_bucket_keeps_the_newest_four() {
-        let mut buckets = Buckets::new(64);
+        let mut buckets = Buckets::new(10, 64);
         let key = mixed(1);
         (0..6).for_each(|content| buckets.insert(key, content));
         assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [5, 4, 3, 2]);
-        buckets.remove(key, 4);
-        buckets.remove(key, 0);
-        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [5, 3, 2]);
+        buckets.renew(key, 3);
+        buckets.renew(key, 0);
+        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [3, 5, 4, 2]);
+        buckets.insert(key, 4);
         buckets.insert(key, 9);
-        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [9, 5, 3, 2]);
+        assert_eq!(buckets.get(key).collect::<Vec<u32>>(), [9, 4, 3, 5]);
         assert_eq!(buckets.get(mixed(2)).count(), 0);
+    }
+
+    #[test]
+    fn entries_have_room_for_every_content() {
+        for contents in [0, 1, 2, 3, 4, 255, 256, 1 << 20, u32::MAX as usize - 1] {
+            let mut buckets = Buckets::new(contents, 4);
+            let last = (contents as u32).saturating_sub(1);
+            buckets.insert(mixed(1), last);
+            assert_eq!(buckets.get(mixed(1)).collect::<Vec<u32>>(), [last], "{contents}");
+        }
     }
 
     #[test]

@@ -11,23 +11,25 @@ pub fn hash(seed: u64, block: &Block) -> u128 {
     XxHash3_128::oneshot_with_seed(seed, block)
 }
 
-/// No content.
-const NONE: u32 = u32::MAX;
-
 /// Contents by their hashes, for a fixed number of contents: a table with linear probing, without tombstones and without
-/// allocation after its creation. It keeps 32 bits of each hash, so its user checks what it finds.
+/// allocation after its creation. It has no hashes: its user knows those of its contents.
 #[derive(Debug)]
 pub struct Identities {
-    /// The part of the hash that decides the place, and the content.
-    places: Vec<(u32, u32)>,
+    /// The content plus 1; 0 for none.
+    places: Vec<u32>,
     len: usize,
     capacity: usize,
 }
 
 impl Identities {
-    /// An index of up to `capacity` contents. It takes 10 bytes for each.
+    /// An index of up to `capacity` contents. It takes 6 bytes for each.
     pub fn new(capacity: usize) -> Identities {
-        Identities { places: vec![(0, NONE); capacity + capacity / 4 + 1], len: 0, capacity }
+        Identities { places: vec![0; capacity + capacity / 2 + 1], len: 0, capacity }
+    }
+
+    /// Its memory.
+    pub fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<u32>()
     }
 
     /// The number of contents.
@@ -40,21 +42,21 @@ impl Identities {
         self.len == 0
     }
 
-    fn home(&self, part: u32) -> usize {
-        ((u64::from(part) * self.places.len() as u64) >> 32) as usize
+    /// Where a search begins: by the upper half of the hash.
+    fn home(&self, hash: u64) -> usize {
+        (((hash >> 32) * self.places.len() as u64) >> 32) as usize
     }
 
     fn next(&self, at: usize) -> usize {
         if at + 1 == self.places.len() { 0 } else { at + 1 }
     }
 
-    /// The content with this hash for which `is_same` holds.
+    /// The content for which `is_same` holds, which is asked about some contents besides those with this hash.
     pub fn find(&self, hash: u64, mut is_same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let part = part(hash);
-        let mut at = self.home(part);
-        while self.places[at].1 != NONE {
-            if self.places[at].0 == part && is_same(self.places[at].1) {
-                return Some(self.places[at].1);
+        let mut at = self.home(hash);
+        while let Some(content) = self.places[at].checked_sub(1) {
+            if is_same(content) {
+                return Some(content);
             }
             at = self.next(at);
         }
@@ -67,29 +69,28 @@ impl Identities {
     ///
     /// If the index is full, or `content` is `u32::MAX`.
     pub fn insert(&mut self, hash: u64, content: u32) {
-        assert!(self.len < self.capacity && content != NONE, "room for the content");
-        let part = part(hash);
-        let mut at = self.home(part);
-        while self.places[at].1 != NONE {
+        assert!(self.len < self.capacity, "room for the content");
+        let mut at = self.home(hash);
+        while self.places[at] != 0 {
             at = self.next(at);
         }
-        self.places[at] = (part, content);
+        self.places[at] = content.checked_add(1).expect("a smaller number");
         self.len += 1;
     }
 
-    /// Removes a content; returns whether it was there.
-    pub fn remove(&mut self, hash: u64, content: u32) -> bool {
-        let mut at = self.home(part(hash));
-        while self.places[at].1 != content {
-            if self.places[at].1 == NONE {
+    /// Removes a content; returns whether it was there. `hash_of` returns the hash of any other content.
+    pub fn remove(&mut self, hash: u64, content: u32, hash_of: impl Fn(u32) -> u64) -> bool {
+        let mut at = self.home(hash);
+        while self.places[at] != content + 1 {
+            if self.places[at] == 0 {
                 return false;
             }
             at = self.next(at);
         }
         // Moves back what would no longer be found with a gap at `at`: whose home is not between the gap and itself.
         let mut after = self.next(at);
-        while self.places[after].1 != NONE {
-            let home = self.home(self.places[after].0);
+        while let Some(other) = self.places[after].checked_sub(1) {
+            let home = self.home(hash_of(other));
             let is_between = if at < after { at < home && home <= after } else { at < home || home <= after };
             if !is_between {
                 self.places[at] = self.places[after];
@@ -97,14 +98,10 @@ impl Identities {
             }
             after = self.next(after);
         }
-        self.places[at].1 = NONE;
+        self.places[at] = 0;
         self.len -= 1;
         true
     }
-}
-
-fn part(hash: u64) -> u32 {
-    (hash >> 32) as u32
 }
 
 #[cfg(test)]
@@ -123,21 +120,20 @@ mod tests {
     fn a_full_index_equals_a_map() {
         let mut random = fastrand::Rng::with_seed(2);
         let mut index = Identities::new(300);
-        let mut model = std::collections::HashMap::new();
+        let mut model = std::collections::HashSet::new();
+        // Few different homes, so that they collide; the last ones wrap around.
+        let hash_of = |content: u32| u64::from(u32::MAX - content % 97 * 3) << 32;
         for _ in 0..200_000 {
-            // Few different homes, so that they collide; the last ones wrap around.
             let content = random.u32(..400);
-            let hash = u64::from(u32::MAX - content % 97 * 3) << 32;
-            if let Some(hash) = model.remove(&content) {
-                assert!(index.remove(hash, content));
-                assert!(!index.remove(hash, content));
+            if model.remove(&content) {
+                assert!(index.remove(hash_of(content), content, hash_of));
+                assert!(!index.remove(hash_of(content), content, hash_of));
             } else if model.len() < 300 {
-                index.insert(hash, content);
-                model.insert(content, hash);
+                index.insert(hash_of(content), content);
+                model.insert(content);
             }
             let asked = random.u32(..400);
-            let hash = u64::from(u32::MAX - asked % 97 * 3) << 32;
-            assert_eq!(index.find(hash, |found| found == asked).is_some(), model.contains_key(&asked));
+            assert_eq!(index.find(hash_of(asked), |found| found == asked).is_some(), model.contains(&asked));
             assert_eq!(index.len(), model.len());
         }
     }

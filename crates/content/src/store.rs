@@ -114,37 +114,75 @@ pub struct StoreCounts {
     pub damaged: u64,
 }
 
+/// A content without owners.
+const ORPHAN: u32 = 0x80;
+
+const _: () = assert!(DEPENDENTS_MAX < ORPHAN);
+
 #[derive(Clone, Copy)]
 struct Content {
-    hash: u64,
+    /// Its halves, so that it takes no more room than it needs.
+    hash: [u32; 2],
     /// [`Handle::NOWHERE`] if it is lost, and for free places.
     handle: Handle,
-    domain: u32,
-    /// Blocks with this content. Without them, it is an orphan, or the place is free.
-    owners: u32,
-    base: u32,
-    dependents: u32,
-    first_dependent: u32,
-    /// Neighbours among the dependents of the base, among orphans, or among free places.
-    previous: u32,
-    next: u32,
     generation: u16,
+    /// The domain in the upper 24 bits, then [`ORPHAN`], then the number of dependents.
+    domain: u32,
+    /// Blocks with this content. For orphans, the previous orphan.
+    owners: u32,
+    /// The base of a difference. For contents that are stored alone, the first dependent.
+    link: u32,
+    /// The next dependent of the same base, orphan, or free place.
+    next: u32,
 }
+
+const _: () = assert!(size_of::<Content>() == 32);
 
 impl Content {
     /// None.
     const EMPTY: Content = Content {
-        hash: 0,
+        hash: [0; 2],
         handle: Handle::NOWHERE,
+        generation: 0,
         domain: 0,
         owners: 0,
-        base: NONE,
-        dependents: 0,
-        first_dependent: NONE,
-        previous: NONE,
+        link: NONE,
         next: NONE,
-        generation: 0,
     };
+
+    fn new(domain: u32, hash: u64, handle: Handle) -> Content {
+        let hash = [hash as u32, (hash >> 32) as u32];
+        Content { hash, handle, domain: domain << 8, owners: 1, ..Content::EMPTY }
+    }
+
+    fn hash(&self) -> u64 {
+        u64::from(self.hash[0]) | u64::from(self.hash[1]) << 32
+    }
+
+    fn domain(&self) -> u32 {
+        self.domain >> 8
+    }
+
+    fn dependents(&self) -> u32 {
+        self.domain & (ORPHAN - 1)
+    }
+
+    fn is_orphan(&self) -> bool {
+        self.domain & ORPHAN != 0
+    }
+
+    fn owners(&self) -> u32 {
+        if self.is_orphan() { 0 } else { self.owners }
+    }
+
+    /// Whether it has an encoding: it is not lost, nor a free place.
+    fn is_there(&self) -> bool {
+        self.handle != Handle::NOWHERE
+    }
+
+    fn base(&self) -> Option<u32> {
+        (self.is_there() && self.handle.codec().has_base()).then_some(self.link)
+    }
 }
 
 /// A list of orphans, the oldest first.
@@ -182,8 +220,8 @@ impl Store {
             pool: Pool::new(pages),
             identities: Identities::new(contents as usize),
             // Not all contents are stored alone.
-            signatures: Signatures::new(similar / 2),
-            sketches: Sketches::new(similar / 2),
+            signatures: Signatures::new(contents as usize, similar / 2),
+            sketches: Sketches::new(contents as usize, similar / 2),
             contents: Vec::with_capacity(contents as usize),
             free: NONE,
             orphans: Orphans { first: NONE, last: NONE },
@@ -217,7 +255,7 @@ impl Store {
 
     /// The owners of a content; 0 if it left.
     pub fn owners(&self, id: ContentId) -> u32 {
-        self.live(id).map_or(0, |place| self.contents[place as usize].owners)
+        self.live(id).map_or(0, |place| self.contents[place as usize].owners())
     }
 
     /// The bytes that each owner of a content is charged: an equal part of its memory, and of the part of its base if that
@@ -226,10 +264,17 @@ impl Store {
         let Some(place) = self.live(id) else { return 0.0 };
         let content = &self.contents[place as usize];
         let mut bytes = content.handle.bytes() as f64;
-        if let Some(base) = self.contents.get(content.base as usize).filter(|base| base.owners == 0) {
-            bytes += base.handle.bytes() as f64 / f64::from(base.dependents);
+        if let Some(base) = content.base().map(|base| &self.contents[base as usize]).filter(|base| base.is_orphan()) {
+            bytes += base.handle.bytes() as f64 / f64::from(base.dependents());
         }
-        bytes / f64::from(content.owners.max(1))
+        bytes / f64::from(content.owners().max(1))
+    }
+
+    /// Memory for what it knows of pages and contents, in addition to the pages.
+    pub fn metadata_bytes(&self) -> usize {
+        let contents = self.contents.capacity() * size_of::<Content>();
+        let indices = self.identities.bytes() + self.signatures.bytes() + self.sketches.bytes();
+        self.pool.metadata_bytes() + contents + indices
     }
 
     /// Flips a bit of the encoding of a content, as damaged memory does (tests only). Returns false if the content left.
@@ -247,22 +292,20 @@ impl Store {
     /// Each owner is removed once, also if the content is lost.
     pub fn release(&mut self, id: ContentId) {
         let Some(place) = self.known(id) else { return };
-        let Content { handle, owners, dependents, .. } = self.contents[place as usize];
-        match (owners, dependents) {
+        let content = &mut self.contents[place as usize];
+        match (content.owners(), content.dependents()) {
             (0, _) => {}
             (1, 1..) => self.orphan(place),
-            (1, 0) if handle != Handle::NOWHERE => {
-                self.leave(place);
-                self.release(id);
+            (1, 0) => {
+                if content.is_there() {
+                    self.leave(place);
+                }
+                self.contents[place as usize].owners = 0;
+                self.vacate(place);
             }
             _ => {
-                let content = &mut self.contents[place as usize];
                 content.owners -= 1;
-                if handle != Handle::NOWHERE {
-                    self.counts.owners -= 1;
-                } else if owners == 1 {
-                    self.vacate(place);
-                }
+                self.counts.owners -= u64::from(content.is_there());
             }
         }
     }
@@ -289,55 +332,61 @@ impl Store {
 
     /// The place of a content that is there.
     fn live(&self, id: ContentId) -> Option<u32> {
-        self.known(id).filter(|&place| self.contents[place as usize].handle != Handle::NOWHERE)
+        self.known(id).filter(|&place| self.contents[place as usize].is_there())
     }
 
     /// Decodes the content at `place` and compares its hash.
     fn decode(&self, codecs: &mut Codecs, place: u32, out: &mut Block) -> bool {
-        let Content { hash, handle, domain, base, .. } = self.contents[place as usize];
+        let content = &self.contents[place as usize];
         let mut base_block = [0; BLOCK_BYTES];
         let mut handle_to = |handle: Handle, base: &Block, out: &mut Block| {
             let bytes = self.pool.read(handle);
             bytes.is_some_and(|bytes| codecs.decode(handle.codec(), bytes, base, out).is_ok())
         };
         // Codecs without a base ignore it, so `out` can be one.
-        let has_base = base == NONE || handle_to(self.contents[base as usize].handle, out, &mut base_block);
-        has_base && handle_to(handle, &base_block, out) && hash_of(self.settings.seed, domain, out) == hash
+        let has_base = content.base().is_none_or(|base| {
+            let handle = self.contents[base as usize].handle;
+            handle_to(handle, out, &mut base_block)
+        });
+        has_base
+            && handle_to(content.handle, &base_block, out)
+            && hash_of(self.settings.seed, content.domain(), out) == content.hash()
     }
 
     /// For a content that is not right: its base, if that is not right either, else itself.
     fn culprit(&self, codecs: &mut Codecs, place: u32) -> u32 {
-        let base = self.contents[place as usize].base;
-        if base != NONE && !self.decode(codecs, base, &mut [0; BLOCK_BYTES]) { base } else { place }
+        let base = self.contents[place as usize].base();
+        base.filter(|&base| !self.decode(codecs, base, &mut [0; BLOCK_BYTES])).unwrap_or(place)
     }
 
-    /// Enters the content at `place` as a dependent of `base`.
+    /// Enters the content at `place`, a difference, as a dependent of `base`.
     fn depend(&mut self, place: u32, base: u32) {
         let content = &mut self.contents[base as usize];
-        let next = content.first_dependent;
-        content.first_dependent = place;
-        content.dependents += 1;
+        let next = content.link;
+        content.link = place;
+        content.domain += 1;
         let content = &mut self.contents[place as usize];
-        (content.base, content.previous, content.next) = (base, NONE, next);
-        if next != NONE {
-            self.contents[next as usize].previous = place;
-        }
+        (content.link, content.next) = (base, next);
         self.counts.differences += 1;
     }
 
-    /// Takes the content at `place` off the dependents of its base.
+    /// Takes the content at `place` off the dependents of its base. It has no base any more.
     fn part(&mut self, place: u32) {
-        let Content { base, previous, next, .. } = self.contents[place as usize];
-        match previous {
-            NONE => self.contents[base as usize].first_dependent = next,
-            previous => self.contents[previous as usize].next = next,
+        let Content { link: base, next, .. } = self.contents[place as usize];
+        let first = self.contents[base as usize].link;
+        if first == place {
+            self.contents[base as usize].link = next;
+        } else {
+            // There are few.
+            let mut before = first;
+            while self.contents[before as usize].next != place {
+                before = self.contents[before as usize].next;
+            }
+            self.contents[before as usize].next = next;
         }
-        if next != NONE {
-            self.contents[next as usize].previous = previous;
-        }
-        self.contents[base as usize].dependents -= 1;
+        self.contents[base as usize].domain -= 1;
         let content = &mut self.contents[place as usize];
-        (content.base, content.previous, content.next) = (NONE, NONE, NONE);
+        (content.link, content.next) = (NONE, NONE);
         self.counts.differences -= 1;
     }
 
@@ -345,7 +394,8 @@ impl Store {
     fn orphan(&mut self, place: u32) {
         let last = std::mem::replace(&mut self.orphans.last, place);
         let content = &mut self.contents[place as usize];
-        (content.owners, content.previous, content.next) = (0, last, NONE);
+        content.domain |= ORPHAN;
+        (content.owners, content.next) = (last, NONE);
         self.counts.owners -= 1;
         self.counts.orphans += 1;
         self.counts.orphan_bytes += content.handle.bytes() as u64;
@@ -355,11 +405,12 @@ impl Store {
         }
     }
 
-    /// Takes a content off the orphans.
+    /// Takes a content off the orphans. It has no owners, either.
     fn unorphan(&mut self, place: u32) {
         let content = &mut self.contents[place as usize];
-        let (previous, next) = (content.previous, content.next);
-        (content.previous, content.next) = (NONE, NONE);
+        let (previous, next) = (content.owners, content.next);
+        content.domain &= !ORPHAN;
+        (content.owners, content.next) = (0, NONE);
         self.counts.orphans -= 1;
         self.counts.orphan_bytes -= content.handle.bytes() as u64;
         match previous {
@@ -368,49 +419,60 @@ impl Store {
         }
         match next {
             NONE => self.orphans.last = previous,
-            next => self.contents[next as usize].previous = previous,
+            next => self.contents[next as usize].owners = previous,
         }
     }
 
     /// The bytes of a content are damaged: it is lost with all its dependents.
     fn lose(&mut self, place: u32) {
-        let Content { owners, dependents, .. } = self.contents[place as usize];
-        for _ in 0..dependents {
+        let content = self.contents[place as usize];
+        for _ in 0..content.dependents() {
             self.counts.damaged += 1;
-            self.leave(self.contents[place as usize].first_dependent);
+            self.leave(self.contents[place as usize].link);
         }
         self.counts.damaged += 1;
         // An orphan left with its last dependent.
-        if owners > 0 {
+        if !content.is_orphan() {
             self.leave(place);
         }
     }
 
-    /// Removes a content without dependents. If it was the last dependent of an orphan, that leaves, too.
+    /// Removes a content without dependents; it is lost to its owners. If it was the last dependent of an orphan, that leaves,
+    /// too.
     fn leave(&mut self, place: u32) {
-        let Content { handle, base, owners, .. } = self.contents[place as usize];
-        if base != NONE {
+        let content = self.contents[place as usize];
+        let base = content.base();
+        if base.is_some() {
             self.part(place);
-        } else if owners == 0 {
+        } else if content.is_orphan() {
             self.unorphan(place);
         }
-        self.pool.free(handle);
+        self.pool.free(content.handle);
         self.forget(place);
-        if base != NONE && self.contents[base as usize].owners == 0 && self.contents[base as usize].dependents == 0 {
+        if content.owners() == 0 {
+            self.vacate(place);
+        }
+        if let Some(base) = base {
+            self.leave_if_useless(base);
+        }
+    }
+
+    /// An orphan without dependents leaves.
+    fn leave_if_useless(&mut self, base: u32) {
+        let content = &self.contents[base as usize];
+        if content.is_orphan() && content.dependents() == 0 {
             self.leave(base);
         }
     }
 
-    /// Removes a content, whose memory is free and which nothing but its owners refers to.
+    /// A content is lost, whose memory is free and which nothing but its owners refers to.
     fn forget(&mut self, place: u32) {
         let content = &mut self.contents[place as usize];
         content.handle = Handle::NOWHERE;
         self.counts.contents -= 1;
         self.counts.owners -= u64::from(content.owners);
-        self.identities.remove(content.hash, place);
-        if content.owners == 0 {
-            self.vacate(place);
-        }
+        let hash = content.hash();
+        self.identities.remove(hash, place, |other| self.contents[other as usize].hash());
     }
 
     /// Frees the place of a content that is lost and has no owners.

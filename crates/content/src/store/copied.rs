@@ -1,7 +1,7 @@
 //! The bytes of a content outside of its store.
 
 use super::ContentId;
-use super::{NONE, Store, hash_of};
+use super::{Store, hash_of};
 use crate::codec::{Codec, Codecs};
 use crate::pool::Handle;
 use crate::{BLOCK_BYTES, Block};
@@ -64,8 +64,8 @@ impl Store {
     pub fn copy(&self, id: ContentId, copied: &mut Copied) -> bool {
         let Some(place) = self.live(id) else { return false };
         let content = &self.contents[place as usize];
-        (copied.seed, copied.domain, copied.hash) = (self.settings.seed, content.domain, content.hash);
-        copied.has_base = content.base != NONE;
+        (copied.seed, copied.domain, copied.hash) = (self.settings.seed, content.domain(), content.hash());
+        copied.has_base = content.base().is_some();
         let part = |handle: Handle, part: &mut Part| {
             let Some(bytes) = self.pool.read(handle) else { return false };
             (part.codec, part.length) = (handle.codec(), bytes.len());
@@ -75,8 +75,8 @@ impl Store {
         // Memory that is not what the handle says has a damaged header; its copy decodes to nothing.
         (copied.content.length, copied.base.length) = (0, 0);
         part(content.handle, &mut copied.content);
-        if copied.has_base {
-            part(self.contents[content.base as usize].handle, &mut copied.base);
+        if let Some(base) = content.base() {
+            part(self.contents[base as usize].handle, &mut copied.base);
         }
         true
     }

@@ -1,11 +1,11 @@
 //! How contents enter a store, in two steps. Planning compares and encodes, which takes tens of microseconds, and leaves
 //! the store as it is. Applying a plan copies the encoding, and takes about a microsecond.
 
-use super::{Content, ContentId, DEPENDENTS_MAX, DOMAINS_MAX, Full, NONE, Store, hash_of};
+use super::{Content, ContentId, DEPENDENTS_MAX, DOMAINS_MAX, Full, Store, hash_of};
 use crate::codec::Codec;
 use crate::encode::{Choice, Encoder, GOOD_MAX, candidates};
 use crate::lpu::{Signature, signature};
-use crate::pool::{Handle, LINE_BYTES};
+use crate::pool::LINE_BYTES;
 use crate::sketch::{Sketch, sketch};
 use crate::{BLOCK_BYTES, Block, mixed};
 
@@ -92,7 +92,7 @@ impl Store {
         let mut found = [0; BLOCK_BYTES];
         let equal = self.identities.find(hash, |place| {
             let content = &self.contents[place as usize];
-            if (content.hash, content.domain) != (hash, domain) {
+            if (content.hash(), content.domain()) != (hash, domain) {
                 return false;
             }
             let is_right = self.decode(encoder.codecs(), place, &mut found);
@@ -116,12 +116,11 @@ impl Store {
         match &plan.step {
             &Step::Share(id) => {
                 let place = self.live(id).ok_or(Refused::Changed)?;
-                let content = &mut self.contents[place as usize];
-                content.owners += 1;
-                self.counts.owners += 1;
-                if content.owners == 1 {
+                if self.contents[place as usize].is_orphan() {
                     self.unorphan(place);
                 }
+                self.contents[place as usize].owners += 1;
+                self.counts.owners += 1;
                 Ok(id)
             }
             Step::Add { encoding, added } => {
@@ -137,7 +136,7 @@ impl Store {
         let base = self.base(encoding)?;
         let place = self.free_place().ok_or(Refused::Full)?;
         let handle = self.pool.store(encoding.codec, encoding.bytes).ok_or(Refused::Full)?;
-        self.take_place(place, Content { hash, handle, domain, owners: 1, ..Content::EMPTY });
+        self.take_place(place, Content::new(domain, hash, handle));
         self.added += 1;
         self.counts.contents += 1;
         self.counts.owners += 1;
@@ -158,13 +157,13 @@ impl Store {
         if self.counts.orphan_bytes <= self.orphan_bytes_max {
             return None;
         }
-        let place = self.contents[self.orphans.first as usize].first_dependent;
+        let place = self.contents[self.orphans.first as usize].link;
         let mut block = [0; BLOCK_BYTES];
         if !self.decode(encoder.codecs(), place, &mut block) {
             let culprit = self.culprit(encoder.codecs(), place);
             return Some(Rebase { step: Err(self.id(culprit)) });
         }
-        let encoding = self.encode(encoder, self.contents[place as usize].domain, &block);
+        let encoding = self.encode(encoder, self.contents[place as usize].domain(), &block);
         Some(Rebase { step: Ok((self.id(place), encoding)) })
     }
 
@@ -182,17 +181,13 @@ impl Store {
         // What changed since the plan was made gets another one.
         let Some(place) = self.live(*id) else { return };
         let Ok(base) = self.base(encoding) else { return };
-        let Content { base: orphan, handle, .. } = self.contents[place as usize];
-        if orphan == NONE || self.contents[orphan as usize].owners > 0 {
-            return;
-        }
+        let content = self.contents[place as usize];
+        let Some(orphan) = content.base().filter(|&base| self.contents[base as usize].is_orphan()) else { return };
         self.counts.rebased += 1;
         self.part(place);
-        self.pool.free(handle);
-        if self.contents[orphan as usize].dependents == 0 {
-            // Its room is for this one.
-            self.leave(orphan);
-        }
+        self.pool.free(content.handle);
+        // Its room is for this one.
+        self.leave_if_useless(orphan);
         match self.pool.store(encoding.codec, encoding.bytes) {
             Some(handle) => {
                 self.contents[place as usize].handle = handle;
@@ -239,7 +234,7 @@ impl Store {
         if self.settings.is_similar_shared {
             let Features { signature, sketch } = *features.insert(Features::new(domain, block));
             if choice.length > TINY {
-                let weight = |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain == domain);
+                let weight = |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain() == domain);
                 let shifted = self.sketches.best(&sketch, weight);
                 let in_place = self.signatures.best(signature, weight);
                 if let Some((place, better)) = self.against(encoder, block, candidates(in_place, shifted)) {
@@ -274,9 +269,10 @@ impl Store {
 
     /// How much a content that is stored alone is worth as a base: one with dependents is in memory for longer.
     fn weight(&self, place: u32) -> Option<u32> {
-        let content = &self.contents[place as usize];
-        let can_be = content.handle != Handle::NOWHERE && content.owners > 0 && content.base == NONE;
-        (can_be && content.dependents < DEPENDENTS_MAX).then_some(content.dependents)
+        // A place may have been used before, and no longer.
+        let content = self.contents.get(place as usize)?;
+        let can_be = content.is_there() && !content.is_orphan() && content.base().is_none();
+        Some(content.dependents()).filter(|&dependents| can_be && dependents < DEPENDENTS_MAX)
     }
 }
 

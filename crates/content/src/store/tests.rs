@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::LINE_BYTES;
 use crate::encode::{Encoder, Rules};
 
 /// Blocks of a few families: edited in place, moved, compressible and not.
@@ -68,40 +67,40 @@ fn read(store: &mut Store, id: ContentId, out: &mut Block) -> bool {
 
 /// Counts everything again.
 fn check(store: &Store) {
-    store.pool.check();
-    let live = || store.contents.iter().enumerate().filter(|(_, content)| content.handle != Handle::NOWHERE);
+    let live = || store.contents.iter().enumerate().filter(|(_, content)| content.is_there());
+    store.pool.check(live().map(|(_, content)| content.handle));
     let mut counts = StoreCounts { rebased: store.counts.rebased, ..StoreCounts::default() };
     (counts.dropped, counts.damaged) = (store.counts.dropped, store.counts.damaged);
-    let mut bytes = 0;
     for (place, content) in live() {
         counts.contents += 1;
-        counts.owners += u64::from(content.owners);
-        bytes += content.handle.bytes();
+        counts.owners += u64::from(content.owners());
         assert!(store.pool.read(content.handle).is_some());
-        assert_eq!(content.handle.codec().has_base(), content.base != NONE);
-        if content.base != NONE {
+        let found = store.identities.find(content.hash(), |found| found as usize == place);
+        assert_eq!(found, Some(place as u32));
+        if let Some(base) = content.base() {
             counts.differences += 1;
-            let base = store.contents[content.base as usize];
-            assert!(base.handle != Handle::NOWHERE && base.base == NONE, "depth 1");
-            assert_eq!(base.domain, content.domain);
-        } else if content.owners == 0 {
-            assert!(content.dependents > 0);
+            let base = store.contents[base as usize];
+            assert!(base.is_there() && base.base().is_none(), "depth 1");
+            assert_eq!(base.domain(), content.domain());
+            assert!(content.dependents() == 0 && !content.is_orphan());
+            continue;
+        }
+        if content.is_orphan() {
+            assert!(content.dependents() > 0);
             counts.orphans += 1;
             counts.orphan_bytes += content.handle.bytes() as u64;
         }
         let mut dependents = 0;
-        let mut at = content.first_dependent;
+        let mut at = content.link;
         while at != NONE {
-            assert_eq!(store.contents[at as usize].base as usize, place);
+            assert_eq!(store.contents[at as usize].base(), Some(place as u32));
             dependents += 1;
             at = store.contents[at as usize].next;
         }
-        assert_eq!(dependents, content.dependents);
+        assert_eq!(dependents, content.dependents());
         assert!(dependents <= DEPENDENTS_MAX);
     }
     assert_eq!(counts, store.counts);
-    let pool = store.pool();
-    assert_eq!(bytes as u64, u64::from(pool.frames) * BLOCK_BYTES as u64 + pool.lines * LINE_BYTES as u64);
     assert_eq!(store.identities.len(), counts.contents as usize);
 }
 
@@ -353,7 +352,7 @@ fn churn(seed: u64, flips: bool) -> StoreCounts {
     queue.into_iter().for_each(|id| store.release(id));
     check(&store);
     assert_eq!((store.counts().contents, store.pool().free), (0, 60));
-    assert!(store.contents.iter().all(|content| content.owners == 0 && content.handle == Handle::NOWHERE));
+    assert!(store.contents.iter().all(|content| content.owners == 0 && !content.is_there()));
     counts
 }
 
