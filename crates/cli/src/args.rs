@@ -2,8 +2,10 @@
 
 mod content;
 mod contents;
+mod encoding;
 mod level;
 mod programs;
+mod serving;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,12 +22,14 @@ use crate::sweep::SweepArgs;
 use content::CONTENT_HELP;
 pub(crate) use content::ContentArgs;
 pub(crate) use contents::ContentsArgs;
+pub(crate) use encoding::EncodingArgs;
 pub(crate) use level::{LevelArgs, RemoteLevelArgs};
 #[cfg(feature = "record")]
 use programs::ADVISE_HELP;
 #[cfg(feature = "record")]
 pub(crate) use programs::AdviseArgs;
 pub(crate) use programs::{PatternsArgs, RecordArgs};
+use serving::SERVE_HELP;
 
 /// A buffer cache that measures what programs read, chooses the policy that would help, and applies it.
 #[derive(Debug, Parser)]
@@ -113,36 +117,6 @@ pub(crate) struct DemoArgs {
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
-const SERVE_HELP: &str = "\
-Targets:
-  PATH                     a regular file or block device; images of other formats (qcow2, VMDK, ...) are refused
-  raw:PATH                 the same, without a check for other formats
-  unlocked:PATH            the same, although others, such as a running VM, have it open and may change it
-  memory:SIZE              memory, zeros at first; lost when the server ends
-  nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH
-                           an export of another NBD server, such as qemu-nbd with a qcow2 image
-  delay:TIME:TARGET        another target, slower by TIME (also delay:seek=0.5ms..12ms,rotation=3ms,100M/s:TARGET)
-  delay:disk=NAME:TARGET   another target, as slow as a modelled device ('nigh devices' lists them)
-  fault:read=3:TARGET      another target, with failures of chosen operations
-
-Options of a disk (NAME=TARGET,OPTION,..., --set, 'nigh ctl set export', or keys of [[export]] in --config):
-  next=TARGET              a target on which the disk continues (repeat for more, in order; fixed while the disk is served)
-  read-only                refuse writes; read-only=no allows them
-  write-mode=back|through  when writes reach the device
-  client=NAME              only for clients whose certificate has this name (repeat for more; client=any allows all clients)
-  connections=N            most clients at a time (none for no limit, here and below)
-  requests=N               most requests in progress of each client
-  iops=N, bandwidth=SIZE   most requests, and most bytes read and written, per second by all clients
-  tenant=NAME              disks with the same NAME are one tenant (with --allocate) [default: the disk's name]
-  floor=SIZE, ceiling=SIZE least and most that its tenant has of a full cache (with --allocate)
-  share=GROUP              disks with the same GROUP share the memory of equal and similar blocks (with --content); how long a read takes
-                           then tells whether another disk of the group has the same block [default: only disks of its tenant]
-
-TLS: with --tls-certificate, clients over TCP must start TLS (FORCEDTLS); Unix sockets stay unencrypted. With --tls-client-ca, clients over TCP need a certificate of that authority.
-
-SIGTERM and SIGINT write everything back and end the server, as does the end of the client of --stdio. SIGHUP, like 'nigh ctl reload', reads --config and the certificates
-again and sets memory, policy, read-ahead and exports as flags and file specify.";
-
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// The disks: a name for clients, what is served under it, and options
@@ -172,14 +146,8 @@ pub(crate) struct ServeArgs {
     /// Upper limit for changes of --memory at run time [default: twice --memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_max: Option<String>,
-    /// Keep blocks that leave memory there in an encoded form, equal blocks once: dedup (no more than that), dedup+lz4 or dedup+zstd
-    /// (compressed), or sketch or sketch+zstd (similar blocks as differences, too). It takes part of --memory, as long as that
-    /// pays. Disks share blocks only with their tenant's or those of the same share=GROUP [default: none]
-    #[arg(long, value_name = "SCHEME")]
-    pub(crate) content: Option<String>,
-    /// Processor time for encoding, as a share of one processor [default: 25%]
-    #[arg(long, value_name = "SHARE")]
-    pub(crate) content_cpu: Option<String>,
+    #[command(flatten)]
+    pub(crate) content: EncodingArgs,
     /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
     /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE.
     /// Give the flag twice for two levels, the faster one first; one on another host is the last

@@ -307,8 +307,8 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     let mut settings = Settings::new(memory, policy, exports);
     settings.host.memory_max = memory_max;
     settings.host.content = content(
-        args.content.as_deref().or(file.content.as_deref()),
-        args.content_cpu.as_deref().or(file.content_cpu.as_deref()),
+        args.content.content.as_deref().or(file.content.as_deref()),
+        args.content.content_cpu.as_deref().or(file.content_cpu.as_deref()),
     )?;
     let levels = if args.level.is_empty() { &file.level } else { &args.level };
     for (at, text) in levels.iter().enumerate() {

@@ -140,15 +140,8 @@ const _: () = assert!(size_of::<Content>() == 32);
 
 impl Content {
     /// None.
-    const EMPTY: Content = Content {
-        hash: [0; 2],
-        handle: Handle::NOWHERE,
-        generation: 0,
-        domain: 0,
-        owners: 0,
-        link: NONE,
-        next: NONE,
-    };
+    const EMPTY: Content =
+        Content { hash: [0; 2], handle: Handle::NOWHERE, generation: 0, domain: 0, owners: 0, link: NONE, next: NONE };
 
     fn new(domain: u32, hash: u64, handle: Handle) -> Content {
         let hash = [hash as u32, (hash >> 32) as u32];

@@ -42,7 +42,7 @@ fn main() {
     println!(
         "{count} seeds in {:.1?}: {} requests ({} failed, {} refused, {} blocks joined a load, {} were adopted), {} device \
          operations, {} crashes; tenants said {} things, {} blocks were prefetched ({} used), {} lists dropped, {} decisions \
-         overruled, {} of them wrongly; levels stored {} blocks, returned {}, {} were damaged, {} became invalid, {} survived a \
+         overruled, {} of them wrongly; levels stored {} blocks, returned {} ({} of them decoded, while {} bits flipped in encoded ones), {} were damaged, {} became invalid, {} survived a \
          restart; {} levels were switched off; {} flushes failed for other engines, after {} failed ones data was lost",
         began.elapsed(),
         sum(|done| done.requests),
@@ -60,6 +60,8 @@ fn main() {
         sum(|done| done.mistakes),
         sum(|done| done.stores),
         sum(|done| done.level_hits),
+        sum(|done| done.decoded),
+        sum(|done| done.flipped),
         sum(|done| done.mismatches),
         sum(|done| done.invalidations),
         sum(|done| done.restored),

@@ -480,6 +480,12 @@ impl Level {
         self.len = 0;
     }
 
+    /// As `bytes`, for an elastic level, whose first places are used first; others take no memory yet.
+    pub(crate) fn touched_bytes(&self) -> usize {
+        let places = if self.config.elastic { self.fresh } else { self.config.blocks };
+        (self.bytes() as u64 * u64::from(places) / u64::from(self.config.blocks)) as usize
+    }
+
     /// Memory of the index.
     pub(crate) fn bytes(&self) -> usize {
         8 * (self.entries.capacity() + self.sums.capacity() + self.used.capacity() + self.busy.capacity())

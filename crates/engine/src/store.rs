@@ -131,6 +131,14 @@ impl Engine {
         self.levels[level].level.find(self.entry(Key::new(volume, block)))
     }
 
+    /// Memory of the index of `level`, for places that were used.
+    ///
+    /// # Panics
+    /// If there is no such level.
+    pub fn level_index_bytes(&self, level: usize) -> usize {
+        self.levels[level].level.touched_bytes()
+    }
+
     /// Memory of the indexes of levels.
     pub(crate) fn level_bytes(&self) -> usize {
         self.levels.iter().map(|state| state.level.bytes()).sum()

@@ -3,18 +3,18 @@
 //! The engines have its index and decide what is stored and fetched, as for any level. This is its device. A thread that
 //! misses a block decodes it, outside of all locks; one thread encodes what leaves the frames (`encode.rs`).
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use nigh_backend::{Completion, Job};
 use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, PoolCounts, Scheme, Store, StoreCounts};
-use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig};
+use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Stored, Volume};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::latency::Histogram;
+use crate::latency::{Histogram, LatencySummary};
 use crate::settings::{BLOCK, ContentSettings};
-use crate::statistics::LatencySummary;
 
 /// The level of encoded blocks is the first one.
 pub(crate) const LEVEL: usize = 0;
@@ -34,8 +34,8 @@ const SPARES: usize = 16;
 /// Contents, and which block has which.
 pub(crate) struct Area {
     pub(crate) store: Store,
-    /// By shard and place; a place that was never used may be missing.
-    pub(crate) ids: Vec<Vec<Option<ContentId>>>,
+    /// By shard and place; places that were never used may be missing.
+    pub(crate) ids: Vec<Vec<ContentId>>,
 }
 
 /// What a thread needs to decode a block.
@@ -131,6 +131,8 @@ pub struct ContentStatistics {
     pub orphan_bytes: u64,
     /// The bytes that the blocks have beyond those in use.
     pub saved_bytes: u64,
+    /// Memory of the index and of what is known of contents, in bytes; in addition to `bytes`.
+    pub metadata_bytes: u64,
     /// One of so many blocks that leave memory is encoded: more than one if encoding did not pay.
     pub one_of: u64,
     /// Blocks that were encoded.
@@ -151,6 +153,14 @@ pub struct ContentStatistics {
     pub damaged: u64,
     /// The time to decode a block.
     pub decode_latency: LatencySummary,
+}
+
+impl Area {
+    /// The content of the block at a place.
+    pub(crate) fn id(&self, shard: u32, place: u32) -> Option<ContentId> {
+        let id = self.ids[shard as usize].get(place as usize).copied();
+        id.filter(|&id| id != ContentId::NONE)
+    }
 }
 
 impl Contents {
@@ -212,7 +222,7 @@ impl Contents {
     /// Decodes blocks. Of one whose content is gone or damaged, the frame keeps other bytes: the engine compares checksums, and
     /// loads it from below.
     fn fetch(&self, shard: u32, mut operation: Operation) -> Completion {
-        let first = (operation.offset / BLOCK) as usize;
+        let first = (operation.offset / BLOCK) as u32;
         let mut decoder = self.spares.lock().pop().unwrap_or_default();
         if let Action::Read(frames) = &mut operation.action {
             for (place, frame) in (first..).zip(frames.slices_mut()) {
@@ -233,9 +243,9 @@ impl Contents {
     }
 
     /// Decodes the content at a place to `decoder.block`.
-    fn decode(&self, shard: u32, place: usize, decoder: &mut Decoder) -> bool {
+    fn decode(&self, shard: u32, place: u32, decoder: &mut Decoder) -> bool {
         let area = self.area.read();
-        let id = area.ids[shard as usize].get(place).copied().flatten();
+        let id = area.id(shard, place);
         let Some(id) = id.filter(|&id| area.store.copy(id, &mut decoder.copied)) else {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -267,8 +277,17 @@ impl Contents {
     /// Whether more than one of the blocks that are known to have the content at a place.
     pub(crate) fn is_shared(&self, shard: u32, place: u32) -> bool {
         let area = self.area.read();
-        let id = area.ids[shard as usize].get(place as usize).copied().flatten();
-        id.is_some_and(|id| area.store.owners(id) > 1)
+        area.id(shard, place).is_some_and(|id| area.store.owners(id) > 1)
+    }
+
+    /// Adds to `charged` what each block of `places` takes, a shared one an equal part.
+    pub(crate) fn charge(&self, shard: u32, places: &[Stored], charged: &mut BTreeMap<Volume, f64>) {
+        let area = self.area.read();
+        for stored in places {
+            if let Some(id) = area.id(shard, stored.place) {
+                *charged.entry(stored.volume).or_default() += area.store.charge(id);
+            }
+        }
     }
 
     /// Takes the stores that were not begun.
@@ -282,10 +301,12 @@ impl Contents {
         self.wake.notify_one();
     }
 
-    /// Its present state. `dropped` and `evictions` are known to the engines.
-    pub(crate) fn statistics(&self, dropped: u64, evictions: u64) -> ContentStatistics {
+    /// Its present state. The rest is known to the engines: blocks that were dropped and evicted, and the memory of the index.
+    pub(crate) fn statistics(&self, dropped: u64, evictions: u64, index_bytes: u64) -> ContentStatistics {
         let area = self.area.read();
         let (counts, used_bytes) = (area.store.counts(), pages_in_use(&area.store) * BLOCK);
+        let ids = area.ids.iter().map(|ids| ids.capacity() * size_of::<ContentId>()).sum::<usize>();
+        let metadata_bytes = (area.store.metadata_bytes() + ids) as u64 + index_bytes;
         drop(area);
         let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -299,6 +320,7 @@ impl Contents {
             orphans: orphans.into(),
             orphan_bytes,
             saved_bytes: (owners * BLOCK).saturating_sub(used_bytes),
+            metadata_bytes,
             one_of: self.one_of.load(Ordering::Relaxed).into(),
             encoded: read(&self.counts.encoded),
             encode_us: read(&self.counts.encode_ns) / 1000,

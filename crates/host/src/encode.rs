@@ -146,9 +146,9 @@ impl Coder<'_> {
                     Some(id) => {
                         let ids = &mut self.contents.area.write().ids[shard as usize];
                         if ids.len() <= place as usize {
-                            ids.resize(place as usize + 1, None);
+                            ids.resize(place as usize + 1, ContentId::NONE);
                         }
-                        ids[place as usize] = Some(id);
+                        ids[place as usize] = id;
                     }
                     None => rejected.push(place),
                 }
@@ -260,8 +260,10 @@ impl Coder<'_> {
     /// Releases the content of the block that was at a place, if there was one.
     fn release(&self, shard: u32, place: u32) {
         let mut area = self.contents.area.write();
-        let id = area.ids[shard as usize].get_mut(place as usize).and_then(Option::take);
-        id.into_iter().for_each(|id| area.store.release(id));
+        if let Some(id) = area.id(shard, place) {
+            area.ids[shard as usize][place as usize] = ContentId::NONE;
+            area.store.release(id);
+        }
     }
 
     /// Encoded blocks can take `pages` from now on, at the cost of frames or in their favour.

@@ -1,5 +1,6 @@
 //! The host: its threads, their start and their end.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -195,6 +196,13 @@ impl Host {
     /// The present state of a disk.
     pub fn disk_statistics(&self, disk: &Disk) -> DiskStatistics {
         self.common.disk_statistics(disk)
+    }
+
+    /// The memory that the encoded blocks of each disk take, in bytes, by its name; a block that several share counts in equal
+    /// parts. Takes time in proportion to the number of encoded blocks.
+    pub fn encoded_bytes(&self) -> BTreeMap<String, u64> {
+        let named = |(volume, bytes)| Some((self.common.cache.disks.numbered(volume)?.name().to_owned(), bytes as u64));
+        self.common.cache.charged().into_iter().filter_map(named).collect()
     }
 
     /// The present state of the tenants; none without [`Settings::allocate`].

@@ -86,7 +86,23 @@ impl Cache {
     pub(crate) fn content_statistics(&self) -> Option<ContentStatistics> {
         let contents = self.contents.as_ref()?;
         let (LevelCounters { drops, evictions, .. }, _) = self.level_counters(LEVEL);
-        Some(contents.statistics(drops, evictions))
+        let index = |shard| self.peek(shard, |core| core.engine.level_index_bytes(LEVEL)).unwrap_or(0) as u64;
+        Some(contents.statistics(drops, evictions, (0..self.shards()).map(index).sum()))
+    }
+
+    /// The memory that the encoded blocks of each disk take, in bytes; a shared one counts in equal parts. Takes time in
+    /// proportion to the number of blocks, without keeping a lock for long.
+    pub(crate) fn charged(&self) -> BTreeMap<Volume, f64> {
+        let mut charged = BTreeMap::new();
+        let Some(contents) = &self.contents else { return charged };
+        for shard in 0..self.shards() {
+            for first in (0..contents.part_blocks).step_by(PLACES_AT_ONCE as usize) {
+                let places = first..first.saturating_add(PLACES_AT_ONCE);
+                let stored = self.peek(shard, |core| core.engine.stored(LEVEL, places)).unwrap_or_default();
+                contents.charge(shard, &stored, &mut charged);
+            }
+        }
+        charged
     }
 
     /// The sums of the counters of all shards' parts of a level, and of its blocks, without poisoned shards.

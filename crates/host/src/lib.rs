@@ -47,7 +47,7 @@ pub use error::{
 };
 pub use extent::FileExtent;
 pub use host::Host;
-pub use latency::Latencies;
+pub use latency::{Latencies, LatencySummary};
 pub use level::LevelStatistics;
 pub use opening::Late;
 pub use session::Session;
@@ -55,7 +55,7 @@ pub use settings::{
     BLOCK, ContentSettings, DISKS_MAX, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLevelSettings, Settings,
     TARGETS_MAX,
 };
-pub use statistics::{DiskStatistics, HostStatistics, LatencySummary};
+pub use statistics::{DiskStatistics, HostStatistics};
 pub use tenants::{TenantStatistics, agree_on_bounds};
 
 /// The interface for front ends: requests that do not wait, and replies to waiters.

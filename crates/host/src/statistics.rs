@@ -7,7 +7,7 @@ use nigh_engine::{Counters, Gauges};
 use crate::common::Common;
 use crate::content::ContentStatistics;
 use crate::disk::Disk;
-use crate::latency::Latencies;
+use crate::latency::LatencySummary;
 use crate::level::LevelStatistics;
 use crate::settings::{BLOCK, DiskSettings};
 use crate::sync::lock;
@@ -133,38 +133,6 @@ pub struct DiskStatistics {
     pub write_latency: LatencySummary,
     /// Latency of flushes.
     pub flush_latency: LatencySummary,
-}
-
-/// Latencies in µs. Quantiles are at most a sixteenth too high.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct LatencySummary {
-    /// The count.
-    pub count: u64,
-    /// The median.
-    pub p50_us: u64,
-    /// The 99th percentile.
-    pub p99_us: u64,
-    /// The 99.9th percentile.
-    pub p999_us: u64,
-    /// The end of each non-empty bucket in µs and its count, ascending.
-    pub buckets: Vec<(u64, u64)>,
-    #[cfg_attr(feature = "serde", serde(skip))]
-    all: Latencies,
-}
-
-impl From<Latencies> for LatencySummary {
-    fn from(all: Latencies) -> LatencySummary {
-        let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| all.quantile_us(share));
-        LatencySummary { count: all.count(), p50_us, p99_us, p999_us, buckets: all.buckets(), all }
-    }
-}
-
-impl LatencySummary {
-    /// All of them.
-    pub fn latencies(&self) -> &Latencies {
-        &self.all
-    }
 }
 
 impl Common {

@@ -60,18 +60,23 @@ pub struct ExportStatistics {
     pub connections: u64,
     /// Clients that could not have it, since there were as many as allowed.
     pub refused: u64,
+    /// The memory of its encoded blocks; a block that several share counts in equal parts.
+    #[serde(default)]
+    pub encoded_bytes: u64,
 }
 
 /// The picture.
 pub(crate) fn statistics(common: &Common) -> Statistics {
     let exports = common.exports();
     let (Counts { connections, accepted, refused }, of_each) = common.connections(&exports);
+    let encoded = common.host.encoded_bytes();
     let statistics = |(export, connections): (&Arc<Export>, u64)| ExportStatistics {
         disk: common.host.disk_statistics(&export.disk),
         options: ExportOptions::of(&export.settings()),
         uris: common.uris(export),
         connections,
         refused: export.refusals.count(),
+        encoded_bytes: encoded.get(export.name()).copied().unwrap_or(0),
     };
     let exports = exports.iter().zip(of_each).map(statistics).collect();
     let (host, tenants) = (common.host.host_statistics(), common.host.tenant_statistics());
@@ -162,6 +167,10 @@ impl Collector for Statistics {
         })?;
         gauge("failed_bytes", "If so, the bytes whose last write failed", |export| export.disk.failed_bytes)?;
         gauge("size_bytes", "Size of the disk", |export| export.disk.size)?;
+        if self.host.content.is_some() {
+            let help = "Memory of the disk's encoded blocks; a block that several share counts in equal parts";
+            gauge("encoded_bytes", help, |export| export.encoded_bytes)?;
+        }
         let counters: [(&str, &str, Value); 22] = [
             ("clients_refused", "Clients beyond the limit of the export", |export| export.refused),
             ("reads", "Read requests", |export| export.disk.reads),

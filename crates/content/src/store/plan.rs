@@ -234,7 +234,8 @@ impl Store {
         if self.settings.is_similar_shared {
             let Features { signature, sketch } = *features.insert(Features::new(domain, block));
             if choice.length > TINY {
-                let weight = |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain() == domain);
+                let weight =
+                    |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain() == domain);
                 let shifted = self.sketches.best(&sketch, weight);
                 let in_place = self.signatures.best(signature, weight);
                 if let Some((place, better)) = self.against(encoder, block, candidates(in_place, shifted)) {

@@ -95,6 +95,23 @@ impl World {
         }
     }
 
+    /// An operation of the level is complete.
+    pub(crate) fn level_completed(&mut self, level: usize) {
+        if let Some(encoded) = &mut self.levels[level].encoded {
+            encoded.complete(&mut self.engine, level);
+        }
+    }
+
+    /// Switches a level off, has it evict blocks, or take fewer.
+    pub(crate) fn administer_level(&mut self) {
+        let level = self.random.random_range(0..self.levels.len());
+        match self.random.random_range(0..3) {
+            0 => self.engine.drop_level(level),
+            1 => _ = self.engine.shed_level(level, self.random.random_range(1..50)),
+            _ => self.engine.thin_level(level, self.random.random_range(1..4)),
+        }
+    }
+
     pub(crate) fn count_levels(&mut self) {
         for level in 0..self.levels.len() {
             let (counters, off) = self.engine.level_counters(level).expect("a level");

@@ -1,5 +1,6 @@
 //! Deterministic simulation: engines with random set-ups serve random requests on disks that fail, tear, reorder and
 //! crash, on a virtual clock, and every byte is checked against a model. The same seed does exactly the same.
+pub(crate) mod administer;
 pub(crate) mod damage;
 pub(crate) mod disk;
 pub(crate) mod encoded;
@@ -16,9 +17,9 @@ use level::LevelDisk;
 use model::{ATOM, Model, Moment, Safety, ZEROS, encode};
 use nigh_engine::{
     Action, Config, Deadline, Engine, Fault, Fill, Limits, Op, Operation, Outcome, Port, PortConfig, Refusal, Region,
-    Reply, Request, Scheduler, Shared, Submitted, Successor, Volume, WriteBack, WriteMode,
+    Reply, Request, Scheduler, Shared, Submitted, Volume, WriteBack, WriteMode,
 };
-use nigh_policy::{Spec, Stream, Tenant};
+use nigh_policy::{Stream, Tenant};
 use rand::{RngExt, SeedableRng};
 pub(crate) use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use tenants::{TENANTS, Talk};
@@ -615,11 +616,7 @@ impl World {
             self.forget_unflushed(port);
         }
         self.engine.complete(self.now, flight.operation, result);
-        if let Some(level) = level
-            && let Some(encoded) = &mut self.levels[level].encoded
-        {
-            encoded.complete(&mut self.engine, level);
-        }
+        level.into_iter().for_each(|level| self.level_completed(level));
         if let Some(port) = unflushed {
             self.flush_failed(port);
         }
@@ -743,46 +740,6 @@ impl World {
         }
         (0..TENANTS).for_each(|tenant| self.count_tenant(Tenant(tenant)));
         self.count_levels();
-    }
-
-    fn administer(&mut self) {
-        match self.random.random_range(0..4) {
-            0 => {
-                let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
-                self.engine.resize(capacity).expect("possible");
-            }
-            1 => {
-                let policies = policies();
-                let policy = policies[self.random.random_range(0..policies.len())];
-                let policy = policy.parse::<Spec>().expect("registered");
-                let setup = self.engine.setup(&policy).expect("possible");
-                let next = Successor::new(&policy, &setup).expect("possible");
-                assert_eq!(self.engine.set_policy(next).is_err(), self.talk.is_some());
-            }
-            2 => {
-                if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
-                    surplus.slices_mut().for_each(|slice| slice.fill(0));
-                    self.engine.return_memory(self.now, surplus);
-                }
-            }
-            _ if !self.levels.is_empty() && self.random.random_bool(0.1) => {
-                let level = self.random.random_range(0..self.levels.len());
-                match self.random.random_range(0..3) {
-                    0 => self.engine.drop_level(level),
-                    1 => _ = self.engine.shed_level(level, self.random.random_range(1..50)),
-                    _ => self.engine.thin_level(level, self.random.random_range(1..4)),
-                }
-            }
-            _ if self.plan.calm || self.plan.dead_from.is_none() && self.random.random_bool(0.3) => self.restart(),
-            _ => {
-                let at = self.random.random_range(0..self.disks.len());
-                if !self.closed[at] && self.random.random_bool(0.3) {
-                    let discard = self.random.random_bool(0.5);
-                    self.close(at, discard);
-                }
-            }
-        }
-        self.replies();
     }
 
     fn close(&mut self, at: usize, discard: bool) {

@@ -1,0 +1,140 @@
+//! `nigh serve --content`: disks with equal and similar blocks need fewer reads, what is told about it, and wrong settings.
+
+mod serving;
+
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+use nigh_nbd::cache_state::{CACHED, ENCODED, SHARED};
+use nigh_nbd::client::Client;
+use serde_json::Value;
+
+use serving::{Folder, Server, until};
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 3000;
+
+/// Text that compresses, and differs between blocks.
+fn contents(block: usize) -> Vec<u8> {
+    let line = format!("line of block {block:08} with a number {:016x}\n", block * 0x9e37_79b9);
+    let mut bytes: Vec<u8> = line.bytes().cycle().take(BLOCK).collect();
+    let mut random = fastrand::Rng::with_seed(block as u64);
+    bytes.iter_mut().step_by(16).for_each(|byte| *byte = random.u8(..));
+    bytes
+}
+
+fn serve(folder: &Folder, share: &str) -> Server {
+    let image: Vec<u8> = (0..BLOCKS).flat_map(contents).collect();
+    let disks = ["one", "two"].map(|name| {
+        std::fs::write(folder.path(name), &image).unwrap();
+        format!("{name}={}{share}", folder.text(name))
+    });
+    let mut flags = vec!["--memory", "8M", "--policy", "lru", "--content", "sketch", "--content-cpu", "100%"];
+    let control = folder.text("control");
+    flags.extend(["--control", &control, &disks[0], &disks[1]]);
+    folder.serve(&flags)
+}
+
+/// Reads a disk in order, a little slower than its blocks are encoded, and compares them.
+fn read_all(server: &Server, disk: &str) {
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, disk, &[]).unwrap();
+    for block in 0..BLOCKS {
+        assert!(client.read((block * BLOCK) as u64, BLOCK).unwrap() == contents(block), "block {block} of {disk}");
+        if block % 32 == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    client.disconnect().unwrap();
+}
+
+fn count(status: &Value, name: &str) -> u64 {
+    status[name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"))
+}
+
+/// The flags of `x-nigh:cache` of each block of a disk.
+fn map(server: &Server, disk: &str) -> Vec<u32> {
+    let stream = UnixStream::connect(&server.socket).unwrap();
+    let mut client = Client::connect(stream, disk, &["x-nigh:cache"]).unwrap();
+    let mut flags = Vec::new();
+    while flags.len() < BLOCKS {
+        let at = (flags.len() * BLOCK) as u64;
+        let extents = client.block_status(at, (BLOCKS * BLOCK) as u64 - at).unwrap();
+        for extent in &extents[0].extents {
+            flags.extend(std::iter::repeat_n(extent.flags, extent.length as usize / BLOCK));
+        }
+    }
+    client.disconnect().unwrap();
+    flags
+}
+
+#[test]
+fn disks_of_a_group_share_blocks() {
+    let folder = Folder::new();
+    let server = serve(&folder, ",share=all");
+    for _ in 0..4 {
+        ["one", "two"].iter().for_each(|disk| read_all(&server, disk));
+    }
+    let status = folder.status();
+    let content = &status["content"];
+    // Both disks have 23 MiB; all of their contents, once, fit.
+    assert!(count(content, "contents") < count(content, "blocks") * 3 / 4, "{content}");
+    assert!(count(content, "saved_bytes") > 4 << 20 && count(content, "decoded") > 3000, "{content}");
+    let reads = |at: usize| count(&status["exports"][at], "device_read_bytes") as usize / BLOCK;
+    assert!(reads(0) + reads(1) < 3 * BLOCKS, "{status}");
+    let charged = count(&status["exports"][0], "encoded_bytes") + count(&status["exports"][1], "encoded_bytes");
+    let used = count(content, "used_bytes");
+    assert!(charged <= used && charged > used * 3 / 4, "{charged} of {used}");
+
+    // The last that was read is in frames.
+    let has = |disk, wanted: u32| map(&server, disk).iter().filter(|&&flags| flags == wanted).count();
+    let (cached, encoded) = (has("two", CACHED), has("one", ENCODED | SHARED));
+    assert!(cached > 100 && encoded > 100, "{cached} {encoded}");
+
+    let ctl = |words: &[&str]| {
+        let printed =
+            Command::new(env!("CARGO_BIN_EXE_nigh")).args(words).args(["--control", &folder.text("control")]).output();
+        String::from_utf8(printed.unwrap().stdout).unwrap()
+    };
+    let printed = ctl(&["ctl", "status"]);
+    assert!(printed.contains("CONTENT") && printed.contains("sketch"), "{printed}");
+    let printed = ctl(&["top", "--once"]);
+    assert!(printed.contains("encoded in"), "{printed}");
+}
+
+#[test]
+fn disks_of_no_group_do_not() {
+    let folder = Folder::new();
+    let server = serve(&folder, "");
+    for _ in 0..3 {
+        ["one", "two"].iter().for_each(|disk| read_all(&server, disk));
+    }
+    until("each block has a content of its own", || {
+        let content = folder.status()["content"].clone();
+        count(&content, "blocks") > 0
+            && count(&content, "contents") == count(&content, "blocks") + count(&content, "orphans")
+    });
+    let flags = map(&server, "one");
+    assert!(flags.contains(&ENCODED) && !flags.iter().any(|flags| flags & SHARED != 0));
+}
+
+#[test]
+fn wrong_settings_are_a_line() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("one"), vec![0; 1 << 20]).unwrap();
+    let (disk, socket) = (format!("one={}", folder.text("one")), format!("unix:{}", folder.text("socket")));
+    for (flags, part) in [
+        (&["--content", "sketsh"][..], "choose one of dedup, dedup+lz4"),
+        (&["--content-cpu", "10%"], "--content-cpu needs --content"),
+        (&["--content", "dedup", "--content-cpu", "200%"], "from 1% to 100%"),
+        (&["--content", "dedup", "--level", "file:a:16M", "--level", "file:b:16M"], "at most 2 levels"),
+        (&["--set", "one:share="], "a group of disks"),
+    ] {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        serve.current_dir(folder.path("")).args(["serve", &disk, "--listen", &socket]).args(flags);
+        let output = serve.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.lines().count() == 1 && said.contains(part), "{flags:?}: {said}");
+    }
+}

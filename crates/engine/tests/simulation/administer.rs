@@ -1,0 +1,44 @@
+//! What an administrator changes while the engine is in use.
+
+use nigh_engine::Successor;
+use nigh_policy::Spec;
+use rand::RngExt;
+
+use crate::simulation::{World, policies};
+
+impl World {
+    pub(crate) fn administer(&mut self) {
+        match self.random.random_range(0..4) {
+            0 => {
+                let capacity = self.random.random_range(1..=self.engine.config().capacity_max);
+                self.engine.resize(capacity).expect("possible");
+            }
+            1 => {
+                let policies = policies();
+                let policy = policies[self.random.random_range(0..policies.len())];
+                let policy = policy.parse::<Spec>().expect("registered");
+                let setup = self.engine.setup(&policy).expect("possible");
+                let next = Successor::new(&policy, &setup).expect("possible");
+                assert_eq!(self.engine.set_policy(next).is_err(), self.talk.is_some());
+            }
+            2 => {
+                if let Some(mut surplus) = self.engine.surplus_memory(self.random.random_range(1..30)) {
+                    surplus.slices_mut().for_each(|slice| slice.fill(0));
+                    self.engine.return_memory(self.now, surplus);
+                }
+            }
+            _ if !self.levels.is_empty() && self.random.random_bool(0.1) => {
+                self.administer_level();
+            }
+            _ if self.plan.calm || self.plan.dead_from.is_none() && self.random.random_bool(0.3) => self.restart(),
+            _ => {
+                let at = self.random.random_range(0..self.disks.len());
+                if !self.closed[at] && self.random.random_bool(0.3) {
+                    let discard = self.random.random_bool(0.5);
+                    self.close(at, discard);
+                }
+            }
+        }
+        self.replies();
+    }
+}
