@@ -363,7 +363,10 @@ mod tests {
         for (page, start, lines) in [(0, 0, 1), (u32::MAX - 1, 63, 1), (77, 0, 64)] {
             for codec in Codec::ALL {
                 let handle = Handle::new(page, start, lines, codec);
-                assert_eq!((handle.page(), handle.start(), handle.lines(), handle.codec()), (page, start, lines, codec));
+                assert_eq!(
+                    (handle.page(), handle.start(), handle.lines(), handle.codec()),
+                    (page, start, lines, codec)
+                );
             }
         }
         assert_eq!(size_of::<Handle>(), 6);

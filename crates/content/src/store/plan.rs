@@ -217,7 +217,13 @@ impl Store {
     /// Enters a content as a dependent of its base, or as a candidate for a base.
     fn connect(&mut self, place: u32, base: Option<u32>, encoding: &Encoding<'_>) {
         match (base, &encoding.features) {
-            (Some(base), _) => self.depend(place, base),
+            (Some(base), features) => {
+                self.depend(place, base);
+                if let Some(features) = features {
+                    self.signatures.renew(features.signature, base);
+                    self.sketches.renew(&features.sketch, base);
+                }
+            }
             (None, Some(features)) => {
                 self.signatures.insert(features.signature, place);
                 self.sketches.insert(&features.sketch, place);
@@ -234,7 +240,8 @@ impl Store {
         if self.settings.is_similar_shared {
             let Features { signature, sketch } = *features.insert(Features::new(domain, block));
             if choice.length > TINY {
-                let weight = |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain() == domain);
+                let weight =
+                    |place: u32| self.weight(place).filter(|_| self.contents[place as usize].domain() == domain);
                 let shifted = self.sketches.best(&sketch, weight);
                 let in_place = self.signatures.best(signature, weight);
                 if let Some((place, better)) = self.against(encoder, block, candidates(in_place, shifted)) {
