@@ -188,7 +188,8 @@ struct Index<'a> {
 
 impl<'a> Index<'a> {
     fn new(blocks: &'a [Box<Block>]) -> Index<'a> {
-        let (mut signatures, mut sketches) = (Signatures::new(blocks.len()), Sketches::new(blocks.len()));
+        let count = blocks.len();
+        let (mut signatures, mut sketches) = (Signatures::with_room(count, count), Sketches::with_room(count, count));
         for (at, block) in blocks.iter().enumerate() {
             signatures.insert(signature(block), at as u32);
             sketches.insert(&sketch(block), at as u32);

@@ -75,7 +75,7 @@ pub(crate) fn mixed(key: u64) -> u64 {
 }
 
 /// Most keys of a content.
-const KEYS_MAX: usize = 16;
+const KEYS_MAX: usize = 12;
 
 /// Votes for contents, each a vote for one key.
 pub(crate) struct Votes {

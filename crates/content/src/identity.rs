@@ -22,9 +22,9 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// An index of up to `capacity` contents. It takes 6 bytes for each.
+    /// An index of up to `capacity` contents. It takes 5 bytes for each.
     pub fn new(capacity: usize) -> Identities {
-        Identities { places: vec![0; capacity + capacity / 2 + 1], len: 0, capacity }
+        Identities { places: vec![0; capacity + capacity / 4 + 1], len: 0, capacity }
     }
 
     /// Its memory.

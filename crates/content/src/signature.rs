@@ -6,11 +6,14 @@
 //! edits in place, and not content that moved.
 //!
 //! The paper looks for the most similar reference block by an array of lists, `reference_index[8][256]`, of which those of
-//! popular values are long. Here, a signature is entered eight times, each time without one of its sub-signatures: two
-//! signatures have such a key in common exactly if at least 7 of 8 agree.
+//! popular values are long. Here, each half of a signature is a key: if at least 7 of 8 sub-signatures agree, one half does
+//! as a whole. Contents of which only four agree are found, too; whether one is worth it shows when the block is encoded.
 
 use crate::buckets::{Buckets, Votes, mixed};
 use crate::lpu::Signature;
+
+/// Keys of a signature.
+const KEYS: usize = 2;
 
 /// Contents by their signatures, for a fixed number of contents.
 #[derive(Debug)]
@@ -19,9 +22,15 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// An index for about `capacity` contents with numbers below `contents`. It takes 32 bytes for each.
-    pub fn new(contents: usize, capacity: usize) -> Signatures {
-        Signatures { buckets: Buckets::new(contents, capacity.saturating_mul(8)) }
+    /// An index of contents with numbers below `contents`, with room for about an eighth of them, so that it takes a byte
+    /// for each. It keeps those that were added or renewed last.
+    pub fn new(contents: usize) -> Signatures {
+        Signatures::with_room(contents, contents / 8)
+    }
+
+    /// An index with room for about `room` of these contents. It takes 8 bytes for each of them.
+    pub fn with_room(contents: usize, room: usize) -> Signatures {
+        Signatures { buckets: Buckets::new(contents, room.saturating_mul(KEYS)) }
     }
 
     /// Its memory.
@@ -34,8 +43,13 @@ impl Signatures {
         keys(signature).for_each(|key| self.buckets.insert(key, content));
     }
 
-    /// The content of which most sub-signatures agree, at least seven; of several, the one with the highest `weight`, then
-    /// the newest. Contents without a weight do not count.
+    /// A content with a similar signature was useful: where it was not displaced, it is as new.
+    pub fn renew(&mut self, signature: Signature, content: u32) {
+        keys(signature).for_each(|key| self.buckets.renew(key, content));
+    }
+
+    /// The content of which most halves agree, at least one; of several, the one with the highest `weight`, then the
+    /// newest. Contents without a weight do not count.
     pub fn best(&self, signature: Signature, weight: impl FnMut(u32) -> Option<u32>) -> Option<u32> {
         let mut votes = Votes::new();
         for key in keys(signature) {
@@ -45,11 +59,11 @@ impl Signatures {
     }
 }
 
-/// The signature without each of its sub-signatures.
+/// Its halves.
 fn keys(signature: Signature) -> impl Iterator<Item = u64> {
     let whole = u64::from_le_bytes(signature);
-    // The constant keeps the keys of different positions apart.
-    (0..8).map(move |at: u64| mixed((whole & !(0xff << (8 * at))) ^ (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    // The upper bits keep the keys of different halves apart.
+    (0..KEYS as u64).map(move |half| mixed((half + 1) << 32 | whole >> (32 * half) & 0xffff_ffff))
 }
 
 #[cfg(test)]
@@ -59,22 +73,21 @@ mod tests {
     #[test]
     fn it_finds_what_agrees_in_seven_of_eight() {
         let mut random = fastrand::Rng::with_seed(3);
-        let mut index = Signatures::new(1000, 2000);
-        let known: Vec<Signature> = (0..1000).map(|_| std::array::from_fn(|_| random.u8(..3))).collect();
+        let mut index = Signatures::with_room(1000, 2000);
+        let known: Vec<Signature> = (0..1000).map(|_| std::array::from_fn(|_| random.u8(..6))).collect();
         known.iter().enumerate().for_each(|(at, &signature)| index.insert(signature, at as u32));
         let agree =
             |one: Signature, other: Signature| one.iter().zip(other).filter(|&(one, other)| *one == other).count();
-        let (mut found, mut exist) = (0, 0);
+        let mut found = 0;
         for _ in 0..1000 {
-            let asked: Signature = std::array::from_fn(|_| random.u8(..3));
-            let most = known.iter().map(|&known| agree(known, asked)).max().unwrap();
-            exist += u32::from(most >= 7);
+            let mut asked = known[random.usize(..1000)];
+            asked[random.usize(..8)] = random.u8(..6);
             if let Some(content) = index.best(asked, |_| Some(0)) {
-                assert!(agree(known[content as usize], asked) >= 7);
+                assert!(agree(known[content as usize], asked) >= 4);
                 found += 1;
             }
         }
         // Buckets that overflow lose some.
-        assert!(exist > 500 && found * 100 >= exist * 90, "{found} of {exist}");
+        assert!(found >= 900, "{found}");
     }
 }

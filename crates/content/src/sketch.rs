@@ -12,15 +12,17 @@
 //! instead of 3.1 µs with a hash of all 8 bytes in 64 bits. The hash is of the difference of two pairs of bytes, so that
 //! runs of equal bytes, which say nothing, are not sampled.
 //!
-//! Of the differences of up to 768 bytes that an exhaustive search found on file systems, 16 features lead to 77 % with the
-//! best content and to 84 % with the better one of two; 8 features to 72 and 79 % (docs/content.md). So there are 16, and
-//! two contents are tried.
+//! The index has 12 of the 16 features of a content, and room for those of a fifth of all contents: the ones that were
+//! added last, or were last useful as a base. Two contents are tried. docs/content.md has what this finds, and what it costs.
 
 use crate::buckets::{Buckets, Votes, mixed};
 use crate::{BLOCK_BYTES, Block};
 
 /// Features of a sketch.
 pub const FEATURES: usize = 16;
+
+/// Most features of a content in the index.
+const KEYS: usize = 12;
 
 /// Bits of the hash that choose the feature.
 const CHOICE: u32 = FEATURES.ilog2();
@@ -78,9 +80,15 @@ pub struct Sketches {
 }
 
 impl Sketches {
-    /// An index for about `capacity` contents with numbers below `contents`. It takes 64 bytes for each.
-    pub fn new(contents: usize, capacity: usize) -> Sketches {
-        Sketches { buckets: Buckets::new(contents, capacity.saturating_mul(FEATURES)) }
+    /// An index of contents with numbers below `contents`, with room for about a fifth of them, so that it takes 10 bytes
+    /// for each. It keeps those that were added or renewed last.
+    pub fn new(contents: usize) -> Sketches {
+        Sketches::with_room(contents, contents / 5)
+    }
+
+    /// An index with room for about `room` of these contents. It takes 48 bytes for each of them.
+    pub fn with_room(contents: usize, room: usize) -> Sketches {
+        Sketches { buckets: Buckets::new(contents, room.saturating_mul(KEYS)) }
     }
 
     /// Its memory.
@@ -91,6 +99,11 @@ impl Sketches {
     /// Adds a content.
     pub fn insert(&mut self, sketch: &Sketch, content: u32) {
         keys(sketch).for_each(|key| self.buckets.insert(key, content));
+    }
+
+    /// A content with a similar sketch was useful: where it was not displaced, it is as new.
+    pub fn renew(&mut self, sketch: &Sketch, content: u32) {
+        keys(sketch).for_each(|key| self.buckets.renew(key, content));
     }
 
     /// The two contents that have most features in common, at least one; of several, those with the highest `weight`, then
@@ -106,7 +119,7 @@ impl Sketches {
 
 fn keys(sketch: &Sketch) -> impl Iterator<Item = u64> {
     let known = sketch.iter().enumerate().filter(|&(_, &feature)| feature != NONE);
-    known.map(|(at, &feature)| mixed((at as u64) << 32 | u64::from(feature)))
+    known.take(KEYS).map(|(at, &feature)| mixed((at as u64) << 32 | u64::from(feature)))
 }
 
 #[cfg(test)]
@@ -175,7 +188,7 @@ mod tests {
     #[test]
     fn the_index_finds_the_most_similar() {
         let mut random = fastrand::Rng::with_seed(6);
-        let mut index = Sketches::new(1000, 1000);
+        let mut index = Sketches::with_room(1000, 1000);
         let known: Vec<Block> = (0..1000).map(|_| random_block(&mut random)).collect();
         known.iter().enumerate().for_each(|(at, block)| index.insert(&sketch(block), at as u32));
         let mut right = 0;

@@ -42,7 +42,7 @@ const NONE: u32 = u32::MAX;
 pub struct Settings {
     /// Pages of 4 KiB for contents.
     pub pages: u32,
-    /// Most contents. Each takes about 138 bytes of memory in addition, used or not.
+    /// Most contents. Each takes 48 bytes of memory in addition; 37 if similar ones are not shared.
     pub contents: u32,
     /// Seed of the hash of contents; random and secret where contents are foreign.
     pub seed: u64,
@@ -212,9 +212,8 @@ impl Store {
             settings,
             pool: Pool::new(pages),
             identities: Identities::new(contents as usize),
-            // Not all contents are stored alone.
-            signatures: Signatures::new(contents as usize, similar / 2),
-            sketches: Sketches::new(contents as usize, similar / 2),
+            signatures: Signatures::new(similar),
+            sketches: Sketches::new(similar),
             contents: Vec::with_capacity(contents as usize),
             free: NONE,
             orphans: Orphans { first: NONE, last: NONE },

@@ -17,9 +17,9 @@ const SCHEMA: u32 = 1;
 
 /// Bytes of the run of an encoding besides it, and of what a store has for each content: without and with the indices of
 /// similar ones (crates/content/README.md).
-const HEADER: u64 = 4;
-const CONTENT: u64 = 66;
-const CONTENT_SIMILAR: u64 = CONTENT + 72;
+const HEADER: u64 = 2;
+const CONTENT: u64 = 37;
+const CONTENT_SIMILAR: u64 = CONTENT + 11;
 
 /// A scheme that keeps at least so much of what the best one keeps is as good, and the fastest of these is named.
 const AS_GOOD: f64 = 0.98;

@@ -301,9 +301,9 @@ struct Bases {
 }
 
 impl Bases {
-    /// For up to `blocks` blocks, of which half may be stored alone.
+    /// For up to `blocks` blocks, with the indices of a store with room for as many contents.
     fn new(blocks: usize) -> Bases {
-        let (signatures, sketches) = (Signatures::new(blocks / 2), Sketches::new(blocks / 2));
+        let (signatures, sketches) = (Signatures::new(blocks), Sketches::new(blocks));
         Bases { signatures, sketches, encoder: Encoder::new(Rules::default()) }
     }
 
@@ -362,6 +362,8 @@ impl Bases {
                 Some((index, in_place)) => {
                     own.in_place = in_place;
                     distinct[index as usize].dependents += 1;
+                    self.signatures.renew(of.signature, index);
+                    self.sketches.renew(&of.sketch, index);
                 }
                 None => {
                     self.signatures.insert(of.signature, new.index);

@@ -217,7 +217,13 @@ impl Store {
     /// Enters a content as a dependent of its base, or as a candidate for a base.
     fn connect(&mut self, place: u32, base: Option<u32>, encoding: &Encoding<'_>) {
         match (base, &encoding.features) {
-            (Some(base), _) => self.depend(place, base),
+            (Some(base), features) => {
+                self.depend(place, base);
+                if let Some(features) = features {
+                    self.signatures.renew(features.signature, base);
+                    self.sketches.renew(&features.sketch, base);
+                }
+            }
             (None, Some(features)) => {
                 self.signatures.insert(features.signature, place);
                 self.sketches.insert(&features.sketch, place);

@@ -10,8 +10,8 @@ use nigh_policy::list::{Links, List};
 
 use super::Contents;
 
-/// Most contents for each page of memory.
-const CONTENTS_PER_PAGE: u32 = 16;
+/// Most contents for each page of memory. The indices of similar ones have room for a share of them.
+const CONTENTS_PER_PAGE: u32 = 4;
 
 /// A block's content, and its place in the store.
 #[derive(Clone, Copy)]
