@@ -23,7 +23,7 @@ pub(crate) const PORT: Port = Port(0);
 /// Places for each page of the memory that encoded blocks can take: more blocks than these are not kept, however small they are.
 const PLACES_PER_PAGE: u64 = 4;
 /// Contents for each page.
-const CONTENTS_PER_PAGE: u64 = 3;
+const CONTENTS_PER_PAGE: u64 = 2;
 /// The share of the memory that encoded blocks take in the beginning, and get more of at a time.
 const STEP: u64 = 64;
 /// The share of the memory that encoded blocks can take: the rest is for frames.
@@ -357,4 +357,20 @@ fn store(scheme: Scheme, room: Room, seed: u64) -> Store {
     let mut store = Store::new(scheme.settings(pages as u32, contents, seed));
     store.allow(room.lent as u32);
     store
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LPU's virtual blocks take 60 bytes (Ren and Yang, 4.2.3).
+    #[test]
+    fn a_block_has_at_most_60_bytes_of_metadata() {
+        let memory = 64 << 20;
+        let contents = Contents::new(ContentSettings { scheme: Scheme::Sketch, cpu: 0.25 }, memory, memory, 1);
+        let (places, metadata) = (contents.part_blocks as usize, contents.area.read().store.metadata_bytes());
+        // The index of a level has 24 bytes and two bits for each place.
+        let each = (metadata + places * size_of::<ContentId>()) as f64 / places as f64 + 24.25;
+        assert!(each <= 60.0, "{each} bytes");
+    }
 }

@@ -24,6 +24,8 @@ use crate::work::Work;
 const WORTH: f64 = 1.25;
 /// And below which they lose it.
 const WORTHLESS: f64 = 1.1;
+/// Encoded blocks get more memory when no more of their pages are free.
+const FREE: u64 = 8;
 /// One of so many blocks is encoded while that does not pay.
 const THIN: u32 = 16;
 /// How many blocks are evicted at a time.
@@ -203,8 +205,10 @@ impl Coder<'_> {
     /// The store is full: it gets more memory if it is worth it, or blocks are evicted.
     fn make_room(&mut self) {
         let room = *self.contents.room.lock();
-        let worth = self.worth();
-        if worth >= WORTH && room.lent + room.step() <= room.most() {
+        let (worth, in_use) = self.worth();
+        // The number of blocks or contents may be the limit instead.
+        let is_filled = in_use + FREE >= room.lent;
+        if worth >= WORTH && is_filled && room.lent + room.step() <= room.most() {
             self.thin(1);
             return self.lend(room.lent + room.step());
         }
@@ -228,10 +232,11 @@ impl Coder<'_> {
         self.cache.dispatch(&mut self.work, None);
     }
 
-    /// Blocks for each page in use.
-    fn worth(&self) -> f64 {
+    /// Blocks for each page in use, and these pages.
+    fn worth(&self) -> (f64, u64) {
         let area = self.contents.area.read();
-        area.store.counts().owners as f64 / pages_in_use(&area.store).max(1) as f64
+        let in_use = pages_in_use(&area.store);
+        (area.store.counts().owners as f64 / in_use.max(1) as f64, in_use)
     }
 
     fn thin(&mut self, one_of: u32) {
