@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use nigh_host::{BLOCK, ContentSettings, ContentStatistics, DiskSettings, Host, Scheme, Settings};
+use nigh_host::{
+    Allocation, BLOCK, ContentSettings, ContentStatistics, DiskSettings, Host, LevelSettings, Scheme, Settings,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -44,14 +46,18 @@ fn fill(host: &Host, disk: &str, blocks: u64, of: impl Fn(u64) -> Vec<u8>) {
 
 /// Reads all blocks in order, compares them, and returns how many the device was asked for.
 fn read_all(host: &Host, disk: &str, blocks: u64, of: impl Fn(u64) -> Vec<u8>) -> u64 {
+    read_in_order(host, disk, 0..blocks, of)
+}
+
+fn read_in_order(host: &Host, disk: &str, order: impl Iterator<Item = u64>, of: impl Fn(u64) -> Vec<u8>) -> u64 {
     let bytes = || host.disk_statistics(&host.disk(disk).unwrap()).device_read_bytes;
     let (before, session) = (bytes(), host.open(disk).unwrap());
     let mut found = vec![0; BLOCK as usize];
-    for block in 0..blocks {
+    for (at, block) in order.enumerate() {
         session.read(block * BLOCK, &mut found).unwrap();
         assert!(found == of(block), "block {block} of {disk} is wrong");
         // What leaves is encoded in the background.
-        if block % 64 == 0 {
+        if at % 64 == 0 {
             settle(host);
         }
     }
@@ -186,4 +192,40 @@ fn what_changes_is_read_as_it_is() {
     let content = content(&host);
     assert!(content.decoded > 1000 && content.damaged == 0, "{content:?}");
     host.shut_down().unwrap();
+}
+
+/// Encoded blocks above a level in a file, which is warm after a restart, and below frames that tenants share.
+#[test]
+fn other_levels_are_below_it_and_tenants_above() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let blocks = 12 * MIB / BLOCK;
+    let image: Vec<u8> =
+        (0..blocks).flat_map(|block| if block % 2 == 0 { text(block, 0) } else { noise(block) }).collect();
+    std::fs::write(path("disk"), &image).unwrap();
+    let expected = |block: u64| image[(block * BLOCK) as usize..][..BLOCK as usize].to_vec();
+    for (run, allocate) in [None, None, Some(Allocation::LruSp)].into_iter().enumerate() {
+        let disk = DiskSettings::new("disk", path("disk").parse().unwrap());
+        let mut settings = Settings::new(4 * MIB, "lru".parse().unwrap(), vec![disk]);
+        settings.content = Some(ContentSettings { scheme: Scheme::Sketch, cpu: 1.0 });
+        settings.shards = Some(1);
+        settings.allocate = allocate;
+        let target = format!("raw:{}", path("level")).parse().unwrap();
+        settings.levels = vec![LevelSettings { target, bytes: 16 * MIB }];
+        let host = Host::start(settings).unwrap();
+        let warm = host.host_statistics().levels[0].warm_blocks;
+        assert_eq!(warm > blocks / 2, run > 0, "{warm} of {blocks} in run {run}");
+        let mut order: Vec<u64> = (0..blocks).collect();
+        let mut reads = 0;
+        for round in 0..4 {
+            fastrand::Rng::with_seed(round).shuffle(&mut order);
+            reads = read_in_order(&host, "disk", order.iter().copied(), expected);
+        }
+        let (host_statistics, disks) = host.statistics();
+        let (level, content) = (&host_statistics.levels[0], host_statistics.content.as_ref().unwrap());
+        assert!(reads < blocks / 10, "{reads} of {blocks} in run {run}");
+        assert!(disks[0].decoded > 500 && disks[0].level_hits > 500, "{:?} in run {run}", disks[0]);
+        assert_eq!((disks[0].decoded, disks[0].level_hits), (content.decoded, level.hits));
+        host.shut_down().unwrap();
+    }
 }
