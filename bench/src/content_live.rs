@@ -28,9 +28,6 @@ const MEMORY: &str = "256M";
 const REQUESTS: usize = 100_000;
 /// One request of so many is a write.
 const WRITES: usize = 10;
-/// Reads of blocks in memory, for what these cost.
-const HITS: usize = 200_000;
-const HOT: u64 = 2000;
 
 /// What disks contain.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,8 +41,6 @@ struct Run {
     seconds: f64,
     reads: u64,
     cpu: Duration,
-    /// Of each hit of a frame.
-    hit: Duration,
     status: Statistics,
 }
 
@@ -127,22 +122,8 @@ fn run_with(folder: &Path, machines: &Machines, filling: Filling, content: &str)
     let (seconds, cpu) = (begin.elapsed().as_secs_f64(), server.cpu()? - before);
     let status = ControlClient::connect(&control)?.status()?;
     let reads = status.exports.iter().map(|export| export.disk.device_reads).sum();
-    let hit = hit(&server, &socket)?;
     server.end()?;
-    Ok(Run { seconds, reads, cpu, hit, status })
-}
-
-/// Processor time of the server for a hit of a frame.
-fn hit(server: &Peer, socket: &Path) -> anyhow::Result<Duration> {
-    let mut client = Client::connect(UnixStream::connect(socket)?, "vm0", &[])?;
-    let mut read = |at: u64| client.read(at % HOT * BLOCK_BYTES as u64, BLOCK_BYTES).map(drop);
-    // Twice: the first time they may come from the device, or be decoded.
-    (0..4 * HOT).try_for_each(&mut read)?;
-    // What the first reads displaced is encoded.
-    std::thread::sleep(Duration::from_secs(1));
-    let before = server.cpu()?;
-    (0..HITS as u64).try_for_each(&mut read)?;
-    Ok((server.cpu()? - before) / HITS as u32)
+    Ok(Run { seconds, reads, cpu, status })
 }
 
 pub(crate) fn run(schemes: &[String]) -> anyhow::Result<()> {
@@ -176,9 +157,8 @@ pub(crate) fn run(schemes: &[String]) -> anyhow::Result<()> {
             let run = run_with(folder.path(), &machines, filling, content).with_context(|| content.clone())?;
             let base = none.as_ref().unwrap_or(&run);
             let of = run.status.host.content.as_ref();
-            let us = |time: Duration| time.as_secs_f64() * 1e6;
             println!(
-                "{content:12}{:>9.1}{:>9.3}{:>10}{:>9.3}{:>9.1}{:>9.1}{:>10}{:>10}{:>9}{:>10.2}{:>10.3}",
+                "{content:12}{:>9.1}{:>9.3}{:>10}{:>9.3}{:>9.1}{:>9.1}{:>10}{:>10}{:>9}",
                 run.seconds,
                 run.seconds / base.seconds,
                 run.reads,
@@ -188,8 +168,6 @@ pub(crate) fn run(schemes: &[String]) -> anyhow::Result<()> {
                 of.map_or(0, |of| of.encoded),
                 of.map_or(0, |of| of.decoded),
                 of.map_or(0, |of| of.decode_latency.p50_us),
-                us(run.hit),
-                us(run.hit) / us(base.hit),
             );
             if let Some(of) = of {
                 println!(

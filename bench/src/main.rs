@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: side by side in one run, printed as ratios.
 
 mod acfs;
+mod addition;
 mod changes;
 mod content;
 mod content_live;
@@ -32,10 +33,11 @@ mod shards;
 mod soak;
 mod timed;
 mod times;
-mod verify;
 mod workloads;
 
 use clap::{Parser, Subcommand};
+
+use addition::Addition;
 
 /// Benches that compare side by side in one run and print ratios.
 #[derive(Debug, Parser)]
@@ -68,6 +70,15 @@ enum Bench {
         /// Schemes; the others are compared with the first one
         #[arg(long, value_delimiter = ',', default_value = "none,dedup,dedup+lz4,sketch,sketch+zstd")]
         content: Vec<String>,
+    },
+    /// What encoded blocks (`--content`) cost a hit, a miss and a write that have nothing to do with them
+    ContentHits {
+        /// Rounds; in each, the caches with and without encoded blocks take their turns
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How long each turn is
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
     },
     /// What a tenant says, live: who loops and says so, and who lies, each beside a neighbour that says nothing
     Control {
@@ -259,7 +270,12 @@ fn main() -> anyhow::Result<()> {
         Bench::ProgramRecord { rounds } => program_record::run(rounds),
         Bench::Record { rounds, seconds } => record::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
         Bench::Shards { rounds, seconds } => shards::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
-        Bench::Verify { rounds, seconds } => verify::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?),
+        Bench::Verify { rounds, seconds } => {
+            addition::run(Addition::Checksums, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
+        }
+        Bench::ContentHits { rounds, seconds } => {
+            addition::run(Addition::Content, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
+        }
         Bench::Nbd { rounds, seconds, before } => {
             nbd::run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, before.as_deref())
         }

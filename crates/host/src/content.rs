@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use nigh_backend::{Completion, Job};
-use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, PoolCounts, Scheme, Store, StoreCounts};
+use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, PoolCounts, Scheme, Store, StoreCounts};
 use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Stored, Volume};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -24,10 +24,6 @@ pub(crate) const PORT: Port = Port(0);
 const PLACES_PER_PAGE: u64 = 4;
 /// Contents for each page.
 const CONTENTS_PER_PAGE: u64 = 2;
-/// The share of the memory that encoded blocks take in the beginning, and get more of at a time.
-const STEP: u64 = 64;
-/// The share of the memory that encoded blocks can take: the rest is for frames.
-const MOST: (u64, u64) = (3, 4);
 /// Decoders that are kept for later use: at most as many as threads that decode at a time.
 const SPARES: usize = 16;
 
@@ -43,30 +39,6 @@ struct Decoder {
     codecs: Codecs,
     copied: Copied,
     block: Box<Block>,
-}
-
-/// Pages: those of frames and encoded blocks together, and of these those that encoded blocks may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) pages: u64,
-    pub(crate) lent: u64,
-}
-
-impl Room {
-    /// How many pages encoded blocks can take at most.
-    pub(crate) fn most(self) -> u64 {
-        self.pages * MOST.0 / MOST.1
-    }
-
-    /// How many they have in the beginning, and get at a time.
-    pub(crate) fn step(self) -> u64 {
-        (self.pages / STEP).max(16).min(self.most())
-    }
-
-    /// The blocks that remain for frames.
-    pub(crate) fn frames(self) -> u64 {
-        self.pages.saturating_sub(self.lent).max(1)
-    }
 }
 
 /// Stores that were not begun, and whether the end has come.
@@ -98,13 +70,11 @@ pub(crate) struct Contents {
     /// Only the thread that encodes changes it. It looks for similar contents and encodes with an upgradable lock, beside
     /// threads that copy encodings, and excludes them only to change the store.
     pub(crate) area: RwLock<Area>,
-    pub(crate) room: Mutex<Room>,
+    pub(crate) lending: Mutex<Lending>,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) wake: Condvar,
     spares: Mutex<Vec<Box<Decoder>>>,
     pub(crate) counts: Counts,
-    /// One of so many blocks that leave memory is encoded.
-    pub(crate) one_of: AtomicU32,
     decodes: Histogram,
     seed: u64,
 }
@@ -166,23 +136,21 @@ impl Area {
 impl Contents {
     /// For memory that can grow to `memory_max` bytes.
     pub(crate) fn new(settings: ContentSettings, memory: u64, memory_max: u64, shards: usize) -> Contents {
-        let most = Room { pages: memory_max.max(memory) / BLOCK, lent: 0 }.most();
+        let most = Lending::new(memory_max.max(memory) / BLOCK).most();
         let part_blocks = (most * PLACES_PER_PAGE / shards as u64).clamp(1, u64::from(u32::MAX - 2)) as u32;
-        let room = Room { pages: memory / BLOCK, lent: 0 };
-        let room = Room { lent: room.step(), ..room };
+        let lending = Lending::new(memory / BLOCK);
         // Who does not know it cannot choose contents whose hashes collide.
         let seed = RandomState::new().build_hasher().finish();
-        let area = Area { store: store(settings.scheme, room, seed), ids: vec![Vec::new(); shards] };
+        let area = Area { store: store(settings.scheme, lending, seed), ids: vec![Vec::new(); shards] };
         Contents {
             settings,
             part_blocks,
             area: RwLock::new(area),
-            room: Mutex::new(room),
+            lending: Mutex::new(lending),
             inbox: Mutex::default(),
             wake: Condvar::new(),
             spares: Mutex::default(),
             counts: Counts::default(),
-            one_of: AtomicU32::new(1),
             decodes: Histogram::default(),
             seed,
         }
@@ -199,8 +167,8 @@ impl Contents {
     }
 
     /// A new store, with the memory that it has in the beginning.
-    pub(crate) fn empty_store(&self, room: Room) -> Store {
-        store(self.settings.scheme, room, self.seed)
+    pub(crate) fn empty_store(&self, lending: Lending) -> Store {
+        store(self.settings.scheme, lending, self.seed)
     }
 
     /// Takes an operation of an engine: a store, for the thread that encodes, or a fetch, which is done at once.
@@ -262,11 +230,10 @@ impl Contents {
 
     /// Frames and encoded blocks together have `memory` bytes from now on. `change` gets the frames of each shard.
     pub(crate) fn resize<R>(&self, memory: u64, shards: u32, change: impl FnOnce(u32) -> R) -> R {
-        let mut room = self.room.lock();
-        let is_changed = room.pages != memory / BLOCK;
-        room.pages = memory / BLOCK;
-        let changed = change(frames_per_shard(*room, shards));
-        drop(room);
+        let mut lending = self.lending.lock();
+        let is_changed = lending.resize(memory / BLOCK);
+        let changed = change(frames_per_shard(*lending, shards));
+        drop(lending);
         if is_changed {
             self.inbox.lock().is_resized = true;
             self.wake.notify_one();
@@ -309,10 +276,11 @@ impl Contents {
         let metadata_bytes = (area.store.metadata_bytes() + ids) as u64 + index_bytes;
         drop(area);
         let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
+        let lending = *self.lending.lock();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ContentStatistics {
             scheme: self.settings.scheme.to_string(),
-            bytes: self.room.lock().lent * BLOCK,
+            bytes: lending.lent() * BLOCK,
             used_bytes,
             blocks: owners,
             contents: contents.into(),
@@ -321,7 +289,7 @@ impl Contents {
             orphan_bytes,
             saved_bytes: (owners * BLOCK).saturating_sub(used_bytes),
             metadata_bytes,
-            one_of: self.one_of.load(Ordering::Relaxed).into(),
+            one_of: lending.one_of().into(),
             encoded: read(&self.counts.encoded),
             encode_us: read(&self.counts.encode_ns) / 1000,
             rejected: read(&self.counts.rejected),
@@ -347,15 +315,15 @@ pub(crate) fn pages_in_use(store: &Store) -> u64 {
 }
 
 /// The blocks of a shard that are frames.
-pub(crate) fn frames_per_shard(room: Room, shards: u32) -> u32 {
-    (room.frames() / u64::from(shards)).clamp(1, u64::from(u32::MAX)) as u32
+pub(crate) fn frames_per_shard(lending: Lending, shards: u32) -> u32 {
+    (lending.frames() / u64::from(shards)).clamp(1, u64::from(u32::MAX)) as u32
 }
 
-fn store(scheme: Scheme, room: Room, seed: u64) -> Store {
-    let pages = room.most().clamp(1, u64::from(u32::MAX) / 4);
+fn store(scheme: Scheme, lending: Lending, seed: u64) -> Store {
+    let pages = lending.most().clamp(1, u64::from(u32::MAX) / 4);
     let contents = (pages * CONTENTS_PER_PAGE) as u32;
     let mut store = Store::new(scheme.settings(pages as u32, contents, seed));
-    store.allow(room.lent as u32);
+    store.allow(lending.lent() as u32);
     store
 }
 

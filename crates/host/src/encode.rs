@@ -1,33 +1,21 @@
 //! The thread that encodes what leaves the frames, within a share of a processor, and moves memory between frames and
-//! encoded blocks.
-//!
-//! Encoded blocks begin with a small share of the memory. When it is full and holds clearly more blocks than it has pages, they
-//! get more, up to a limit; otherwise blocks are evicted. When it holds hardly more blocks than pages, encoding does not pay:
-//! the memory goes back to the frames, and one of several blocks is encoded, to find out when that changes.
+//! encoded blocks, as `nigh_content::Lending` decides.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nigh_backend::Job;
-use nigh_content::{Block, ContentId, Encoder, Refused};
+use nigh_content::{Block, ContentId, Encoder, Refused, Room};
 use nigh_engine::{Action, Fault, Operation, Volume};
 use parking_lot::RwLockUpgradableReadGuard;
 
 use crate::cache::Cache;
-use crate::content::{Contents, Inbox, LEVEL, Room, frames_per_shard, pages_in_use};
+use crate::content::{Contents, Inbox, LEVEL, frames_per_shard, pages_in_use};
 use crate::error::Poisoned;
 use crate::settings::BLOCK;
 use crate::work::Work;
 
-/// Encoded blocks for each page of their memory above which they get more of it.
-const WORTH: f64 = 1.25;
-/// And below which they lose it.
-const WORTHLESS: f64 = 1.1;
-/// Encoded blocks get more memory when no more of their pages are free.
-const FREE: u64 = 8;
-/// One of so many blocks is encoded while that does not pay.
-const THIN: u32 = 16;
 /// How many blocks are evicted at a time.
 const SHED: u32 = 16;
 /// How many places are emptied during one lock of a shard.
@@ -76,8 +64,8 @@ struct Coder<'a> {
     work: Work,
     /// The shard that evicts next.
     turn: u32,
-    /// Blocks stored since the memory last changed.
-    stored: u64,
+    /// One of so many blocks is encoded.
+    one_of: u32,
 }
 
 impl Cache {
@@ -100,7 +88,7 @@ impl Contents {
     /// Encodes until the end.
     fn run(&self, cache: &Cache) {
         let mut encoder = Encoder::new(self.settings.scheme.rules());
-        let mut coder = Coder { cache, contents: self, work: Work::default(), turn: 0, stored: 0 };
+        let mut coder = Coder { cache, contents: self, work: Work::default(), turn: 0, one_of: 1 };
         let mut budget = Budget::new(self.settings.cpu);
         loop {
             let mut inbox = self.inbox.lock();
@@ -173,7 +161,7 @@ impl Coder<'_> {
         // A disk that was removed meanwhile has no blocks.
         let domain = self.cache.disks.numbered(volume)?.domain;
         self.contents.counts.encoded.fetch_add(1, Ordering::Relaxed);
-        self.stored += 1;
+        self.contents.lending.lock().note_store();
         let mut tries = 0;
         while tries < TRIES {
             let area = self.contents.area.upgradable_read();
@@ -204,22 +192,24 @@ impl Coder<'_> {
 
     /// The store is full: it gets more memory if it is worth it, or blocks are evicted.
     fn make_room(&mut self) {
-        let room = *self.contents.room.lock();
-        let (worth, in_use) = self.worth();
-        // The number of blocks or contents may be the limit instead.
-        let is_filled = in_use + FREE >= room.lent;
-        if worth >= WORTH && is_filled && room.lent + room.step() <= room.most() {
-            self.thin(1);
-            return self.lend(room.lent + room.step());
-        }
-        // The memory was filled at least once since.
-        if worth < WORTHLESS && self.stored >= 2 * room.lent {
-            self.thin(THIN);
-            if room.lent > room.step() {
-                tracing::info!(worth, "encoding does not pay: the memory goes back to the frames");
-                return self.begin_anew();
+        let (blocks, in_use) = self.filling();
+        let mut lending = self.contents.lending.lock();
+        let room = lending.full(blocks, in_use);
+        let one_of = lending.one_of();
+        drop(lending);
+        self.thin(one_of);
+        match room {
+            Room::Lent => self.move_memory(),
+            Room::GiveBack => {
+                tracing::info!(blocks, pages = in_use, "encoding does not pay: the memory goes back to the frames");
+                self.begin_anew();
             }
+            Room::Evict => self.evict(),
         }
+    }
+
+    /// Evicts some blocks, of each shard in turn.
+    fn evict(&mut self) {
         for _ in 0..self.cache.shards() {
             let shard = self.turn;
             self.turn = (self.turn + 1) % self.cache.shards();
@@ -232,15 +222,15 @@ impl Coder<'_> {
         self.cache.dispatch(&mut self.work, None);
     }
 
-    /// Blocks for each page in use, and these pages.
-    fn worth(&self) -> (f64, u64) {
+    /// Blocks, and the pages that they take.
+    fn filling(&self) -> (u64, u64) {
         let area = self.contents.area.read();
-        let in_use = pages_in_use(&area.store);
-        (area.store.counts().owners as f64 / in_use.max(1) as f64, in_use)
+        (area.store.counts().owners, pages_in_use(&area.store))
     }
 
+    /// Has one of so many blocks be encoded.
     fn thin(&mut self, one_of: u32) {
-        if self.contents.one_of.swap(one_of, Ordering::Relaxed) == one_of {
+        if std::mem::replace(&mut self.one_of, one_of) == one_of {
             return;
         }
         for shard in 0..self.cache.shards() {
@@ -271,25 +261,22 @@ impl Coder<'_> {
         }
     }
 
-    /// Encoded blocks can take `pages` from now on, at the cost of frames or in their favour.
-    fn lend(&mut self, pages: u64) {
-        let mut room = self.contents.room.lock();
-        room.lent = pages;
-        let frames = frames_per_shard(*room, self.cache.shards());
-        match self.cache.change(None, frames) {
+    /// Adapts frames and store to the pages that are lent.
+    fn move_memory(&self) {
+        let lending = self.contents.lending.lock();
+        match self.cache.change(None, frames_per_shard(*lending, self.cache.shards())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "cannot change the memory of the frames"),
             // It was reported.
             Err(Poisoned { .. }) => {}
         }
-        drop(room);
-        self.contents.area.write().store.allow(pages as u32);
-        self.stored = 0;
+        let lent = lending.lent() as u32;
+        drop(lending);
+        self.contents.area.write().store.allow(lent);
     }
 
     /// Evicts all encoded blocks. Their memory, except for a small share, goes back to the frames.
     fn begin_anew(&mut self) {
-        let room = *self.contents.room.lock();
         for shard in 0..self.cache.shards() {
             let is_empty = |core: &mut crate::cache::Core| {
                 core.engine.shed_level(LEVEL, u32::MAX);
@@ -298,12 +285,15 @@ impl Coder<'_> {
             while self.cache.peek(shard, is_empty) == Ok(false) {}
             self.settle(shard);
         }
-        let store = self.contents.empty_store(Room { lent: room.step(), ..room });
+        let mut lending = self.contents.lending.lock();
+        lending.restart();
+        let store = self.contents.empty_store(*lending);
+        drop(lending);
         let mut area = self.contents.area.write();
         // The former one is freed without the lock.
         let _former = std::mem::replace(&mut area.store, store);
         area.ids.iter_mut().for_each(Vec::clear);
         drop(area);
-        self.lend(room.step());
+        self.move_memory();
     }
 }

@@ -1,4 +1,5 @@
-//! What checksums in memory cost: two servers, with and without them, in turns.
+//! What something in addition costs each request, checksums in memory or encoded blocks: two servers, with and without it, in
+//! turns.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use nigh_nbd::client::Client;
-use nigh_server::{DiskSettings, ExportSettings, Server, Settings};
+use nigh_server::{ContentSettings, DiskSettings, ExportSettings, Scheme, Server, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::{Connection, Order, Reads};
@@ -16,10 +17,34 @@ use crate::peers::Peer;
 /// What fits the servers' caches, and the size of their disks.
 const HOT: u64 = 32 << 20;
 const DISK: u64 = 256 << 20;
-/// What checksums may add to the processor time of a hit if they are the default.
-const GOAL: f64 = 1.02;
 /// Writes on their way.
 const DEPTH: usize = 16;
+
+/// What is compared with its absence.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Addition {
+    /// `--verify`
+    Checksums,
+    /// `--content`
+    Content,
+}
+
+impl Addition {
+    /// How much it may add to the processor time of a hit.
+    fn goal(self) -> f64 {
+        match self {
+            Addition::Checksums => 1.02,
+            Addition::Content => 1.03,
+        }
+    }
+
+    fn flag(self, with: bool) -> String {
+        match self {
+            Addition::Checksums => format!("--verify={with}"),
+            Addition::Content => format!("--content={}", if with { "sketch" } else { "none" }),
+        }
+    }
+}
 
 /// A server, and a connection for each kind of request.
 struct Side {
@@ -37,11 +62,11 @@ enum Kind {
 }
 
 impl Side {
-    fn start(folder: &Path, name: &str, verify: bool) -> anyhow::Result<Side> {
-        let socket = folder.join(name);
+    fn start(folder: &Path, addition: Addition, with: bool) -> anyhow::Result<Side> {
+        let socket = folder.join(if with { "with" } else { "without" });
         let mut command = nigh()?;
         command.args(["serve", "--memory", "64M", "--policy", "lru", "--log", "warn"]);
-        command.arg(format!("--verify={verify}")).arg(format!("--listen=unix:{}", socket.display()));
+        command.arg(addition.flag(with)).arg(format!("--listen=unix:{}", socket.display()));
         command.arg("disk=memory:256M");
         let peer = Peer::start(&mut command, &socket)?;
         let reads = Connection::to(&socket, "disk")?;
@@ -81,10 +106,16 @@ impl Side {
 }
 
 /// A cache in this process, all of whose disk is in memory.
-fn library(verify: bool) -> anyhow::Result<Server> {
+fn library(addition: Addition, with: bool) -> anyhow::Result<Server> {
     let disk = ExportSettings::from(DiskSettings::new("disk", "memory:32M".parse()?));
     let mut settings = Settings::new(2 * HOT, "lru".parse()?, vec![disk]);
-    settings.host.verify = verify;
+    match addition {
+        Addition::Checksums => settings.host.verify = with,
+        Addition::Content => {
+            let content = ContentSettings { scheme: Scheme::Sketch, cpu: ContentSettings::CPU };
+            settings.host.content = with.then_some(content);
+        }
+    }
     Ok(Server::start(settings)?)
 }
 
@@ -108,13 +139,14 @@ fn us_a_hit(server: &Server, how_long: Duration) -> anyhow::Result<f64> {
     Ok((cpu() - before) / f64::from(count))
 }
 
-pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
+pub(crate) fn run(addition: Addition, rounds: usize, how_long: Duration) -> anyhow::Result<()> {
     ensure!(rounds > 0, "a median needs a round");
     let folder = tempfile::tempdir()?;
-    let mut sides = [Side::start(folder.path(), "without", false)?, Side::start(folder.path(), "with", true)?];
-    let libraries = [library(false)?, library(true)?];
+    let mut sides = [Side::start(folder.path(), addition, false)?, Side::start(folder.path(), addition, true)?];
+    let libraries = [library(addition, false)?, library(addition, true)?];
     println!("requests of 4 KiB, processor time, {rounds} rounds of {} s; load {}", how_long.as_secs_f64(), load());
     println!("{:24}{:>9}{:>9}{:>8}{:>9}  held", "us a request", "without", "with", "ratio", "goal");
+    let most = addition.goal();
     let row = |name: &str, goal: bool, measure: &mut dyn FnMut(usize) -> anyhow::Result<f64>| {
         let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
@@ -130,7 +162,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration) -> anyhow::Result<()> {
         }
         let ratio = median(&mut ratios);
         let (limit, held) =
-            if goal { (format!("<= {GOAL}"), if ratio <= GOAL { "yes" } else { "no" }) } else { ("-".into(), "-") };
+            if goal { (format!("<= {most}"), if ratio <= most { "yes" } else { "no" }) } else { ("-".into(), "-") };
         println!("{name:24}{:>9.3}{:>9.3}{ratio:>8.3}{limit:>9}  {held}", median(&mut without), median(&mut with));
         anyhow::Ok(())
     };
