@@ -45,6 +45,7 @@ pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::Latencies;
 pub use level::LevelStatistics;
+pub use nigh_backend::ClientTlsSettings;
 pub use opening::Late;
 pub use session::Session;
 pub use settings::{
