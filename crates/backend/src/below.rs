@@ -6,18 +6,20 @@
 //! **Invariant:** no job waits for a connection. While there is none, jobs fail at once.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nigh_engine::{Action, Fault};
-use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Reply, Request, Result as Outcome, VERSIONS, Welcome};
+use nigh_level::{Decoded, Hello, MESSAGE_MAX, Place, Refusal, Reply, Request, Result as Outcome, VERSIONS, Welcome};
+use nigh_tls::{ClientConfig, ClientStream, ClientTlsSettings};
 
 use crate::device::{Completion, Device, Extent, Geometry, Job};
 use crate::signal::Signal;
@@ -26,8 +28,12 @@ use crate::signal::Signal;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long the log is silent about connecting after it said why that fails.
+const SILENCE: Duration = Duration::from_secs(10);
 /// The most blocks on their way to the server: what a read may have before it in the connection.
 const STORES: usize = 32;
+/// Bytes that are received at a time, at most.
+const BUFFER: usize = 64 << 10;
 /// The most requests on their way.
 const REQUESTS: usize = 1024;
 /// The most jobs that wait to be stored. Others fail.
@@ -38,8 +44,10 @@ const QUEUE: usize = 256;
 pub struct LevelServer {
     /// HOST:PORT.
     pub address: String,
-    /// This client: two clients with the same name take the level from each other.
+    /// This client: of two processes with the same name, only the first has the level.
     pub client: String,
+    /// With this, the connection is encrypted, and the server knows this client also by the name in its certificate.
+    pub tls: Option<ClientTlsSettings>,
     /// The number of the level: 1 if it is next to the memory.
     pub level: u8,
     /// Bytes of a block.
@@ -57,9 +65,19 @@ pub struct LevelLink {
     pub missed: AtomicU64,
 }
 
+/// The number of this process, for all its connections.
+static INSTANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
+
+/// Connects to a server, again and again.
+struct Connector {
+    server: LevelServer,
+    /// The certificates, as they were read last.
+    tls: Option<(ClientTlsSettings, Mutex<Arc<ClientConfig>>)>,
+}
+
 /// An open connection, in an epoch of its own.
 struct Session {
-    stream: TcpStream,
+    stream: ClientStream,
     namespace: u32,
     epoch: u64,
     requests: usize,
@@ -69,27 +87,46 @@ struct Session {
 impl LevelServer {
     /// Opens it. With `required`, there must be a connection at once; otherwise it is made in the background.
     pub fn open(&self, bytes: u64, required: bool) -> io::Result<(Box<dyn Device>, Arc<LevelLink>)> {
-        let session = match self.connect() {
-            Ok(session) => Some(session),
+        let connector = Connector::new(self.clone())?;
+        let session = match connector.connect() {
+            Ok(session) => Ok(session),
             Err(error) if required => return Err(error),
             Err(error) => {
                 tracing::warn!(level = self.address, %error, "the level cannot be used yet; the cache starts without it");
-                None
+                Err(error.to_string())
             }
         };
         let link = Arc::new(LevelLink::default());
-        link.is_off.store(session.is_none(), Ordering::Release);
+        link.is_off.store(session.is_err(), Ordering::Release);
         let desk = Arc::new(Desk { wake: Signal::new()?, done: Signal::new()?, mail: Mutex::default() });
-        let worker = Worker::new(self.clone(), desk.clone(), link.clone(), session);
+        let worker = Worker::new(connector.into(), desk.clone(), link.clone(), session);
         let thread = Builder::new().name("level".into()).spawn(move || worker.run())?;
         Ok((Box::new(Below { bytes, desk, thread: Some(thread) }), link))
+    }
+
+    /// Connects once, as [`LevelServer::open`] does, and disconnects.
+    pub fn probe(&self) -> io::Result<()> {
+        Connector::new(self.clone())?.connect().map(drop)
+    }
+}
+
+impl Connector {
+    fn new(server: LevelServer) -> io::Result<Connector> {
+        let tls = match &server.tls {
+            Some(settings) => {
+                let config = settings.configure().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+                Some((settings.clone(), Mutex::new(config)))
+            }
+            None => None,
+        };
+        Ok(Connector { server, tls })
     }
 
     /// Connects, and begins an epoch.
     fn connect(&self) -> io::Result<Session> {
         let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
-        for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| self.greet(stream)) {
+        for address in self.server.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|socket| self.greet(socket)) {
                 Ok(session) => return Ok(session),
                 Err(error) => failed = error,
             }
@@ -97,19 +134,34 @@ impl LevelServer {
         Err(failed)
     }
 
-    fn greet(&self, mut stream: TcpStream) -> io::Result<Session> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let (mut out, mut input) = (Vec::new(), Vec::new());
-        let name = &self.client;
-        Hello {
-            versions: (*VERSIONS.start(), *VERSIONS.end()),
-            block_bytes: self.block_bytes,
-            level: self.level,
-            name,
+    /// The certificates, which may have been replaced since they were read last. If they cannot be read any more, those of then.
+    fn config(settings: &ClientTlsSettings, last: &Mutex<Arc<ClientConfig>>) -> Arc<ClientConfig> {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match settings.configure() {
+            Ok(config) => *last = config,
+            Err(error) => tracing::debug!(%error, "the certificates stay as they were"),
         }
-        .encode(&mut out);
+        last.clone()
+    }
+
+    fn greet(&self, socket: TcpStream) -> io::Result<Session> {
+        let LevelServer { address, client, level, block_bytes, .. } = &self.server;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let mut stream = match &self.tls {
+            Some((settings, last)) => {
+                let host = address.rsplit_once(':').map_or(&**address, |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                ClientStream::secure(socket, host, &Connector::config(settings, last))
+                    .map_err(|error| io::Error::new(error.kind(), format!("TLS: {error}")))?
+            }
+            None => ClientStream::plain(socket),
+        };
+        let (mut out, mut input) = (Vec::new(), Vec::new());
+        let versions = (*VERSIONS.start(), *VERSIONS.end());
+        Hello { versions, block_bytes: *block_bytes, level: *level, instance: *INSTANCE, name: client }
+            .encode(&mut out);
         stream.write_all(&out)?;
         let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
         let welcome = loop {
@@ -124,13 +176,17 @@ impl LevelServer {
         // Later epochs of this client have higher numbers as long as clocks go forward.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         out.clear();
-        Request::Open { name: "level", epoch }.encode(0, &mut out);
+        // Servers with the same certificate have a namespace each.
+        Request::Open { name: client, epoch }.encode(0, &mut out);
         stream.write_all(&out)?;
         let namespace = loop {
             match Reply::decode(&input).map_err(invalid)? {
                 Decoded::Whole(reply, length) => {
                     let opened = match reply.result {
                         Outcome::Opened { namespace } => Ok(namespace),
+                        Outcome::Refused { refusal: Refusal::Taken, text } => {
+                            Err(io::Error::other(format!("{text}, {client}: give each server its own --level-name")))
+                        }
                         Outcome::Refused { text, .. } => Err(io::Error::other(text.to_owned())),
                         _ => Err(io::Error::new(ErrorKind::InvalidData, "another reply than to Open")),
                     };
@@ -143,13 +199,13 @@ impl LevelServer {
         if !input.is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidData, "more than was asked for"));
         }
-        stream.set_nonblocking(true)?;
+        stream.socket().set_nonblocking(true)?;
         let requests = (welcome.requests as usize).min(REQUESTS);
         Ok(Session { stream, namespace, epoch, requests, blocks: welcome.blocks })
     }
 }
 
-fn more(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<()> {
+fn more(stream: &mut ClientStream, input: &mut Vec<u8>) -> io::Result<()> {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {
         Ok(0) => Err(io::Error::new(
@@ -253,6 +309,8 @@ struct Live {
     out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
+    /// What is received at a time.
+    buffer: Box<[u8]>,
     /// The requests without a reply: job and block of the job, by cookie.
     pending: HashMap<u64, (u64, u64)>,
     stores: usize,
@@ -261,12 +319,14 @@ struct Live {
 }
 
 struct Worker {
-    server: LevelServer,
+    connector: Arc<Connector>,
     desk: Arc<Desk>,
     link: Arc<LevelLink>,
     live: Option<Live>,
     retry: Instant,
     connecting: Option<Receiver<io::Result<Session>>>,
+    /// What the log said last of connecting, and when.
+    complaint: Option<(String, Instant)>,
     begun: HashMap<u64, Begun>,
     reads: VecDeque<u64>,
     writes: VecDeque<u64>,
@@ -275,31 +335,43 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(server: LevelServer, desk: Arc<Desk>, link: Arc<LevelLink>, session: Option<Session>) -> Worker {
+    /// With a connection, or the reason that the log gave why there is none.
+    fn new(
+        connector: Arc<Connector>,
+        desk: Arc<Desk>,
+        link: Arc<LevelLink>,
+        session: Result<Session, String>,
+    ) -> Worker {
         let mut worker = Worker {
-            server,
+            connector,
             desk,
             link,
             live: None,
             retry: Instant::now() + PAUSE,
             connecting: None,
+            complaint: None,
             begun: HashMap::new(),
             reads: VecDeque::new(),
             writes: VecDeque::new(),
             number: 0,
         };
-        session.into_iter().for_each(|session| worker.adopt(session));
+        match session {
+            Ok(session) => worker.adopt(session),
+            Err(reason) => worker.complaint = Some((reason, Instant::now())),
+        }
         worker
     }
 
     fn adopt(&mut self, session: Session) {
-        tracing::info!(level = self.server.address, blocks = session.blocks, "connected to the level");
+        tracing::info!(level = self.server().address, blocks = session.blocks, "connected to the level");
+        self.complaint = None;
         self.link.is_off.store(false, Ordering::Release);
         self.live = Some(Live {
             session,
             out: Vec::new(),
             sent: 0,
             input: Vec::new(),
+            buffer: vec![0; BUFFER].into(),
             pending: HashMap::new(),
             stores: 0,
             made: VecDeque::new(),
@@ -330,7 +402,7 @@ impl Worker {
     fn wait(&self) -> Duration {
         match &self.live {
             // The socket takes no more at the moment.
-            Some(live) if live.sent < live.out.len() => Duration::from_millis(1),
+            Some(live) if live.sent < live.out.len() || live.session.stream.is_unsent() => Duration::from_millis(1),
             Some(live) if !live.pending.is_empty() => PATIENCE / 4,
             Some(_) => Duration::from_secs(3600),
             None => PATIENCE / 4,
@@ -368,14 +440,14 @@ impl Worker {
             self.retry = now + PAUSE;
             match tried {
                 Ok(session) => self.adopt(session),
-                Err(error) => tracing::debug!(level = self.server.address, %error, "cannot connect"),
+                Err(error) => self.complain(&error, now),
             }
         } else if self.connecting.is_none() && now >= self.retry {
             let (sender, tried): (Sender<_>, _) = channel();
-            let (server, desk) = (self.server.clone(), self.desk.clone());
+            let (connector, desk) = (self.connector.clone(), self.desk.clone());
             let connect = move || {
                 // Nobody waits any more if the device is closed.
-                let _ = sender.send(server.connect());
+                let _ = sender.send(connector.connect());
                 desk.wake.raise();
             };
             self.retry = now + PAUSE;
@@ -385,10 +457,26 @@ impl Worker {
         }
     }
 
+    fn server(&self) -> &LevelServer {
+        &self.connector.server
+    }
+
+    /// Logs why there is no connection, unless it was said already.
+    fn complain(&mut self, error: &io::Error, now: Instant) {
+        let (level, words) = (&self.server().address, error.to_string());
+        let is_new = self.complaint.as_ref().is_none_or(|(last, when)| *last != words && now - *when >= SILENCE);
+        if is_new {
+            tracing::warn!(level, %error, "cannot connect to the level; this is tried again each second");
+            self.complaint = Some((words, now));
+        } else {
+            tracing::debug!(level, %error, "cannot connect to the level");
+        }
+    }
+
     /// The connection is of no use any more: what waits for it fails. Whatever the server still does with it belongs to an
     /// epoch that is over.
     fn lose(&mut self, error: &io::Error, now: Instant) {
-        tracing::warn!(level = self.server.address, %error, "the connection to the level is lost; the cache continues without it");
+        tracing::warn!(level = self.server().address, %error, "the connection to the level is lost; the cache continues without it");
         self.link.is_off.store(true, Ordering::Release);
         self.link.lost.fetch_add(1, Ordering::Relaxed);
         self.live = None;
@@ -413,6 +501,10 @@ impl Worker {
                 Err(error) => return Err(error),
             }
         }
+        match live.session.stream.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
         if live.sent == live.out.len() {
             live.out.clear();
             live.sent = 0;
@@ -427,8 +519,8 @@ impl Worker {
     }
 
     fn fill(&mut self, now: Instant) {
+        let block_bytes = u64::from(self.server().block_bytes);
         let Some(live) = &mut self.live else { return };
-        let block_bytes = u64::from(self.server.block_bytes);
         while live.pending.len() < live.session.requests {
             let is_read = !self.reads.is_empty();
             let queue = if is_read { &mut self.reads } else { &mut self.writes };
@@ -441,7 +533,7 @@ impl Worker {
             let cookie = self.number;
             let block = begun.job.operation.offset / block_bytes + begun.next;
             let place = Place { namespace: live.session.namespace, epoch: live.session.epoch, block };
-            let level = self.server.level;
+            let level = self.connector.server.level;
             match &begun.job.operation.action {
                 Action::Write(frames) => {
                     let Some(data) = frames.slices().nth(begun.next as usize) else { return };
@@ -462,13 +554,12 @@ impl Worker {
 
     fn receive(&mut self) -> io::Result<()> {
         let invalid = |error: String| io::Error::new(ErrorKind::InvalidData, error);
-        let block_bytes = u64::from(self.server.block_bytes);
-        let mut bytes = vec![0; 64 << 10];
+        let block_bytes = u64::from(self.server().block_bytes);
         loop {
             let Some(live) = &mut self.live else { return Ok(()) };
-            match live.session.stream.read(&mut bytes) {
+            match live.session.stream.read(&mut live.buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => live.input.extend(&bytes[..read]),
+                Ok(read) => live.input.extend(&live.buffer[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
@@ -493,7 +584,7 @@ impl Worker {
                         frames.slices_mut().skip(at as usize).take(1).for_each(|slice| slice.fill(0xA5));
                     }
                     (Outcome::Done, Action::Write(_)) => live.stores -= 1,
-                    (Outcome::Refused { refusal: nigh_level::Refusal::Limit, .. }, Action::Write(_)) => {
+                    (Outcome::Refused { refusal: Refusal::Limit, .. }, Action::Write(_)) => {
                         live.stores -= 1;
                         begun.result = Err(Fault(libc::ENOSPC));
                     }

@@ -41,6 +41,7 @@ pub use latency::Latency;
 pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use magic::format_of;
 pub use modelled::Modelled;
+pub use nigh_tls::ClientTlsSettings;
 pub use open::Options;
 pub use remote::NbdExport;
 pub use signal::Signal;

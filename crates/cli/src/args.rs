@@ -149,9 +149,10 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) content: EncodingArgs,
     /// A file on a faster disk that keeps blocks evicted from memory, such as file:/fast/nigh.level:32G; it is created
-    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE.
+    /// if absent, and is warm after a restart. Or memory of another host, of a 'nigh level' there: tcp:HOST:PORT:SIZE, or
+    /// tls:HOST:PORT:SIZE with --level-ca, --level-certificate and --level-key.
     /// Give the flag twice for two levels, the faster one first; one on another host is the last
-    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE")]
+    #[arg(long, value_name = "file:PATH:SIZE|tcp:HOST:PORT:SIZE|tls:HOST:PORT:SIZE")]
     pub(crate) level: Vec<String>,
     #[command(flatten)]
     pub(crate) remote_level: RemoteLevelArgs,

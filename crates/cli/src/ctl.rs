@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nigh_control::sidecar;
 use nigh_server::{
-    BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, PendingExport, PendingState,
-    Statistics,
+    BLOCK, Command, ExportOptions, ExportStatistics, FileExtent, HostStatistics, LenderClient, LenderCounts,
+    LenderStatistics, PendingExport, PendingState, Statistics,
 };
 use nigh_trace::layout::{self, Extent};
 
@@ -25,8 +25,25 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let (mut client, path) = connect(&args.server)?;
     match &args.command {
         CtlCommand::Status { json } => {
-            let status = client.status().context(path)?;
-            output::print(if *json { status.json() } else { text(&status) }.as_bytes())
+            let answer = client.ask(&command).context(path)?;
+            let shown = match (&answer.status, &answer.level) {
+                (Some(status), _) => {
+                    if *json {
+                        status.json()
+                    } else {
+                        text(status)
+                    }
+                }
+                (None, Some(level)) => {
+                    if *json {
+                        level.json()
+                    } else {
+                        lender(level)
+                    }
+                }
+                (None, None) => bail!("the answer has no status"),
+            };
+            output::print(shown.as_bytes())
         }
         CtlCommand::Export { what: ExportCommand::List { json } } => {
             let status = client.status().context(path)?;
@@ -99,6 +116,37 @@ fn said(path: &Path) -> anyhow::Result<String> {
     let text = text.with_context(|| path.display().to_string())?;
     sidecar::parse(&text).with_context(|| path.display().to_string())?;
     Ok(text)
+}
+
+/// For people: what a level server does, with counts since its start, or since a client connected.
+fn lender(status: &LenderStatistics) -> String {
+    let LenderStatistics {
+        memory_bytes, used_bytes, connections, accepted, refused, received_bytes, sent_bytes, ..
+    } = status;
+    let mut text = String::new();
+    let _ = writeln!(text, "memory   {}, {} of it in use", human_bytes(*memory_bytes), human_bytes(*used_bytes));
+    let _ = writeln!(text, "clients  {connections} connections, {accepted} since the start, {refused} refused");
+    let _ = writeln!(text, "traffic  {} received, {} sent\n", human_bytes(*received_bytes), human_bytes(*sent_bytes));
+    let mut table = Table::new(&["CLIENT", "MEMORY", "RETRIEVED", "FOUND", "HIT %", "STORED", "REPLACED", "REFUSED"]);
+    let mut row = |name: &str, bytes: u64, counts: &LenderCounts| {
+        let LenderCounts { retrieves, hits, stores, evictions, refused_requests, .. } = *counts;
+        let ratio = if retrieves == 0 { "-".into() } else { format!("{:.1}", 100.0 * hits as f64 / retrieves as f64) };
+        table.row([
+            name.to_owned(),
+            human_bytes(bytes),
+            blocks(retrieves),
+            blocks(hits),
+            ratio,
+            blocks(stores),
+            blocks(evictions),
+            refused_requests.to_string(),
+        ]);
+    };
+    for LenderClient { name, used_bytes, counts, .. } in &status.clients {
+        row(name, *used_bytes, counts);
+    }
+    row("all, since the start", *used_bytes, &status.counts);
+    text + &table.to_string()
 }
 
 /// For people: counts since the server's start.
@@ -196,7 +244,10 @@ fn text(status: &Statistics) -> String {
         }
     }
     if !host.levels.is_empty() {
-        let head = ["LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "FAULTS", "STATE"];
+        let head = [
+            "LEVEL", "SIZE", "STORED", "WARM", "LOADED", "WRITTEN", "REPLACED", "CHANGED", "MISSED", "LOST", "FAULTS",
+            "STATE",
+        ];
         let mut table = Table::new(&head);
         for level in &host.levels {
             table.row([
@@ -208,6 +259,8 @@ fn text(status: &Statistics) -> String {
                 blocks(level.stores),
                 blocks(level.evictions),
                 blocks(level.invalidations),
+                blocks(level.missed),
+                level.lost.to_string(),
                 level.faults.to_string(),
                 if level.off { "off" } else { "on" }.to_owned(),
             ]);

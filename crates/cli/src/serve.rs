@@ -10,20 +10,20 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nigh_policy::Spec;
 use nigh_server::{
-    Allocation, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics, HostSettings,
-    HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings, Scheme,
-    Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
+    Allocation, ClientTlsSettings, ContentSettings, DiskSettings, ExportOptions, ExportSettings, ExportStatistics,
+    HostSettings, HostStatistics, LevelSettings, Listen, MetricsSettings, Recording, ReloadError, RemoteLevelSettings,
+    Scheme, Server, Settings, SocketSettings, Statistics, TlsSettings, WriteMode, is_denied,
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{AllocateArg, RecordingArgs, ServeArgs, WriteModeArg};
+use crate::args::{AllocateArg, RecordingArgs, RemoteLevelArgs, ServeArgs, WriteModeArg};
 use crate::front::causes;
 use crate::size::human_bytes;
 use crate::{asked, log, output, record};
@@ -58,7 +58,11 @@ struct File {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     level: Vec<String>,
     level_name: Option<String>,
+    level_ca: Option<PathBuf>,
+    level_certificate: Option<PathBuf>,
+    level_key: Option<PathBuf>,
     level_required: Option<bool>,
+    level_wait: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listen: Vec<String>,
     socket_mode: Option<String>,
@@ -117,7 +121,12 @@ struct Plan {
     user: Option<Account>,
     control: Option<PathBuf>,
     record: Option<Recording>,
+    /// How long the start waits for the level on another host.
+    level_wait: Duration,
 }
+
+/// The pause between two attempts to reach the level on another host.
+const LEVEL_PAUSE: Duration = Duration::from_millis(500);
 
 /// For how long a thread keeps a processor that others want: a client that asks for little at a time does not wait for long
 /// behind those that ask for much.
@@ -145,6 +154,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let (reload, reloads) = channel();
     watch_signals(stop.clone(), reload.clone())?;
     nigh_backend::map_large_allocations();
+    if !wait_for_level(&plan, &stopped) {
+        return Ok(());
+    }
     let server = Arc::new(Server::start(plan.settings.clone())?);
     if let Some(recording) = &plan.record {
         server.record(recording.clone())?;
@@ -199,6 +211,30 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let lines: Vec<String> = unwritten.iter().map(ToString::to_string).collect();
         anyhow!(lines.join("; "))
     })
+}
+
+/// Waits until the level on another host can be used, or its time is over. Returns false if the server is to end.
+fn wait_for_level(plan: &Plan, stopped: &Receiver<()>) -> bool {
+    let Some(remote) = plan.settings.host.remote_level.as_ref().filter(|_| !plan.level_wait.is_zero()) else {
+        return true;
+    };
+    let until = Instant::now() + plan.level_wait;
+    let mut is_said = false;
+    while let Err(error) = remote.probe() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        if !is_said {
+            let (level, seconds) = (remote.name(), plan.level_wait.as_secs_f64());
+            tracing::warn!(level, %error, "waiting for the level, for {seconds} s at most");
+            is_said = true;
+        }
+        if stopped.recv_timeout(left.min(LEVEL_PAUSE)).is_ok() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether core dumps have what is in memory.
@@ -312,7 +348,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     )?;
     let levels = if args.level.is_empty() { &file.level } else { &args.level };
     for (at, text) in levels.iter().enumerate() {
-        let Some(remote) = text.strip_prefix("tcp:") else {
+        let Some((transport @ ("tcp" | "tls"), remote)) = text.split_once(':') else {
             settings.host.levels.push(level(text)?);
             continue;
         };
@@ -323,7 +359,14 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
             format!("{host}/{}", settings.exports.first().map_or("", |export| &export.disk.name))
         });
         let required = args.remote_level.level_required || file.level_required.unwrap_or(false);
-        settings.host.remote_level = Some(remote_level(remote, name, required)?);
+        let RemoteLevelArgs { level_ca, level_certificate, level_key, .. } = &args.remote_level;
+        let files = [
+            ("--level-ca", level_ca.clone().or(file.level_ca.clone())),
+            ("--level-certificate", level_certificate.clone().or(file.level_certificate.clone())),
+            ("--level-key", level_key.clone().or(file.level_key.clone())),
+        ];
+        let tls = level_tls(transport, files)?;
+        settings.host.remote_level = Some(remote_level(transport, remote, name, tls, required)?);
     }
     settings.host.allocate = args.allocate.or(file.allocate).map(Allocation::from);
     settings.host.batch = args.batch.or(file.batch).unwrap_or(HostSettings::BATCH);
@@ -350,6 +393,10 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
     if let Some(text) = args.stop_within.as_ref().or(file.stop_within.as_ref()) {
         settings.stop_within = time(text, 1, "--stop-within")?;
     }
+    let level_wait = match args.remote_level.level_wait.as_ref().or(file.level_wait.as_ref()) {
+        Some(text) => time(text, 0, "--level-wait")?,
+        None => Duration::ZERO,
+    };
     settings.host.verify = args.verify.or(file.verify).unwrap_or(true);
     settings.host.shards = args.shards.or(file.shards);
     ensure!(settings.host.shards != Some(0), "--shards is at least 1");
@@ -382,7 +429,7 @@ fn plan(args: &ServeArgs) -> anyhow::Result<Plan> {
         record::recording(file, &recording, "--record-sample")
     });
     let record = record.transpose()?;
-    Ok(Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record })
+    Ok(Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record, level_wait })
 }
 
 impl From<WriteModeArg> for WriteMode {
@@ -465,15 +512,41 @@ fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<Con
     Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu }))
 }
 
-/// `HOST:PORT:SIZE`, after `tcp:`.
-fn remote_level(text: &str, client: String, required: bool) -> anyhow::Result<RemoteLevelSettings> {
-    let form = || format!("'tcp:{text}' is no level: it is written tcp:HOST:PORT:SIZE, such as tcp:cache1:10810:32G");
+/// `HOST:PORT:SIZE`, after `tcp:` or `tls:`.
+fn remote_level(
+    transport: &str,
+    text: &str,
+    client: String,
+    tls: Option<ClientTlsSettings>,
+    required: bool,
+) -> anyhow::Result<RemoteLevelSettings> {
+    let form = || {
+        format!(
+            "'{transport}:{text}' is no level: it is written tcp:HOST:PORT:SIZE, such as tcp:cache1:10810:32G, or tls:HOST:PORT:SIZE"
+        )
+    };
     let (address, size) = text.rsplit_once(':').with_context(form)?;
     let (host, port) = address.rsplit_once(':').with_context(form)?;
     ensure!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0), form());
     ensure!((1..=nigh_level::NAME_MAX).contains(&client.len()), "--level-name has from 1 to 256 bytes");
-    let bytes = bytes(size).with_context(|| format!("level tcp:{address}"))?;
-    Ok(RemoteLevelSettings { address: address.to_owned(), client, bytes, required })
+    let bytes = bytes(size).with_context(|| format!("level {transport}:{address}"))?;
+    Ok(RemoteLevelSettings { address: address.to_owned(), client, tls, bytes, required })
+}
+
+/// The certificates for a level over `transport`, of the flags with these names.
+fn level_tls(transport: &str, files: [(&str, Option<PathBuf>); 3]) -> anyhow::Result<Option<ClientTlsSettings>> {
+    if transport == "tcp" {
+        let given = files.into_iter().find_map(|(flag, file)| file.map(|_| flag));
+        ensure!(
+            given.is_none(),
+            "{} has no effect with a level over tcp: it is written tls:HOST:PORT:SIZE",
+            given.unwrap_or_default()
+        );
+        return Ok(None);
+    }
+    let [ca, certificate, key] =
+        files.map(|(flag, file)| file.with_context(|| format!("a level over tls needs {flag} FILE")));
+    Ok(Some(ClientTlsSettings { ca: ca?, certificate: certificate?, key: key? }))
 }
 
 /// `file:PATH:SIZE`, perhaps after a `delay:…:` or `fault:…:` that slows it down or fails it.
@@ -523,7 +596,7 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
 
 /// What would be served, and how.
 fn explain(plan: &Plan, args: &ServeArgs) -> String {
-    let Plan { settings, listen, insecure_tcp, core_dumps: _, sandbox_allow, user, control, record } = plan;
+    let Plan { settings, listen, insecure_tcp, core_dumps: _, sandbox_allow, user, control, record, level_wait } = plan;
     let mut text = String::new();
     for export in &settings.exports {
         let targets: Vec<String> = export.disk.targets().map(ToString::to_string).collect();
@@ -566,7 +639,13 @@ fn explain(plan: &Plan, args: &ServeArgs) -> String {
         let _ = writeln!(text, "level    {path}, {} below the memory", human_bytes(*bytes));
     }
     if let Some(remote) = &settings.host.remote_level {
-        let _ = writeln!(text, "level    tcp:{}, {} as {}", remote.address, human_bytes(remote.bytes), remote.client);
+        let wait = match level_wait.as_secs_f64() {
+            0.0 => String::new(),
+            seconds => format!(", waited for {seconds} s at most"),
+        };
+        let required = if remote.required { ", required at the start" } else { "" };
+        let (name, bytes, client) = (remote.name(), human_bytes(remote.bytes), &remote.client);
+        let _ = writeln!(text, "level    {name}, {bytes} as {client}{required}{wait}");
     }
     let _ = writeln!(text, "ahead    {}", settings.host.readahead);
     let _ = writeln!(

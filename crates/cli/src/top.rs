@@ -76,6 +76,13 @@ fn summary(interval: &Interval) -> String {
                 write!(text, "  level {stored} of {bytes}, {hits_per_s:.0} blocks/s")
             }
         };
+        // Only a level on another host has these.
+        if level.missed_per_s > 0.0 {
+            let _ = write!(text, ", {:.0} missed/s", level.missed_per_s);
+        }
+        if level.lost > 0 {
+            let _ = write!(text, ", lost {} times", level.lost);
+        }
     }
     text
 }

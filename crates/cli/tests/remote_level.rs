@@ -1,18 +1,23 @@
 //! `nigh serve --level tcp:…` with `nigh level`: hits come from the level, and nothing that it returns is stale, however the level
 //! fails.
 
+#[path = "serving/pki.rs"]
+mod pki;
 mod serving;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nigh_nbd::client::Client;
 use serde_json::Value;
 
-use serving::{Folder, Server, until};
+use pki::Pki;
+use serving::{Folder, Server, address as address_in, until, until_listening};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the disk: more than memory holds.
@@ -21,24 +26,40 @@ const BLOCKS: u64 = 2048;
 struct Level {
     process: Child,
     address: String,
+    said: Vec<String>,
+    later: Arc<Mutex<Vec<String>>>,
 }
 
 impl Level {
     fn start(address: &str) -> Level {
+        Level::start_with(address, &[])
+    }
+
+    fn start_with(address: &str, arguments: &[&str]) -> Level {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
-        command.args(["level", "--listen", address, "--memory", "16M"]).stderr(Stdio::piped());
+        command.args(["level", "--listen", address, "--memory", "16M"]).args(arguments).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let line =
-            lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("listening on tcp:"))).unwrap().unwrap();
-        let address = line[line.find("tcp:").unwrap()..].to_owned();
+        let said = until_listening(&mut lines);
+        let address = address_in(&said, "listening");
         // Reads the rest, so that the server can go on to log.
-        std::thread::spawn(move || lines.for_each(drop));
-        Level { process, address }
+        let later: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = later.clone();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line)));
+        Level { process, address, said, later }
     }
 
     fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap().success());
+    }
+
+    /// The lines with `what` that it logged since it listens.
+    fn logged(&self, what: &str) -> Vec<String> {
+        self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
+    }
+
+    fn port(&self) -> &str {
+        self.address.rsplit_once(':').unwrap().1
     }
 }
 
@@ -221,6 +242,23 @@ fn a_wrong_level_is_one_line() {
         (["level", "--listen", "tcp:0.0.0.0:0", "--memory", "1M"].to_vec(), "--insecure-tcp"),
         (["level", "--listen", "127.0.0.1:1", "--memory", "1M"].to_vec(), "tcp:HOST:PORT"),
         (["level", "--listen", "tcp:127.0.0.1:0", "--memory", "x"].to_vec(), "expected a size"),
+        (
+            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--tls-key", "k"].to_vec(),
+            "TLS needs --tls-certificate",
+        ),
+        (
+            ["level", "--listen", "tcp:127.0.0.1:0", "--memory", "1M", "--metrics", "0.0.0.0:0"].to_vec(),
+            "--metrics-token",
+        ),
+        (["serve", "--stdio", "--level", "tls:localhost:1:16M", &disk].to_vec(), "a level over tls needs --level-ca"),
+        (
+            ["serve", "--stdio", "--level", "tcp:localhost:1:16M", "--level-key", "k", &disk].to_vec(),
+            "--level-key has no effect",
+        ),
+        (
+            ["serve", "--stdio", "--level", "tcp:localhost:1:16M", "--level-wait", "x", &disk].to_vec(),
+            "--level-wait is a time",
+        ),
     ];
     for (arguments, expected) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_nigh")).args(&arguments).output().unwrap();
@@ -228,4 +266,262 @@ fn a_wrong_level_is_one_line() {
         let errors: Vec<&str> = text.lines().filter(|line| !line.contains(" INFO ")).collect();
         assert!(!output.status.success() && errors.len() == 1 && errors[0].contains(expected), "{arguments:?}: {text}");
     }
+}
+
+/// The certificate flags of a level server.
+fn lend_over_tls(pki: &Pki) -> [String; 6] {
+    let path = |name: &str| pki.path(name).display().to_string();
+    let flag = |flag: &str| flag.to_owned();
+    [
+        flag("--tls-certificate"),
+        path("server.pem"),
+        flag("--tls-key"),
+        path("server.key"),
+        flag("--tls-client-ca"),
+        path("ca.pem"),
+    ]
+}
+
+/// Those of its clients, with the certificate in the folder `name`.
+fn certificates(pki: &Pki, name: &str) -> [String; 6] {
+    let path = |name: &str| pki.path(name).display().to_string();
+    let flag = |flag: &str| flag.to_owned();
+    [
+        flag("--level-ca"),
+        path("ca.pem"),
+        flag("--level-certificate"),
+        path(&format!("{name}/client-cert.pem")),
+        flag("--level-key"),
+        path(&format!("{name}/client-key.pem")),
+    ]
+}
+
+fn serve_with(folder: &Folder, level: &str, more: &[String]) -> Server {
+    let level = format!("{level}:16M");
+    let disk = format!("disk={}", folder.text("image"));
+    let control = folder.text("control");
+    let mut arguments = vec!["--memory", "1M", "--level", &level, "--control", &control, &disk];
+    arguments.extend(more.iter().map(String::as_str));
+    folder.serve(&arguments)
+}
+
+fn ctl(control: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+    let output = command.args(["ctl", "--control", control]).args(arguments).output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// What a server of statistics answers to GET `path`.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// The value of a metric without labels, or with those given.
+fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+}
+
+#[test]
+fn over_tls_the_certificate_names_the_client() {
+    let (folder, pki) = (Folder::new(), Pki::new());
+    image(&folder);
+    pki.client("alice", &["alice.example"], true);
+    pki.client("bob", &[], true);
+    pki.client("eve", &[], false);
+    let lent = lend_over_tls(&pki);
+    let mut flags: Vec<&str> = lent.iter().map(String::as_str).collect();
+    let control = folder.text("level-control");
+    flags.extend(["--control", &control]);
+    let level = Level::start_with("tcp:localhost:0", &flags);
+    let address = format!("tls:localhost:{}", level.port());
+    for (client, name) in [("alice", "alice.example"), ("bob", "bob")] {
+        let server = serve_with(&folder, &address, &certificates(&pki, client));
+        let mut client = connect(&server);
+        for _ in 0..2 {
+            read_all(&mut client, 0);
+        }
+        until("storing", || count(&folder, "stores") > BLOCKS / 2);
+        read_all(&mut client, 0);
+        let (hits, mismatches) = (count(&folder, "hits"), count(&folder, "mismatches"));
+        assert!(hits > BLOCKS / 4 && mismatches == 0, "{hits} hits, {mismatches} mismatches");
+        let status: Value = serde_json::from_str(&ctl(&control, &["status", "--json"])).unwrap();
+        assert_eq!(status["clients"][0]["name"], name, "{status}");
+        server.end();
+        until("forgetting", || {
+            let status: Value = serde_json::from_str(&ctl(&control, &["status", "--json"])).unwrap();
+            status["clients"].as_array().unwrap().is_empty()
+        });
+    }
+    // A certificate of another authority; none; a server of another authority.
+    let refused = |level: &str, more: &[String]| {
+        let disk = format!("disk={}", folder.text("image"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["serve", "--stdio", "--memory", "1M", "--level-required", "--level", level, &disk]).args(more);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
+    };
+    let tls = format!("{address}:16M");
+    let line = refused(&tls, &certificates(&pki, "eve"));
+    assert!(line.contains("UnknownCA") || line.contains("DecryptError") || line.contains("BadCertificate"), "{line}");
+    until("logging", || !level.logged("rejected: TLS").is_empty());
+    let line = refused(&format!("{}:16M", level.address), &[]);
+    assert!(line.contains("does not speak the protocol of levels") || line.contains("closed the connection"), "{line}");
+    let mut stranger = certificates(&pki, "alice");
+    stranger[1] = pki.path("stranger.pem").display().to_string();
+    let line = refused(&tls, &stranger);
+    assert!(line.contains("UnknownIssuer"), "{line}");
+    let line = refused(&tls.replace("localhost", "127.0.0.1"), &certificates(&pki, "alice"));
+    assert!(line.contains("not valid for name"), "{line}");
+    // The certificates can be replaced, and a wrong file changes nothing.
+    assert_eq!(ctl(&control, &["reload"]), "");
+    std::fs::write(pki.path("server.pem"), "nothing").unwrap();
+    assert!(ctl(&control, &["reload"]).contains("has no certificate in PEM form"));
+    let server = serve_with(&folder, &address, &certificates(&pki, "bob"));
+    assert_eq!(level_status(&folder)["off"], false);
+    server.end();
+}
+
+/// Of two servers with one name, the first has the level until it ends; both sides log that. The second one takes over then.
+#[test]
+fn two_servers_with_one_name_do_not_take_the_level_from_each_other() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    image(&folder);
+    image(&other);
+    let level = Level::start("tcp:127.0.0.1:0");
+    let name = ["--level-name".to_owned(), "twin".to_owned()];
+    let first = serve_with(&folder, &level.address, &name);
+    assert_eq!(level_status(&folder)["off"], false);
+    let second = serve_with(&other, &level.address, &name);
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!((level_status(&folder)["off"].clone(), count(&folder, "lost")), (false.into(), 0));
+    assert_eq!((level_status(&other)["off"].clone(), count(&other, "lost")), (true.into(), 0));
+    let logged = level.logged("another server with this name has the level");
+    assert!(logged.len() == 1 && logged[0].contains("twin") && logged[0].contains("--level-name"), "{logged:?}");
+    let said = second.all("another server with this name has the level, twin: give each server its own --level-name");
+    assert_eq!(said.len(), 1, "{said:?}");
+    let mut client = connect(&second);
+    read_all(&mut client, 0);
+    first.kill();
+    until("taking over", || level_status(&other)["off"] == false);
+    read_all(&mut client, 0);
+    second.end();
+}
+
+#[test]
+fn what_a_level_server_does_can_be_seen() {
+    let folder = Folder::new();
+    image(&folder);
+    let control = folder.text("level-control");
+    let level = Level::start_with("tcp:127.0.0.1:0", &["--metrics", "127.0.0.1:0", "--control", &control]);
+    let metrics = address_in(&level.said, "metrics");
+    let server =
+        serve_with(&folder, &level.address, &["--level-name", "one", "--metrics", "127.0.0.1:0"].map(str::to_owned));
+    let mut client = connect(&server);
+    for _ in 0..3 {
+        read_all(&mut client, 0);
+    }
+    until("storing", || count(&folder, "stores") > BLOCKS / 2);
+    until("agreeing", || {
+        let (page, status) = (get(&metrics, "/metrics"), level_status(&folder));
+        let of = |name: &str| metric(&page, &format!("nigh_level_server_{name}_total"));
+        of("hits") >= status["hits"].as_u64().unwrap() && of("stores") == status["stores"].as_u64().unwrap()
+    });
+    let page = get(&metrics, "/metrics");
+    let of = |name: &str| metric(&page, &format!("nigh_level_server_{name}"));
+    assert_eq!(of("retrieves_total"), of("hits_total") + of("misses_total"));
+    assert_eq!((of("connections"), of("clients"), of("connections_accepted_total")), (1, 1, 1));
+    assert_eq!(of("memory_bytes"), 16 << 20);
+    assert!(of("received_bytes_total") > BLOCK * of("stores_total"), "{page}");
+    assert!(of("sent_bytes_total") > BLOCK * of("hits_total"), "{page}");
+    assert_eq!(of("client_stores_total{client=\"one\"}"), of("stores_total"));
+    assert_eq!(of("client_used_bytes{client=\"one\"}"), of("used_bytes"));
+    let json: Value = serde_json::from_str(get(&metrics, "/json").split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(json["clients"][0]["name"], "one");
+    let text = ctl(&control, &["status"]);
+    assert!(text.contains("memory   16 MiB") && text.contains("one  "), "{text}");
+    assert!(ctl(&control, &["flush"]).contains("'status' and 'reload' only"));
+    let top = Command::new(env!("CARGO_BIN_EXE_nigh")).args(["top", "--once", "--control", &control]).output().unwrap();
+    assert!(String::from_utf8(top.stderr).unwrap().contains("this is a level server"));
+
+    // Others than clients: all are counted, and one line is logged.
+    for _ in 0..20 {
+        let mut stranger = TcpStream::connect(level.address.strip_prefix("tcp:").unwrap()).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    until("counting", || metric(&get(&metrics, "/metrics"), "nigh_level_server_connections_refused_total") == 20);
+    let logged = level.logged("rejected");
+    assert!(logged.len() == 1 && logged[0].contains("does not speak the protocol of levels"), "{logged:?}");
+
+    // The client counts what it lost.
+    let address = level.address.clone();
+    drop(level);
+    until("losing it", || level_status(&folder)["off"] == true);
+    let _level = Level::start(&address);
+    until("connecting", || level_status(&folder)["off"] == false);
+    read_all(&mut client, 0);
+    let page = get(&server.metrics(), "/metrics");
+    let of = |name: &str| metric(&page, &format!("nigh_{name}_total{{level=\"{address}\"}}"));
+    assert_eq!((of("level_lost"), of("level_missed")), (1, count(&folder, "missed")));
+    let text = ctl(&folder.text("control"), &["status"]);
+    assert!(text.contains("MISSED") && text.contains("LOST"), "{text}");
+    server.end();
+}
+
+/// With `--level-wait`, the start waits for a level that comes late, ends when its time is over, and can be interrupted.
+#[test]
+fn a_level_is_waited_for() {
+    let folder = Folder::new();
+    image(&folder);
+    let address = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("tcp:{}", socket.local_addr().unwrap())
+    };
+    let wait = |time: &str, more: &[&str]| {
+        let mut arguments = vec!["--level-wait".to_owned(), time.to_owned()];
+        arguments.extend(more.iter().map(|&text| text.to_owned()));
+        arguments
+    };
+    let begin = Instant::now();
+    let level = std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(2));
+            Level::start(&address)
+        });
+        let server = serve_with(&folder, &address, &wait("30s", &["--level-required"]));
+        let took = begin.elapsed();
+        assert!((2..20).contains(&took.as_secs()), "{took:?}");
+        assert_eq!(level_status(&folder)["off"], false);
+        assert_eq!(server.all("waiting for the level").len(), 1);
+        server.end();
+        late.join().unwrap()
+    });
+    drop(level);
+    let begin = Instant::now();
+    let server = serve_with(&folder, &address, &wait("2s", &[]));
+    assert!((2..10).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    assert_eq!(level_status(&folder)["off"], true);
+    server.end();
+    // Without the level, and with it required.
+    let start = |time: &str| {
+        let (level, disk) = (format!("{address}:16M"), format!("disk={}", folder.text("image")));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nigh"));
+        command.args(["serve", "--stdio", "--level-required", "--level", &level, &disk]);
+        command.args(["--level-wait", time]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let output = start("1s").wait_with_output().unwrap();
+    assert!(!output.status.success() && String::from_utf8(output.stderr).unwrap().contains("cannot connect"));
+    let begin = Instant::now();
+    let mut waiting = start("1h");
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("waiting for the level")));
+    assert!(Command::new("kill").arg(waiting.id().to_string()).status().unwrap().success());
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(20));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-use nigh_backend::{Device, Image, LevelFile, LevelLink, LevelServer, Options, PLACES};
+use nigh_backend::{Device, Image, LevelFile, LevelLink, Options, PLACES};
 use nigh_engine::{LevelConfig, Port};
 
 use crate::disk::{has_file, same_file};
@@ -182,7 +182,7 @@ pub(crate) fn open_remote(
     if above >= LEVELS_MAX {
         return Err(LevelError::Many);
     }
-    let path = PathBuf::from(format!("tcp:{}", settings.address));
+    let path = PathBuf::from(settings.name());
     let index = index_bytes(settings.bytes);
     if index > memory {
         return Err(LevelError::Index { path, index: index >> 20, left: memory >> 20 });
@@ -191,13 +191,7 @@ pub(crate) fn open_remote(
     if part_blocks == 0 {
         return Err(LevelError::Small { path });
     }
-    let server = LevelServer {
-        address: settings.address.clone(),
-        client: settings.client.clone(),
-        level: above as u8 + 1,
-        block_bytes: BLOCK as u32,
-    };
-    let opened = server.open(PLACES + settings.bytes, settings.required);
+    let opened = settings.server(above as u8 + 1).open(PLACES + settings.bytes, settings.required);
     let (device, link) = opened.map_err(|source| LevelError::Server { path: path.clone(), source })?;
     let level = Level {
         path,

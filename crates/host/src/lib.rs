@@ -49,6 +49,7 @@ pub use extent::FileExtent;
 pub use host::Host;
 pub use latency::{Latencies, LatencySummary};
 pub use level::LevelStatistics;
+pub use nigh_backend::ClientTlsSettings;
 pub use opening::Late;
 pub use session::Session;
 pub use settings::{

@@ -1,9 +1,10 @@
 //! The configuration of a host.
 
+use std::io;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use nigh_backend::Target;
+use nigh_backend::{ClientTlsSettings, LevelServer, Target};
 use nigh_content::Scheme;
 use nigh_control::{Allocation, Config as Control, Limits};
 use nigh_engine::{Config, Files, PortConfig, Scheduler, Tenants, WriteMode};
@@ -138,12 +139,32 @@ impl ContentSettings {
 pub struct RemoteLevelSettings {
     /// The server, as HOST:PORT.
     pub address: String,
-    /// The name by which the server knows this host. Two hosts with the same name take the level from each other.
+    /// The name by which the server knows this host. Of two hosts with the same name, only the first has the level.
     pub client: String,
+    /// With this, the connection is encrypted, and the server knows this host also by the name in its certificate.
+    pub tls: Option<ClientTlsSettings>,
     /// The bytes of the level that are used.
     pub bytes: u64,
     /// Whether the start fails if the server cannot be reached. Otherwise it is used as soon as it can be.
     pub required: bool,
+}
+
+impl RemoteLevelSettings {
+    /// As users write it, without its size.
+    pub fn name(&self) -> String {
+        format!("{}:{}", if self.tls.is_some() { "tls" } else { "tcp" }, self.address)
+    }
+
+    /// The server, whose level is number `level`: 1 if it is next to the memory.
+    pub(crate) fn server(&self, level: u8) -> LevelServer {
+        let RemoteLevelSettings { address, client, tls, .. } = self.clone();
+        LevelServer { address, client, tls, level, block_bytes: BLOCK as u32 }
+    }
+
+    /// Connects once and disconnects, to find out whether the level can be used.
+    pub fn probe(&self) -> io::Result<()> {
+        self.server(1).probe()
+    }
 }
 
 /// The configuration of a host.

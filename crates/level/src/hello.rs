@@ -7,7 +7,7 @@ use crate::{BLOCK_MAX, Decoded, NAME_MAX, VERSIONS, Violation};
 /// "NIGHLVL\n".
 const MAGIC: u64 = u64::from_le_bytes(*b"NIGHLVL\n");
 /// Bytes before the name.
-const HELLO: usize = 20;
+const HELLO: usize = 28;
 const WELCOME: usize = 32;
 
 /// The first message of a client.
@@ -19,7 +19,10 @@ pub struct Hello<'a> {
     pub block_bytes: u32,
     /// The number of the server's level for this client: 1 if it is next to the client's memory.
     pub level: u8,
-    /// The client, at most [`NAME_MAX`] bytes: what a client name is for TLS takes precedence.
+    /// A number of the client's process, which differs after each start: a process may take a namespace over from its own earlier
+    /// connection, and not from another process.
+    pub instance: u64,
+    /// The client, at most [`NAME_MAX`] bytes. With TLS, the name in its certificate counts instead.
     pub name: &'a str,
 }
 
@@ -46,6 +49,7 @@ impl<'a> Hello<'a> {
         out.extend(self.block_bytes.to_le_bytes());
         out.extend([self.level, 0]);
         out.extend((name.len() as u16).to_le_bytes());
+        out.extend(self.instance.to_le_bytes());
         out.extend(name.as_bytes());
     }
 
@@ -71,13 +75,14 @@ impl<'a> Hello<'a> {
             return Err(Violation::Field { field: "a reserved field", value: reserved.into(), expected: "0" });
         }
         let length = at_most("the length of a name", fields.u16().into(), NAME_MAX, "at most 256")?;
+        let instance = fields.u64();
         let whole = match first(input, HELLO + length) {
             Ok(whole) => whole,
             Err(need) => return Ok(need),
         };
         let mut rest = Fields(whole.get(HELLO..).unwrap_or_default());
         let name = rest.text(length, "the name of a client")?;
-        Ok(Decoded::Whole(Hello { versions, block_bytes, level, name }, whole.len()))
+        Ok(Decoded::Whole(Hello { versions, block_bytes, level, instance, name }, whole.len()))
     }
 
     /// The highest version that both sides speak.

@@ -10,7 +10,7 @@ mod store;
 pub use hello::{Hello, Welcome};
 pub use reply::{Notice, Refusal, Reply, Result};
 pub use request::{Level, Place, Request};
-pub use store::{Connection, Limits, Rejected, Store, StoreCounts};
+pub use store::{ClientState, Connection, Limits, Rejected, Store, StoreCounts};
 
 /// The versions of the protocol that this crate speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;

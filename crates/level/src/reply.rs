@@ -39,6 +39,8 @@ pub enum Refusal {
     Denied,
     /// The server is ending.
     Ending,
+    /// Another process of this client has the namespace open.
+    Taken,
 }
 
 /// The result of a request.
@@ -186,7 +188,8 @@ impl<'a> Reply<'a> {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 5] = [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending];
+    const ALL: [Refusal; 6] =
+        [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending, Refusal::Taken];
 
     fn number(self) -> u8 {
         match self {
@@ -195,11 +198,12 @@ impl Refusal {
             Refusal::Limit => 3,
             Refusal::Denied => 4,
             Refusal::Ending => 5,
+            Refusal::Taken => 6,
         }
     }
 
     fn of(number: u8) -> std::result::Result<Refusal, Violation> {
         let found = Refusal::ALL.into_iter().find(|refusal| refusal.number() == number);
-        found.ok_or(Violation::Field { field: "the refusal", value: number.into(), expected: "1 to 5" })
+        found.ok_or(Violation::Field { field: "the refusal", value: number.into(), expected: "1 to 6" })
     }
 }

@@ -76,6 +76,16 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// The namespace that it is for; none if it opens one.
+    pub fn namespace(&self) -> Option<u32> {
+        match self {
+            Request::Open { .. } => None,
+            Request::Retrieve { place, .. } | Request::Demote { place, .. } | Request::Invalidate { place, .. } => {
+                Some(place.namespace)
+            }
+        }
+    }
+
     /// Appends the message to `out`. Its reply repeats `cookie`. A name or data that are too long are shortened.
     pub fn encode(&self, cookie: u64, out: &mut Vec<u8>) {
         const NOWHERE: Place = Place { namespace: 0, epoch: 0, block: 0 };

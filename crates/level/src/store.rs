@@ -10,7 +10,9 @@ use nigh_tier::{CLIENTS_MAX, Client, Server};
 
 use crate::{Hello, NOTICES_MAX, Notice, Place, Refusal, Reply, Request, Result};
 
-/// The most notices that wait for a client. The oldest are dropped beyond that: the client's next request for such a block misses.
+/// Why a namespace is [`Refusal::Taken`].
+const TAKEN: &str = "another server with this name has the level";
+/// The most notices that wait for a namespace. The oldest are dropped beyond that: the client's next request for such a block misses.
 const WAITING_MAX: usize = 64 << 10;
 
 /// The size of a store, and what each client may use of it.
@@ -22,7 +24,7 @@ pub struct Limits {
     pub block_bytes: u32,
     /// The most clients, by name.
     pub clients: Client,
-    /// The most blocks of one client.
+    /// The most blocks of one client; as many as there are, or more, for no limit.
     pub blocks_each: u32,
     /// The most namespaces of one client.
     pub namespaces_each: u32,
@@ -49,10 +51,11 @@ pub enum Rejected {
 pub struct Connection {
     client: Client,
     number: u64,
+    instance: u64,
     level: u8,
 }
 
-/// Counts of a client since the start.
+/// Counts of a client since it connected, or of all clients since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     /// Blocks that were retrieved.
@@ -69,22 +72,54 @@ pub struct StoreCounts {
     pub refused: u64,
 }
 
+impl StoreCounts {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: StoreCounts) -> StoreCounts {
+        let StoreCounts { found, missed, demoted, replaced, invalidated, refused } = other;
+        StoreCounts {
+            found: self.found + found,
+            missed: self.missed + missed,
+            demoted: self.demoted + demoted,
+            replaced: self.replaced + replaced,
+            invalidated: self.invalidated + invalidated,
+            refused: self.refused + refused,
+        }
+    }
+}
+
+/// A client at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientState<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its connections.
+    pub connections: u32,
+    /// Its blocks.
+    pub blocks: u32,
+    /// Counts since it connected.
+    pub counts: StoreCounts,
+}
+
 #[derive(Default)]
 struct State {
     /// Its connections. Without any, it is forgotten.
     connections: u32,
     /// The numbers of its namespaces, by name.
     namespaces: HashMap<Box<str>, u32>,
-    notices: VecDeque<Notice>,
     counts: StoreCounts,
 }
 
 /// A name of a client, and its blocks of the present epoch.
 struct Namespace {
     client: Client,
+    /// The connection on which it is open, and the number of its process; no connection has the number 0.
     connection: u64,
+    instance: u64,
     epoch: u64,
     blocks: HashMap<u64, Slot>,
+    /// Of blocks that were replaced in this epoch.
+    notices: VecDeque<Notice>,
 }
 
 /// A block in a slot.
@@ -100,9 +135,11 @@ pub struct Store {
     limits: Limits,
     glru: Server,
     clients: Vec<State>,
+    /// The counts of clients that are forgotten.
+    gone: StoreCounts,
     names: HashMap<Box<str>, Client>,
     namespaces: Vec<Namespace>,
-    /// Numbers of namespaces whose clients are gone.
+    /// Numbers of namespaces that are closed.
     unused: Vec<u32>,
     slots: Vec<Option<Stored>>,
     free: Vec<Slot>,
@@ -133,6 +170,7 @@ impl Store {
             limits: Limits { clients, ..limits },
             glru: Server::new(slots, clients, limits.blocks),
             clients: Vec::new(),
+            gone: StoreCounts::default(),
             names: HashMap::new(),
             namespaces: Vec::new(),
             unused: Vec::new(),
@@ -168,23 +206,32 @@ impl Store {
             state.connections += 1;
         }
         self.connections += 1;
-        Ok(Connection { client, number: self.connections, level: hello.level })
+        Ok(Connection { client, number: self.connections, instance: hello.instance, level: hello.level })
     }
 
-    /// `connection` is closed: nothing of its epochs can be asked for any more. A client without connections is forgotten.
+    /// `connection` is closed: its namespaces are, too, because nothing of their epochs can be asked for any more. A client without
+    /// connections is forgotten.
     pub fn disconnect(&mut self, connection: Connection) {
-        let mut gone = Vec::new();
-        for of in self.namespaces.iter_mut().filter(|of| of.connection == connection.number) {
-            gone.extend(of.blocks.drain().map(|(_, slot)| slot));
-        }
-        gone.into_iter().for_each(|slot| self.vacate(slot));
         let Some(state) = self.clients.get_mut(usize::from(connection.client)) else { return };
+        let mut gone = Vec::new();
+        state.namespaces.retain(|_, &mut number| {
+            let Some(of) = self.namespaces.get_mut(number as usize) else { return false };
+            if of.connection != connection.number {
+                return true;
+            }
+            of.connection = 0;
+            of.notices.clear();
+            gone.extend(of.blocks.drain().map(|(_, slot)| slot));
+            self.unused.push(number);
+            false
+        });
         state.connections = state.connections.saturating_sub(1);
         if state.connections == 0 {
-            self.unused.extend(state.namespaces.values());
+            self.gone = self.gone.plus(state.counts);
             *state = State::default();
             self.names.retain(|_, client| *client != connection.client);
         }
+        gone.into_iter().for_each(|slot| self.vacate(slot));
     }
 
     /// Executes a request that came on `connection` at `now_us`, which does not go backwards. `contents` receives those of a block that
@@ -222,7 +269,10 @@ impl Store {
                 Result::Refused { .. } => *refused += 1,
                 Result::Opened { .. } | Result::Done => {}
             }
-            notices.extend(state.notices.drain(..state.notices.len().min(NOTICES_MAX)));
+        }
+        let of = request.namespace().and_then(|namespace| self.namespaces.get_mut(namespace as usize));
+        if let Some(of) = of.filter(|of| of.connection == connection.number) {
+            notices.extend(of.notices.drain(..of.notices.len().min(NOTICES_MAX)));
         }
         let oldest = self.glru.oldest();
         Reply {
@@ -235,7 +285,7 @@ impl Store {
     }
 
     fn open(&mut self, connection: Connection, name: &str, epoch: u64) -> Outcome {
-        let Connection { client, number, .. } = connection;
+        let Connection { client, number, instance, .. } = connection;
         let Some(state) = self.clients.get_mut(usize::from(client)) else {
             return Err((Refusal::Denied, "no such client"));
         };
@@ -245,7 +295,14 @@ impl Store {
                 return Err((Refusal::Limit, "the client has too many namespaces"));
             }
             None => {
-                let new = Namespace { client, connection: 0, epoch: 0, blocks: HashMap::new() };
+                let new = Namespace {
+                    client,
+                    connection: 0,
+                    instance,
+                    epoch: 0,
+                    blocks: HashMap::new(),
+                    notices: VecDeque::new(),
+                };
                 let namespace = self.unused.pop().unwrap_or(self.namespaces.len() as u32);
                 state.namespaces.insert(name.into(), namespace);
                 match self.namespaces.get_mut(namespace as usize) {
@@ -258,10 +315,14 @@ impl Store {
         let Some(of) = self.namespaces.get_mut(namespace as usize) else {
             return Err((Refusal::Namespace, "no such namespace"));
         };
+        if of.connection != 0 && of.instance != instance {
+            return Err((Refusal::Taken, TAKEN));
+        }
         if epoch <= of.epoch {
             return Err((Refusal::Epoch, "there was a higher epoch"));
         }
-        (of.epoch, of.connection) = (epoch, number);
+        (of.epoch, of.connection, of.instance) = (epoch, number, instance);
+        of.notices.clear();
         let old: Vec<Slot> = of.blocks.drain().map(|(_, slot)| slot).collect();
         state.counts.invalidated += old.len() as u64;
         old.into_iter().for_each(|slot| self.vacate(slot));
@@ -305,12 +366,13 @@ impl Store {
 
     fn demote(&mut self, last_us: u64, connection: Connection, place: Place, to: u8, sum: u64, data: &[u8]) -> Outcome {
         let Connection { client, level, .. } = connection;
-        let Limits { block_bytes, blocks_each, .. } = self.limits;
+        let Limits { blocks, block_bytes, blocks_each, .. } = self.limits;
         let known = self.namespace(connection, place)?.blocks.get(&place.block).copied();
         if to != level || data.len() != block_bytes as usize {
             return Err((Refusal::Denied, "another level, or another size of blocks"));
         }
-        if known.is_none() && self.glru.share(client) >= blocks_each {
+        // A client that may have all blocks replaces its own oldest ones.
+        if known.is_none() && blocks_each < blocks && self.glru.share(client) >= blocks_each {
             return Err((Refusal::Limit, "the client has too many blocks"));
         }
         let Some(slot) = known.or_else(|| self.free.pop()) else {
@@ -340,12 +402,11 @@ impl Store {
         self.glru.take_notices(of.client, &mut self.noticed);
         if let Some(state) = self.clients.get_mut(usize::from(of.client)) {
             state.counts.replaced += 1;
-            if state.notices.len() >= WAITING_MAX {
-                state.notices.pop_front();
-            }
-            let Namespace { epoch, .. } = *of;
-            state.notices.push_back(Notice { namespace: stored.namespace, epoch, block: stored.block });
         }
+        if of.notices.len() >= WAITING_MAX {
+            of.notices.pop_front();
+        }
+        of.notices.push_back(Notice { namespace: stored.namespace, epoch: of.epoch, block: stored.block });
     }
 
     fn invalidate(&mut self, connection: Connection, place: Place, count: u64) -> Outcome {
@@ -372,12 +433,22 @@ impl Store {
         }
     }
 
-    /// What was counted for each client, by name, and its share of the blocks.
-    pub fn counts(&self) -> impl Iterator<Item = (&str, StoreCounts, u32)> {
-        self.names.iter().map(|(name, &client)| {
-            let counts = self.clients.get(usize::from(client)).map(|state| state.counts).unwrap_or_default();
-            (name.as_ref(), counts, self.glru.share(client))
+    /// Each client that is connected.
+    pub fn clients(&self) -> impl Iterator<Item = ClientState<'_>> {
+        self.names.iter().filter_map(|(name, &client)| {
+            let &State { connections, counts, .. } = self.clients.get(usize::from(client))?;
+            Some(ClientState { name, connections, blocks: self.glru.share(client), counts })
         })
+    }
+
+    /// What was counted for all clients, also for those that are gone.
+    pub fn counts(&self) -> StoreCounts {
+        self.clients.iter().fold(self.gone, |sum, state| sum.plus(state.counts))
+    }
+
+    /// Blocks that fit in before one is replaced.
+    pub fn free(&self) -> u32 {
+        self.glru.free()
     }
 
     /// Recounts every invariant.

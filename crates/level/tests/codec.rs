@@ -33,7 +33,8 @@ fn request<'a>(name: &'a str, data: &'a [u8]) -> impl Strategy<Value = Request<'
 }
 
 fn reply<'a>(text: &'a str, data: &'a [u8]) -> impl Strategy<Value = Reply<'a>> {
-    let refusals = [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending];
+    let refusals =
+        [Refusal::Epoch, Refusal::Namespace, Refusal::Limit, Refusal::Denied, Refusal::Ending, Refusal::Taken];
     let result = prop_oneof![
         any::<u32>().prop_map(|namespace| Result::Opened { namespace }),
         any::<u64>().prop_map(move |sum| Result::Found { sum, data }),
@@ -107,7 +108,7 @@ proptest! {
     #[test]
     fn greetings(versions: (u16, u16), block_bytes in 1..=65536u32, level in 1..8u8, name in "[a-zé]{0,40}", blocks: u64, instance: u64, requests in 1..u32::MAX) {
         let mut bytes = Vec::new();
-        let hello = Hello { versions, block_bytes, level, name: &name };
+        let hello = Hello { versions, block_bytes, level, instance, name: &name };
         hello.encode(&mut bytes);
         incomplete(&bytes, |bytes| Hello::decode(bytes).map(missing));
         prop_assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(hello, bytes.len())));
@@ -215,7 +216,7 @@ fn violations() {
     assert!(matches!(Request::decode(&bytes), Err(Violation::Field { field: "the length of a request", .. })));
     assert_eq!(Hello::decode(b"GET / HTTP/1.1\r\n").unwrap_err(), Violation::Magic(u64::from_le_bytes(*b"GET / HT")));
     assert!(Hello::decode(b"N").is_ok_and(|decoded| matches!(decoded, Decoded::Need(_))));
-    let newer = Hello { versions: (2, 3), block_bytes: 4096, level: 1, name: "" };
+    let newer = Hello { versions: (2, 3), block_bytes: 4096, level: 1, instance: 3, name: "" };
     assert_eq!(
         newer.version().unwrap_err().to_string(),
         "the other side speaks versions 2 to 3; this one speaks 1 to 1"

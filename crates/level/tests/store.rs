@@ -12,7 +12,7 @@ const LEVEL: u8 = 1;
 const LIMITS: Limits = Limits { blocks: 20, block_bytes: BLOCK_BYTES, clients: 3, blocks_each: 15, namespaces_each: 2 };
 
 fn hello() -> Hello<'static> {
-    Hello { versions: (1, 1), block_bytes: BLOCK_BYTES, level: LEVEL, name: "" }
+    Hello { versions: (1, 1), block_bytes: BLOCK_BYTES, level: LEVEL, instance: 1, name: "" }
 }
 
 fn contents(client: usize, block: u64, version: u64) -> Vec<u8> {
@@ -269,14 +269,18 @@ fn limits_hold() {
     assert!(store.connect(&hello(), "b").is_ok() && store.connect(&hello(), "c").is_ok());
     assert_eq!(store.connect(&hello(), "d").unwrap_err(), Rejected::Clients(3));
     assert!(store.connect(&hello(), "a").is_ok(), "a client that is known");
-    let (_, counts, share) = store.counts().find(|&(name, ..)| name == "a").unwrap();
-    assert_eq!((counts.demoted, counts.refused, share), (15, 5, 15));
+    let a = |store: &Store| {
+        let state = store.clients().find(|client| client.name == "a").unwrap();
+        (state.counts.demoted, state.counts.refused, state.blocks, state.connections)
+    };
+    assert_eq!(a(&store), (15, 5, 15, 2));
     store.disconnect(connection);
-    assert_eq!(store.counts().map(|(_, _, share)| share).sum::<u32>(), 0, "its blocks are gone");
-    assert_eq!(
-        store.counts().find(|&(name, ..)| name == "a").unwrap().1.demoted,
-        15,
-        "the client has another connection"
+    assert_eq!(a(&store), (15, 5, 0, 1), "its blocks are gone, and the client has another connection");
+    let other = store.connect(&hello(), "a").unwrap();
+    let opened = store.handle(1, other, 0, &Request::Open { name: "z", epoch: 1 }, &mut data).result;
+    assert!(
+        matches!(opened, Result::Opened { .. }),
+        "the namespaces of the closed connection do not count: {opened:?}"
     );
 }
 
@@ -297,6 +301,70 @@ fn a_client_without_connections_is_forgotten() {
         }
         store.disconnect(connection);
         store.check();
-        assert_eq!(store.counts().count(), 0);
+        assert_eq!(store.clients().count(), 0);
     }
+    assert_eq!(store.counts().demoted, 200, "what they did is not");
+}
+
+/// A process takes a namespace over from its own earlier connection, and not from another process.
+#[test]
+fn two_processes_with_one_name() {
+    let mut store = Store::new(LIMITS);
+    let mut data = Vec::new();
+    let mut connect = |store: &mut Store, instance: u64, name: &'static str, epoch: u64| {
+        let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
+        let result = match store.handle(1, connection, 0, &Request::Open { name, epoch }, &mut data).result {
+            Result::Opened { namespace } => Ok(namespace),
+            Result::Refused { refusal, .. } => Err(refusal),
+            other => panic!("{other:?}"),
+        };
+        (connection, result)
+    };
+    let (first, opened) = connect(&mut store, 1, "x", 1);
+    assert_eq!(opened, Ok(0));
+    let (second, refused) = connect(&mut store, 2, "x", 2);
+    assert_eq!(refused, Err(Refusal::Taken));
+    assert_eq!(connect(&mut store, 2, "y", 2).1, Ok(1), "another namespace");
+    let (again, opened) = connect(&mut store, 1, "x", 3);
+    assert_eq!(opened, Ok(0), "the first process connects again before the end of its connection is known");
+    store.disconnect(first);
+    assert_eq!(connect(&mut store, 2, "x", 4).1, Err(Refusal::Taken));
+    store.disconnect(again);
+    store.disconnect(second);
+    assert!(connect(&mut store, 2, "x", 1).1.is_ok(), "the first process is gone, and its epochs do not matter");
+    store.check();
+}
+
+/// Two processes of a client have namespaces of their own, and each gets only its own notices.
+#[test]
+fn notices_go_to_the_connection_with_the_namespace() {
+    let mut store = Store::new(Limits { blocks_each: 20, ..LIMITS });
+    let mut data = Vec::new();
+    let mut open = |store: &mut Store, name, instance| {
+        let connection = store.connect(&Hello { instance, ..hello() }, "a").unwrap();
+        match store.handle(1, connection, 0, &Request::Open { name, epoch: 1 }, &mut data).result {
+            Result::Opened { namespace } => (connection, Place { namespace, epoch: 1, block: 0 }),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (one, here) = open(&mut store, "x", 1);
+    let (other, there) = open(&mut store, "y", 2);
+    let mut noticed = [0, 0];
+    for (now_us, block) in (2..).zip(0..20) {
+        let data = contents(0, block, 0);
+        let place = Place { block, ..here };
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, sum: 0, data: &data };
+        store.handle(now_us, one, 0, &request, &mut Vec::new());
+    }
+    for (now_us, block) in (100..).zip(0..10) {
+        let data = contents(1, block, 0);
+        let place = Place { block, ..there };
+        let request = Request::Demote { place, from: 0, to: LEVEL, age_us: 0, sum: 0, data: &data };
+        noticed[1] += store.handle(now_us, other, 0, &request, &mut Vec::new()).notices.len();
+    }
+    let request = Request::Retrieve { place: here, from: Some(LEVEL), to: Some(LEVEL) };
+    let mut buffer = Vec::new();
+    let reply = store.handle(200, one, 0, &request, &mut buffer);
+    noticed[0] = reply.notices.iter().filter(|notice| notice.namespace == here.namespace).count();
+    assert_eq!((noticed, reply.result), ([10, 0], Result::Missed));
 }

@@ -9,13 +9,13 @@ use nigh_host::front::{Disk, lock};
 use nigh_host::{DiskSettings, FileExtent};
 use nigh_nbd::{Exports, InvalidExport};
 use nigh_policy::Spec;
+use nigh_tls::TlsSettings;
 
 use crate::clients::{Client, Common};
 use crate::descriptors;
 use crate::error::{ChangeError, ExportError};
 use crate::export::{Export, offer};
-use crate::settings::{ExportSettings, Settings, TlsSettings};
-use crate::tls;
+use crate::settings::{ExportSettings, Settings};
 
 /// How long the clients of an export that is removed have to take their replies.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -168,7 +168,7 @@ impl Common {
         if !unknown.is_empty() {
             return Err(unknown);
         }
-        let tls = wanted.tls.as_ref().map(tls::configure).transpose().map_err(|error| only(error.into()))?;
+        let tls = wanted.tls.as_ref().map(TlsSettings::configure).transpose().map_err(|error| only(error.into()))?;
         self.change(Some(wanted.host.memory), Some(&wanted.host.policy)).map_err(only)?;
         self.host.cache().readahead().set(&wanted.host.readahead);
         *lock(&self.tls) = (wanted.tls.clone(), tls);

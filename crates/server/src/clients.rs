@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nigh_host::Host;
 use nigh_host::front::lock;
+use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
 use crate::controllers::Controllers;
@@ -17,7 +18,6 @@ use crate::newcomers::{self, CONNECTIONS_EXTRA, Newcomer, Peer};
 use crate::pending::Opening;
 use crate::recording::{RecordError, Recorder, Recording};
 use crate::refusals::Refusals;
-use crate::settings::TlsSettings;
 use crate::stream::Stream;
 use crate::uri::uri;
 
@@ -56,7 +56,7 @@ pub(crate) struct Common {
     /// Newcomers that left since the last pause.
     fruitless: AtomicU32,
     pub(crate) recorder: Arc<Recorder>,
-    pub(crate) controllers: Controllers,
+    pub(crate) controllers: Arc<Controllers>,
     /// Exports that are being opened.
     pub(crate) opening: Opening,
     /// Where clients connect; paths are absolute.
@@ -110,7 +110,7 @@ impl Common {
             displaced: Refusals::default(),
             fruitless: AtomicU32::new(0),
             recorder: Arc::default(),
-            controllers: Controllers::default(),
+            controllers: Arc::default(),
             opening: Opening::default(),
             addresses: Mutex::default(),
             administration: Mutex::new(()),

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::Common;
 use crate::command::Command;
-use crate::controllers::Crowded;
+use crate::controllers::{Controllers, Crowded};
 use crate::denied::is_denied;
 use crate::error::ChangeError;
+use crate::lender::statistics::LenderStatistics;
 use crate::metrics::{Statistics, statistics};
 use crate::recording::{RecordError, RecordingStatus};
 use crate::settings::ExportSettings;
@@ -26,6 +27,9 @@ use crate::settings::ExportSettings;
 const SCHEMA: u32 = 1;
 /// Longest command.
 const LINE_MAX: u64 = 1 << 20;
+
+/// Why the status of a level server is none of a cache.
+const LEVEL_SERVER: &str = "this is a level server: 'nigh ctl status' shows what it does";
 
 /// What a control client is told. Without an error, it was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +42,9 @@ pub struct Answer {
     /// In reply to `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Statistics>,
+    /// In reply to `status`, of a level server (`nigh level`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<LenderStatistics>,
     /// In reply to `hints`: a sidecar of directives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<String>,
@@ -95,7 +102,8 @@ impl ControlClient {
     /// What the server did and holds.
     pub fn status(&mut self) -> Result<Statistics, ControlError> {
         let answer = self.ask(&Command::Status {})?;
-        answer.status.ok_or_else(|| ControlError::Refused("the answer has no status".into()))
+        let reason = if answer.level.is_some() { LEVEL_SERVER } else { "the answer has no status" };
+        answer.status.ok_or_else(|| ControlError::Refused(reason.into()))
     }
 }
 
@@ -144,28 +152,40 @@ impl Refusal {
 /// What is added in a sandbox if access is denied.
 const SANDBOXED: &str = "; the server is sandboxed: it can open files in the folders that it had at its start, and those of --sandbox-allow";
 
-/// Serves a control client on a thread of its own.
+/// Serves a control client of `common` on a thread of its own.
 pub(crate) fn attend(common: &Arc<Common>, socket: OwnedFd, reload: &Reload) {
-    let stream = Arc::new(UnixStream::from(socket));
-    if common.stopping.load(Ordering::Acquire) || !common.controllers.enter(stream.clone()) {
+    if common.stopping.load(Ordering::Acquire) {
         return;
     }
     let (at, reload) = (common.clone(), reload.clone());
-    let (ours, thread) = (stream.clone(), Builder::new().name("control".into()));
+    attend_with(&common.controllers, socket, move |stream, line| answer(&at, stream, line, &reload));
+}
+
+/// Serves a control client on a thread of its own: `answer` has the commands executed.
+pub(crate) fn attend_with(
+    controllers: &Arc<Controllers>,
+    socket: OwnedFd,
+    answer: impl Fn(&Arc<UnixStream>, &[u8]) -> Answer + Send + 'static,
+) {
+    let stream = Arc::new(UnixStream::from(socket));
+    if !controllers.enter(stream.clone()) {
+        return;
+    }
+    let (at, ours, thread) = (controllers.clone(), stream.clone(), Builder::new().name("control".into()));
     let spawned = thread.spawn(move || {
-        if let Err(error) = converse(&at, &ours, &reload) {
+        if let Err(error) = converse(&ours, |line| answer(&ours, line)) {
             tracing::debug!(%error, "a control connection ended");
         }
-        at.controllers.leave(&ours);
+        at.leave(&ours);
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread for a control client");
-        common.controllers.leave(&stream);
+        controllers.leave(&stream);
     }
 }
 
-fn converse(common: &Arc<Common>, stream: &Arc<UnixStream>, reload: &Reload) -> io::Result<()> {
-    let mut input = BufReader::new(&**stream);
+fn converse(stream: &UnixStream, answer: impl Fn(&[u8]) -> Answer) -> io::Result<()> {
+    let mut input = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -174,14 +194,10 @@ fn converse(common: &Arc<Common>, stream: &Arc<UnixStream>, reload: &Reload) -> 
             return Ok(());
         }
         let whole = line.ends_with(b"\n") || (read as u64) < LINE_MAX;
-        let answer = if whole {
-            answer(common, stream, &line, reload)
-        } else {
-            refused("the line is longer than 1 MiB".to_owned())
-        };
+        let answer = if whole { answer(&line) } else { refused("the line is longer than 1 MiB".to_owned()) };
         let mut text = serde_json::to_vec(&answer).expect("answers are plain data");
         text.push(b'\n');
-        (&**stream).write_all(&text)?;
+        (&*stream).write_all(&text)?;
         if !whole {
             return Ok(());
         }
@@ -189,16 +205,16 @@ fn converse(common: &Arc<Common>, stream: &Arc<UnixStream>, reload: &Reload) -> 
 }
 
 /// `text` in one line, although it may have words of the client in it.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-fn refused(error: String) -> Answer {
+pub(crate) fn refused(error: String) -> Answer {
     Answer { error: Some(error), ..done() }
 }
 
-fn done() -> Answer {
-    Answer { schema: SCHEMA, error: None, status: None, hints: None, recording: None }
+pub(crate) fn done() -> Answer {
+    Answer { schema: SCHEMA, error: None, status: None, level: None, hints: None, recording: None }
 }
 
 fn answer(common: &Arc<Common>, stream: &Arc<UnixStream>, line: &[u8], reload: &Reload) -> Answer {

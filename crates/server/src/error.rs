@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nigh_nbd::InvalidExport;
+use nigh_tls::TlsError;
 
 use crate::descriptors::TooFewDescriptors;
 use crate::listen::ListenError;
-use crate::tls::TlsError;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq;
 
-use crate::clients::Common;
 use crate::error::StartError;
-use crate::metrics::statistics;
 use crate::settings::MetricsSettings;
 
 /// Longest request that is looked at.
@@ -46,6 +44,16 @@ impl MetricsSettings {
     }
 }
 
+/// The forms of statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Prometheus,
+    Json,
+}
+
+/// Statistics at the moment.
+pub(crate) type Report = Arc<dyn Fn(Form) -> String + Send + Sync>;
+
 /// Answers clients, each of which asks once for `/metrics`, in Prometheus' text format, or `/json`. Its contents are shared
 /// with the threads that answer.
 pub(crate) struct Desk(Arc<Option<String>>);
@@ -57,22 +65,22 @@ impl Desk {
     }
 
     /// Answers a client, so that the next ones need not wait for it.
-    pub(crate) fn attend(&self, common: &Arc<Common>, socket: OwnedFd) {
+    pub(crate) fn attend(&self, report: &Report, socket: OwnedFd) {
         let stream = Arc::new(TcpStream::from(socket));
         if Arc::strong_count(&self.0) <= THREADS_MAX {
-            let (common, stream, token) = (common.clone(), stream.clone(), self.0.clone());
-            let run = move || answer(&stream, token.as_deref(), &common);
+            let (report, stream, token) = (report.clone(), stream.clone(), self.0.clone());
+            let run = move || answer(&stream, token.as_deref(), &report);
             match Builder::new().name("statistics".into()).spawn(run) {
                 Ok(_) => return,
                 Err(error) => tracing::warn!(%error, "no thread to answer a request for statistics"),
             }
         }
-        answer(&stream, self.0.as_deref(), common);
+        answer(&stream, self.0.as_deref(), report);
     }
 }
 
-fn answer(stream: &TcpStream, token: Option<&str>, common: &Common) {
-    if let Err(error) = exchange(stream, token, common) {
+fn answer(stream: &TcpStream, token: Option<&str>, report: &Report) {
+    if let Err(error) = exchange(stream, token, report) {
         tracing::debug!(%error, "statistics could not be sent");
     }
 }
@@ -87,7 +95,7 @@ fn is_allowed(request: &str, token: &str) -> bool {
     sent.into_iter().any(|sent| sent.as_bytes().ct_eq(token.as_bytes()).into())
 }
 
-fn exchange(mut stream: &TcpStream, token: Option<&str>, common: &Common) -> io::Result<()> {
+fn exchange(mut stream: &TcpStream, token: Option<&str>, report: &Report) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let mut part = [0; 512];
@@ -107,9 +115,9 @@ fn exchange(mut stream: &TcpStream, token: Option<&str>, common: &Common) -> io:
         }
         (Some("GET"), Some("/metrics")) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ("200 OK", kind, statistics(common).prometheus())
+            ("200 OK", kind, report(Form::Prometheus))
         }
-        (Some("GET"), Some("/json")) => ("200 OK", "application/json", statistics(common).json()),
+        (Some("GET"), Some("/json")) => ("200 OK", "application/json", report(Form::Json)),
         (Some("GET"), _) => ("404 Not Found", "text/plain", "there are /metrics and /json\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
     };

@@ -15,6 +15,7 @@ mod export;
 mod http;
 mod input;
 mod job;
+mod lender;
 mod link;
 mod listen;
 mod metrics;
@@ -34,9 +35,10 @@ mod tls;
 mod uri;
 
 pub use nigh_host::{
-    Allocation, BLOCK, Chunk, ContentSettings, ContentStatistics, Directive, DiskError, DiskSettings, DiskStatistics,
-    FileExtent, HintError, HostStatistics, LatencySummary, LevelSettings, LevelStatistics, Order, RemoteLevelSettings,
-    Scheme, Settings as HostSettings, TenantStatistics, Unwritten, WriteMode,
+    Allocation, BLOCK, Chunk, ClientTlsSettings, ContentSettings, ContentStatistics, Directive, DiskError,
+    DiskSettings, DiskStatistics, FileExtent, HintError, HostStatistics, LatencySummary, LevelSettings,
+    LevelStatistics, Order, RemoteLevelSettings, Scheme, Settings as HostSettings, TenantStatistics, Unwritten,
+    WriteMode,
 };
 
 pub use command::Command;
@@ -44,11 +46,13 @@ pub use control::{Answer, ControlClient, ControlError, ReloadError};
 pub use denied::is_denied;
 pub use descriptors::TooFewDescriptors;
 pub use error::{ChangeError, ExportError, StartError};
+pub use lender::statistics::{LenderClient, LenderCounts, LenderStatistics};
+pub use lender::{Lender, LenderSettings};
 pub use listen::{Listen, ListenError};
 pub use metrics::{ExportStatistics, Statistics};
+pub use nigh_tls::{TlsError, TlsSettings};
 pub use options::{ExportOptions, OptionError, amount};
 pub use pending::{PendingExport, PendingState};
 pub use recording::{RecordError, Recording, RecordingStatus};
 pub use server::Server;
-pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings, TlsSettings};
-pub use tls::TlsError;
+pub use settings::{ExportSettings, MetricsSettings, Settings, SocketSettings};

@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -17,12 +18,16 @@ use rustix::fs::Mode;
 use rustix::net::sockopt;
 
 use crate::newcomers::Peer;
+use crate::refusals::Refusals;
 use crate::settings::SocketSettings;
 
 /// The mask for a Unix socket that is created: only its owner can connect.
 const OWNER_ONLY: u32 = 0o177;
 /// Permissions of a Unix socket with a group of its own.
 const GROUP_TOO: u32 = 0o660;
+
+/// The pause after a client could not be accepted.
+const FAILED: Duration = Duration::from_millis(100);
 
 /// When a silent client over TCP is first asked whether it is there, then how often, and how often in vain.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -209,6 +214,23 @@ impl Listener {
                 (stream.into(), Peer::at(address.ip()))
             }
         })
+    }
+
+    /// Accepts clients until `stopping`, and `stop`.
+    pub(crate) fn accept_all(&self, stopping: &AtomicBool, client: impl Fn(OwnedFd, Peer)) {
+        let failures = Refusals::default();
+        while !stopping.load(Ordering::Acquire) {
+            match self.accept() {
+                Ok((socket, peer)) => client(socket, peer),
+                Err(_) if stopping.load(Ordering::Acquire) => {}
+                Err(error) => {
+                    if let Some(failures) = failures.add(Instant::now()) {
+                        tracing::warn!(%error, failures, "a client cannot be accepted");
+                    }
+                    std::thread::sleep(FAILED);
+                }
+            }
+        }
     }
 
     /// Ends the wait of `accept`.

@@ -284,7 +284,7 @@ impl Statistics {
     fn encode_levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&LevelStatistics) -> u64;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        let metrics: [(&str, &str, MetricType, Value); 15] = [
+        let metrics: [(&str, &str, MetricType, Value); 17] = [
             ("level_places", "Blocks that a level has places for", gauge, |level| level.blocks),
             ("level_stored_blocks", "Blocks that a level holds", gauge, |level| level.stored),
             ("level_warm_blocks", "Blocks that a level held at the start", gauge, |level| level.warm_blocks),
@@ -300,6 +300,10 @@ impl Statistics {
             ("level_replaced", "Blocks of a level that made room for others", counter, |level| level.evictions),
             ("level_invalidations", "Blocks of a level whose contents changed", counter, |level| level.invalidations),
             ("level_mismatches", "Blocks not read as they were stored", counter, |level| level.mismatches),
+            ("level_missed", "Of these, those that a level on another host no longer had", counter, |level| {
+                level.missed
+            }),
+            ("level_lost", "Connections to a level on another host that were lost", counter, |level| level.lost),
             ("level_reads", "Reads of a level's device", counter, |level| level.reads),
             ("level_read_bytes", "Bytes read from a level's device", counter, |level| level.read_bytes),
             ("level_writes", "Writes of a level's device", counter, |level| level.writes),

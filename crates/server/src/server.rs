@@ -12,6 +12,7 @@ use nigh_control::Directive;
 use nigh_host::front::lock;
 use nigh_host::{FileExtent, Host, Late, Unwritten};
 use nigh_policy::Spec;
+use nigh_tls::TlsSettings;
 use rustls::ServerConfig;
 
 use crate::admin;
@@ -21,17 +22,15 @@ use crate::control::{self, Reload, ReloadError};
 use crate::descriptors;
 use crate::error::{ChangeError, StartError};
 use crate::export::Export;
-use crate::http::Desk;
+use crate::http::{Desk, Form, Report};
 use crate::listen::{Listen, Listener};
 use crate::metrics::{Statistics, statistics};
 use crate::negotiate::Guest;
 use crate::newcomers::Peer;
 use crate::options::ExportOptions;
 use crate::recording::{RecordError, Recording};
-use crate::refusals::Refusals;
 use crate::settings::{ExportSettings, Settings, SocketSettings};
 use crate::stream::Stream;
-use crate::tls;
 
 /// Stack of a connection's thread.
 const CONNECTION_STACK: usize = 256 << 10;
@@ -66,7 +65,7 @@ impl Server {
         }
         admin::check(&exports, tls.as_ref())?;
         host.disks = exports.iter().map(|export| export.disk.clone()).collect();
-        let config = tls.as_ref().map(tls::configure).transpose()?;
+        let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
         let of_exports = exports.iter().flat_map(|export| export.disk.targets());
         descriptors::allow(connections_max, of_exports.chain(host.levels.iter().map(|level| &level.target)))?;
         let http = match &metrics {
@@ -93,7 +92,12 @@ impl Server {
         }
         open_late(&server.common, late)?;
         if let Some(((_, listener), desk)) = http {
-            server.accept(Listener::Tcp(listener), "metrics", move |common, socket, _| desk.attend(common, socket))?;
+            let common = server.common.clone();
+            let report: Report = Arc::new(move |form| match form {
+                Form::Prometheus => statistics(&common).prometheus(),
+                Form::Json => statistics(&common).json(),
+            });
+            server.accept(Listener::Tcp(listener), "metrics", move |_, socket, _| desk.attend(&report, socket))?;
         }
         Ok(server)
     }
@@ -166,19 +170,7 @@ impl Server {
         lock(&self.listeners).push(listener.clone());
         let common = self.common.clone();
         let accept = move || {
-            let failures = Refusals::default();
-            while !common.stopping.load(Ordering::Acquire) {
-                match listener.accept() {
-                    Ok((socket, peer)) => client(&common, socket, peer),
-                    Err(_) if common.stopping.load(Ordering::Acquire) => {}
-                    Err(error) => {
-                        if let Some(failures) = failures.add(Instant::now()) {
-                            tracing::warn!(%error, failures, "a client cannot be accepted");
-                        }
-                        std::thread::sleep(Duration::from_millis(100));
-                    }
-                }
-            }
+            listener.accept_all(&common.stopping, |socket, peer| client(&common, socket, peer));
         };
         lock(&self.threads).push(Builder::new().name(name.to_owned()).spawn(accept)?);
         Ok(())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nigh_backend::Target;
 use nigh_host::{DiskError, DiskSettings, agree_on_bounds};
 use nigh_policy::Spec;
+use nigh_tls::TlsSettings;
 
 /// A disk that is served.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,17 +38,6 @@ impl From<DiskSettings> for ExportSettings {
     fn from(disk: DiskSettings) -> ExportSettings {
         ExportSettings { disk, clients: Vec::new(), connections: 0, requests: 0 }
     }
-}
-
-/// Certificates for clients over TCP, in PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsSettings {
-    /// The server's certificate, and those that lead to its authority's.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// Authorities of which a client needs a certificate; without this, clients need none.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// Who may connect to the Unix sockets that a server creates for clients. The control socket is always its owner's alone.

@@ -1,27 +1,14 @@
-//! TLS over a client's socket, and whom its certificate names.
+//! TLS over a client's socket.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nigh_host::front::lock;
 use rustix::net::sockopt::{self, Timeout};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoClientAuth, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
-use x509_cert::Certificate;
-use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
-use x509_cert::der::oid::db::rfc4519::CN;
-use x509_cert::der::{Any, Decode, Tag, Tagged};
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
+use rustls::{ServerConfig, ServerConnection};
 
-use crate::settings::TlsSettings;
 use crate::socket;
 
 /// How long a client may take for the TLS handshake.
@@ -30,96 +17,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const BUFFER: usize = 17 << 10;
 /// Bytes that are encrypted at a time, about.
 const BATCH: usize = 32 << 10;
-
-/// Why certificates cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read, or has no PEM of the kind that it should have.
-    #[error("{path}: {reason}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-        /// What the system says, if that is it.
-        source: Option<io::Error>,
-    },
-    /// The certificate and the key do not go together, or cannot be used.
-    #[error("{certificate} and {key}: {source}")]
-    Certificate {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
-}
-
-/// Reads what `settings` name.
-pub(crate) fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
-    let TlsSettings { certificate, key, client_ca } = settings;
-    let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, "private key", error))?;
-    let provider = Arc::new(ring::default_provider());
-    let verifier = match client_ca {
-        None => Arc::new(NoClientAuth),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            let wrong = |error: String| TlsError::File { path: path.clone(), reason: error, source: None };
-            for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| wrong(error.to_string()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
-            verifier.build().map_err(|error| wrong(error.to_string()))?
-        }
-    };
-    let unfit = |source| TlsError::Certificate { certificate: certificate.clone(), key: key.clone(), source };
-    let private = provider.key_provider.load_private_key(private).map_err(|error| unfit_key(key, &error))?;
-    let certified = CertifiedKey::new(chain, private);
-    match certified.keys_match() {
-        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-        Err(error) => return Err(unfit(error)),
-    }
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(unfit)?;
-    let resolver = Arc::new(SingleCertAndKey::from(certified));
-    let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
-    // NBD's clients do not come back with tickets.
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(list) if list.is_empty() => {
-            Err(TlsError::File { path: path.to_owned(), reason: "has no certificate in PEM form".into(), source: None })
-        }
-        read => read.map_err(|error| unusable(path, "certificate", error)),
-    }
-}
-
-fn unusable(path: &Path, what: &str, error: rustls::pki_types::pem::Error) -> TlsError {
-    use rustls::pki_types::pem::Error;
-    let reason = match error {
-        Error::Io(error) => {
-            let (path, reason) = (path.to_owned(), error.to_string());
-            return TlsError::File { path, reason, source: Some(error) };
-        }
-        Error::NoItemsFound => format!("has no {what} in PEM form"),
-        other => other.to_string(),
-    };
-    TlsError::File { path: path.to_owned(), reason, source: None }
-}
-
-fn unfit_key(path: &Path, error: &rustls::Error) -> TlsError {
-    let reason = match error {
-        rustls::Error::General(reason) => reason.clone(),
-        other => other.to_string(),
-    };
-    let reason = format!("the private key cannot be used: {reason} (RSA keys need 2048 to 4096 bits)");
-    TlsError::File { path: path.to_owned(), reason, source: None }
-}
 
 /// A socket's bytes, encrypted. One thread reads, one at a time writes; neither waits for the socket with the session's
 /// lock held.
@@ -180,9 +77,7 @@ impl Secure {
 
     /// The names in the client's certificate: its alternative names, or if it has none, common names. None without a certificate.
     pub(crate) fn names(&self) -> Vec<String> {
-        let session = lock(&self.session);
-        let certificate = session.peer_certificates().and_then(|chain| chain.first());
-        certificate.and_then(|der| Certificate::from_der(der).ok()).map_or_else(Vec::new, |found| names(&found))
+        nigh_tls::names(lock(&self.session).peer_certificates())
     }
 
     /// As `Stream::read`.
@@ -288,40 +183,6 @@ fn flush_by(session: &mut ServerConnection, socket: &OwnedFd, deadline: Instant)
     Ok(())
 }
 
-fn names(certificate: &Certificate) -> Vec<String> {
-    let alternatives = match certificate.tbs_certificate.get::<SubjectAltName>() {
-        Ok(Some((_, SubjectAltName(alternatives)))) => alternatives,
-        Ok(None) => Vec::new(),
-        // It may have names that are not understood.
-        Err(_) => return Vec::new(),
-    };
-    let name = |name: &GeneralName| match name {
-        GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) | GeneralName::UniformResourceIdentifier(name) => {
-            Some(name.to_string())
-        }
-        _ => None,
-    };
-    let names: Vec<String> = alternatives.iter().filter_map(name).collect();
-    if !names.is_empty() {
-        // The common name is then a text for people (RFC 6125, 6.4.4).
-        return names;
-    }
-    let subject = &certificate.tbs_certificate.subject;
-    let attributes = subject.0.iter().flat_map(|names| names.0.iter());
-    attributes.filter(|attribute| attribute.oid == CN).filter_map(|attribute| text(&attribute.value)).collect()
-}
-
-/// The text of an attribute.
-fn text(value: &Any) -> Option<String> {
-    Some(match value.tag() {
-        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
-        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
-        _ => return None,
-    })
-}
-
 impl std::fmt::Debug for Secure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secure")
@@ -332,8 +193,10 @@ impl std::fmt::Debug for Secure {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use nigh_tls::TlsSettings;
     use rcgen::{CertifiedKey, generate_simple_self_signed};
-    use rustls::{ClientConfig, ClientConnection};
+    use rustls::crypto::ring;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     use super::*;
 
@@ -344,7 +207,7 @@ mod tests {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(&certificate, cert.pem()).unwrap();
         std::fs::write(&key, signing_key.serialize_pem()).unwrap();
-        let config = configure(&TlsSettings { certificate, key, client_ca: None }).unwrap();
+        let config = TlsSettings { certificate, key, client_ca: None }.configure().unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).unwrap();
         let client = ClientConfig::builder_with_provider(ring::default_provider().into());

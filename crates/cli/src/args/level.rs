@@ -1,10 +1,13 @@
 //! Flags of levels on other hosts: of the server, and of `serve`, its client.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct LevelArgs {
-    /// Where servers connect, such as tcp:10.0.0.5:10810. Connections are not encrypted, and clients not authenticated
+    /// Where servers connect, such as tcp:10.0.0.5:10810
     #[arg(long, value_name = "tcp:HOST:PORT")]
     pub(crate) listen: String,
     /// Memory for blocks, such as 64G
@@ -16,9 +19,28 @@ pub(crate) struct LevelArgs {
     /// Most connections at a time
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,
-    /// Listen on an address that is not a loopback address
+    /// This server's certificate (PEM), followed by any intermediate certificates: all connections use TLS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of --tls-certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate of this authority (PEM). The name in its certificate is that of the client
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Without TLS, listen on an address that is not a loopback address; let other machines read --metrics without a token
     #[arg(long)]
     pub(crate) insecure_tcp: bool,
+    /// Serve statistics over HTTP here: /metrics for Prometheus, /json; addresses of other than this machine need
+    /// --metrics-token
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Serve statistics only to clients that send the token in this file ('Authorization: Bearer TOKEN')
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    pub(crate) metrics_token: Option<PathBuf>,
+    /// Accept 'nigh ctl status' and 'nigh ctl reload' on this Unix socket, accessible to its owner only
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// What to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
@@ -31,7 +53,20 @@ pub(crate) struct RemoteLevelArgs {
     /// the first export]
     #[arg(long, value_name = "NAME")]
     pub(crate) level_name: Option<String>,
+    /// For --level tls:...: the authority of the level server's certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) level_ca: Option<PathBuf>,
+    /// For --level tls:...: the certificate by which the level server knows this host (PEM), followed by any intermediate
+    /// certificates
+    #[arg(long, value_name = "FILE")]
+    pub(crate) level_certificate: Option<PathBuf>,
+    /// The private key of --level-certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) level_key: Option<PathBuf>,
     /// Do not start if the level on another host cannot be reached; otherwise it is used as soon as it can be
     #[arg(long)]
     pub(crate) level_required: bool,
+    /// How long the start waits for the level on another host, up to 1h [default: 0s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) level_wait: Option<String>,
 }

@@ -14,7 +14,7 @@ pub(super) fn config(plan: &Plan) -> anyhow::Result<String> {
 }
 
 fn file(plan: &Plan) -> File {
-    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _ } = plan;
+    let Plan { settings, listen, insecure_tcp, core_dumps, sandbox_allow, user, control, record: _, level_wait } = plan;
     let Settings {
         host,
         exports,
@@ -26,6 +26,7 @@ fn file(plan: &Plan) -> File {
         sandboxed,
     } = settings;
     let alone = host.allocate.is_none();
+    let level_tls = host.remote_level.as_ref().and_then(|level| level.tls.as_ref());
     File {
         memory: Some(amount(host.memory)),
         memory_max: Some(amount(host.memory_max)),
@@ -50,9 +51,13 @@ fn file(plan: &Plan) -> File {
         content: host.content.map(|content| content.scheme.to_string()),
         content_cpu: host.content.map(|content| format!("{}%", 100.0 * content.cpu)),
         level: (host.levels.iter().map(level))
-            .chain(host.remote_level.iter().map(|remote| format!("tcp:{}:{}", remote.address, amount(remote.bytes))))
+            .chain(host.remote_level.iter().map(|remote| format!("{}:{}", remote.name(), amount(remote.bytes))))
             .collect(),
         level_name: host.remote_level.as_ref().map(|remote| remote.client.clone()),
+        level_ca: level_tls.map(|tls| tls.ca.clone()),
+        level_certificate: level_tls.map(|tls| tls.certificate.clone()),
+        level_key: level_tls.map(|tls| tls.key.clone()),
+        level_wait: host.remote_level.as_ref().map(|_| format!("{}s", level_wait.as_secs_f64())),
         level_required: host.remote_level.as_ref().map(|remote| remote.required),
         listen: listen.iter().map(ToString::to_string).collect(),
         socket_mode: mode.map(|mode| format!("{mode:04o}")),
@@ -158,7 +163,11 @@ mod tests {
             content_cpu: text(),
             level: vec![String::new()],
             level_name: Some(String::new()),
+            level_ca: Some("a".into()),
+            level_certificate: Some("c".into()),
+            level_key: Some("k".into()),
             level_required: Some(true),
+            level_wait: text(),
             listen: vec![String::new()],
             socket_mode: text(),
             socket_group: text(),

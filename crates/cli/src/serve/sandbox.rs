@@ -14,7 +14,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nigh_backend::Target;
-use nigh_server::{Listen, Settings, TlsSettings};
+use nigh_server::{ClientTlsSettings, Listen, Settings, TlsSettings};
 use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setresgid, setresuid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
 
@@ -118,6 +118,11 @@ impl Rules {
             [Some(certificate), Some(key), client_ca.as_ref()].into_iter().flatten().for_each(|path| {
                 rules.beside(path, read());
             });
+        }
+        if let Some(ClientTlsSettings { ca, certificate, key }) =
+            host.remote_level.as_ref().and_then(|level| level.tls.as_ref())
+        {
+            [ca, certificate, key].into_iter().for_each(|path| rules.beside(path, read()));
         }
         metrics.iter().filter_map(|metrics| metrics.token.as_ref()).for_each(|path| rules.beside(path, read()));
         OF_LIBRARIES.iter().chain(&OF_SYSTEM).for_each(|path| rules.add(path.into(), read()));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nigh_server::{BLOCK, DiskStatistics, LatencySummary, Statistics, TenantStatistics};
+use nigh_server::{BLOCK, DiskStatistics, LatencySummary, LevelStatistics, Statistics, TenantStatistics};
 use serde::Serialize;
 
 use crate::args::SortArg;
@@ -51,7 +51,11 @@ pub(super) struct LevelRow {
     pub(super) bytes: u64,
     /// Blocks that were loaded from it.
     pub(super) hits_per_s: f64,
-    /// Its device failed.
+    /// Blocks that the server of a level on another host no longer had.
+    pub(super) missed_per_s: f64,
+    /// Connections to that server that were lost since the start.
+    pub(super) lost: u64,
+    /// Its device failed, or its server cannot be reached.
     pub(super) off: bool,
 }
 
@@ -221,12 +225,15 @@ impl Interval {
         });
         let levels = now.host.levels.iter().map(|level| {
             let before = first.status.host.levels.iter().find(|before| before.path == level.path);
-            let hits = level.hits.saturating_sub(before.map_or(0, |before| before.hits));
+            let since = |count: fn(&LevelStatistics) -> u64| count(level).saturating_sub(before.map_or(0, count));
+            let (hits, missed) = (since(|level| level.hits), since(|level| level.missed));
             LevelRow {
                 path: level.path.clone(),
                 stored_bytes: level.stored * BLOCK,
                 bytes: level.bytes,
                 hits_per_s: hits as f64 / seconds,
+                missed_per_s: missed as f64 / seconds,
+                lost: level.lost,
                 off: level.off,
             }
         });

@@ -7,6 +7,9 @@ mod command;
 #[path = "../serving/mod.rs"]
 mod serving;
 
+#[path = "../serving/pki.rs"]
+mod pki;
+
 mod changes;
 mod control;
 mod tenants;

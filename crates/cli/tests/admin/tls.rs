@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,74 +10,15 @@ use std::time::{Duration, Instant};
 use nigh_nbd::client::{Client, Error, Handshake};
 use nigh_nbd::wire::{OPTION_MAGIC, option};
 use nigh_testkit::tools::{half_empty, installed, run};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::CertificateParams;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::pki::Pki;
 use super::{MIB, Server, empty_image, nigh, refusal, text};
 
-/// Authorities and certificates in a folder: for each client a folder that libnbd and QEMU understand.
-struct Pki {
-    folder: tempfile::TempDir,
-    authority: Issuer<'static, KeyPair>,
-    stranger: Issuer<'static, KeyPair>,
-}
-
-fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
-    let mut params = CertificateParams::new([]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    let key = KeyPair::generate().unwrap();
-    let pem = params.self_signed(&key).unwrap().pem();
-    (Issuer::new(params, key), pem)
-}
-
 impl Pki {
-    fn new() -> Pki {
-        let folder = tempfile::tempdir().unwrap();
-        let ((authority, ours), (stranger, theirs)) = (authority("ours"), authority("theirs"));
-        std::fs::write(folder.path().join("ca.pem"), ours).unwrap();
-        std::fs::write(folder.path().join("stranger.pem"), theirs).unwrap();
-        let pki = Pki { folder, authority, stranger };
-        let mut server = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        server.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-        pki.write(server, &pki.authority, &pki.path("server.pem"), &pki.path("server.key"));
-        pki
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, params: CertificateParams, by: &Issuer<'static, KeyPair>, certificate: &Path, key: &Path) {
-        let pair = KeyPair::generate().unwrap();
-        std::fs::write(certificate, params.signed_by(&pair, by).unwrap().pem()).unwrap();
-        std::fs::write(key, pair.serialize_pem()).unwrap();
-    }
-
-    /// A folder with the authority's certificate, and a client's of this common name and alternative names.
-    fn client(&self, name: &str, alternatives: &[&str], ours: bool) -> PathBuf {
-        let folder = self.path(name);
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::copy(self.path("ca.pem"), folder.join("ca-cert.pem")).unwrap();
-        let alternatives: Vec<String> = alternatives.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(alternatives).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
-        let by = if ours { &self.authority } else { &self.stranger };
-        self.write(params, by, &folder.join("client-cert.pem"), &folder.join("client-key.pem"));
-        folder
-    }
-
-    /// A folder with the authority's certificate only.
-    fn nobody(&self) -> PathBuf {
-        let folder = self.path("nobody");
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::copy(self.path("ca.pem"), folder.join("ca-cert.pem")).unwrap();
-        folder
-    }
-
     /// A server on a port of its own.
     fn serve(&self, arguments: &[&str]) -> (Server, u16) {
         let (certificate, key, ca) = (self.path("server.pem"), self.path("server.key"), self.path("ca.pem"));

@@ -133,6 +133,13 @@ impl Server {
         self.later.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
     }
 
+    /// The lines with `what` that it said so far.
+    pub(crate) fn all(&self, what: &str) -> Vec<String> {
+        let mut lines: Vec<String> = self.said.iter().filter(|line| line.contains(what)).cloned().collect();
+        lines.extend(self.later(what));
+        lines
+    }
+
     /// The lines with `what`, as soon as there are any.
     pub(crate) fn logged(&self, what: &str) -> Vec<String> {
         let begin = Instant::now();

@@ -1,0 +1,293 @@
+//! The server of a level (`nigh level`): memory of this host for caches on other hosts.
+//!
+//! Each connection has a thread. The store's lock is held for one request: while a block is copied, and never while a thread waits
+//! for a client.
+
+mod connection;
+pub(crate) mod statistics;
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::Builder;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nigh_host::front::lock;
+use nigh_level::{ClientState, Limits, Store};
+use nigh_tls::{TlsError, TlsSettings};
+use rustix::net::sockopt;
+use rustls::ServerConfig;
+
+use crate::command::Command;
+use crate::control::{self, Answer};
+use crate::controllers::Controllers;
+use crate::descriptors;
+use crate::error::StartError;
+use crate::http::{Desk, Form, Report};
+use crate::listen::{Listen, Listener};
+use crate::refusals::Refusals;
+use crate::settings::{MetricsSettings, SocketSettings};
+use crate::stream::Stream;
+
+use statistics::{LenderClient, LenderStatistics};
+
+/// When a silent client is first asked whether it is there, then how often, and how often in vain: a client whose machine is gone
+/// keeps its name from its successor for no longer than that.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
+const KEEPALIVE_TRIES: u32 = 3;
+
+/// How the server of a level is set up.
+#[derive(Clone, Debug)]
+pub struct LenderSettings {
+    /// Blocks of all clients and of each.
+    pub limits: Limits,
+    /// Connections at a time; more are closed at once.
+    pub connections_max: usize,
+    /// With this, connections are encrypted, and the name of a client is that of its certificate.
+    pub tls: Option<TlsSettings>,
+    /// Where statistics are served over HTTP.
+    pub metrics: Option<MetricsSettings>,
+}
+
+/// A running server of a level. What it holds is gone when it ends.
+pub struct Lender {
+    common: Arc<Common>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+    metrics: Option<SocketAddr>,
+}
+
+/// What the threads share.
+struct Common {
+    store: Mutex<Store>,
+    limits: Limits,
+    connections_max: usize,
+    settings: Option<TlsSettings>,
+    tls: Mutex<Option<Arc<ServerConfig>>>,
+    start: Instant,
+    /// The number of this start.
+    instance: u64,
+    stopping: AtomicBool,
+    guests: Mutex<HashMap<u64, Guest>>,
+    accepted: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    /// Connections beyond `connections_max`.
+    crowded: Refusals,
+    /// Connections that did not become those of a client: without an acceptable certificate, or of another program.
+    strangers: Refusals,
+    /// Connections whose name another one has.
+    taken: Refusals,
+    controllers: Arc<Controllers>,
+}
+
+/// A connection.
+struct Guest {
+    stream: Arc<Stream>,
+    peer: SocketAddr,
+    /// Its names, once it has one: of the client, and of its namespaces.
+    name: String,
+    namespaces: Vec<String>,
+}
+
+impl Lender {
+    /// Makes the level; nobody can connect yet.
+    pub fn start(settings: LenderSettings) -> Result<Lender, StartError> {
+        let LenderSettings { limits, connections_max, tls, metrics } = settings;
+        let config = tls.as_ref().map(TlsSettings::configure).transpose()?;
+        descriptors::allow(connections_max, std::iter::empty())?;
+        let http = match &metrics {
+            Some(metrics) => Some((metrics.listen()?, Desk::new(metrics.token()?))),
+            None => None,
+        };
+        let common = Common {
+            store: Mutex::new(Store::new(limits)),
+            limits,
+            connections_max,
+            settings: tls,
+            tls: Mutex::new(config),
+            start: Instant::now(),
+            instance: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
+            stopping: AtomicBool::new(false),
+            guests: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            crowded: Refusals::default(),
+            strangers: Refusals::default(),
+            taken: Refusals::default(),
+            controllers: Arc::default(),
+        };
+        let metrics = http.as_ref().map(|((address, _), _)| *address);
+        let lender = Lender { common: Arc::new(common), listeners: Mutex::default(), metrics };
+        if let Some(((_, listener), desk)) = http {
+            let common = lender.common.clone();
+            let report: Report = Arc::new(move |form| match form {
+                Form::Prometheus => common.statistics().prometheus(),
+                Form::Json => common.statistics().json(),
+            });
+            lender.accept(Listener::Tcp(listener), "metrics", move |_, socket| desk.attend(&report, socket))?;
+        }
+        Ok(lender)
+    }
+
+    /// Where statistics are served over HTTP, with the port that the system chose for port 0.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Listens for clients, and returns where: with the port that the system chose for port 0. Without TLS, the address has to be
+    /// this machine's own, unless `insecure`.
+    pub fn listen(&self, address: &Listen, insecure: bool) -> Result<Listen, StartError> {
+        let is_safe = insecure || self.common.settings.is_some();
+        let listener = Listener::bind(address, is_safe, &SocketSettings::default())?;
+        let at = listener.address();
+        self.accept(listener, "listener", Common::let_in)?;
+        Ok(at.unwrap_or_else(|| address.clone()))
+    }
+
+    /// Takes the commands `status` and `reload` on a Unix socket that is its owner's alone.
+    pub fn control(&self, path: &Path) -> Result<(), StartError> {
+        let listener = Listener::bind(&Listen::Unix(path.to_owned()), false, &SocketSettings::default())?;
+        self.accept(listener, "control", |common, socket| {
+            let at = common.clone();
+            control::attend_with(&common.controllers, socket, move |_, line| at.answer(line));
+        })
+    }
+
+    /// Reads the certificates again, for connections from now on.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.common.reload()
+    }
+
+    /// What it did so far, and holds at the moment.
+    pub fn statistics(&self) -> LenderStatistics {
+        self.common.statistics()
+    }
+
+    /// Closes all connections.
+    pub fn shut_down(&self) {
+        self.common.stopping.store(true, Ordering::Release);
+        lock(&self.listeners).drain(..).for_each(|listener| listener.stop());
+        self.common.controllers.shut_down();
+        lock(&self.common.guests).values().for_each(|guest| guest.stream.shut_down());
+    }
+
+    fn accept(
+        &self,
+        listener: Listener,
+        name: &str,
+        client: impl Fn(&Arc<Common>, OwnedFd) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let listener = Arc::new(listener);
+        lock(&self.listeners).push(listener.clone());
+        let common = self.common.clone();
+        let accept = move || listener.accept_all(&common.stopping, |socket, _| client(&common, socket));
+        Builder::new().name(name.to_owned()).spawn(accept)?;
+        Ok(())
+    }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+impl Common {
+    /// Serves a connection on a thread of its own.
+    fn let_in(self: &Arc<Common>, socket: OwnedFd) {
+        let socket = TcpStream::from(socket);
+        // Fails if the client is gone already.
+        let Ok(peer) = socket.peer_addr() else { return };
+        let keepalive = sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)
+            .and_then(|()| sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_PAUSE))
+            .and_then(|()| sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES));
+        if let Err(error) = keepalive {
+            tracing::debug!(%peer, %error, "a client that is gone will be noticed late");
+        }
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let stream = Arc::new(Stream::socket(socket.into()));
+        let mut guests = lock(&self.guests);
+        if guests.len() >= self.connections_max {
+            drop(guests);
+            if let Some(refused) = self.crowded.add(Instant::now()) {
+                let most = self.connections_max;
+                tracing::warn!(%peer, refused, "rejected: there are {most} connections, as many as --connections allows");
+            }
+            return;
+        }
+        let guest = Guest { stream: stream.clone(), peer, name: String::new(), namespaces: Vec::new() };
+        guests.insert(number, guest);
+        drop(guests);
+        let common = self.clone();
+        let serve = move || {
+            connection::serve(&common, number, &stream, peer);
+            stream.shut_down();
+            lock(&common.guests).remove(&number);
+        };
+        if let Err(error) = Builder::new().name("client".into()).spawn(serve) {
+            lock(&self.guests).remove(&number);
+            tracing::warn!(%peer, %error, "rejected: no thread can be started");
+        }
+    }
+
+    fn reload(&self) -> Result<(), TlsError> {
+        let config = self.settings.as_ref().map(TlsSettings::configure).transpose();
+        match config {
+            Ok(config) => {
+                *lock(&self.tls) = config;
+                tracing::info!("the certificates were read again");
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the certificates stay as they were");
+                Err(error)
+            }
+        }
+    }
+
+    fn statistics(&self) -> LenderStatistics {
+        let block = u64::from(self.limits.block_bytes);
+        let refused = [&self.crowded, &self.strangers, &self.taken].map(|refusals| refusals.count()).iter().sum();
+        let connections = lock(&self.guests).len() as u64;
+        let store = lock(&self.store);
+        let client = |ClientState { name, connections, blocks, counts }: ClientState<'_>| LenderClient {
+            name: name.to_owned(),
+            connections: connections.into(),
+            used_bytes: u64::from(blocks) * block,
+            counts: counts.into(),
+        };
+        let mut clients: Vec<LenderClient> = store.clients().map(client).collect();
+        let (counts, free) = (store.counts().into(), store.free());
+        drop(store);
+        clients.sort_by(|one, other| one.name.cmp(&other.name));
+        let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        LenderStatistics {
+            schema: 1,
+            memory_bytes: u64::from(self.limits.blocks) * block,
+            used_bytes: u64::from(self.limits.blocks - free) * block,
+            connections,
+            accepted: count(&self.accepted),
+            refused,
+            received_bytes: count(&self.received_bytes),
+            sent_bytes: count(&self.sent_bytes),
+            counts,
+            clients,
+        }
+    }
+    fn answer(&self, line: &[u8]) -> Answer {
+        match serde_json::from_slice(line) {
+            Ok(Command::Status {}) => Answer { level: Some(self.statistics()), ..control::done() },
+            Ok(Command::Reload {}) => match self.reload() {
+                Ok(()) => control::done(),
+                Err(error) => control::refused(control::one_line(&error.to_string())),
+            },
+            Ok(_) => control::refused("a level server has the commands 'status' and 'reload' only".to_owned()),
+            Err(error) => control::refused(control::one_line(&format!("no command: {error}"))),
+        }
+    }
+}

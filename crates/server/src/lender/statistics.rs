@@ -1,0 +1,165 @@
+//! Statistics of the server of a level, and their forms.
+
+use std::fmt;
+
+use nigh_level::StoreCounts;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+
+/// The server of a level at one moment. Counts are since its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LenderStatistics {
+    /// Version of this form.
+    pub schema: u32,
+    /// Memory for blocks.
+    pub memory_bytes: u64,
+    /// What all clients have of it.
+    pub used_bytes: u64,
+    /// Connections at the moment.
+    pub connections: u64,
+    /// Connections so far.
+    pub accepted: u64,
+    /// Connections that were rejected: too many, without an acceptable certificate, of another program, or with a name that another
+    /// connection has.
+    pub refused: u64,
+    /// Bytes of clients' messages, without what TLS adds.
+    pub received_bytes: u64,
+    /// Bytes of the server's messages, without what TLS adds.
+    pub sent_bytes: u64,
+    /// All clients, also those that are gone.
+    #[serde(flatten)]
+    pub counts: LenderCounts,
+    /// Each client that is connected, with the counts since it connected.
+    pub clients: Vec<LenderClient>,
+}
+
+/// What clients did, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LenderCounts {
+    /// Blocks that were asked for.
+    pub retrieves: u64,
+    /// Of these, those that were here.
+    pub hits: u64,
+    /// Of these, those that were not.
+    pub misses: u64,
+    /// Blocks that were stored.
+    pub stores: u64,
+    /// Blocks that made room for others.
+    pub evictions: u64,
+    /// Blocks that were invalidated.
+    pub invalidations: u64,
+    /// Requests that were refused, such as stores beyond the limit of a client.
+    pub refused_requests: u64,
+}
+
+/// A client of a level at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LenderClient {
+    /// Its name.
+    pub name: String,
+    /// Its connections.
+    pub connections: u64,
+    /// Memory of its blocks.
+    pub used_bytes: u64,
+    /// Counts since it connected.
+    #[serde(flatten)]
+    pub counts: LenderCounts,
+}
+
+impl From<StoreCounts> for LenderCounts {
+    fn from(counts: StoreCounts) -> LenderCounts {
+        let StoreCounts { found, missed, demoted, replaced, invalidated, refused } = counts;
+        LenderCounts {
+            retrieves: found + missed,
+            hits: found,
+            misses: missed,
+            stores: demoted,
+            evictions: replaced,
+            invalidations: invalidated,
+            refused_requests: refused,
+        }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct OfClient {
+    client: String,
+}
+
+type Count = fn(&LenderCounts) -> u64;
+
+/// Counts of all clients, and of each.
+const COUNTS: [(&str, &str, Count); 7] = [
+    ("retrieves", "Blocks that were asked for", |counts| counts.retrieves),
+    ("hits", "Of these, those that were here", |counts| counts.hits),
+    ("misses", "Of these, those that were not", |counts| counts.misses),
+    ("stores", "Blocks that were stored", |counts| counts.stores),
+    ("evictions", "Blocks that made room for others", |counts| counts.evictions),
+    ("invalidations", "Blocks that were invalidated", |counts| counts.invalidations),
+    ("refused_requests", "Requests that were refused", |counts| counts.refused_requests),
+];
+
+impl Collector for LenderStatistics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, value) in [
+            ("memory_bytes", "Memory for blocks", self.memory_bytes),
+            ("used_bytes", "Memory of blocks", self.used_bytes),
+            ("connections", "Connections", self.connections),
+            ("clients", "Clients, by name", self.clients.len() as u64),
+        ] {
+            let metric = ConstGauge::new(value as i64);
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        let own = [
+            ("connections_accepted", "Connections so far", self.accepted),
+            ("connections_refused", "Connections that were rejected", self.refused),
+            ("received_bytes", "Bytes of clients' messages", self.received_bytes),
+            ("sent_bytes", "Bytes of the server's messages", self.sent_bytes),
+        ];
+        for (name, help, value) in own.into_iter().chain(COUNTS.map(|(name, help, of)| (name, help, of(&self.counts))))
+        {
+            let metric = ConstCounter::new(value);
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        if self.clients.is_empty() {
+            return Ok(());
+        }
+        let of = |client: &LenderClient| OfClient { client: client.name.clone() };
+        let help = "Memory of a client's blocks";
+        let mut family = encoder.encode_descriptor("client_used_bytes", help, None, MetricType::Gauge)?;
+        for client in &self.clients {
+            ConstGauge::new(client.used_bytes as i64).encode(family.encode_family(&of(client))?)?;
+        }
+        for (name, help, value) in COUNTS {
+            let (name, help) = (format!("client_{name}"), format!("{help}, for each client"));
+            let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Counter)?;
+            for client in &self.clients {
+                ConstCounter::new(value(&client.counts)).encode(family.encode_family(&of(client))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LenderStatistics {
+    /// In Prometheus' text format.
+    pub fn prometheus(&self) -> String {
+        let mut registry = Registry::with_prefix("nigh_level_server");
+        registry.register_collector(Box::new(self.clone()));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes any text");
+        text
+    }
+
+    /// As a JSON object.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("statistics are plain data");
+        text.push('\n');
+        text
+    }
+}
