@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use nigh_content::{
-    BLOCK_BYTES, Block, Codec, Codecs, DELTA_MAX, ENCODED_MAX, GOOD_MAX, Signatures, Sketches, candidates, hash,
-    signature, sketch,
+    BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, DELTA_MAX, ENCODED_MAX, Encoder, GOOD_MAX, Rules, Settings,
+    Signatures, Sketches, Store, candidates, hash, signature, sketch,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -30,6 +30,9 @@ const SHINGLES: u32 = 4;
 const OF_SHINGLE: usize = 64;
 const TRIED: usize = 16;
 
+/// Most blocks of the store whose hits are measured.
+const STORED: usize = 100_000;
+
 /// The paper's times of a difference, encoded and decoded, in microseconds.
 const PAPER: (f64, f64) = (400.0, 60.0);
 
@@ -45,18 +48,33 @@ pub(crate) fn run(images: &[PathBuf], targets: usize) -> anyhow::Result<()> {
     let mut chosen: Vec<usize> = (0..blocks.len()).collect();
     random.shuffle(&mut chosen);
     chosen.truncate(20_000);
-    own_steps(&blocks, &chosen);
+    let sketch_us = own_steps(&blocks, &chosen);
     let edited: Vec<(Block, Block)> =
         chosen.iter().take(500).map(|&at| (edited(&blocks[at], &mut random), *blocks[at])).collect();
-    codecs("blocks edited in place, in up to 4 places of up to 64 bytes each", &edited)?;
+    let in_place = codecs("blocks edited in place, in up to 4 places of up to 64 bytes each", &edited)?;
     let similar = chosen.iter().filter_map(|&at| {
         let (_, found) = index.shortest(&mut Codecs::new(), at, 1).filter(|&(length, _)| length <= DELTA_MAX)?;
         Some((*blocks[at], *blocks[found]))
     });
     let similar: Vec<(Block, Block)> = similar.take(500).collect();
-    if !similar.is_empty() {
-        codecs("similar blocks of the files, by the sketch", &similar)?;
+    let shifted = match similar.as_slice() {
+        [] => None,
+        similar => Some(codecs("similar blocks of the files, by the sketch", similar)?),
+    };
+    let hit_us = hits(&blocks)?;
+    println!("\n{:48} {:>6} {:>9}", "goal, in microseconds", "most", "measured");
+    let goal = |name: &str, most: f64, us: f64| {
+        println!("{name:48} {most:6.1} {us:9.2}  {}", if us <= most { "reached" } else { "missed" });
+    };
+    let row = |rows: &[Row], name: &str| rows.iter().find(|row| row.name == name).map(|row| (row.encode, row.decode));
+    let line = row(&in_place, "Line").context("the line difference was measured")?;
+    goal("line difference of an edit in place, encoded", 1.0, line.0);
+    goal("the same, decoded", 1.0, line.1);
+    goal("sketch", 2.0, sketch_us);
+    if let Some((_, us)) = shifted.as_deref().and_then(|rows| row(rows, "ZstdDelta")) {
+        goal("zstd difference to a similar block, decoded", 6.0, us);
     }
+    goal("hit of a content in a store, as a mean", 6.0, hit_us);
     if !images.is_empty() {
         exhaustive(&blocks, &index, &chosen, targets);
     }
@@ -105,7 +123,8 @@ fn now() -> f64 {
     now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
 }
 
-fn own_steps(blocks: &[Box<Block>], chosen: &[usize]) {
+/// The steps that are no codecs; returns the microseconds of a sketch.
+fn own_steps(blocks: &[Box<Block>], chosen: &[usize]) -> f64 {
     println!("\nprocessor microseconds a block, in the cache of the processor");
     let few: Vec<&Block> = chosen.iter().take(8).map(|&at| &*blocks[at]).collect();
     let time = |name: &str, step: &dyn Fn(&Block)| {
@@ -116,6 +135,7 @@ fn own_steps(blocks: &[Box<Block>], chosen: &[usize]) {
             best = best.min((now() - start) / (50 * few.len()) as f64);
         }
         println!("{name:24} {best:8.3}");
+        best
     };
     time("hash (xxh3-128)", &|block| {
         std::hint::black_box(hash(1, block));
@@ -125,58 +145,152 @@ fn own_steps(blocks: &[Box<Block>], chosen: &[usize]) {
     });
     time("sketch", &|block| {
         std::hint::black_box(sketch(block));
-    });
+    })
+}
+
+/// A codec, microseconds, and bytes.
+struct Row {
+    name: &'static str,
+    encode: f64,
+    decode: f64,
+    bytes: f64,
+}
+
+/// Times `encode` and `decode` on pairs of a block and its base.
+fn measured(
+    name: &'static str,
+    pairs: &[(Block, Block)],
+    mut encode: impl FnMut(&Block, &Block) -> anyhow::Result<Vec<u8>>,
+    mut decode: impl FnMut(&[u8], &Block, &mut Block) -> anyhow::Result<()>,
+) -> anyhow::Result<Row> {
+    let mut best = (f64::MAX, f64::MAX);
+    let mut encoded = Vec::with_capacity(pairs.len());
+    let mut decoded = [0; BLOCK_BYTES];
+    for _ in 0..ROUNDS {
+        encoded.clear();
+        let start = now();
+        for (block, base) in pairs {
+            encoded.push(encode(block, base)?);
+        }
+        best.0 = best.0.min(now() - start);
+        let start = now();
+        for (bytes, (_, base)) in encoded.iter().zip(pairs) {
+            decode(bytes, base, &mut decoded)?;
+        }
+        best.1 = best.1.min(now() - start);
+    }
+    for (bytes, (block, base)) in encoded.iter().zip(pairs) {
+        decode(bytes, base, &mut decoded)?;
+        ensure!(decoded == *block, "{name} decoded another block");
+    }
+    let count = pairs.len() as f64;
+    let bytes = encoded.iter().map(Vec::len).sum::<usize>() as f64;
+    Ok(Row { name, encode: best.0 / count, decode: best.1 / count, bytes: bytes / count })
 }
 
 /// Every codec on pairs of a block and its base.
-fn codecs(title: &str, pairs: &[(Block, Block)]) -> anyhow::Result<()> {
+fn codecs(title: &str, pairs: &[(Block, Block)]) -> anyhow::Result<Vec<Row>> {
     println!("\n{} {title}; processor microseconds, least of {ROUNDS} rounds", pairs.len());
     println!(
         "{:12} {:>8} {:>8} {:>8}   {:>26} {:>26}",
         "", "encode", "decode", "bytes", "decode: of zstd, of lz4", "bytes: of zstd, of lz4"
     );
-    let mut codecs = Codecs::new();
-    let mut out = [0; ENCODED_MAX];
-    let mut decoded = [0; BLOCK_BYTES];
+    let own = [Codec::Zstd, Codec::Lz4, Codec::Line, Codec::ZstdDelta, Codec::Lz4Delta];
+    let names = ["Zstd", "Lz4", "Line", "ZstdDelta", "Lz4Delta"];
     let mut rows = Vec::new();
-    for codec in [Codec::Zstd, Codec::Lz4, Codec::Line, Codec::ZstdDelta, Codec::Lz4Delta] {
-        let (mut encode, mut decode) = (f64::MAX, f64::MAX);
-        let mut encoded = Vec::with_capacity(pairs.len());
-        for _ in 0..ROUNDS {
-            encoded.clear();
-            let start = now();
-            for (block, base) in pairs {
-                let length = codecs.encode(codec, block, base, &mut out).context("a block that was not encoded")?;
-                encoded.push(out[..length].to_vec());
-            }
-            encode = encode.min(now() - start);
-            let start = now();
-            for (bytes, (_, base)) in encoded.iter().zip(pairs) {
-                codecs.decode(codec, bytes, base, &mut decoded)?;
-            }
-            decode = decode.min(now() - start);
-        }
-        for (bytes, (block, base)) in encoded.iter().zip(pairs) {
-            codecs.decode(codec, bytes, base, &mut decoded)?;
-            ensure!(decoded == *block, "{codec:?} decoded another block");
-        }
-        let count = pairs.len() as f64;
-        let bytes = encoded.iter().map(Vec::len).sum::<usize>() as f64;
-        rows.push((codec, encode / count, decode / count, bytes / count));
+    for (codec, name) in own.into_iter().zip(names) {
+        let (mut encoder, mut decoder, mut out) = (Codecs::new(), Codecs::new(), [0; ENCODED_MAX]);
+        rows.push(measured(
+            name,
+            pairs,
+            |block, base| {
+                let length = encoder.encode(codec, block, base, &mut out).context("a block that was not encoded")?;
+                Ok(out[..length].to_vec())
+            },
+            |bytes, base, decoded| Ok(decoder.decode(codec, bytes, base, decoded)?),
+        )?);
     }
-    let (zstd, lz4) = (rows[0], rows[1]);
-    for (codec, encode, decode, bytes) in &rows {
+    rows.push(measured(
+        "gdelta",
+        pairs,
+        |block, base| Ok(gdelta::encode(block, base)?),
+        |bytes, base, decoded| {
+            decoded.copy_from_slice(&gdelta::decode(bytes, base)?);
+            Ok(())
+        },
+    )?);
+    let (zstd, lz4) = (&rows[0], &rows[1]);
+    for Row { name, encode, decode, bytes } in &rows {
         println!(
-            "{:12} {encode:8.2} {decode:8.2} {bytes:8.0}   {:>17.2}x {:>7.2}x {:>17.2}x {:>7.2}x",
-            format!("{codec:?}"),
-            decode / zstd.2,
-            decode / lz4.2,
-            bytes / zstd.3,
-            bytes / lz4.3
+            "{name:12} {encode:8.2} {decode:8.2} {bytes:8.0}   {:>17.2}x {:>7.2}x {:>17.2}x {:>7.2}x",
+            decode / zstd.decode,
+            decode / lz4.decode,
+            bytes / zstd.bytes,
+            bytes / lz4.bytes
         );
     }
     println!("{:12} {:8.2} {:8.2}   (the paper, in 2011)", "zdelta", PAPER.0, PAPER.1);
-    Ok(())
+    Ok(rows)
+}
+
+/// A store with the blocks: what each step of a block takes, and how long a hit does, by how it is encoded. Returns the
+/// microseconds of a hit, as a mean of all contents.
+fn hits(blocks: &[Box<Block>]) -> anyhow::Result<f64> {
+    let blocks = &blocks[..blocks.len().min(STORED)];
+    let count = blocks.len() as u32;
+    let mut store = Store::new(Settings { pages: count, contents: count, ..Settings::default() });
+    let mut encoder = Encoder::new(Rules::default());
+    let mut ids: Vec<ContentId> = Vec::with_capacity(blocks.len());
+    let (mut plan_us, mut apply_us) = (0.0, 0.0);
+    for block in blocks {
+        let start = now();
+        let plan = store.plan(&mut encoder, 0, block);
+        let planned = now();
+        ids.push(store.apply(&plan)?);
+        (plan_us, apply_us) = (plan_us + planned - start, apply_us + now() - planned);
+    }
+    let pages = store.pool().frames + store.pool().run_pages;
+    let mut random = fastrand::Rng::with_seed(2);
+    let mut order: Vec<usize> = (0..ids.len()).collect();
+    random.shuffle(&mut order);
+    let (mut copied, mut codecs, mut out) = (Copied::new(), Codecs::new(), [0; BLOCK_BYTES]);
+    let mut of_codec: HashMap<Codec, (u32, f64, f64)> = HashMap::new();
+    // The clock takes part of a microsecond, so it is read once for several copies of a content.
+    const TIMES: u32 = 4;
+    for at in order {
+        let start = now();
+        for _ in 0..TIMES {
+            ensure!(store.copy(ids[at], &mut copied), "a content that is missing");
+        }
+        let copy = now();
+        for _ in 0..TIMES {
+            ensure!(copied.decode(&mut codecs, &mut out), "a content that is damaged");
+        }
+        let decode = now();
+        ensure!(out == *blocks[at], "a content that is another one");
+        let (codec, _) = store.encoding(ids[at]).context("a content that is missing")?;
+        let (count, copies, decodes) = of_codec.entry(codec).or_default();
+        *count += 1;
+        *copies += (copy - start) / f64::from(TIMES);
+        *decodes += (decode - copy) / f64::from(TIMES);
+    }
+    println!(
+        "\na store of {count} distinct blocks, in {pages} pages; processor microseconds a hit, with the copy under the lock"
+    );
+    println!("{:12} {:>8} {:>8} {:>8}", "", "contents", "copy", "decode");
+    let (mut copies, mut decodes) = (0.0, 0.0);
+    for codec in Codec::ALL {
+        let Some((of, copy, decode)) = of_codec.get(&codec) else { continue };
+        println!("{:12} {of:8} {:8.2} {:8.2}", format!("{codec:?}"), copy / f64::from(*of), decode / f64::from(*of));
+        (copies, decodes) = (copies + copy, decodes + decode);
+    }
+    let each = |us: f64| us / f64::from(count);
+    println!("{:12} {count:8} {:8.2} {:8.2}", "all", each(copies), each(decodes));
+    println!("to add a block: plan {:.2}, apply {:.2} (with the clock)", each(plan_us), each(apply_us));
+    let start = now();
+    ids.iter().for_each(|&id| store.release(id));
+    println!("to release it: {:.2}", each(now() - start));
+    Ok(each(copies + decodes))
 }
 
 /// All blocks, by signature and sketch.

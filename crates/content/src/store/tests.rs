@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-
 use super::*;
 use crate::encode::{Encoder, Rules};
 
@@ -298,92 +296,244 @@ fn a_plan_is_applied_to_the_store_that_it_was_made_for() {
     check(&store);
 }
 
-/// The oldest blocks leave for new ones, for long, in a small store: nothing is wrong, and the limits hold.
-fn churn(seed: u64, flips: bool) -> StoreCounts {
-    let mut blocks = Blocks::new(seed);
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut store = Store::new(Settings { seed, ..settings(60) });
-    let mut encoders = [encoder(), encoder()];
-    let mut codecs = Codecs::new();
-    let mut queue = std::collections::VecDeque::new();
-    let mut contents: HashMap<ContentId, (u32, Block)> = HashMap::new();
-    let mut copied = Copied::new();
-    let mut out = [0; BLOCK_BYTES];
-    for step in 0..20_000 {
-        let (block, domain) = (blocks.next(), random.u32(..2) * 7);
-        let [encoder, rebaser] = &mut encoders;
-        let mut plan = store.plan(encoder, domain, &block);
-        let id = loop {
-            match store.apply(&plan) {
-                Ok(id) => break id,
-                Err(Refused::Changed) => plan = store.plan(encoder, domain, &block),
-                Err(Refused::Full) => store.release(queue.pop_front().unwrap()),
-            }
-            store.rebase(rebaser);
-        };
-        let before = contents.insert(id, (domain, block));
-        assert!(before.is_none_or(|before| before == (domain, block)), "another content has the same name");
-        queue.push_back(id);
-        if queue.len() > 20 && random.u8(..10) == 0 {
-            store.release(queue.remove(random.usize(..queue.len())).unwrap());
-            store.rebase(rebaser);
-        }
-        // A reader: between the copy and decoding, the content may leave.
-        let asked = queue[random.usize(..queue.len())];
-        let is_there = store.copy(asked, &mut copied);
-        if is_there && random.u8(..50) == 0 {
-            queue.retain(|&id| {
-                id != asked || {
-                    store.release(id);
-                    false
-                }
-            });
-            store.rebase(rebaser);
-        }
-        let is_right = is_there && copied.decode(&mut codecs, &mut out);
-        assert!(!is_right || out == contents[&asked].1, "wrong bytes");
-        assert!(is_right || flips || !is_there && store.counts().dropped > 0);
-        if is_there && !is_right {
-            store.damaged(asked);
-            assert!(!store.copy(asked, &mut copied));
-        }
-        if flips && random.u8(..20) == 0 {
-            let live: Vec<Handle> = store
-                .contents
-                .iter()
-                .map(|content| content.handle)
-                .filter(|&handle| handle != Handle::NOWHERE)
-                .collect();
-            let bytes = store.pool.bytes_mut(live[random.usize(..live.len())]);
-            let at = random.usize(..bytes.len().min(80));
-            bytes[at] ^= 1 << random.u8(..8);
-        }
-        assert!(store.counts.orphan_bytes <= store.orphan_bytes_max);
-        if step % 100 == 0 {
-            check(&store);
-        }
-    }
-    let counts = store.counts();
-    queue.into_iter().for_each(|id| store.release(id));
-    check(&store);
-    assert_eq!((store.counts().contents, store.pool().free), (0, 60));
-    assert!(store.contents.iter().all(|content| content.owners == 0 && !content.is_there()));
-    counts
-}
-
+/// The oldest blocks leave for new ones, for long, in a small store: all can be read, and the limits hold.
 #[test]
 fn churn_keeps_contents_right() {
-    for seed in 0..4 {
-        let counts = churn(seed, false);
-        assert_eq!(counts.damaged, 0);
-        assert!(counts.rebased > 0, "{counts:?}");
+    for seed in 0..3 {
+        let mut blocks = Blocks::new(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut store = Store::new(Settings { seed, ..settings(60) });
+        let mut encoders = [encoder(), encoder()];
+        let mut queue = std::collections::VecDeque::new();
+        let mut out = [0; BLOCK_BYTES];
+        for step in 0..10_000 {
+            let block = blocks.next();
+            let [encoder, rebaser] = &mut encoders;
+            let mut plan = store.plan(encoder, 0, &block);
+            let id = loop {
+                match store.apply(&plan) {
+                    Ok(id) => break id,
+                    Err(Refused::Changed) => plan = store.plan(encoder, 0, &block),
+                    Err(Refused::Full) => store.release(queue.pop_front().map(|(id, _)| id).unwrap()),
+                }
+                store.rebase(rebaser);
+                assert!(store.counts.orphan_bytes <= store.orphan_bytes_max);
+            };
+            queue.push_back((id, block));
+            let (asked, block) = queue[random.usize(..queue.len())];
+            let is_there = read(&mut store, asked, &mut out);
+            assert!(is_there && out == block || !is_there && store.counts().dropped > 0);
+            if step % 200 == 0 {
+                check(&store);
+            }
+        }
+        assert!(store.counts().rebased > 0 && store.counts().damaged == 0, "{:?}", store.counts());
+        queue.into_iter().for_each(|(id, _)| store.release(id));
+        is_empty(&store);
     }
 }
 
-#[test]
-fn flipped_bits_are_misses() {
-    for seed in 10..14 {
-        let counts = churn(seed, true);
-        assert!(counts.damaged > 50, "{counts:?}");
+fn is_empty(store: &Store) {
+    check(store);
+    assert_eq!((store.counts().contents, store.pool().free), (0, store.settings.pages));
+    assert!(store.contents.iter().all(|content| content.owners == 0 && !content.is_there()));
+}
+
+/// Where the random operations went: each is to be reached.
+#[derive(Debug, Default)]
+struct Reached {
+    shared: u64,
+    full: u64,
+    changed: u64,
+    late: u64,
+    gone: u64,
+    caught: u64,
+    rebased: u64,
+    dropped: u64,
+    damaged: u64,
+}
+
+/// Random operations of a writer and of readers, and bits that flip, beside a model that has the bytes of every owner.
+fn random_operations(seed: u64, encoders: &mut [Encoder; 2], reached: &mut Reached) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut blocks = Blocks::new(random.u64(..50));
+    blocks.random = random.fork();
+    let flips = random.bool();
+    let pages = random.u32(4..20);
+    let contents = if random.u8(..4) == 0 { pages } else { pages * 8 };
+    let mut store = Store::new(Settings { pages, contents, seed, orphans_max: 0.2, ..Settings::default() });
+    let mut owners: Vec<(ContentId, u32, Block)> = Vec::new();
+    let mut copies: Vec<(ContentId, Copied, Block)> = Vec::new();
+    let mut codecs = Codecs::new();
+    let mut out = [0; BLOCK_BYTES];
+    for _ in 0..150 {
+        match random.u8(..100) {
+            0..50 => {
+                let (block, domain) = (blocks.next(), random.u32(..2) * 7);
+                let plan = store.plan(&mut encoders[0], domain, &block);
+                reached.shared += u64::from(plan.encoded().is_none());
+                // Owners may leave until the plan is applied.
+                while !owners.is_empty() && random.u8(..4) == 0 {
+                    store.release(owners.swap_remove(random.usize(..owners.len())).0);
+                }
+                match store.apply(&plan) {
+                    Ok(id) => {
+                        for (other, _, there) in owners.iter().filter(|(other, ..)| *other == id) {
+                            assert!(*there == block, "seed {seed}: {other:?} has two contents");
+                        }
+                        owners.push((id, domain, block));
+                    }
+                    Err(Refused::Full) => {
+                        reached.full += 1;
+                        if !owners.is_empty() {
+                            store.release(owners.swap_remove(random.usize(..owners.len())).0);
+                        }
+                    }
+                    Err(Refused::Changed) => reached.changed += 1,
+                }
+            }
+            50..60 if !owners.is_empty() => {
+                store.release(owners.swap_remove(random.usize(..owners.len())).0);
+            }
+            60..75 if !owners.is_empty() => {
+                let (id, _, block) = owners[random.usize(..owners.len())];
+                let mut copied = Copied::new();
+                let is_there = store.copy(id, &mut copied);
+                assert!(is_there || flips || store.counts().dropped > 0, "seed {seed}: {id:?} is missing");
+                if is_there {
+                    copies.push((id, copied, block));
+                } else {
+                    reached.gone += 1;
+                }
+            }
+            75..85 if !copies.is_empty() => {
+                let (id, copied, block) = copies.swap_remove(random.usize(..copies.len()));
+                reached.late += u64::from(store.live(id).is_none());
+                if copied.decode(&mut codecs, &mut out) {
+                    assert!(out == block, "seed {seed}: {id:?} has wrong bytes");
+                } else {
+                    assert!(flips, "seed {seed}: {id:?} was damaged");
+                    reached.caught += 1;
+                    store.damaged(id);
+                }
+            }
+            85..92 => {
+                if let Some(rebase) = store.plan_rebase(&mut encoders[1]) {
+                    if !owners.is_empty() && random.bool() {
+                        store.release(owners.swap_remove(random.usize(..owners.len())).0);
+                    }
+                    store.apply_rebase(&rebase);
+                }
+            }
+            92..94 => store.allow(random.u32(pages / 2..=pages)),
+            94..98 if flips => {
+                let there: Vec<Handle> =
+                    store.contents.iter().filter(|content| content.is_there()).map(|content| content.handle).collect();
+                if !there.is_empty() {
+                    let bytes = store.pool.bytes_mut(there[random.usize(..there.len())]);
+                    let at = random.usize(..bytes.len().min(80));
+                    bytes[at] ^= 1 << random.u8(..8);
+                }
+            }
+            _ => {}
+        }
     }
+    check(&store);
+    // Equal blocks of a domain are one content, unless one was damaged or dropped.
+    for (at, (id, domain, block)) in owners.iter().enumerate() {
+        for (other, of, there) in &owners[..at] {
+            let is_same = (domain, block) == (of, there);
+            assert!((id == other) == is_same || flips || store.counts().dropped > 0, "seed {seed}: {id:?} {other:?}");
+        }
+    }
+    store.rebase(&mut encoders[1]);
+    for &(id, _, block) in &owners {
+        let is_there = read(&mut store, id, &mut out);
+        assert!(!is_there || out == block, "seed {seed}: {id:?} has wrong bytes");
+        assert!(is_there || flips || store.counts().dropped > 0, "seed {seed}: {id:?} is missing");
+    }
+    owners.into_iter().for_each(|(id, ..)| store.release(id));
+    is_empty(&store);
+    reached.rebased += store.counts().rebased;
+    reached.dropped += store.counts().dropped;
+    reached.damaged += store.counts().damaged;
+}
+
+fn seeds(seeds: std::ops::Range<u64>) {
+    let mut encoders = [encoder(), encoder()];
+    let mut reached = Reached::default();
+    seeds.for_each(|seed| random_operations(seed, &mut encoders, &mut reached));
+    let Reached { shared, full, changed, late, gone, caught, rebased, dropped, damaged } = reached;
+    let all = [shared, full, changed, late, gone, caught, rebased, dropped, damaged];
+    assert!(all.iter().all(|count| *count > 0), "{reached:?}");
+    println!("{reached:?}");
+}
+
+#[test]
+fn random_operations_read_nothing_wrong() {
+    seeds(0..300);
+}
+
+/// `cargo test -p nigh-content --lib ten_thousand -- --ignored --nocapture`
+#[test]
+#[ignore = "takes a minute"]
+fn ten_thousand_seeds() {
+    seeds(0..10_000);
+}
+
+/// A thread that changes the store, and threads that read what is in it or was a moment ago.
+#[test]
+fn threads_read_while_contents_leave() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::{Mutex, RwLock};
+    let store = RwLock::new(Store::new(settings(60)));
+    let known: Mutex<Vec<(ContentId, Block)>> = Mutex::default();
+    let is_over = AtomicBool::new(false);
+    let (right, gone) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        for seed in 0..2 {
+            let (store, known, is_over, right, gone) = (&store, &known, &is_over, &right, &gone);
+            threads.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let (mut copied, mut codecs, mut out) = (Copied::new(), Codecs::new(), [0; BLOCK_BYTES]);
+                while !is_over.load(Ordering::Relaxed) {
+                    let known = known.lock().unwrap();
+                    let asked = known.get(random.usize(..known.len().max(1))).copied();
+                    drop(known);
+                    let Some((id, block)) = asked else { continue };
+                    std::thread::yield_now();
+                    if store.read().unwrap().copy(id, &mut copied) {
+                        assert!(copied.decode(&mut codecs, &mut out) && out == block);
+                        right.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        gone.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut blocks = Blocks::new(8);
+        let mut encoders = [encoder(), encoder()];
+        let mut step = 0;
+        let enough = |step| step > 3000 && gone.load(Ordering::Relaxed) > 0 && right.load(Ordering::Relaxed) > 0;
+        while !enough(step) && step < 100_000 {
+            step += 1;
+            let block = blocks.next();
+            let [encoder, rebaser] = &mut encoders;
+            let plan = store.read().unwrap().plan(encoder, 0, &block);
+            let applied = store.write().unwrap().apply(&plan);
+            match applied {
+                Ok(id) => known.lock().unwrap().push((id, block)),
+                Err(_) => {
+                    let at = step % known.lock().unwrap().len();
+                    let id = known.lock().unwrap()[at].0;
+                    store.write().unwrap().release(id);
+                    known.lock().unwrap().swap_remove(at);
+                    store.write().unwrap().rebase(rebaser);
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    check(&store.into_inner().unwrap());
+    assert!(right.into_inner() > 0 && gone.into_inner() > 0);
 }
