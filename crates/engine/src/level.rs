@@ -506,6 +506,14 @@ impl Level {
     }
 }
 
+impl LevelState {
+    /// Whether blocks are to be stored, or a range is being removed.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.batch.is_some() || !self.full.is_empty() || !self.level.masks.is_empty()
+    }
+}
+
 /// Blocks that are about to be stored at consecutive places.
 pub(crate) struct Batch {
     pub(crate) place: u32,

@@ -257,8 +257,11 @@ impl Engine {
     /// Queues the stores, and continues the removal of ranges.
     pub(crate) fn go_on_storing(&mut self, now: u64) {
         for at in 0..self.levels.len() {
-            self.levels[at].level.sweep(SWEEP);
             let state = &mut self.levels[at];
+            if !state.is_due() {
+                continue;
+            }
+            state.level.sweep(SWEEP);
             for batch in std::mem::take(&mut state.full).into_iter().chain(state.batch.take()) {
                 self.queue_store(at, batch, now);
             }
