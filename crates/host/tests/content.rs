@@ -229,3 +229,24 @@ fn other_levels_are_below_it_and_tenants_above() {
         host.shut_down().unwrap();
     }
 }
+
+#[test]
+fn little_memory_is_enough() {
+    for (memory, shards) in [(1, 1), (2, 1), (17, 1), (64, 4), (100, 7)] {
+        let disk = DiskSettings::new("disk", "memory:8M".parse().unwrap());
+        let mut settings = Settings::new(memory * BLOCK, "lru".parse().unwrap(), vec![disk]);
+        settings.content = Some(ContentSettings { scheme: Scheme::Sketch, cpu: 1.0 });
+        settings.memory_max = 4 * MIB;
+        settings.shards = Some(shards);
+        let host = Host::start(settings).unwrap();
+        let blocks = 8 * MIB / BLOCK;
+        fill(&host, "disk", blocks, |block| text(block, 0));
+        read_all(&host, "disk", blocks, |block| text(block, 0));
+        host.change(Some(4 * MIB), None).unwrap();
+        (0..2).for_each(|_| _ = read_all(&host, "disk", blocks, |block| text(block, 0)));
+        assert!(content(&host).bytes > MIB, "{memory} blocks in {shards} shards, then 4 MiB: {:?}", content(&host));
+        host.change(Some(memory * BLOCK), None).unwrap();
+        read_all(&host, "disk", blocks, |block| text(block, 0));
+        host.shut_down().unwrap();
+    }
+}
