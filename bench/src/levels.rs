@@ -3,6 +3,9 @@
 //! A client reads blocks of 64 MiB that are scattered over a disk, half of its reads in a quarter of them, one after the
 //! other.
 
+mod cost;
+mod remote;
+
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -128,7 +131,23 @@ fn simulated(trace: &Path, with_level: bool) -> anyhow::Result<Run> {
     Ok(Run { seconds, disk: count(&row["device_read_bytes"])? / BLOCK, level: count(&row["level_1_hits"])? })
 }
 
-pub(crate) fn run() -> anyhow::Result<()> {
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Live beside simulated, and restarts.
+    Flash,
+    /// Hits while blocks are demoted, and retrieves of a level server.
+    Cost,
+}
+
+pub(crate) fn run(parts: &[Part], rounds: usize, how_long: Duration) -> anyhow::Result<()> {
+    if parts.contains(&Part::Cost) {
+        cost::run(rounds, how_long)?;
+    }
+    if parts.contains(&Part::Flash) { flash() } else { Ok(()) }
+}
+
+fn flash() -> anyhow::Result<()> {
     println!(
         "{READS} reads of {BLOCKS} blocks on {DISK}, {MEMORY} of memory, with and without {LEVEL_MIB} MiB of {LEVEL} ({SPEED} times as \
          fast live); load {}",

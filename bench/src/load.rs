@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -56,7 +57,8 @@ impl Found {
 
 /// A connection that only reads.
 pub(crate) struct Connection {
-    stream: UnixStream,
+    /// A socket.
+    stream: File,
     framing: Framing,
     buffer: Box<[u8]>,
     start: usize,
@@ -74,6 +76,18 @@ impl Connection {
     /// As `open`, to the export of this name.
     pub(crate) fn to(socket: &Path, export: &str) -> anyhow::Result<Connection> {
         let stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+        Connection::over(stream.into(), export)
+    }
+
+    /// To the first export of a server that listens on this port of this machine.
+    pub(crate) fn over_tcp(port: u16) -> anyhow::Result<Connection> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Connection::over(stream.into(), "")
+    }
+
+    fn over(socket: OwnedFd, export: &str) -> anyhow::Result<Connection> {
+        let stream = File::from(socket);
         let mut handshake = Handshake::begin(&stream)?;
         handshake.structured_replies()?;
         let framing = handshake.go(export)?.framing();

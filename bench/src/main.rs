@@ -152,8 +152,19 @@ enum Bench {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold
-    Levels,
+    /// A level on flash below a small memory: live beside simulated, and the first minute after a restart, warm and cold. And what levels
+    /// cost: hits while blocks are demoted, and the processor time of a level server
+    Levels {
+        /// What is measured
+        #[arg(long, value_delimiter = ',', default_value = "flash,cost")]
+        part: Vec<levels::Part>,
+        /// Rounds of `cost`
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Length of a round of `cost`, in seconds
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Turns of each engine
@@ -260,7 +271,9 @@ fn main() -> anyhow::Result<()> {
             let run = if rivals { isolation::run_with_rivals } else { isolation::run };
             run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, only.as_deref())
         }
-        Bench::Levels => levels::run(),
+        Bench::Levels { part, rounds, seconds } => {
+            levels::run(&part, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
+        }
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::PageCache(args) => page_cache::run(&args),
         Bench::Patterns => patterns::run(),

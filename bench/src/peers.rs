@@ -29,10 +29,8 @@ impl Peer {
     /// the clients' processor.
     pub(crate) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Peer> {
         // A child begins where its parent runs, with all the threads that it will have.
-        pin(SERVERS)?;
-        let process = spawn(command);
-        pin(CLIENTS)?;
-        Peer::wait(process?, socket)
+        let process = on_servers_processor(|| spawn(command))?;
+        Peer::wait(process, socket)
     }
 
     /// As `start`, but on any processor.
@@ -81,6 +79,15 @@ impl Drop for Peer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Calls `start` on the servers' processor, where the processes that it starts stay, and leaves the calling thread on that of the
+/// clients.
+pub(crate) fn on_servers_processor<T>(start: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pin(SERVERS)?;
+    let started = start();
+    pin(CLIENTS)?;
+    started
 }
 
 /// The command as a user would write it, and its process.

@@ -39,6 +39,8 @@ use statistics::{LenderClient, LenderStatistics};
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 const KEEPALIVE_TRIES: u32 = 3;
+/// How long a reply may be without the client's acknowledgement: as long as all of the above.
+const UNACKNOWLEDGED_MS: u32 = 25_000;
 
 /// How the server of a level is set up.
 #[derive(Clone, Debug)]
@@ -205,7 +207,8 @@ impl Common {
         let Ok(peer) = socket.peer_addr() else { return };
         let keepalive = sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)
             .and_then(|()| sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_PAUSE))
-            .and_then(|()| sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES));
+            .and_then(|()| sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TRIES))
+            .and_then(|()| sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED_MS));
         if let Err(error) = keepalive {
             tracing::debug!(%peer, %error, "a client that is gone will be noticed late");
         }

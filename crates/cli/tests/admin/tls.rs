@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nigh_nbd::client::{Client, Error, Handshake};
 use nigh_nbd::wire::{OPTION_MAGIC, option};
 use nigh_testkit::tools::{half_empty, installed, run};
-use rcgen::CertificateParams;
+use rcgen::{CertificateParams, DnType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
