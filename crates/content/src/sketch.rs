@@ -12,7 +12,7 @@
 //! instead of 3.1 µs with a hash of all 8 bytes in 64 bits. The hash is of the difference of two pairs of bytes, so that
 //! runs of equal bytes, which say nothing, are not sampled.
 //!
-//! The index has 12 of the 16 features of a content, and room for those of a fifth of all contents: the ones that were
+//! The index has 12 of the 16 features of a content, and room for those of a quarter of all contents: the ones that were
 //! added last, or were last useful as a base. Two contents are tried. docs/content.md has what this finds, and what it costs.
 
 use crate::buckets::{Buckets, Votes, mixed};
@@ -80,10 +80,10 @@ pub struct Sketches {
 }
 
 impl Sketches {
-    /// An index of contents with numbers below `contents`, with room for about a fifth of them, so that it takes 10 bytes
+    /// An index of contents with numbers below `contents`, with room for about a quarter of them, so that it takes 12 bytes
     /// for each. It keeps those that were added or renewed last.
     pub fn new(contents: usize) -> Sketches {
-        Sketches::with_room(contents, contents / 5)
+        Sketches::with_room(contents, contents / 4)
     }
 
     /// An index with room for about `room` of these contents. It takes 48 bytes for each of them.

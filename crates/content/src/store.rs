@@ -42,7 +42,7 @@ const NONE: u32 = u32::MAX;
 pub struct Settings {
     /// Pages of 4 KiB for contents.
     pub pages: u32,
-    /// Most contents. Each takes 48 bytes of memory in addition; 37 if similar ones are not shared.
+    /// Most contents, with orphans. Each takes 50 bytes of memory in addition; 37 if similar ones are not shared.
     pub contents: u32,
     /// Seed of the hash of contents; random and secret where contents are foreign.
     pub seed: u64,

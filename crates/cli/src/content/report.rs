@@ -19,7 +19,7 @@ const SCHEMA: u32 = 1;
 /// similar ones (crates/content/README.md).
 const HEADER: u64 = 2;
 const CONTENT: u64 = 37;
-const CONTENT_SIMILAR: u64 = CONTENT + 11;
+const CONTENT_SIMILAR: u64 = CONTENT + 13;
 
 /// A scheme that keeps at least so much of what the best one keeps is as good, and the fastest of these is named.
 const AS_GOOD: f64 = 0.98;

@@ -59,7 +59,8 @@ impl<'a> Stored<'a> {
         is_similar_shared: bool,
     ) -> Stored<'a> {
         let (links, [queue]) = Links::new(slots);
-        let most = capacity.saturating_mul(CONTENTS_PER_PAGE).min(slots);
+        // Contents without owners take places, too.
+        let most = capacity.saturating_mul(CONTENTS_PER_PAGE).min(slots.saturating_mul(2));
         let settings = Settings { pages: capacity, contents: most, is_similar_shared, ..Settings::default() };
         let store = Store::new(settings);
         let blocks = Blocks { store, encoder: Encoder::new(rules), held: vec![None; slots as usize], links, queue };
