@@ -132,7 +132,7 @@ pub(crate) fn run(schemes: &[String]) -> anyhow::Result<()> {
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
     println!(
         "{MACHINES} machines of {} MiB, {MEMORY} of memory, devices of 1 ms, {REQUESTS} requests each, 1 write of {WRITES}; load {}",
-        BLOCKS * BLOCK_BYTES >> 20,
+        (BLOCKS * BLOCK_BYTES) >> 20,
         load()
     );
     for (filling, name) in [(Filling::Machines, "contents of machines"), (Filling::Noise, "random bytes")] {

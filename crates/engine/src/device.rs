@@ -200,6 +200,8 @@ impl Engine {
             }
             _ => unreachable!("no level's"),
         };
+        let secret = self.levels[level].level.secret();
+        let seeds = seeds.into_iter().map(|seed| seed ^ secret).collect::<Vec<u64>>();
         let (offset, length) = (self.level_offset(level, place), (seeds.len() * block_bytes) as u64);
         self.count_level(level, matches!(action, Action::Read(_)), length);
         Operation { volumes, ..Operation::new(id, port, offset..offset + length, action, seeds) }

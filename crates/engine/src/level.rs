@@ -461,6 +461,11 @@ impl Level {
         }
     }
 
+    /// What the checksums of blocks depend on besides the block. Those of a level that lasts are the same in each run.
+    pub(crate) fn secret(&self) -> u64 {
+        if self.config.elastic { self.hasher.hash_one(0_u64) } else { 0 }
+    }
+
     /// An operation of the level is over. Too many failures in a row switch the level off.
     pub(crate) fn note_result(&mut self, failed: bool) {
         self.faults = if failed { self.faults + 1 } else { 0 };
@@ -525,6 +530,8 @@ pub(crate) struct Batch {
 /// A level of the engine.
 pub(crate) struct LevelState {
     pub(crate) level: Level,
+    /// Blocks on their way to it.
+    pub(crate) storing: u32,
     pub(crate) batch: Option<Batch>,
     /// Batches before that one.
     pub(crate) full: Vec<Batch>,

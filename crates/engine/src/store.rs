@@ -43,7 +43,8 @@ impl Engine {
             return wrong("a cache with levels needs frames for storing");
         }
         self.port(config.port).users += 1;
-        self.levels.push(LevelState { level: Level::new(config), batch: None, full: Vec::new(), attached: true });
+        let level = Level::new(config);
+        self.levels.push(LevelState { level, storing: 0, batch: None, full: Vec::new(), attached: true });
         Ok(self.levels.len() - 1)
     }
 
@@ -219,8 +220,10 @@ impl Engine {
         }
         let entry = self.entry(key);
         let most = (self.config.limits.operation_bytes >> self.shift) as usize;
+        // One that is slow leaves room for the other.
+        let share = self.config.storing.div_ceil(self.levels.len() as u32);
         for at in 0..self.levels.len() {
-            let LevelState { level, batch, .. } = &mut self.levels[at];
+            let LevelState { level, storing, batch, .. } = &mut self.levels[at];
             if level.off || level.is_storing(entry) {
                 continue;
             }
@@ -231,12 +234,14 @@ impl Engine {
             if level.leaves_out() {
                 continue;
             }
-            let place = if self.storing < self.config.storing { level.begin_store(entry) } else { None };
+            let has_room = self.storing < self.config.storing && *storing < share;
+            let place = if has_room { level.begin_store(entry) } else { None };
             let Some(place) = place else {
                 level.counters.drops += 1;
                 continue;
             };
             self.storing += 1;
+            *storing += 1;
             let joins = |batch: &Batch| batch.blocks.len() < most && batch.place + batch.blocks.len() as u32 == place;
             let full = if batch.as_ref().is_some_and(joins) { None } else { batch.take() };
             let batch = batch.get_or_insert_with(|| Batch {
@@ -401,6 +406,7 @@ impl Engine {
     pub(crate) fn complete_store(&mut self, store: Store, sums: &[u64], result: Result<(), Fault>) {
         let Store { level, place, blocks, frames, .. } = store;
         self.storing -= blocks.len() as u32;
+        self.levels[level].storing -= blocks.len() as u32;
         let of = &mut self.levels[level].level;
         of.note_result(result.is_err());
         for (at, &(_, entry)) in blocks.iter().enumerate() {

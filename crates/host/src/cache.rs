@@ -25,7 +25,7 @@ use crate::level::Level;
 use crate::readahead::ReadAhead;
 use crate::settings::{BLOCK, PAUSE};
 use crate::sync::Budget;
-use crate::work::{Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
+use crate::work::{Encoding, Outlet, RANGES_NAMED, Report, Submitted, Waiter, Waiting, Work};
 
 /// Memory for replies outside of the engines: replies that slow clients have not taken, reads that are being
 /// assembled, and other long replies. It holds the longest read.
@@ -211,6 +211,43 @@ impl Cache {
         self.started.elapsed().as_micros() as u64
     }
 
+    /// Collects the work that a call produced.
+    fn collect(&self, core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
+        let Core { engine, waiters, queueing, .. } = core;
+        let before = work.replies.len();
+        while let Some(reply) = engine.next_reply() {
+            let token = reply.token as usize;
+            let waiting = match (&reply.outcome, waiters.get(token)) {
+                // The final reply to the write comes later.
+                (Outcome::Fill(_), Some(waiting)) => waiting.clone(),
+                _ => waiters.remove(token),
+            };
+            work.replies.push((shard, waiting, reply.outcome));
+        }
+        while let Some(operation) = engine.next_operation(now) {
+            let is_encoding =
+                self.contents.is_some() && operation.port == content::PORT && !operation.volumes.is_empty();
+            if is_encoding {
+                // Later, another disk may have the number of one of these.
+                let of = |&volume| self.disks.numbered(volume).map(|disk| disk.domain);
+                let domains = operation.volumes.iter().map(of).collect();
+                work.encodings.push(Encoding { shard, operation, domains });
+            } else {
+                work.operations.push((shard, operation));
+            }
+        }
+        while let Some((volume, failing)) = engine.next_report() {
+            let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
+            work.reports.push(Report { shard, volume, failing, failed });
+        }
+        while let Some(damage) = engine.next_damage() {
+            work.damages.push(damage);
+        }
+        // The timer also returns memory that was freed after a change.
+        let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
+        After { room: *queueing > 0 && work.replies.len() > before, wakeup }
+    }
+
     /// Calls `shard`. A panic in `call` poisons it, because the state of its engine is then unknown.
     pub(crate) fn peek<R>(&self, shard: u32, call: impl FnOnce(&mut Core) -> R) -> Result<R, Poisoned> {
         self.guarded(&mut self.shards[shard as usize].core.lock(), shard, call)
@@ -240,7 +277,7 @@ impl Cache {
         let called = self.peek(shard, |core| {
             let now = self.now();
             let result = call(core, now);
-            (result, collect(core, shard, now, work))
+            (result, self.collect(core, shard, now, work))
         });
         let (result, After { room, wakeup }) = called.inspect_err(|_| self.fail_waiters(shard, work))?;
         if room {
@@ -336,14 +373,17 @@ impl Cache {
             self.disks.device(flush.1.port).sync(flush);
             self.flush_wanted.store(true, Ordering::Release);
         }
-        let mut decoded = Vec::new();
+        let mut done = Vec::new();
         for (shard, operation) in operations.drain(..) {
             match &self.contents {
-                Some(contents) if operation.port == content::PORT => decoded.extend(contents.take(shard, operation)),
+                Some(contents) if operation.port == content::PORT => done.push(contents.fetch(shard, operation)),
                 _ => self.handle.submit(shard, operation),
             }
         }
-        decoded.into_iter().for_each(|completion| self.complete(completion, work));
+        for encoding in work.encodings.drain(..) {
+            done.extend(self.contents.as_ref().and_then(|contents| contents.take(encoding)));
+        }
+        done.into_iter().for_each(|completion| self.complete(completion, work));
         if self.flush_wanted.load(Ordering::Acquire) && self.flush_wanted.swap(false, Ordering::AcqRel) {
             for device in self.disks.devices() {
                 if let Some((shard, operation)) = device.next_sync() {
@@ -603,34 +643,6 @@ fn request(disk: &Disk, submission: &Submission, token: usize) -> Request {
         stream,
         token: token as u64,
     }
-}
-
-/// Collects the work that a call produced.
-fn collect(core: &mut Core, shard: u32, now: u64, work: &mut Work) -> After {
-    let Core { engine, waiters, queueing, .. } = core;
-    let before = work.replies.len();
-    while let Some(reply) = engine.next_reply() {
-        let token = reply.token as usize;
-        let waiting = match (&reply.outcome, waiters.get(token)) {
-            // The final reply to the write comes later.
-            (Outcome::Fill(_), Some(waiting)) => waiting.clone(),
-            _ => waiters.remove(token),
-        };
-        work.replies.push((shard, waiting, reply.outcome));
-    }
-    while let Some(operation) = engine.next_operation(now) {
-        work.operations.push((shard, operation));
-    }
-    while let Some((volume, failing)) = engine.next_report() {
-        let failed = engine.failed_blocks(volume, RANGES_NAMED).1;
-        work.reports.push(Report { shard, volume, failing, failed });
-    }
-    while let Some(damage) = engine.next_damage() {
-        work.damages.push(damage);
-    }
-    // The timer also returns memory that was freed after a change.
-    let wakeup = if engine.has_surplus() { Some(now) } else { engine.next_wakeup() };
-    After { room: *queueing > 0 && work.replies.len() > before, wakeup }
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! The engines have its index and decide what is stored and fetched, as for any level. This is its device. A thread that
 //! misses a block decodes it, outside of all locks; one thread encodes what leaves the frames (`encode.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Job};
 use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, PoolCounts, Scheme, Store, StoreCounts};
@@ -14,7 +14,9 @@ use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Store
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::latency::{Histogram, LatencySummary};
+use crate::level::INDEX;
 use crate::settings::{BLOCK, ContentSettings};
+use crate::work::Encoding;
 
 /// The level of encoded blocks is the first one.
 pub(crate) const LEVEL: usize = 0;
@@ -24,6 +26,12 @@ pub(crate) const PORT: Port = Port(0);
 const PLACES_PER_PAGE: u64 = 4;
 /// Contents for each page.
 const CONTENTS_PER_PAGE: u64 = 2;
+/// Damaged contents that wait to be removed. Others are found again.
+const DAMAGED_MOST: usize = 1024;
+/// How long a change of the memory waits for encoded blocks to begin anew.
+const RESIZING: Duration = Duration::from_secs(2);
+/// Blocks that are charged during one lock of the store.
+const CHARGED_AT_ONCE: usize = 256;
 /// Decoders that are kept for later use: at most as many as threads that decode at a time.
 const SPARES: usize = 16;
 
@@ -44,11 +52,12 @@ struct Decoder {
 /// Stores that were not begun, and whether the end has come.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    pub(crate) stores: Vec<(u32, Operation)>,
-    /// Contents that were found to be damaged.
+    pub(crate) stores: VecDeque<Encoding>,
+    /// Contents that were found to be damaged, at most [`DAMAGED_MOST`].
     pub(crate) damaged: Vec<ContentId>,
-    /// The memory changed: encoded blocks begin anew.
-    pub(crate) is_resized: bool,
+    /// Changes of the memory, after which encoded blocks begin anew, and those after which they did.
+    pub(crate) resizes: u64,
+    pub(crate) resized: u64,
     pub(crate) is_over: bool,
 }
 
@@ -63,6 +72,13 @@ pub(crate) struct Counts {
     pub(crate) damaged: AtomicU64,
 }
 
+impl Inbox {
+    /// Whether encoded blocks are to begin anew.
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized < self.resizes
+    }
+}
+
 /// The level of encoded blocks.
 pub(crate) struct Contents {
     pub(crate) settings: ContentSettings,
@@ -71,9 +87,13 @@ pub(crate) struct Contents {
     /// threads that copy encodings, and excludes them only to change the store.
     pub(crate) area: RwLock<Area>,
     pub(crate) lending: Mutex<Lending>,
+    /// Held while frames are given up or added.
+    pub(crate) moving: Mutex<()>,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) wake: Condvar,
-    spares: Mutex<Vec<Box<Decoder>>>,
+    /// Signalled when encoded blocks have begun anew.
+    pub(crate) anew: Condvar,
+    spares: Mutex<Vec<Decoder>>,
     pub(crate) counts: Counts,
     decodes: Histogram,
     seed: u64,
@@ -147,8 +167,10 @@ impl Contents {
             part_blocks,
             area: RwLock::new(area),
             lending: Mutex::new(lending),
+            moving: Mutex::default(),
             inbox: Mutex::default(),
             wake: Condvar::new(),
+            anew: Condvar::new(),
             spares: Mutex::default(),
             counts: Counts::default(),
             decodes: Histogram::default(),
@@ -171,25 +193,22 @@ impl Contents {
         store(self.settings.scheme, lending, self.seed)
     }
 
-    /// Takes an operation of an engine: a store, for the thread that encodes, or a fetch, which is done at once.
-    pub(crate) fn take(&self, shard: u32, operation: Operation) -> Option<Completion> {
-        if let Action::Read(_) = operation.action {
-            return Some(self.fetch(shard, operation));
-        }
+    /// Takes blocks for the thread that encodes.
+    pub(crate) fn take(&self, encoding: Encoding) -> Option<Completion> {
         let mut inbox = self.inbox.lock();
         if inbox.is_over {
             drop(inbox);
-            return Some(Job::new(shard, operation).finish(Err(Fault::SHUT_DOWN)));
+            return Some(void(encoding));
         }
-        inbox.stores.push((shard, operation));
+        inbox.stores.push_back(encoding);
         drop(inbox);
         self.wake.notify_one();
         None
     }
 
-    /// Decodes blocks. Of one whose content is gone or damaged, the frame keeps other bytes: the engine compares checksums, and
-    /// loads it from below.
-    fn fetch(&self, shard: u32, mut operation: Operation) -> Completion {
+    /// Decodes blocks. One whose content is gone or damaged becomes zeros: the engine compares checksums, and loads it from
+    /// below.
+    pub(crate) fn fetch(&self, shard: u32, mut operation: Operation) -> Completion {
         let first = (operation.offset / BLOCK) as u32;
         let mut decoder = self.spares.lock().pop().unwrap_or_default();
         if let Action::Read(frames) = &mut operation.action {
@@ -199,6 +218,8 @@ impl Contents {
                     frame.copy_from_slice(&decoder.block[..]);
                     self.counts.decoded.fetch_add(1, Ordering::Relaxed);
                     self.decodes.add(begin.elapsed());
+                } else {
+                    frame.fill(0);
                 }
             }
         }
@@ -222,23 +243,29 @@ impl Contents {
         let is_right = decoder.copied.decode(&mut decoder.codecs, &mut decoder.block);
         if !is_right {
             self.counts.damaged.fetch_add(1, Ordering::Relaxed);
-            self.inbox.lock().damaged.push(id);
+            let mut inbox = self.inbox.lock();
+            if inbox.damaged.len() < DAMAGED_MOST {
+                inbox.damaged.push(id);
+            }
+            drop(inbox);
             self.wake.notify_one();
         }
         is_right
     }
 
-    /// Frames and encoded blocks together have `memory` bytes from now on. `change` gets the frames of each shard.
+    /// Frames and encoded blocks together have `memory` bytes from now on. `change` gets the frames of each shard, after
+    /// encoded blocks have begun anew, unless that takes long.
     pub(crate) fn resize<R>(&self, memory: u64, shards: u32, change: impl FnOnce(u32) -> R) -> R {
-        let mut lending = self.lending.lock();
-        let is_changed = lending.resize(memory / BLOCK);
-        let changed = change(frames_per_shard(*lending, shards));
-        drop(lending);
-        if is_changed {
-            self.inbox.lock().is_resized = true;
+        if self.lending.lock().resize(memory / BLOCK) {
+            let mut inbox = self.inbox.lock();
+            inbox.resizes += 1;
+            let asked = inbox.resizes;
             self.wake.notify_one();
+            self.anew.wait_while_for(&mut inbox, |inbox| inbox.resized < asked && !inbox.is_over, RESIZING);
         }
-        changed
+        let _moving = self.moving.lock();
+        let lending = *self.lending.lock();
+        change(frames_per_shard(lending, shards))
     }
 
     /// Whether more than one of the blocks that are known to have the content at a place.
@@ -249,23 +276,37 @@ impl Contents {
 
     /// Adds to `charged` what each block of `places` takes, a shared one an equal part.
     pub(crate) fn charge(&self, shard: u32, places: &[Stored], charged: &mut BTreeMap<Volume, f64>) {
-        let area = self.area.read();
-        for stored in places {
-            if let Some(id) = area.id(shard, stored.place) {
-                *charged.entry(stored.volume).or_default() += area.store.charge(id);
+        for places in places.chunks(CHARGED_AT_ONCE) {
+            let area = self.area.read();
+            for stored in places {
+                if let Some(id) = area.id(shard, stored.place) {
+                    *charged.entry(stored.volume).or_default() += area.store.charge(id);
+                }
             }
         }
     }
 
-    /// Takes the stores that were not begun.
-    pub(crate) fn take_stores(&self) -> Vec<(u32, Operation)> {
-        std::mem::take(&mut self.inbox.lock().stores)
+    /// Ends the thread that encodes. Returns the stores that were not begun, which fail.
+    pub(crate) fn end(&self) -> Vec<Completion> {
+        let mut inbox = self.inbox.lock();
+        inbox.is_over = true;
+        let stores = std::mem::take(&mut inbox.stores);
+        drop(inbox);
+        self.wake.notify_one();
+        self.anew.notify_all();
+        stores.into_iter().map(void).collect()
     }
 
-    /// Ends the thread that encodes.
-    pub(crate) fn end(&self) {
-        self.inbox.lock().is_over = true;
-        self.wake.notify_one();
+    /// The memory that its indexes can take, in bytes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        let area = self.area.read();
+        let each = INDEX + size_of::<ContentId>() as u64;
+        u64::from(self.part_blocks) * area.ids.len() as u64 * each + area.store.metadata_bytes() as u64
+    }
+
+    /// The blocks of each shard that are frames at the moment.
+    pub(crate) fn frames(&self, shards: usize) -> u32 {
+        frames_per_shard(*self.lending.lock(), shards as u32)
     }
 
     /// Its present state. The rest is known to the engines: blocks that were dropped and evicted, and the memory of the index.
@@ -312,6 +353,11 @@ impl Default for Decoder {
 pub(crate) fn pages_in_use(store: &Store) -> u64 {
     let PoolCounts { frames, run_pages, .. } = store.pool();
     u64::from(frames) + u64::from(run_pages)
+}
+
+/// The engine is told that a store failed.
+fn void(encoding: Encoding) -> Completion {
+    Job::new(encoding.shard, encoding.operation).finish(Err(Fault::SHUT_DOWN))
 }
 
 /// The blocks of a shard that are frames.

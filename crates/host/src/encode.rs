@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use nigh_backend::Job;
 use nigh_content::{Block, ContentId, Encoder, Refused, Room};
-use nigh_engine::{Action, Fault, Operation, Volume};
+use nigh_engine::{Action, Fault};
 use parking_lot::RwLockUpgradableReadGuard;
 
-use crate::cache::Cache;
-use crate::content::{Contents, Inbox, LEVEL, frames_per_shard, pages_in_use};
+use crate::cache::{Cache, Core};
+use crate::content::{Contents, LEVEL, frames_per_shard, pages_in_use};
 use crate::error::Poisoned;
 use crate::settings::BLOCK;
-use crate::work::Work;
+use crate::work::{Encoding, Work};
 
 /// How many blocks are evicted at a time.
 const SHED: u32 = 16;
@@ -22,7 +22,9 @@ const SHED: u32 = 16;
 const LEFT: usize = 256;
 /// How often room is made for one block.
 const TRIES: u32 = 64;
-/// Processor time can be used later, up to that of so long.
+/// The pause between two steps in which others get the lock of a shard.
+const STEP: Duration = Duration::from_micros(50);
+/// Processor time can be used later or in advance, up to that of so long.
 const BURST: Duration = Duration::from_millis(500);
 /// The longest pause at a time.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +45,8 @@ struct Budget {
 
 impl Budget {
     fn new(share: f64) -> Budget {
+        // It is checked where users say it; without any, nothing would ever be encoded.
+        let share = share.clamp(0.01, 1.0);
         Budget { share, left: BURST.as_secs_f64() * share, at: Instant::now(), used: processor_time() }
     }
 
@@ -51,7 +55,7 @@ impl Budget {
         let (now, used) = (Instant::now(), processor_time());
         let earned = (now - self.at).as_secs_f64() * self.share;
         let most = BURST.as_secs_f64() * self.share;
-        self.left = (self.left + earned - (used - self.used).as_secs_f64()).min(most);
+        self.left = (self.left + earned - (used - self.used).as_secs_f64()).clamp(-most, most);
         (self.at, self.used) = (now, used);
         (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / self.share).min(PAUSE))
     }
@@ -74,13 +78,21 @@ impl Cache {
         let Some(contents) = &self.contents else { return };
         if catch_unwind(AssertUnwindSafe(|| contents.run(self))).is_err() {
             tracing::error!("the thread that encodes blocks panicked; the cache continues without it");
-            contents.end();
-            let mut work = Work::default();
-            for (shard, operation) in contents.take_stores() {
-                self.complete(Job::new(shard, operation).finish(Err(Fault::SHUT_DOWN)), &mut work);
+            for shard in 0..self.shards() {
+                // A poisoned shard does not use it.
+                let _ = self.peek(shard, |core| core.engine.drop_level(LEVEL));
             }
-            self.dispatch(&mut work, None);
+            self.end_encoding();
         }
+    }
+
+    /// Ends the thread that encodes.
+    pub(crate) fn end_encoding(&self) {
+        let mut work = Work::default();
+        for completion in self.contents.iter().flat_map(Contents::end) {
+            self.complete(completion, &mut work);
+        }
+        self.dispatch(&mut work, None);
     }
 }
 
@@ -92,60 +104,74 @@ impl Contents {
         let mut budget = Budget::new(self.settings.cpu);
         loop {
             let mut inbox = self.inbox.lock();
-            while inbox.stores.is_empty() && inbox.damaged.is_empty() && !inbox.is_over && !inbox.is_resized {
+            if inbox.stores.is_empty() && !inbox.is_over {
+                drop(inbox);
+                // Those of disks that were trimmed or removed meanwhile.
+                (0..cache.shards()).for_each(|shard| coder.settle(shard));
+                inbox = self.inbox.lock();
+            }
+            while inbox.stores.is_empty() && inbox.damaged.is_empty() && !inbox.is_over && !inbox.is_resized() {
                 self.wake.wait(&mut inbox);
             }
-            let Inbox { stores, damaged, is_resized, is_over } = std::mem::take(&mut *inbox);
-            inbox.is_over = is_over;
-            if is_over && stores.is_empty() {
+            if inbox.is_over {
                 return;
             }
+            let (damaged, is_resized, resizes) =
+                (std::mem::take(&mut inbox.damaged), inbox.is_resized(), inbox.resizes);
+            let encoding = if is_resized { None } else { inbox.stores.pop_front() };
             drop(inbox);
             damaged.into_iter().for_each(|id| self.area.write().store.damaged(id));
             if is_resized {
                 coder.begin_anew();
+                self.inbox.lock().resized = resizes;
+                self.anew.notify_all();
             }
-            for (shard, operation) in stores {
-                let begun = processor_time();
-                coder.store(&mut encoder, shard, operation);
-                coder.rebase(&mut encoder);
-                let took = processor_time().saturating_sub(begun);
-                self.counts.encode_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-                while let Some(debt) = budget.debt() {
-                    if self.inbox.lock().is_over {
-                        break;
-                    }
-                    std::thread::sleep(debt);
+            let Some(encoding) = encoding else { continue };
+            let begun = processor_time();
+            coder.store(&mut encoder, encoding);
+            coder.rebase(&mut encoder);
+            let took = processor_time().saturating_sub(begun);
+            self.counts.encode_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+            while let Some(debt) = budget.debt() {
+                let mut inbox = self.inbox.lock();
+                if inbox.is_over || inbox.is_resized() {
+                    break;
                 }
+                self.wake.wait_for(&mut inbox, debt);
             }
         }
     }
 }
 
 impl Coder<'_> {
-    /// Encodes the blocks of a store, and completes it.
-    fn store(&mut self, encoder: &mut Encoder, shard: u32, mut operation: Operation) {
+    /// Encodes blocks, and tells their engine.
+    fn store(&mut self, encoder: &mut Encoder, encoding: Encoding) {
+        let Encoding { shard, mut operation, domains } = encoding;
+        if !operation.verify() {
+            let completion = Job::new(shard, operation).finish(Err(Fault::DAMAGED));
+            self.cache.complete(completion, &mut self.work);
+            return self.cache.dispatch(&mut self.work, None);
+        }
         let first = (operation.offset / BLOCK) as u32;
-        let volumes = std::mem::take(&mut operation.volumes);
-        let mut rejected = Vec::new();
+        let count = domains.len() as u32;
         if let Action::Write(frames) = &operation.action {
-            for ((place, volume), frame) in (first..).zip(volumes).zip(frames.slices()) {
+            for ((place, domain), frame) in (first..).zip(domains).zip(frames.slices()) {
                 let block = frame.try_into().expect("a level stores whole blocks");
                 self.release(shard, place);
-                match self.insert(encoder, volume, block) {
-                    Some(id) => {
-                        let ids = &mut self.contents.area.write().ids[shard as usize];
-                        if ids.len() <= place as usize {
-                            ids.resize(place as usize + 1, ContentId::NONE);
-                        }
-                        ids[place as usize] = id;
+                if let Some(id) = domain.and_then(|domain| self.insert(encoder, domain, block)) {
+                    let ids = &mut self.contents.area.write().ids[shard as usize];
+                    if ids.len() <= place as usize {
+                        ids.resize(place as usize + 1, ContentId::NONE);
                     }
-                    None => rejected.push(place),
+                    ids[place as usize] = id;
                 }
             }
         }
-        let counts = &self.contents.counts;
-        counts.rejected.fetch_add(rejected.len() as u64, Ordering::Relaxed);
+        // Those that found no room, or were given up with all others since.
+        let area = self.contents.area.read();
+        let rejected: Vec<u32> = (first..first + count).filter(|&place| area.id(shard, place).is_none()).collect();
+        drop(area);
+        self.contents.counts.rejected.fetch_add(rejected.len() as u64, Ordering::Relaxed);
         operation.seal();
         // A poisoned shard needs nothing more.
         let _ = self.cache.with(shard, &mut self.work, |core, now| {
@@ -156,10 +182,8 @@ impl Coder<'_> {
         self.settle(shard);
     }
 
-    /// Stores the content of a block of a disk.
-    fn insert(&mut self, encoder: &mut Encoder, volume: Volume, block: &Block) -> Option<ContentId> {
-        // A disk that was removed meanwhile has no blocks.
-        let domain = self.cache.disks.numbered(volume)?.domain;
+    /// Stores the content of a block.
+    fn insert(&mut self, encoder: &mut Encoder, domain: u32, block: &Block) -> Option<ContentId> {
         self.contents.counts.encoded.fetch_add(1, Ordering::Relaxed);
         self.contents.lending.lock().note_store();
         let mut tries = 0;
@@ -194,12 +218,18 @@ impl Coder<'_> {
     fn make_room(&mut self) {
         let (blocks, in_use) = self.filling();
         let mut lending = self.contents.lending.lock();
+        let before = *lending;
         let room = lending.full(blocks, in_use);
         let one_of = lending.one_of();
         drop(lending);
         self.thin(one_of);
         match room {
-            Room::Lent => self.move_memory(),
+            Room::Lent => {
+                if !self.move_memory() {
+                    *self.contents.lending.lock() = before;
+                    self.evict();
+                }
+            }
             Room::GiveBack => {
                 tracing::info!(blocks, pages = in_use, "encoding does not pay: the memory goes back to the frames");
                 self.begin_anew();
@@ -261,39 +291,47 @@ impl Coder<'_> {
         }
     }
 
-    /// Adapts frames and store to the pages that are lent.
-    fn move_memory(&self) {
-        let lending = self.contents.lending.lock();
-        match self.cache.change(None, frames_per_shard(*lending, self.cache.shards())) {
+    /// Adapts frames and store to the pages that are lent. Returns whether that was possible.
+    fn move_memory(&self) -> bool {
+        let _moving = self.contents.moving.lock();
+        let lending = *self.contents.lending.lock();
+        match self.cache.change(None, frames_per_shard(lending, self.cache.shards())) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "cannot change the memory of the frames"),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "cannot change the memory of the frames");
+                return false;
+            }
             // It was reported.
-            Err(Poisoned { .. }) => {}
+            Err(Poisoned { .. }) => return false,
         }
-        let lent = lending.lent() as u32;
-        drop(lending);
-        self.contents.area.write().store.allow(lent);
+        self.contents.area.write().store.allow(lending.lent() as u32);
+        true
     }
 
-    /// Evicts all encoded blocks. Their memory, except for a small share, goes back to the frames.
+    /// Gives up all encoded blocks. Their memory, except for a small share, goes back to the frames.
     fn begin_anew(&mut self) {
-        for shard in 0..self.cache.shards() {
-            let is_empty = |core: &mut crate::cache::Core| {
-                core.engine.shed_level(LEVEL, u32::MAX);
-                core.engine.level_blocks(LEVEL) == Some(0)
-            };
-            while self.cache.peek(shard, is_empty) == Ok(false) {}
-            self.settle(shard);
-        }
         let mut lending = self.contents.lending.lock();
         lending.restart();
         let store = self.contents.empty_store(*lending);
         drop(lending);
         let mut area = self.contents.area.write();
-        // The former one is freed without the lock.
-        let _former = std::mem::replace(&mut area.store, store);
+        let former = std::mem::replace(&mut area.store, store);
         area.ids.iter_mut().for_each(Vec::clear);
         drop(area);
-        self.move_memory();
+        drop(former);
+        for shard in 0..self.cache.shards() {
+            // Their contents are gone; until they are, they are loaded from below.
+            let shed = |core: &mut Core| {
+                core.engine.shed_level(LEVEL, u32::MAX);
+                let places = core.engine.take_left_places(LEVEL, usize::MAX);
+                core.engine.return_places(LEVEL, &places);
+                core.engine.level_blocks(LEVEL) == Some(0)
+            };
+            while self.cache.peek(shard, shed) == Ok(false) {
+                std::thread::sleep(STEP);
+            }
+        }
+        // Frames are then fewer than they could be.
+        let _ = self.move_memory();
     }
 }

@@ -10,7 +10,6 @@ use nigh_engine::Outcome;
 
 use crate::admin::CLOSING_TRIES;
 use crate::common::Common;
-use crate::content::Contents;
 use crate::disk::{Disk, Opening};
 use crate::error::{HostError, Unwritten};
 use crate::sync::{lock, lock_within};
@@ -162,7 +161,7 @@ fn end(common: &Common, threads: Vec<JoinHandle<()>>, changing: Option<Duration>
     common.keep_levels();
     closed.store(true, Ordering::Release);
     cache.wake_timer();
-    cache.contents.iter().for_each(Contents::end);
+    cache.end_encoding();
     handle.stop();
     for thread in threads {
         if thread.join().is_err() {

@@ -84,7 +84,7 @@ impl Host {
         if settings.memory > there {
             return Err(StartError::Memory { asked: settings.memory >> 20, there: there >> 20 });
         }
-        let config = settings.engine();
+        let mut config = settings.engine();
         let limit = settings.shards() * (DISKS_MAX * TARGETS_MAX + LEVELS_MAX) * settings.depth as usize;
         let (driver, handle) = Driver::new(limit)?;
         let mut disks = std::mem::take(&mut settings.disks);
@@ -92,9 +92,12 @@ impl Host {
         let contents = settings
             .content
             .map(|content| Contents::new(content, settings.memory, settings.memory_max, settings.shards()));
+        if let Some(contents) = &contents {
+            config.capacity = contents.frames(settings.shards());
+        }
         let above = usize::from(contents.is_some());
         let (mut levels, mut before) = (Vec::new(), Vec::new());
-        let left = there - settings.memory;
+        let left = (there - settings.memory).saturating_sub(contents.as_ref().map_or(0, Contents::index_bytes));
         let limit = patience.map(|_| COMPARISON);
         for opened in level::open(&settings.levels, above, settings.shards(), left, &disks, limit)? {
             handle.attach(opened.level.port(), opened.device);

@@ -17,7 +17,7 @@ use crate::settings::{BLOCK, DiskSettings, LEVELS_MAX, LevelSettings, RemoteLeve
 /// After this many failed operations in a row of a shard, a level is switched off.
 const FAULTS: u32 = 8;
 /// Memory of a level's index, in bytes a block; slightly more than it really uses.
-const INDEX: u64 = 25;
+pub(crate) const INDEX: u64 = 25;
 
 /// A level of the host. Each shard has a part of it.
 pub(crate) struct Level {

@@ -35,11 +35,20 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub struct Work {
     pub(crate) operations: Vec<(u32, Operation)>,
+    pub(crate) encodings: Vec<Encoding>,
     pub(crate) replies: Vec<(u32, Waiting, Outcome)>,
     pub(crate) polls: BTreeSet<u32>,
     pub(crate) outlets: Vec<Arc<dyn Outlet>>,
     pub(crate) reports: Vec<Report>,
     pub(crate) damages: Vec<Damage>,
+}
+
+/// Blocks to be encoded.
+pub(crate) struct Encoding {
+    pub(crate) shard: u32,
+    pub(crate) operation: Operation,
+    /// For each block, the group that shares memory with its disk; `None` if the disk is gone.
+    pub(crate) domains: Vec<Option<u32>>,
 }
 
 /// A disk with blocks that could not be written for long in a shard, with the fault, or all of whose blocks are written
@@ -70,6 +79,7 @@ impl Work {
 
     pub(crate) fn is_done(&self) -> bool {
         self.operations.is_empty()
+            && self.encodings.is_empty()
             && self.replies.is_empty()
             && self.outlets.is_empty()
             && self.reports.is_empty()

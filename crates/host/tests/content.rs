@@ -10,12 +10,16 @@ const MIB: u64 = 1 << 20;
 
 /// A host with disks of these names and sizes in blocks, `memory` bytes, and encoded blocks.
 fn start(memory: u64, scheme: Scheme, disks: &[(&str, u64)], share: bool) -> Host {
+    start_with(memory, ContentSettings { scheme, cpu: 1.0 }, disks, share)
+}
+
+fn start_with(memory: u64, content: ContentSettings, disks: &[(&str, u64)], share: bool) -> Host {
     let settings = |&(name, blocks): &(&str, u64)| {
         let target = format!("memory:{}", blocks * BLOCK).parse().unwrap();
         DiskSettings { share: share.then(|| "all".to_owned()), ..DiskSettings::new(name, target) }
     };
     let mut settings = Settings::new(memory, "lru".parse().unwrap(), disks.iter().map(settings).collect());
-    settings.content = Some(ContentSettings { scheme, cpu: 1.0 });
+    settings.content = Some(content);
     Host::start(settings).unwrap()
 }
 
@@ -249,4 +253,24 @@ fn little_memory_is_enough() {
         read_all(&host, "disk", blocks, |block| text(block, 0));
         host.shut_down().unwrap();
     }
+}
+
+/// Blocks that wait to be encoded when their disk is removed do not become those of the disk that gets its number.
+#[test]
+fn a_disk_that_follows_another_one_shares_nothing_with_it() {
+    let blocks = 4 * MIB / BLOCK;
+    let host = start_with(2 * MIB, ContentSettings { scheme: Scheme::Lz4, cpu: 0.05 }, &[("before", blocks)], false);
+    fill(&host, "before", blocks, |block| text(block, 0));
+    host.remove("before", false).unwrap();
+    host.add(DiskSettings::new("after", format!("memory:{}", blocks * BLOCK).parse().unwrap())).unwrap();
+    let left = content(&host).encoded;
+    fill(&host, "after", blocks, |block| text(block, 0));
+    let begin = Instant::now();
+    while content(&host).encoded < left + 200 && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ContentStatistics { encoded, blocks, contents, orphans, .. } = content(&host);
+    assert!(encoded >= left + 200 && blocks > 0, "{encoded} encoded, {left} before");
+    assert_eq!(contents, blocks + orphans, "some are shared");
+    host.shut_down().unwrap();
 }
