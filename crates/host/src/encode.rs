@@ -26,6 +26,8 @@ const TRIES: u32 = 64;
 const STEP: Duration = Duration::from_micros(50);
 /// Processor time can be used later or in advance, up to that of so long.
 const BURST: Duration = Duration::from_millis(500);
+/// After a pause, there is so much processor time, in seconds: more than it takes to wake up.
+const TURN: f64 = 200e-6;
 /// The longest pause at a time.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -57,7 +59,7 @@ impl Budget {
         let most = BURST.as_secs_f64() * self.share;
         self.left = (self.left + earned - (used - self.used).as_secs_f64()).clamp(-most, most);
         (self.at, self.used) = (now, used);
-        (self.left < 0.0).then(|| Duration::from_secs_f64(-self.left / self.share).min(PAUSE))
+        (self.left < 0.0).then(|| Duration::from_secs_f64((TURN - self.left) / self.share).min(PAUSE))
     }
 }
 
