@@ -32,7 +32,7 @@ fn serve(folder: &Folder, share: &str) -> Server {
     });
     let mut flags = vec!["--memory", "8M", "--policy", "lru", "--content", "sketch", "--content-cpu", "100%"];
     let control = folder.text("control");
-    flags.extend(["--control", &control, &disks[0], &disks[1]]);
+    flags.extend(["--control", &control, "--metrics", "127.0.0.1:0", &disks[0], &disks[1]]);
     folder.serve(&flags)
 }
 
@@ -86,6 +86,12 @@ fn disks_of_a_group_share_blocks() {
     let charged = count(&status["exports"][0], "encoded_bytes") + count(&status["exports"][1], "encoded_bytes");
     let used = count(content, "used_bytes");
     assert!(charged <= used && charged > used * 3 / 4, "{charged} of {used}");
+
+    let metrics = server.metrics_page();
+    for name in ["nigh_content_decoded_total ", "nigh_content_saved_bytes ", "nigh_encoded_bytes{export=\"one\"} "] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+        assert!(value.is_some_and(|value| value > 0), "{name} in {metrics}");
+    }
 
     // The last that was read is in frames.
     let has = |disk, wanted: u32| map(&server, disk).iter().filter(|&&flags| flags == wanted).count();

@@ -2,8 +2,6 @@
 
 mod serving;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
@@ -104,11 +102,7 @@ fn fails(result: Result<(), Error>) {
 }
 
 fn metric(server: &Server, name: &str) -> String {
-    let mut scrape = TcpStream::connect(server.metrics()).unwrap();
-    scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    scrape.read_to_string(&mut page).unwrap();
-    page.lines().find(|line| line.starts_with(name)).unwrap().to_owned()
+    server.metrics_page().lines().find(|line| line.starts_with(name)).unwrap().to_owned()
 }
 
 /// A flush that succeeds after a failed one means that everything is stable.

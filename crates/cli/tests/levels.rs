@@ -4,7 +4,6 @@
 
 mod serving;
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -176,10 +175,7 @@ fn what_a_level_does_is_told() {
     let (text, top) = (ctl(&["ctl", "status"]), ctl(&["top", "--once", "--interval", "0.05"]));
     assert!(text.lines().any(|line| line.contains("a:level") && line.ends_with("on")), "{text}");
     assert!(top.contains("of 3 MiB, "), "{top}");
-    let mut scrape = std::net::TcpStream::connect(server.metrics()).unwrap();
-    scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    scrape.read_to_string(&mut page).unwrap();
+    let page = server.metrics_page();
     let line = page.lines().find(|line| line.starts_with("nigh_level_stored_blocks{")).expect("a gauge of the level");
     assert!(line.contains("a:level") && line.ends_with(&format!(" {}", of("stored"))), "{line}");
     client.disconnect().unwrap();

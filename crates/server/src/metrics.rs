@@ -210,10 +210,7 @@ impl Collector for Statistics {
             for tenant in &self.tenants {
                 let of = OfTenant { tenant: tenant.name.clone() };
                 let encoder = family.encode_family(&of)?;
-                match kind {
-                    MetricType::Gauge => ConstGauge::new(value(tenant) as i64).encode(encoder)?,
-                    _ => ConstCounter::new(value(tenant)).encode(encoder)?,
-                }
+                encode(kind, value(tenant), encoder)?;
             }
             Ok::<_, fmt::Error>(())
         };
@@ -245,6 +242,30 @@ impl Collector for Statistics {
     }
 }
 
+/// A gauge or a counter.
+fn encode(kind: MetricType, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match kind {
+        MetricType::Gauge => ConstGauge::new(value as i64).encode(encoder),
+        _ => ConstCounter::new(value).encode(encoder),
+    }
+}
+
+/// Statistics in Prometheus' text format, with this in front of the names.
+pub(crate) fn prometheus(prefix: &str, statistics: impl Collector) -> String {
+    let mut registry = Registry::with_prefix(prefix);
+    registry.register_collector(Box::new(statistics));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes any text");
+    text
+}
+
+/// Statistics as a JSON object.
+pub(crate) fn json(statistics: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(statistics).expect("statistics are plain data");
+    text.push('\n');
+    text
+}
+
 impl Statistics {
     fn encode_content(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&ContentStatistics) -> u64;
@@ -273,10 +294,7 @@ impl Statistics {
         ];
         for (name, help, kind, value) in metrics {
             let encoder = encoder.encode_descriptor(name, help, None, kind)?;
-            match kind {
-                MetricType::Gauge => ConstGauge::new(value(content) as i64).encode(encoder)?,
-                _ => ConstCounter::new(value(content)).encode(encoder)?,
-            }
+            encode(kind, value(content), encoder)?;
         }
         Ok(())
     }
@@ -318,10 +336,7 @@ impl Statistics {
             for level in &self.host.levels {
                 let of = OfLevel { level: level.path.clone() };
                 let encoder = family.encode_family(&of)?;
-                match kind {
-                    MetricType::Gauge => ConstGauge::new(value(level) as i64).encode(encoder)?,
-                    _ => ConstCounter::new(value(level)).encode(encoder)?,
-                }
+                encode(kind, value(level), encoder)?;
             }
         }
         Ok(())
@@ -337,17 +352,11 @@ impl fmt::Debug for Buckets<'_> {
 impl Statistics {
     /// In Prometheus' text format.
     pub fn prometheus(&self) -> String {
-        let mut registry = Registry::with_prefix("nigh");
-        registry.register_collector(Box::new(self.clone()));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes any text");
-        text
+        prometheus("nigh", self.clone())
     }
 
     /// As a JSON object.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("statistics are plain data");
-        text.push('\n');
-        text
+        json(self)
     }
 }

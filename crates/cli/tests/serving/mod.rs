@@ -2,7 +2,8 @@
 
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -126,6 +127,15 @@ impl Server {
     /// Where its statistics are, started with `--metrics 127.0.0.1:0`.
     pub(crate) fn metrics(&self) -> String {
         address(&self.said, "metrics")
+    }
+
+    /// These statistics, for Prometheus.
+    pub(crate) fn metrics_page(&self) -> String {
+        let mut scrape = TcpStream::connect(self.metrics()).unwrap();
+        scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        scrape.read_to_string(&mut page).unwrap();
+        page
     }
 
     /// The lines with `what` that it said since it listens.

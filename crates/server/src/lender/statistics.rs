@@ -8,8 +8,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
+
+use crate::metrics;
 
 /// The server of a level at one moment. Counts are since its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -149,17 +150,11 @@ impl Collector for LenderStatistics {
 impl LenderStatistics {
     /// In Prometheus' text format.
     pub fn prometheus(&self) -> String {
-        let mut registry = Registry::with_prefix("nigh_level_server");
-        registry.register_collector(Box::new(self.clone()));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes any text");
-        text
+        metrics::prometheus("nigh_level_server", self.clone())
     }
 
     /// As a JSON object.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("statistics are plain data");
-        text.push('\n');
-        text
+        metrics::json(self)
     }
 }
