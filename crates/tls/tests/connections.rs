@@ -97,6 +97,8 @@ fn a_socket_that_does_not_wait() {
     let pki = Pki::new();
     let (socket, server) = accept(pki.server(), |session, socket| {
         let mut stream = rustls::StreamOwned::new(session, socket);
+        // The client has nothing to read at first.
+        std::thread::sleep(Duration::from_millis(50));
         stream.write_all(&vec![7; BYTES]).unwrap();
         let mut received = vec![0; BYTES];
         stream.read_exact(&mut received).unwrap();
