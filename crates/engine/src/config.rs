@@ -26,7 +26,7 @@ pub struct Config {
     pub capacity_max: u32,
     /// Frames beyond `capacity`: for blocks that are pinned, dirty or being filled and not resident.
     pub spare: u32,
-    /// Further frames for blocks on their way to levels, so that nothing else waits for levels.
+    /// Further frames for blocks on their way to levels, so that nothing else waits for levels. Each level has an equal part.
     pub storing: u32,
     /// The policy, which decides which block leaves.
     pub policy: Spec,

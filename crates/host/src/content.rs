@@ -61,6 +61,13 @@ pub(crate) struct Inbox {
     pub(crate) is_over: bool,
 }
 
+impl Inbox {
+    /// Whether encoded blocks are to begin anew.
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized < self.resizes
+    }
+}
+
 /// What encoded blocks did since the start.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -70,13 +77,6 @@ pub(crate) struct Counts {
     pub(crate) decoded: AtomicU64,
     pub(crate) missing: AtomicU64,
     pub(crate) damaged: AtomicU64,
-}
-
-impl Inbox {
-    /// Whether encoded blocks are to begin anew.
-    pub(crate) fn is_resized(&self) -> bool {
-        self.resized < self.resizes
-    }
 }
 
 /// The level of encoded blocks.
@@ -115,9 +115,9 @@ pub struct ContentStatistics {
     pub contents: u64,
     /// Of these, the number that is stored as differences to others.
     pub differences: u64,
-    /// Contents that only differences need, and their bytes.
+    /// The number of contents that only differences need.
     pub orphans: u64,
-    /// Bytes of orphans.
+    /// The bytes of these.
     pub orphan_bytes: u64,
     /// The bytes that the blocks have beyond those in use.
     pub saved_bytes: u64,
@@ -177,6 +177,7 @@ impl Contents {
             seed,
         }
     }
+
     /// Its configuration in the engine of a shard.
     pub(crate) fn part(&self) -> LevelConfig {
         // A store that finds no room is no failure of a device.
@@ -268,7 +269,7 @@ impl Contents {
         change(frames_per_shard(lending, shards))
     }
 
-    /// Whether more than one of the blocks that are known to have the content at a place.
+    /// Whether other encoded blocks have the content of the one at a place.
     pub(crate) fn is_shared(&self, shard: u32, place: u32) -> bool {
         let area = self.area.read();
         area.id(shard, place).is_some_and(|id| area.store.owners(id) > 1)
@@ -350,6 +351,7 @@ impl Default for Decoder {
     }
 }
 
+/// Pages that contents take.
 pub(crate) fn pages_in_use(store: &Store) -> u64 {
     let PoolCounts { frames, run_pages, .. } = store.pool();
     u64::from(frames) + u64::from(run_pages)

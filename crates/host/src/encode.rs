@@ -322,7 +322,7 @@ impl Coder<'_> {
         drop(area);
         drop(former);
         for shard in 0..self.cache.shards() {
-            // Their contents are gone; until they are, they are loaded from below.
+            // Until these blocks have left the index, too, they are loaded from below.
             let shed = |core: &mut Core| {
                 core.engine.shed_level(LEVEL, u32::MAX);
                 let places = core.engine.take_left_places(LEVEL, usize::MAX);
@@ -333,7 +333,7 @@ impl Coder<'_> {
                 std::thread::sleep(STEP);
             }
         }
-        // Frames are then fewer than they could be.
+        // If it is not possible, frames are fewer than they could be.
         let _ = self.move_memory();
     }
 }
