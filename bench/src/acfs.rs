@@ -157,6 +157,7 @@ fn run_one(
         block_bytes: BLOCK_BYTES,
         disks: &placed.disks(),
         levels: &[],
+        encoded: None,
         seed,
         readahead: &args.readahead,
         scheduler: Scheduler::FirstCome,

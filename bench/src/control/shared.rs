@@ -147,6 +147,7 @@ fn run_programs(device: &str, programs: &[Program], window: u32) -> anyhow::Resu
         block_bytes: BLOCK as u32,
         disks: &[Disk { profile: &profile, layouts: &[] }],
         levels: &[],
+        encoded: None,
         seed: 1,
         readahead: &"none".parse()?,
         scheduler: Scheduler::default(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use nigh_policy::Spec;
+use nigh_server::ContentSettings;
 use nigh_sim::{Sample, Sizes};
 
 /// What is replayed unless policies are named.
@@ -44,6 +45,33 @@ pub(crate) fn are_usual(names: &[String]) -> bool {
 pub(crate) fn parse_sizes(texts: &[String]) -> anyhow::Result<Option<Vec<Sizes>>> {
     let sizes = texts.iter().map(|text| text.parse::<Sizes>()).collect::<Result<Vec<_>, _>>()?;
     Ok((!sizes.is_empty()).then_some(sizes))
+}
+
+/// What `names` are, each once; those of `usual` if there are none.
+pub(crate) fn each_once<T: PartialEq>(
+    names: &[String],
+    usual: &str,
+    parse: impl Fn(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<T>> {
+    let mut found = Vec::new();
+    let names: Vec<&str> =
+        if names.is_empty() { usual.split(',').collect() } else { names.iter().map(String::as_str).collect() };
+    for name in names {
+        let one = parse(name)?;
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    Ok(found)
+}
+
+/// What `--content-cpu` says.
+pub(crate) fn parse_content_cpu(text: Option<&str>) -> anyhow::Result<f64> {
+    let share = |text: &str| {
+        let share = nigh_text::share(text).filter(|share| (0.01..=1.0).contains(share));
+        share.with_context(|| format!("--content-cpu is a share of one processor from 1% to 100%, not '{text}'"))
+    };
+    Ok(text.map(share).transpose()?.unwrap_or(ContentSettings::CPU))
 }
 
 /// The sample of blocks that `flag` asks for.

@@ -30,14 +30,13 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     // Everything on the command line is looked at before the trace is, which may take long.
     let policies =
         if asked::are_usual(&args.policy) { vec!["lru".parse()?] } else { asked::parse_policies(&args.policy)? };
+    ensure!(args.output.html.is_none() && !args.output.csv, "--contents: --html and --csv need --device");
     let schemes = schemes(&args.contents.content, &policies)?;
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::few_sizes);
     let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     ensure!(args.is_one_trace(), "--contents takes one trace; --join makes one of several");
-    let described = asked::read_toml::<Described>(path)?;
-    let seed = described.seed;
-    let made = described.source(path)?;
+    let Made { source: made, seed } = Made::read(path)?;
 
     let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
     ensure!(
@@ -65,20 +64,31 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     output::print(&if args.output.json { json(&found)? } else { found.table().into_bytes() })
 }
 
-/// The schemes named on a command line.
+/// The schemes named on a command line, or those that are usually of interest.
 fn schemes(names: &[String], policies: &[Spec]) -> anyhow::Result<Vec<Scheme>> {
-    let mut schemes = Vec::new();
-    for name in names {
-        let scheme: Scheme = name.parse().with_context(|| format!("--content {name}"))?;
-        if !schemes.contains(&scheme) {
-            schemes.push(scheme);
-        }
-    }
+    let schemes = asked::each_once(names, "none,dedup,lpu,lpu-dedup,dedup+lz4,sketch", |name| {
+        name.parse::<Scheme>().with_context(|| format!("--content {name}"))
+    })?;
     for scheme in &schemes {
         let works = policies.iter().any(|policy| scheme.takes(policy));
         ensure!(works, "--content {scheme} orders blocks as LRU does: it needs --policy lru");
     }
     Ok(schemes)
+}
+
+/// What blocks contain.
+pub(crate) struct Made {
+    pub(crate) source: Source,
+    /// From which the contents of writes are made up.
+    pub(crate) seed: u64,
+}
+
+impl Made {
+    /// As the file of --contents says.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Made> {
+        let described = asked::read_toml::<Described>(path)?;
+        Ok(Made { seed: described.seed, source: described.source(path)? })
+    }
 }
 
 /// The file of --contents.

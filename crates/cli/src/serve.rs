@@ -504,12 +504,7 @@ fn content(scheme: Option<&str>, cpu: Option<&str>) -> anyhow::Result<Option<Con
         ensure!(cpu.is_none(), "--content-cpu needs --content");
         return Ok(None);
     };
-    let share = |text: &str| {
-        let share = nigh_text::share(text).filter(|share| (0.01..=1.0).contains(share));
-        share.with_context(|| format!("--content-cpu is a share of one processor from 1% to 100%, not '{text}'"))
-    };
-    let cpu = cpu.map(share).transpose()?.unwrap_or(ContentSettings::CPU);
-    Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu }))
+    Ok(Some(ContentSettings { scheme: scheme.parse::<Scheme>()?, cpu: asked::parse_content_cpu(cpu)? }))
 }
 
 /// `HOST:PORT:SIZE`, after `tcp:` or `tls:`.

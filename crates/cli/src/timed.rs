@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use nigh_content::Scheme;
 use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
@@ -16,14 +17,15 @@ use nigh_policy::{Spec, Tenant};
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
-    Devices, Disk, Level, Loaded, Processors, ProgramError, Programs, Recorded, Setup, Subject, Think, TimedError,
-    check, profile, sweep,
+    Devices, Disk, Encoded, Level, Loaded, Processors, ProgramError, Programs, Recorded, Setup, Subject, Think,
+    TimedError, check, profile, sweep,
 };
 use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
 use crate::args::{AllocateArg, OutputArgs, SimArgs, TimedArgs};
+use crate::contents::Made;
 use crate::results::{csv, json};
 use crate::source::{self, Opened, Source};
 use crate::{asked, grid, output, progress};
@@ -93,7 +95,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         ..Config::default()
     });
     // With tenants no policy decides; LRU is what they have in common.
-    let specs = if tenants.is_some() { vec!["lru".parse()?] } else { policies(&args.policy)? };
+    let is_lru = tenants.is_some() || args.contents.contents.is_some() && asked::are_usual(&args.policy);
+    let specs = if is_lru { vec!["lru".parse()?] } else { policies(&args.policy)? };
     let events = timed.control.as_deref().map(events).transpose()?.unwrap_or_default();
     let sizes = asked::parse_sizes(&args.size)?.unwrap_or_else(asked::default_sizes);
     let Settings { devices: asked_devices, readahead, scheduler, think } = Settings::parse(timed, device)?;
@@ -110,6 +113,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
     let seed = args.generation.seed.unwrap_or(1);
     let ops = Ops::from(args.ops);
+    let contents = args.contents.contents.as_deref().map(|path| Contents::asked(args, path)).transpose()?;
 
     let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events)?;
     let numbers = loaded.volumes.numbers();
@@ -126,6 +130,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         block_bytes: loaded.references.block_bytes,
         disks: &disks,
         levels: &levels,
+        encoded: None,
         seed,
         readahead: &readahead,
         scheduler,
@@ -135,12 +140,30 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         progress: Some(&done),
         stop: None,
     };
-    check(&setup).map_err(|error| match error {
-        TimedError::Level { .. } => anyhow!("--level: {error}"),
-        error => anyhow!("device {device}: {error}"),
-    })?;
+    let encoded = |scheme| {
+        let Contents { made, cpu, .. } = contents.as_ref().expect("schemes come with contents");
+        Encoded { source: &made.source, volumes: numbers, seed: made.seed, scheme, cpu: *cpu }
+    };
+    let setups: Vec<(Option<&str>, Setup)> = match &contents {
+        None => vec![(None, setup)],
+        Some(contents) => {
+            let of = |&scheme: &Option<Scheme>| {
+                let setup = Setup { encoded: scheme.map(encoded), ..setup.clone() };
+                (Some(scheme.map_or("none", Scheme::name)), setup)
+            };
+            contents.schemes.iter().map(of).collect()
+        }
+    };
+    for (_, setup) in &setups {
+        check(setup).map_err(|error| match error {
+            TimedError::Level { .. } => anyhow!("--level: {error}"),
+            TimedError::ContentBlocks { .. } => anyhow!("--contents: {error}: set --block-size"),
+            error => anyhow!("device {device}: {error}"),
+        })?;
+    }
+    let block_bytes = loaded.references.block_bytes;
     let distinct = loaded.references.distinct_in_trace();
-    let blocks = in_blocks(&sizes, distinct, setup.block_bytes)?;
+    let blocks = in_blocks(&sizes, distinct, block_bytes)?;
     let mut jobs = Vec::new();
     for spec in &specs {
         for &size in &blocks {
@@ -150,17 +173,22 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         }
     }
     let steps: usize = loaded.programs.iter().map(|program| program.steps.len()).sum();
-    let bar = progress::requests("simulating".to_owned(), (jobs.len() * steps) as u64);
-    let outcomes = progress::follow(bar, &done, || sweep(&setup, &jobs, asked::threads(args.threads)))?;
+    let bar = progress::requests("simulating".to_owned(), (setups.len() * jobs.len() * steps) as u64);
+    let threads = asked::threads(args.threads);
+    let outcomes = progress::follow(bar, &done, || {
+        setups.iter().map(|(_, setup)| sweep(setup, &jobs, threads)).collect::<Result<Vec<_>, _>>()
+    })?;
 
     let names: Vec<&str> = loaded.programs.iter().map(|program| program.name.as_str()).collect();
-    let rows = jobs.iter().zip(&outcomes);
-    let name = |spec: &Spec| timed.allocate.map_or_else(|| spec.to_string(), AllocateArg::name);
-    let rows = rows.map(|((spec, size), outcome)| {
-        let ghosts = ghosts(spec, u64::from(*size));
-        let subject = Subject { policy: name(spec), size_blocks: *size, block_bytes: setup.block_bytes, ghosts };
-        Row::new(subject, &names, outcome)
-    });
+    let mut rows = Vec::new();
+    for (at, (spec, size)) in jobs.iter().enumerate() {
+        for ((content, _), outcomes) in setups.iter().zip(&outcomes) {
+            let policy = timed.allocate.map_or_else(|| spec.to_string(), AllocateArg::name);
+            let ghosts = ghosts(spec, u64::from(*size));
+            let subject = Subject { policy, size_blocks: *size, block_bytes, ghosts };
+            rows.push(Row::new(subject, *content, &names, &outcomes[at]));
+        }
+    }
     let results = Results::new(
         summary,
         DeviceSummary::of_all(&devices, device),
@@ -168,9 +196,29 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         asked_levels.iter().map(|(name, profile, bytes)| LevelSummary::new(name, profile, *bytes)).collect(),
         [readahead.to_string(), scheduler.to_string(), timed.think.clone()],
         seed,
-        rows.collect(),
+        rows,
     );
     Ok((results, loaded.references))
+}
+
+/// What blocks contain, and the caches that use it.
+struct Contents {
+    made: Made,
+    /// None encodes nothing.
+    schemes: Vec<Option<Scheme>>,
+    cpu: f64,
+}
+
+impl Contents {
+    fn asked(args: &SimArgs, path: &Path) -> anyhow::Result<Contents> {
+        let asked = &args.contents;
+        let schemes = asked::each_once(&asked.content, "none,dedup+lz4,sketch", |name| match name {
+            "none" => Ok(None),
+            "lpu" | "lpu-dedup" => bail!("--content {name}: it is replayed without --device only"),
+            name => Ok(Some(name.parse::<Scheme>().with_context(|| format!("--content {name}"))?)),
+        })?;
+        Ok(Contents { schemes, cpu: asked::parse_content_cpu(asked.content_cpu.as_deref())?, made: Made::read(path)? })
+    }
 }
 
 /// The policies named on a command line; of the usual ones those that need no future.

@@ -76,6 +76,30 @@ fn images_are_read_from_the_folder_of_their_list() {
 }
 
 #[test]
+fn encoded_blocks_save_time_on_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "[generated]\nmachines = 5\nblocks = 2000\n");
+    let timed = ["--device", "net-volume", "--think", "20us"];
+    let found = json(&[&ARGUMENTS[..], &[&path], &timed].concat());
+    let [none, lz4, sketch] = &found["results"].as_array().unwrap()[..] else { panic!("{found}") };
+    assert_eq!([none, lz4, sketch].map(|row| row["content"].as_str()), ["none", "dedup+lz4", "sketch"].map(Some));
+    let time = |row: &serde_json::Value| row["execution_s"].as_f64().unwrap();
+    assert!(time(sketch) < time(lz4) && time(lz4) < time(none), "{found}");
+    assert!(none["encoded"].is_null() && none["encoded_hits"] == 0, "{none}");
+    let encoded = &sketch["encoded"];
+    assert!(encoded["decoded"] == sketch["encoded_hits"] && encoded["decoded"].as_u64() > Some(10_000), "{encoded}");
+    assert!(encoded["blocks"].as_u64() > Some(2000) && encoded["differences"].as_u64() > Some(100), "{encoded}");
+    let page = folder.path().join("page.html");
+    let small = ["--requests", "20k", "--content", "none,dedup+zstd", "--html", page.to_str().unwrap()];
+    let text = printed(
+        &[&["sim", "--generate", "zipf:blocks=2k", "--size", "300b", "--contents", &path], &timed[..], &small[..]]
+            .concat(),
+    );
+    assert!(text.contains("lru, dedup+zstd") && text.contains("blocks decoded in"), "{text}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("lru, dedup+zstd"));
+}
+
+#[test]
 fn slips_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let good = "[generated]\nmachines = 5\nblocks = 2000\n";
@@ -89,6 +113,11 @@ fn slips_are_one_line() {
         (good, &["--content", "lzma"], "--content lzma"),
         (good, &["--policy", "lirs"], "needs --policy lru"),
         (good, &["--block-size", "8K"], "set --block-size"),
+        (good, &["--csv"], "--html and --csv need --device"),
+        (good, &["--content-cpu", "5%"], "--device"),
+        (good, &["--device", "net-volume", "--content", "lpu"], "without --device only"),
+        (good, &["--device", "net-volume", "--content-cpu", "2"], "from 1% to 100%"),
+        (good, &["--device", "net-volume", "--block-size", "8K"], "set --block-size"),
     ] {
         let path = file(folder.path(), text);
         let found = refused(&[&ARGUMENTS[..], &[&path], more].concat());

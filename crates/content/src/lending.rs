@@ -13,6 +13,8 @@ const WORTH: f64 = 1.25;
 const WORTHLESS: f64 = 1.1;
 /// Encoded blocks get more pages when no more of theirs are free; otherwise, something else than memory is their limit.
 const FREE: u64 = 8;
+/// Places for each page that can be lent: more blocks than these are not kept, however small they are.
+const PLACES_PER_PAGE: u64 = 4;
 /// While encoding does not pay, one of so many blocks is encoded, to find out when it does.
 const ONE_OF: u32 = 16;
 
@@ -57,6 +59,11 @@ impl Lending {
     /// The most pages that they can have.
     pub fn most(&self) -> u64 {
         self.pages * MOST.0 / MOST.1
+    }
+
+    /// How many blocks can be encoded at a time.
+    pub fn places(&self) -> u64 {
+        self.most() * PLACES_PER_PAGE
     }
 
     /// The pages that remain for frames: at least one.

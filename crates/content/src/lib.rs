@@ -9,7 +9,9 @@
 //! Q. Yang) as published, and [`dedup`] is the De-Dup cache with which the paper compares it. Both decide and count; they
 //! know slots and the names of contents, not bytes. [`generated`] makes up contents for tests and replays.
 
+mod area;
 mod buckets;
+mod budget;
 mod codec;
 pub mod dedup;
 mod encode;
@@ -24,7 +26,9 @@ mod signature;
 mod sketch;
 mod store;
 
+pub use area::Area;
 use buckets::mixed;
+pub use budget::Budget;
 pub use codec::{Codec, Codecs};
 pub use encode::{Choice, DELTA_MAX, Encoder, GOOD_MAX, LINE_MAX, Rules, SELF_MAX, candidates};
 pub use identity::{Identities, hash};

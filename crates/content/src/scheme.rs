@@ -5,7 +5,11 @@ use std::str::FromStr;
 
 use crate::codec::Codec;
 use crate::encode::Rules;
-use crate::store::Settings;
+use crate::lending::Lending;
+use crate::store::{Settings, Store};
+
+/// Contents for each page of the memory that encoded blocks can take.
+const CONTENTS_PER_PAGE: u64 = 2;
 
 /// What is stored once, and how the rest is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +54,16 @@ impl Scheme {
     /// Whether similar blocks are stored as differences.
     pub fn shares_similar(self) -> bool {
         matches!(self, Scheme::Sketch | Scheme::SketchZstd)
+    }
+
+    /// An empty store with the memory that it can take, and takes at first, as `lending` says. Whoever does not know `seed`
+    /// cannot choose contents whose hashes collide.
+    pub fn store(self, lending: Lending, seed: u64) -> Store {
+        let pages = lending.most().clamp(1, u64::from(u32::MAX) / 4);
+        let contents = (pages * CONTENTS_PER_PAGE) as u32;
+        let mut store = Store::new(self.settings(pages as u32, contents, seed));
+        store.allow(lending.lent() as u32);
+        store
     }
 
     /// A store of `pages` pages for at most `contents` contents.

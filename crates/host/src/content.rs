@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nigh_backend::{Completion, Job};
-use nigh_content::{BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, PoolCounts, Scheme, Store, StoreCounts};
+use nigh_content::{Area, BLOCK_BYTES, Block, Codecs, ContentId, Copied, Lending, Store, StoreCounts};
 use nigh_engine::{Action, Fault, LevelConfig, Operation, Port, PortConfig, Stored, Volume};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -22,10 +22,6 @@ use crate::work::Encoding;
 pub(crate) const LEVEL: usize = 0;
 /// Its port.
 pub(crate) const PORT: Port = Port(0);
-/// Places for each page of the memory that encoded blocks can take: more blocks than these are not kept, however small they are.
-const PLACES_PER_PAGE: u64 = 4;
-/// Contents for each page.
-const CONTENTS_PER_PAGE: u64 = 2;
 /// Damaged contents that wait to be removed. Others are found again.
 const DAMAGED_MOST: usize = 1024;
 /// How long a change of the memory waits for encoded blocks to begin anew.
@@ -34,13 +30,6 @@ const RESIZING: Duration = Duration::from_secs(2);
 const CHARGED_AT_ONCE: usize = 256;
 /// Decoders that are kept for later use: at most as many as threads that decode at a time.
 const SPARES: usize = 16;
-
-/// Contents, and which block has which.
-pub(crate) struct Area {
-    pub(crate) store: Store,
-    /// By shard and place; places that were never used may be missing.
-    pub(crate) ids: Vec<Vec<ContentId>>,
-}
 
 /// What a thread needs to decode a block.
 struct Decoder {
@@ -82,6 +71,7 @@ pub(crate) struct Counts {
 /// The level of encoded blocks.
 pub(crate) struct Contents {
     pub(crate) settings: ContentSettings,
+    shards: usize,
     pub(crate) part_blocks: u32,
     /// Only the thread that encodes changes it. It looks for similar contents and encodes with an upgradable lock, beside
     /// threads that copy encodings, and excludes them only to change the store.
@@ -145,24 +135,17 @@ pub struct ContentStatistics {
     pub decode_latency: LatencySummary,
 }
 
-impl Area {
-    /// The content of the block at a place.
-    pub(crate) fn id(&self, shard: u32, place: u32) -> Option<ContentId> {
-        let id = self.ids[shard as usize].get(place as usize).copied();
-        id.filter(|&id| id != ContentId::NONE)
-    }
-}
-
 impl Contents {
     /// For memory that can grow to `memory_max` bytes.
     pub(crate) fn new(settings: ContentSettings, memory: u64, memory_max: u64, shards: usize) -> Contents {
-        let most = Lending::new(memory_max.max(memory) / BLOCK).most();
-        let part_blocks = (most * PLACES_PER_PAGE / shards as u64).clamp(1, u64::from(u32::MAX - 2)) as u32;
+        let places = Lending::new(memory_max.max(memory) / BLOCK).places();
+        let part_blocks = (places / shards as u64).clamp(1, u64::from(u32::MAX - 2)) as u32;
         let lending = Lending::new(memory / BLOCK);
         // Who does not know it cannot choose contents whose hashes collide.
         let seed = RandomState::new().build_hasher().finish();
-        let area = Area { store: store(settings.scheme, lending, seed), ids: vec![Vec::new(); shards] };
+        let area = Area::new(settings.scheme.store(lending, seed), shards);
         Contents {
+            shards,
             settings,
             part_blocks,
             area: RwLock::new(area),
@@ -191,7 +174,7 @@ impl Contents {
 
     /// A new store, with the memory that it has in the beginning.
     pub(crate) fn empty_store(&self, lending: Lending) -> Store {
-        store(self.settings.scheme, lending, self.seed)
+        self.settings.scheme.store(lending, self.seed)
     }
 
     /// Takes blocks for the thread that encodes.
@@ -302,7 +285,7 @@ impl Contents {
     pub(crate) fn index_bytes(&self) -> u64 {
         let area = self.area.read();
         let each = INDEX + size_of::<ContentId>() as u64;
-        u64::from(self.part_blocks) * area.ids.len() as u64 * each + area.store.metadata_bytes() as u64
+        u64::from(self.part_blocks) * self.shards as u64 * each + area.store.metadata_bytes() as u64
     }
 
     /// The blocks of each shard that are frames at the moment.
@@ -313,9 +296,8 @@ impl Contents {
     /// Its present state. The rest is known to the engines: blocks that were dropped and evicted, and the memory of the index.
     pub(crate) fn statistics(&self, dropped: u64, evictions: u64, index_bytes: u64) -> ContentStatistics {
         let area = self.area.read();
-        let (counts, used_bytes) = (area.store.counts(), pages_in_use(&area.store) * BLOCK);
-        let ids = area.ids.iter().map(|ids| ids.capacity() * size_of::<ContentId>()).sum::<usize>();
-        let metadata_bytes = (area.store.metadata_bytes() + ids) as u64 + index_bytes;
+        let (counts, used_bytes) = (area.store.counts(), area.pages_in_use() * BLOCK);
+        let metadata_bytes = (area.store.metadata_bytes() + area.index_bytes()) as u64 + index_bytes;
         drop(area);
         let StoreCounts { contents, owners, differences, orphans, orphan_bytes, .. } = counts;
         let lending = *self.lending.lock();
@@ -351,12 +333,6 @@ impl Default for Decoder {
     }
 }
 
-/// Pages that contents take.
-pub(crate) fn pages_in_use(store: &Store) -> u64 {
-    let PoolCounts { frames, run_pages, .. } = store.pool();
-    u64::from(frames) + u64::from(run_pages)
-}
-
 /// The engine is told that a store failed.
 fn void(encoding: Encoding) -> Completion {
     Job::new(encoding.shard, encoding.operation).finish(Err(Fault::SHUT_DOWN))
@@ -367,16 +343,10 @@ pub(crate) fn frames_per_shard(lending: Lending, shards: u32) -> u32 {
     (lending.frames() / u64::from(shards)).clamp(1, u64::from(u32::MAX)) as u32
 }
 
-fn store(scheme: Scheme, lending: Lending, seed: u64) -> Store {
-    let pages = lending.most().clamp(1, u64::from(u32::MAX) / 4);
-    let contents = (pages * CONTENTS_PER_PAGE) as u32;
-    let mut store = Store::new(scheme.settings(pages as u32, contents, seed));
-    store.allow(lending.lent() as u32);
-    store
-}
-
 #[cfg(test)]
 mod tests {
+    use nigh_content::Scheme;
+
     use super::*;
 
     /// LPU's virtual blocks take 60 bytes (Ren and Yang, 4.2.3).

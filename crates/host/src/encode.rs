@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nigh_backend::Job;
-use nigh_content::{Block, ContentId, Encoder, Refused, Room};
+use nigh_content::{Block, Budget, ContentId, Encoder, Refused, Room};
 use nigh_engine::{Action, Fault};
 use parking_lot::RwLockUpgradableReadGuard;
 
 use crate::cache::{Cache, Core};
-use crate::content::{Contents, LEVEL, frames_per_shard, pages_in_use};
+use crate::content::{Contents, LEVEL, frames_per_shard};
 use crate::error::Poisoned;
 use crate::settings::BLOCK;
 use crate::work::{Encoding, Work};
@@ -24,10 +24,6 @@ const LEFT: usize = 256;
 const TRIES: u32 = 64;
 /// The pause between two steps in which others get the lock of a shard.
 const STEP: Duration = Duration::from_micros(50);
-/// Processor time can be used later or in advance, up to that of so long.
-const BURST: Duration = Duration::from_millis(500);
-/// After a pause, there is so much processor time, in seconds: more than it takes to wake up.
-const TURN: f64 = 200e-6;
 /// The longest pause at a time.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -37,29 +33,24 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Processor time that the thread may use: a share of the time that passes.
-struct Budget {
-    share: f64,
-    left: f64,
+/// What the thread may use of a processor.
+struct Clock {
+    budget: Budget,
     at: Instant,
     used: Duration,
 }
 
-impl Budget {
-    fn new(share: f64) -> Budget {
-        // It is checked where users say it; without any, nothing would ever be encoded.
-        let share = share.clamp(0.01, 1.0);
-        Budget { share, left: BURST.as_secs_f64() * share, at: Instant::now(), used: processor_time() }
+impl Clock {
+    fn new(share: f64) -> Clock {
+        Clock { budget: Budget::new(share), at: Instant::now(), used: processor_time() }
     }
 
     /// How long to wait until there is time again, if there is none.
     fn debt(&mut self) -> Option<Duration> {
         let (now, used) = (Instant::now(), processor_time());
-        let earned = (now - self.at).as_secs_f64() * self.share;
-        let most = BURST.as_secs_f64() * self.share;
-        self.left = (self.left + earned - (used - self.used).as_secs_f64()).clamp(-most, most);
+        let debt = self.budget.debt(now - self.at, used - self.used);
         (self.at, self.used) = (now, used);
-        (self.left < 0.0).then(|| Duration::from_secs_f64((TURN - self.left) / self.share).min(PAUSE))
+        debt.map(|debt| debt.min(PAUSE))
     }
 }
 
@@ -103,7 +94,7 @@ impl Contents {
     fn run(&self, cache: &Cache) {
         let mut encoder = Encoder::new(self.settings.scheme.rules());
         let mut coder = Coder { cache, contents: self, work: Work::default(), turn: 0, one_of: 1 };
-        let mut budget = Budget::new(self.settings.cpu);
+        let mut clock = Clock::new(self.settings.cpu);
         loop {
             let mut inbox = self.inbox.lock();
             if inbox.stores.is_empty() && !inbox.is_over {
@@ -134,7 +125,7 @@ impl Contents {
             coder.rebase(&mut encoder);
             let took = processor_time().saturating_sub(begun);
             self.counts.encode_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-            while let Some(debt) = budget.debt() {
+            while let Some(debt) = clock.debt() {
                 let mut inbox = self.inbox.lock();
                 if inbox.is_over || inbox.is_resized() {
                     break;
@@ -161,11 +152,7 @@ impl Coder<'_> {
                 let block = frame.try_into().expect("a level stores whole blocks");
                 self.release(shard, place);
                 if let Some(id) = domain.and_then(|domain| self.insert(encoder, domain, block)) {
-                    let ids = &mut self.contents.area.write().ids[shard as usize];
-                    if ids.len() <= place as usize {
-                        ids.resize(place as usize + 1, ContentId::NONE);
-                    }
-                    ids[place as usize] = id;
+                    self.contents.area.write().put(shard, place, id);
                 }
             }
         }
@@ -257,7 +244,7 @@ impl Coder<'_> {
     /// Blocks, and the pages that they take.
     fn filling(&self) -> (u64, u64) {
         let area = self.contents.area.read();
-        (area.store.counts().owners, pages_in_use(&area.store))
+        (area.store.counts().owners, area.pages_in_use())
     }
 
     /// Has one of so many blocks be encoded.
@@ -286,11 +273,7 @@ impl Coder<'_> {
 
     /// Releases the content of the block that was at a place, if there was one.
     fn release(&self, shard: u32, place: u32) {
-        let mut area = self.contents.area.write();
-        if let Some(id) = area.id(shard, place) {
-            area.ids[shard as usize][place as usize] = ContentId::NONE;
-            area.store.release(id);
-        }
+        self.contents.area.write().release(shard, place);
     }
 
     /// Adapts frames and store to the pages that are lent. Returns whether that was possible.
@@ -316,10 +299,7 @@ impl Coder<'_> {
         lending.restart();
         let store = self.contents.empty_store(*lending);
         drop(lending);
-        let mut area = self.contents.area.write();
-        let former = std::mem::replace(&mut area.store, store);
-        area.ids.iter_mut().for_each(Vec::clear);
-        drop(area);
+        let former = self.contents.area.write().begin_anew(store);
         drop(former);
         for shard in 0..self.cache.shards() {
             // Until these blocks have left the index, too, they are loaded from below.

@@ -44,6 +44,7 @@ pub(crate) fn table(rows: &[Figures]) -> RecordBatch {
         ("prefetch_wasted", count(|row| row.prefetch_wasted), false),
         ("prefetch_dropped", count(|row| row.prefetch_dropped), false),
         ("prefetch_accuracy", some(|row| row.prefetch_accuracy), true),
+        ("encoded_hits", count(|row| row.encoded_hits), false),
         ("level_1_hits", count(|row| row.level_1_hits), false),
         ("level_2_hits", count(|row| row.level_2_hits), false),
         ("ghosts", Arc::new(rows.iter().map(|row| row.ghosts).collect::<UInt32Array>()), true),

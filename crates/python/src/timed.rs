@@ -89,6 +89,7 @@ impl Timed {
                 block_bytes: self.block_bytes,
                 disks: &disks,
                 levels: &[],
+                encoded: None,
                 seed,
                 readahead: &readahead,
                 scheduler,

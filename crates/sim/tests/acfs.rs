@@ -149,6 +149,7 @@ fn the_timed_simulation_replaces_what_the_pure_model_does() {
             block_bytes: BLOCK_BYTES,
             disks: &placed.disks(),
             levels: &[],
+            encoded: None,
             seed: 1,
             readahead: &none,
             scheduler: Scheduler::FirstCome,

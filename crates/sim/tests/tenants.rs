@@ -36,6 +36,7 @@ fn simulate(
         block_bytes: BLOCK as u32,
         disks,
         levels: &[],
+        encoded: None,
         seed: 1,
         readahead: &readahead,
         scheduler,

@@ -45,6 +45,7 @@ fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh
         block_bytes: BLOCK as u32,
         disks,
         levels: &[],
+        encoded: None,
         seed: 1,
         readahead,
         scheduler: Scheduler::default(),

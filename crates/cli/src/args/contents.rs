@@ -9,18 +9,16 @@ use clap::Args;
 pub(crate) struct ContentsArgs {
     /// What the blocks of the trace contain: a file that names images, or describes generated disks (docs/contents.md).
     /// The policy is lru unless --policy names others
-    #[arg(long, value_name = "FILE",
-          conflicts_with_all = ["levels", "shards", "sample", "internals", "device", "html", "csv", "patterns"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["levels", "shards", "sample", "internals", "patterns", "allocate"])]
     pub(crate) contents: Option<PathBuf>,
-    /// How the cache uses contents: none, dedup (equal blocks are stored once), lpu (similar ones as differences),
-    /// lpu-dedup (lpu, with equal blocks stored once before a scan finds them), dedup+lz4 or dedup+zstd (equal blocks once, all
-    /// compressed), or sketch or sketch+zstd (similar ones as differences, too)
-    #[arg(
-        long,
-        value_name = "SCHEME,...",
-        value_delimiter = ',',
-        requires = "contents",
-        default_value = "none,dedup,lpu,lpu-dedup,dedup+lz4,sketch"
-    )]
+    /// How the cache uses contents: none, dedup (equal blocks are stored once), dedup+lz4 or dedup+zstd (equal blocks once, all
+    /// compressed), or sketch or sketch+zstd (similar ones as differences, too); without --device also lpu (as published) or
+    /// lpu-dedup (lpu, with equal blocks stored once before a scan finds them). With --device, it is what 'nigh serve
+    /// --content' does, with one share=GROUP [default: none,dedup,lpu,lpu-dedup,dedup+lz4,sketch; with --device,
+    /// none,dedup+lz4,sketch]
+    #[arg(long, value_name = "SCHEME,...", value_delimiter = ',', requires = "contents")]
     pub(crate) content: Vec<String>,
+    /// With --device, processor time for encoding, as a share of one processor [default: 25%]
+    #[arg(long, value_name = "SHARE", requires_all = ["contents", "device"])]
+    pub(crate) content_cpu: Option<String>,
 }

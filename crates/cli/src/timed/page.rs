@@ -11,14 +11,14 @@ use crate::size::human_bytes;
 
 pub(super) fn page(results: &Results, references: &References) -> Report {
     Report {
-        curves: results.policies().into_iter().map(|policy| curve(results, policy)).collect(),
+        curves: results.labels().iter().map(|label| curve(results, label)).collect(),
         verdict: verdict(results),
         timed: Some(Timed {
             device: results.device.title.clone(),
             levels: results.levels.iter().map(LevelSummary::label).collect(),
             readahead: results.readahead.clone(),
             scheduler: results.scheduler.clone(),
-            curves: results.policies().into_iter().map(|policy| timed_curve(results, policy)).collect(),
+            curves: results.labels().iter().map(|label| timed_curve(results, label)).collect(),
         }),
         ..of_trace(&results.trace, references)
     }
@@ -26,18 +26,17 @@ pub(super) fn page(results: &Results, references: &References) -> Report {
 
 /// Whose programs wait least where waiting times differ most. How long they compute is the same for all.
 fn verdict(results: &Results) -> Option<Verdict> {
-    let rows = results.results.iter();
+    let labels: Vec<String> = results.results.iter().map(Row::label).collect();
+    let rows = results.results.iter().zip(&labels);
     let scores: Vec<Score> = rows
-        .map(|row| Score { policy: &row.figures.policy, bytes: row.figures.size_bytes, value: -row.waited_s() })
+        .map(|(row, label)| Score { policy: label, bytes: row.figures.size_bytes, value: -row.waited_s() })
         .collect();
     let comparison = Comparison::new(&scores)?;
     let Comparison { bytes, present, best, .. } = comparison;
-    let at = |policy: &str| {
-        results.results.iter().find(|row| row.figures.policy == policy && row.figures.size_bytes == bytes)
-    };
+    let at = |label: &str| results.of(label).find(|row| row.figures.size_bytes == bytes).cloned();
     let (before, after) = (at(present)?, at(best)?);
     let size = human_bytes(bytes);
-    let [wait, wait_before] = [after, before].map(Row::waited_s);
+    let [wait, wait_before] = [&after, &before].map(Row::waited_s);
     let next = comparison.next(&results.trace, &format!(" --device {}", results.device.name));
     if best == present {
         let headline =
@@ -50,25 +49,25 @@ fn verdict(results: &Results) -> Option<Verdict> {
     );
     let mut facts: Vec<(String, String)> = comparison.memory().into_iter().collect();
     let both = |what: &str, unit: &str, figure: fn(&Figures) -> f64| {
-        let [after, before] = [after, before].map(|row| figure(&row.figures));
+        let [after, before] = [&after, &before].map(|row| figure(&row.figures));
         (what.to_owned(), format!("{after:.3} {unit} with {best}, {before:.3} {unit} with {present}."))
     };
     facts.push(both("execution", "s", |figures| figures.execution_s));
     facts.push(both("device busy", "s", |figures| figures.device_busy_s));
-    if let [Some(p99), Some(p99_before)] = [after, before].map(|row| row.figures.latency_p99_us) {
+    if let [Some(p99), Some(p99_before)] = [&after, &before].map(|row| row.figures.latency_p99_us) {
         let sentence =
             format!("99 % of the requests take at most {p99:.0} µs with {best}, {p99_before:.0} µs with {present}.");
         facts.push(("latency".to_owned(), sentence));
     }
-    let [hits, hits_before] = [after, before].map(|row| 100.0 * row.figures.hit_ratio);
+    let [hits, hits_before] = [&after, &before].map(|row| 100.0 * row.figures.hit_ratio);
     let sentence = format!("{best} hits {hits:.2} % of the references, {present} {hits_before:.2} %.");
     facts.push(("hits".to_owned(), sentence));
     Some(Verdict { headline, facts, next })
 }
 
 /// The hit ratios.
-fn curve(results: &Results, policy: &str) -> Curve {
-    let points = results.of(policy).map(|row| {
+fn curve(results: &Results, label: &str) -> Curve {
+    let points = results.of(label).map(|row| {
         let figures = &row.figures;
         Point {
             size_blocks: figures.size_blocks,
@@ -83,10 +82,10 @@ fn curve(results: &Results, policy: &str) -> Curve {
             cpu_s: None,
         }
     });
-    Curve { policy: policy.to_owned(), clairvoyant: false, points: points.collect() }
+    Curve { policy: label.to_owned(), clairvoyant: false, points: points.collect() }
 }
 
-fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
+fn timed_curve(results: &Results, label: &str) -> TimedCurve {
     let point = |row: &Row| {
         let figures = &row.figures;
         let sequences = row.sequences.size_blocks.iter().copied().zip(row.sequences.share.iter().copied());
@@ -108,7 +107,7 @@ fn timed_curve(results: &Results, policy: &str) -> TimedCurve {
             programs: row.programs.iter().map(program).collect(),
         }
     };
-    TimedCurve { policy: policy.to_owned(), points: results.of(policy).map(point).collect() }
+    TimedCurve { policy: label.to_owned(), points: results.of(label).map(point).collect() }
 }
 
 fn program(row: &ProgramRow) -> TimedProgram {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nigh_content::BLOCK_BYTES;
 use nigh_control::Statistics;
 use nigh_device::Profile;
 use nigh_sim::TraceSummary;
 use nigh_sim::rows::{ratio, rounded};
-use nigh_sim::timed::{Figures, LevelOutcome, Outcome, Subject, seconds};
+use nigh_sim::timed::{EncodedOutcome, Figures, LevelOutcome, Outcome, Subject, seconds};
 use serde::Serialize;
 
 use crate::grid::{Column, Details, Grid, Line};
@@ -104,6 +105,11 @@ impl LevelSummary {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
+    /// How contents are used; nothing where they are unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoded: Option<EncodedRow>,
     /// By disk.
     pub(super) disks: Vec<DiskRow>,
     pub(super) levels: Vec<LevelRow>,
@@ -134,6 +140,45 @@ pub(super) struct LevelRow {
     device_writes: u64,
     device_written_bytes: u64,
     pub(super) device_busy_s: f64,
+}
+
+/// Encoded blocks: what they did, and what there was at the end.
+#[derive(Clone, Debug, Serialize)]
+struct EncodedRow {
+    /// The memory that they had. Frames had the rest.
+    bytes: u64,
+    blocks: u64,
+    contents: u32,
+    differences: u32,
+    one_of: u32,
+    encoded: u64,
+    encode_s: f64,
+    rejected: u64,
+    dropped: u64,
+    evictions: u64,
+    decoded: u64,
+    decode_s: f64,
+    missing: u64,
+}
+
+impl EncodedRow {
+    fn new(of: &EncodedOutcome) -> EncodedRow {
+        EncodedRow {
+            bytes: of.lent_pages * BLOCK_BYTES as u64,
+            blocks: of.blocks,
+            contents: of.contents,
+            differences: of.differences,
+            one_of: of.one_of,
+            encoded: of.encoded,
+            encode_s: seconds(of.encode_ns),
+            rejected: of.rejected,
+            dropped: of.cache.drops.saturating_sub(of.rejected),
+            evictions: of.cache.evictions,
+            decoded: of.decoded,
+            decode_s: seconds(of.decode_ns),
+            missing: of.missing,
+        }
+    }
 }
 
 /// One program.
@@ -202,7 +247,8 @@ impl LevelRow {
 }
 
 impl Row {
-    pub(super) fn new(subject: Subject, names: &[&str], outcome: &Outcome) -> Row {
+    /// `content` is how the cache uses contents.
+    pub(super) fn new(subject: Subject, content: Option<&str>, names: &[&str], outcome: &Outcome) -> Row {
         let figures = Figures::new(subject, outcome);
         let times = outcome.ends_ns.iter().zip(&outcome.waited_ns);
         let programs = (0..).zip(names).zip(times).map(|((number, name), (&end_ns, &waited_ns))| ProgramRow {
@@ -221,10 +267,21 @@ impl Row {
         });
         Row {
             figures,
+            content: content.map(str::to_owned),
+            encoded: outcome.encoded.as_ref().map(EncodedRow::new),
             disks: disks.collect(),
             levels,
             programs: programs.collect(),
             sequences: Sequences { size_blocks, share },
+        }
+    }
+
+    /// What is compared: the policy, and how contents are used.
+    pub(super) fn label(&self) -> String {
+        let Figures { policy, .. } = &self.figures;
+        match self.content.as_deref() {
+            None | Some("none") => policy.clone(),
+            Some(content) => format!("{policy}, {content}"),
         }
     }
 
@@ -261,20 +318,22 @@ impl Results {
         }
     }
 
-    /// The policies in the order in which they were asked for.
-    pub(super) fn policies(&self) -> Vec<&str> {
-        distinct(self.results.iter().map(|row| row.figures.policy.as_str()))
+    /// The policies in the order in which they were asked for; each with each use of contents.
+    pub(super) fn labels(&self) -> Vec<String> {
+        let labels: Vec<String> = self.results.iter().map(Row::label).collect();
+        distinct(labels.iter().map(String::as_str)).into_iter().map(str::to_owned).collect()
     }
 
-    pub(super) fn of<'a>(&'a self, policy: &'a str) -> impl Iterator<Item = &'a Row> {
-        self.results.iter().filter(move |row| row.figures.policy == policy)
+    pub(super) fn of<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.results.iter().filter(move |row| row.label() == label)
     }
 
     /// Execution times, a row for each size and a column for each policy; then what led to them. In `width` columns.
     pub(super) fn table(&self, width: usize) -> String {
         let mut text = String::new();
         wrapped(&mut text, &self.heading(), width);
-        let policies = self.policies();
+        let labels = self.labels();
+        let policies: Vec<&str> = labels.iter().map(String::as_str).collect();
         let sizes: BTreeMap<u64, u64> =
             self.results.iter().map(|row| (row.figures.size_blocks, row.figures.size_bytes)).collect();
         let star = if policies.len() > 1 { "; * is the shortest at its size" } else { "" };
@@ -307,7 +366,7 @@ impl Results {
             let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share));
             let median = row.sequences.share.iter().position(|&share| share >= 0.5);
             lines.push(Line::Cells(vec![
-                figures.policy.clone(),
+                row.label(),
                 human_bytes(figures.size_bytes),
                 format!("{:.3}", figures.execution_s),
                 human_time(figures.latency_p50_us),
@@ -328,6 +387,15 @@ impl Results {
                 lines.push(Line::Remark(format!(
                     "volume {volume} on {name}: busy for {:.3} s with {} requests",
                     disk.device_busy_s, disk.device_requests
+                )));
+            }
+            if let Some(encoded) = &row.encoded {
+                let EncodedRow { bytes, blocks, contents, encoded, encode_s, decoded, decode_s, .. } = encoded;
+                let share = percent(ratio(*decoded, figures.references));
+                lines.push(Line::Remark(format!(
+                    "{decoded} blocks decoded in {decode_s:.3} s ({share} % of the references), {encoded} encoded in {encode_s:.3} s; at \
+                     the end {blocks} blocks with {contents} contents in {}",
+                    human_bytes(*bytes)
                 )));
             }
             for (level, LevelRow { hits, stores, evictions, device_busy_s, .. }) in self.levels.iter().zip(&row.levels)

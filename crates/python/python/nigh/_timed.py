@@ -65,6 +65,7 @@ def timed(
     prefetch_dropped                               blocks that it would have loaded, but that were there already
                                                    or beyond its budget
     prefetch_accuracy                              used of issued, 0 to 1; null if none was issued
+    encoded_hits                                   0: contents are not modelled here
     level_1_hits, level_2_hits                     0: levels between memory and device are not modelled here
     ============================================== ==========================================================
 

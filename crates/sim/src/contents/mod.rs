@@ -22,6 +22,9 @@ use crate::threads::in_threads;
 /// Contents measured by a thread at a time.
 const PART: usize = 1024;
 
+/// Makes neighbouring seeds differ in many bits.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A part of a volume with the contents of a file.
 #[derive(Debug)]
 pub struct Image {
@@ -57,6 +60,30 @@ enum Origin {
 }
 
 impl Source {
+    /// The bytes of a block that was written so many times. What a write makes of it is made up from `salt`, which should be
+    /// different for each block.
+    ///
+    /// # Errors If its image cannot be read.
+    pub fn bytes(&self, of: nigh_policy::Block, writes: u64, salt: u64, block: &mut Block) -> io::Result<()> {
+        self.read(self.origin(of), block)?;
+        if writes > 0 {
+            *block = written(block, salt.wrapping_mul(ODD) ^ writes);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a block that was not written.
+    fn read(&self, origin: Origin, block: &mut Block) -> io::Result<()> {
+        match (origin, self) {
+            (Origin::Generated(distinct), Source::Generated(machines)) => *block = machines.bytes(distinct),
+            (Origin::Image(image, index), Source::Images(images)) => {
+                images[image as usize].file.read_exact_at(block, index * BLOCK_BYTES as u64)?;
+            }
+            _ => *block = [0; BLOCK_BYTES],
+        }
+        Ok(())
+    }
+
     fn origin(&self, block: nigh_policy::Block) -> Origin {
         match self {
             Source::Generated(machines) => {
@@ -154,18 +181,14 @@ impl Contents {
     ///
     /// # Errors If its image cannot be read.
     pub fn bytes(&self, content: Content, block: &mut Block) -> io::Result<()> {
-        match (self.origins[content.0 as usize], &self.source) {
-            (Origin::Generated(distinct), Source::Generated(machines)) => *block = machines.bytes(distinct),
-            (Origin::Image(image, index), Source::Images(images)) => {
-                images[image as usize].file.read_exact_at(block, index * BLOCK_BYTES as u64)?;
-            }
-            (Origin::Written(first, at), _) => {
+        match self.origins[content.0 as usize] {
+            Origin::Written(first, at) => {
                 self.bytes(Content(first), block)?;
-                *block = written(block, self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at);
+                *block = written(block, self.seed.wrapping_mul(ODD) ^ at);
+                Ok(())
             }
-            _ => *block = [0; BLOCK_BYTES],
+            origin => self.source.read(origin, block),
         }
-        Ok(())
     }
 
     /// The content of a reference.

@@ -71,6 +71,8 @@ pub struct Figures {
     pub prefetch_dropped: u64,
     /// Used by issued: 0 to 1.
     pub prefetch_accuracy: Option<f64>,
+    /// Blocks that were decoded.
+    pub encoded_hits: u64,
     /// Blocks that were loaded from the first level below memory.
     pub level_1_hits: u64,
     /// Blocks that were loaded from the second level.
@@ -102,6 +104,11 @@ impl Figures {
         let (waited_ns, total_ns) = (outcome.waited_ns.iter().sum::<u64>(), outcome.ends_ns.iter().sum::<u64>());
         let references = cache.hits + cache.joined + cache.misses;
         let (writes, write_hits) = (cache.write_references, cache.write_hits);
+        // Encoded blocks are the engine's first level.
+        let [encoded_hits, level_1_hits, level_2_hits] = match outcome.encoded {
+            Some(_) => [cache.level_1_hits, cache.level_2_hits, 0],
+            None => [0, cache.level_1_hits, cache.level_2_hits],
+        };
         Figures {
             policy,
             size_blocks,
@@ -138,8 +145,9 @@ impl Figures {
             prefetch_wasted: cache.prefetch_wasted,
             prefetch_dropped: cache.prefetch_dropped,
             prefetch_accuracy: ratio(cache.prefetch_used, cache.prefetch_issued),
-            level_1_hits: cache.level_1_hits,
-            level_2_hits: cache.level_2_hits,
+            encoded_hits,
+            level_1_hits,
+            level_2_hits,
             ghosts,
         }
     }

@@ -5,6 +5,7 @@
 //! The cache is the engine that `nigh serve` runs, unchanged; the device is one of `nigh-device`.
 
 mod devices;
+mod encoded;
 mod figures;
 mod latency;
 mod load;
@@ -13,15 +14,19 @@ mod program;
 mod sequences;
 mod world;
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use nigh_content::{BLOCK_BYTES, Scheme};
 use nigh_control::{Refusal, Statistics};
 use nigh_device::{BeyondEnd, Profile};
 use nigh_engine::{Config, ConfigError, Counters, Files, LevelCounters, Piece, Scheduler, Tenants, Volume};
 use nigh_policy::Spec;
 use nigh_trace::layout::{Extent, Layout};
 
+use crate::contents::Source;
 use crate::threads::in_threads;
+use encoded::EncodedLevel;
 
 pub use devices::{DeviceError, Devices, VolumeDevice, profile};
 pub use figures::{Figures, Subject, seconds};
@@ -42,6 +47,8 @@ pub struct Setup<'a> {
     pub disks: &'a [Disk<'a>],
     /// What holds clean blocks that left memory, the highest first; at most two.
     pub levels: &'a [Level<'a>],
+    /// Above the levels, a part of the memory that stores equal contents once, and others as differences or compressed.
+    pub encoded: Option<Encoded<'a>>,
     /// Decides what of the devices is random.
     pub seed: u64,
     /// What is fetched ahead.
@@ -81,6 +88,50 @@ pub struct Level<'a> {
     pub bytes: u64,
 }
 
+/// Encoded blocks: `nigh serve --content`, in a group of all disks.
+#[derive(Clone, Debug)]
+pub struct Encoded<'a> {
+    /// What the disks contain.
+    pub source: &'a Source,
+    /// The number of each disk in `source`.
+    pub volumes: &'a [u32],
+    /// What writes make of the contents is made up from it.
+    pub seed: u64,
+    /// What is stored once, and how the rest is encoded.
+    pub scheme: Scheme,
+    /// The share of one processor in which blocks are encoded, 0.01 to 1. No program computes with this one.
+    pub cpu: f64,
+}
+
+/// What encoded blocks did in a run, and what there is at its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EncodedOutcome {
+    /// What the cache counted.
+    pub cache: LevelCounters,
+    /// Pages of the memory that they had at the end. Frames had the rest.
+    pub lent_pages: u64,
+    /// Of the blocks that left the frames, one of so many was encoded at the end.
+    pub one_of: u32,
+    /// Encoded blocks.
+    pub blocks: u64,
+    /// Their contents.
+    pub contents: u32,
+    /// Contents that are stored as differences.
+    pub differences: u32,
+    /// Blocks that were encoded.
+    pub encoded: u64,
+    /// How long that took, in ns.
+    pub encode_ns: u64,
+    /// Blocks that found no room.
+    pub rejected: u64,
+    /// Blocks that were decoded.
+    pub decoded: u64,
+    /// How long that took, in ns.
+    pub decode_ns: u64,
+    /// Blocks whose content had left when it was asked for; they were loaded from below.
+    pub missing: u64,
+}
+
 /// What one level did in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelOutcome {
@@ -107,6 +158,8 @@ pub struct Outcome {
     pub device: nigh_device::Counters,
     /// The same of each disk.
     pub disks: Vec<nigh_device::Counters>,
+    /// What encoded blocks did, if there were any.
+    pub encoded: Option<EncodedOutcome>,
     /// What each level did.
     pub levels: Vec<LevelOutcome>,
     /// The blocks that were read from a disk's device, by the length of the sequence that they were part of.
@@ -172,6 +225,15 @@ pub enum TimedError {
         /// Why.
         refusal: Refusal,
     },
+    /// Contents are of blocks of another size.
+    #[error("blocks of {block_bytes} bytes: contents are of blocks of {BLOCK_BYTES} bytes")]
+    ContentBlocks {
+        /// Bytes in a block.
+        block_bytes: u32,
+    },
+    /// An image could not be read.
+    #[error("cannot read an image: {0}")]
+    Image(#[from] io::Error),
     /// The cache cannot be set up.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -203,6 +265,9 @@ pub fn check(setup: &Setup) -> Result<(), TimedError> {
             return Err(TimedError::Level { bytes, device_bytes, block_bytes });
         }
     }
+    if setup.encoded.is_some() && setup.block_bytes as usize != BLOCK_BYTES {
+        return Err(TimedError::ContentBlocks { block_bytes: setup.block_bytes });
+    }
     Ok(())
 }
 
@@ -225,11 +290,15 @@ pub fn sweep(setup: &Setup, jobs: &[(Spec, u32)], threads: usize) -> Result<Vec<
 fn config(setup: &Setup, policy: &Spec, capacity: u32) -> Result<Config, TimedError> {
     let mut config = Config::new(capacity, policy.clone());
     config.block_bytes = setup.block_bytes;
+    if setup.encoded.is_some() {
+        // They have a part of the memory.
+        config.capacity = EncodedLevel::lending(capacity).frames() as u32;
+    }
     let part = (PART_BYTES / setup.block_bytes).max(1) + 1;
     config.limits.request_bytes = PART_BYTES;
     config.limits.operation_bytes = PART_BYTES;
     config.spare = config.spare.max(2 * part + 4);
-    config.storing = if setup.levels.is_empty() { 0 } else { config.spare };
+    config.storing = if setup.levels.is_empty() && setup.encoded.is_none() { 0 } else { config.spare };
     config.limits.loading = config.limits.loading.max(4 * part);
     config.limits.dirty = config.limits.dirty.max(2 * part);
     config.limits.requests = config.limits.requests.max(setup.programs.len() as u32);

@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use nigh_control::Saying;
 use nigh_device::{Device, Kind, Request as Order};
 use nigh_engine::{
-    Action, Config, Counters, Engine, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region, Request,
-    Shared, Span, Submitted, Volume, WriteMode,
+    Action, Config, Counters, Engine, Fill, LevelConfig, Op, Operation, Outcome as Reply, Port, PortConfig, Region,
+    Request, Shared, Span, Submitted, Volume, WriteMode,
 };
 use nigh_policy::{Stream, Tenant};
 use nigh_prefetch::Prefetcher;
 
+use super::encoded::EncodedLevel;
 use super::processor::Processor;
 use super::{Latencies, LevelOutcome, Outcome, PART_BYTES, Sequences, Setup, Step, TimedError, What};
 
@@ -30,6 +31,8 @@ enum Event {
     Complete(u32),
     /// A program issues its next request, or the next part of it.
     Issue(u32),
+    /// The encoder of blocks has something to do.
+    Encoder,
     /// The engine has something to do.
     Wakeup,
 }
@@ -70,6 +73,8 @@ pub(super) struct World<'a> {
     engine: Engine,
     /// By port: the disks', then the levels'.
     devices: Vec<Device>,
+    /// Its port is the one behind these.
+    encoded: Option<EncodedLevel<'a>>,
     prefetcher: Prefetcher,
     now_ns: u64,
     /// What happens at the same time happens in the order in which it was decided.
@@ -98,7 +103,11 @@ impl<'a> World<'a> {
         let profiles =
             setup.disks.iter().map(|disk| disk.profile).chain(setup.levels.iter().map(|level| level.profile));
         let devices: Vec<Device> = profiles.map(|profile| Device::new(profile, setup.seed)).collect();
+        let memory = config.capacity_max;
         let mut engine = Engine::new(config)?;
+        let port = Port(devices.len() as u16);
+        let encoded = setup.encoded.as_ref().map(|encoded| EncodedLevel::new(encoded, memory, port, &mut engine));
+        let encoded = encoded.transpose()?;
         for (number, device) in (0..).zip(&devices) {
             let depth = u32::try_from(device.parallel()).unwrap_or(u32::MAX);
             engine.attach(Port(number), PortConfig { depth, scheduler: setup.scheduler, ..PortConfig::default() })?;
@@ -124,6 +133,7 @@ impl<'a> World<'a> {
             sequences: vec![Sequences::default(); setup.disks.len()],
             latencies: Latencies::default(),
             devices,
+            encoded,
             prefetcher: Prefetcher::new(setup.readahead, setup.block_bytes),
             now_ns: 0,
             events: BinaryHeap::new(),
@@ -153,6 +163,7 @@ impl<'a> World<'a> {
                 Event::Issue(number) if self.is_overtaken(number, made) => {}
                 Event::Issue(number) => self.issue(number),
                 Event::Complete(number) => self.complete(number),
+                Event::Encoder => self.encode(),
                 Event::Wakeup => {
                     self.wakeup_ns = u64::MAX;
                     self.launch();
@@ -166,7 +177,13 @@ impl<'a> World<'a> {
         let (disks, levels) = self.devices.split_at(self.setup.disks.len());
         let disks: Vec<nigh_device::Counters> = disks.iter().map(Device::counters).collect();
         disks.iter().for_each(|&one| device += one);
-        let levels = levels.iter().enumerate().map(|(number, device)| {
+        let encoded = self.encoded.take().map(|encoded| {
+            let (cache, _) = self.engine.level_counters(0).expect("it was added first");
+            encoded.outcome(cache)
+        });
+        let encoded = encoded.transpose()?;
+        let above = usize::from(encoded.is_some());
+        let levels = levels.iter().zip(above..).map(|(device, number)| {
             let (cache, _) = self.engine.level_counters(number).expect("every level was added");
             LevelOutcome { cache, device: device.counters() }
         });
@@ -181,6 +198,7 @@ impl<'a> World<'a> {
             cache: self.counters(),
             device,
             disks,
+            encoded,
             levels,
             sequences,
             latencies: self.latencies,
@@ -297,11 +315,14 @@ impl<'a> World<'a> {
         let (tenant, token) = (Tenant(number), u64::from(number));
         let request = Request { volume, tenant, op, offset, length, fua: false, stream: stream(number, step), token };
         let (submitted, ahead) = if op == Op::Read { self.read(request) } else { (self.request(request), false) };
+        if let (Op::Trim, Some(encoded)) = (op, &mut self.encoded) {
+            encoded.trim(step.disk, offset, length);
+        }
         let outcome = submitted.reply.map(|reply| reply.outcome);
         let waits = outcome.is_none();
         let replied = match outcome {
             Some(Reply::Fill(fill)) => {
-                self.engine.commit(self.now_us(), fill);
+                self.commit(number, fill);
                 // The reply to the write itself, unless it waits for a load.
                 self.take_reply(number)
             }
@@ -361,6 +382,15 @@ impl<'a> World<'a> {
             }
         };
         (submitted.expect(TAKEN), any)
+    }
+
+    /// Fills the frames of a write of `number`, where their contents count.
+    fn commit(&mut self, number: u32, mut fill: Fill) {
+        let done = self.processes[number as usize].done;
+        if let (Some(step), Some(encoded)) = (self.step(number), &mut self.encoded) {
+            encoded.write(step.disk, part(step, done).start, fill.frames.slices_mut());
+        }
+        self.engine.commit(self.now_us(), fill);
     }
 
     /// After the commit of a write of `number`, whose own reply, if there is one, is the last.
@@ -425,7 +455,7 @@ impl<'a> World<'a> {
         match outcome {
             Reply::Data(data) => self.release(data),
             Reply::Fill(fill) => {
-                self.engine.commit(self.now_us(), fill);
+                self.commit(number, fill);
                 return self.replies();
             }
             Reply::Done => {}
@@ -443,17 +473,56 @@ impl<'a> World<'a> {
     }
 
     fn complete(&mut self, number: u32) {
-        let operation = self.at_device[number as usize].take().expect("an operation at the device");
+        let mut operation = self.at_device[number as usize].take().expect("an operation at the device");
         self.free.push(number);
+        if let Some(encoded) = self.encoded.as_mut().filter(|encoded| !encoded.has(operation.port)) {
+            let disk = Some(operation.port.0).filter(|&port| usize::from(port) < self.setup.disks.len());
+            encoded.transfer(&mut operation, disk);
+        }
         self.engine.complete(self.now_us(), operation, Ok(()));
         self.replies();
         self.launch();
+    }
+
+    fn encode(&mut self) {
+        if let Some(encoded) = &mut self.encoded
+            && let Some(next_ns) = encoded.go_on(&mut self.engine, self.now_ns)
+        {
+            self.at(next_ns, Event::Encoder);
+        }
+        self.replies();
+        self.launch();
+    }
+
+    /// Has encoded blocks decoded, or others encoded.
+    fn launch_encoded(&mut self, mut operation: Operation) {
+        let encoded = self.encoded.as_mut().expect("the port of encoded blocks");
+        if matches!(operation.action, Action::Read(_)) {
+            let done_ns = self.now_ns + encoded.fetch(&mut operation);
+            self.wait_for(operation, done_ns);
+        } else if let Some(next_ns) = encoded.store(operation, &mut self.engine, self.now_ns) {
+            self.at(next_ns, Event::Encoder);
+        }
+    }
+
+    /// An operation that is done at a time.
+    fn wait_for(&mut self, operation: Operation, done_ns: u64) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.at_device.push(None);
+            self.at_device.len() as u32 - 1
+        });
+        self.at_device[number as usize] = Some(operation);
+        self.at(done_ns, Event::Complete(number));
     }
 
     /// Gives the device what it can work on, and sees to it that the engine is called when it wants to be.
     fn launch(&mut self) {
         while self.engine.step(self.now_us()) {}
         while let Some(operation) = self.engine.next_operation(self.now_us()) {
+            if self.encoded.as_ref().is_some_and(|encoded| encoded.has(operation.port)) {
+                self.launch_encoded(operation);
+                continue;
+            }
             let block = u64::from(self.setup.block_bytes);
             let device = usize::from(operation.port.0);
             let kind = match operation.action {
@@ -474,12 +543,7 @@ impl<'a> World<'a> {
             let done_ns = self.devices[device]
                 .start(self.now_ns, order)
                 .expect("disks and levels are no longer than their devices");
-            let number = self.free.pop().unwrap_or_else(|| {
-                self.at_device.push(None);
-                self.at_device.len() as u32 - 1
-            });
-            self.at_device[number as usize] = Some(operation);
-            self.at(done_ns, Event::Complete(number));
+            self.wait_for(operation, done_ns);
         }
         if let Some(wakeup_us) = self.engine.next_wakeup() {
             let wakeup_ns = wakeup_us.saturating_mul(1000).max(self.now_ns);
