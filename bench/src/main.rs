@@ -16,6 +16,7 @@ mod isolation;
 mod levels;
 mod live;
 mod load;
+mod lpu;
 mod lru_sp;
 mod measure;
 mod memory;
@@ -165,6 +166,12 @@ enum Bench {
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
+    /// LPU's figures 4 to 14: I/O rates of caches that use what blocks contain, on generated machines and a modelled disk
+    Lpu {
+        /// What is measured
+        #[arg(long, value_delimiter = ',', default_value = "sizes,mixed,applications,blocks,machines")]
+        part: Vec<lpu::Part>,
+    },
     /// LRU-SP against LRU: a hit and a miss of tenants that say nothing
     LruSp {
         /// Turns of each engine
@@ -274,6 +281,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Levels { part, rounds, seconds } => {
             levels::run(&part, rounds, std::time::Duration::try_from_secs_f64(seconds)?)
         }
+        Bench::Lpu { part } => lpu::run(&part),
         Bench::LruSp { turns } => lru_sp::bench(turns),
         Bench::PageCache(args) => page_cache::run(&args),
         Bench::Patterns => patterns::run(),

@@ -24,7 +24,7 @@ fn device() -> Profile {
 
 /// Reads and writes of one disk: one of eight is a write; there are trims, and parts of blocks, too.
 fn program(disk: u16) -> Program {
-    let blocks = mixed(u64::from(disk) + 3, BLOCKS, 20_000);
+    let blocks = mixed(u64::from(disk) + 3, BLOCKS, 30_000);
     let steps = blocks.into_iter().enumerate().map(|(at, block)| {
         let what = match at % 8 {
             0 if at % 128 == 0 => What::Trim,

@@ -5,6 +5,7 @@
 
 pub mod replay;
 mod stored;
+pub mod times;
 
 use std::fs::File;
 use std::io;

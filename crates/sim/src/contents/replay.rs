@@ -11,8 +11,8 @@ use nigh_content::lpu::{self, Lpu, Settings, Signature};
 use nigh_content::{BLOCK_BYTES, Codec, Content, Rules};
 use nigh_policy::{Slot, Spec, SpecError};
 
-use super::Contents;
 use super::stored::Stored;
+use super::{Contents, times};
 use crate::References;
 use crate::replay::{STRETCH, Watch, cpu_s};
 
@@ -136,57 +136,117 @@ pub fn replay(
 ) -> Result<Run, Error> {
     assert!(scheme.takes(policy), "{scheme} with {policy}");
     let start = cpu_s();
-    let mut run = match scheme {
-        Scheme::None => {
-            let counts = crate::replay(references, policy, capacity, None, watch)?.counts;
-            let (writes, write_hits) = (counts.writes, counts.write_hits);
-            Run { references: counts.references, hits: counts.hits, writes, write_hits, ..Run::default() }
-        }
-        Scheme::Dedup => {
-            let mut dedup = Dedup::new(references.distinct(), capacity);
-            let access = |at, slot, write| dedup.access(slot, write, contents.of(at));
-            let run = drive(references, watch, access);
-            Run { factor: Some(dedup.blocks() as f64 / f64::from(capacity)), ..run }
-        }
-        Scheme::Lpu | Scheme::LpuDedup => {
-            let identical = scheme == Scheme::LpuDedup;
-            let settings = Settings { identical, ..Settings::published(capacity) };
-            let mut lpu = Lpu::new(references.distinct(), settings);
-            let mut measured = Measured::new(contents);
-            let access = |at, slot, write| lpu.access(slot, write, contents.of(at), &mut measured);
-            let run = drive(references, watch, access);
-            measured.failed.map_or(Ok(()), Err)?;
-            let census = lpu.census();
-            Run {
-                factor: Some(f64::from(census.cached) / f64::from(capacity)),
-                lpu: Some((lpu.counts(), census)),
-                ..run
-            }
-        }
-        Scheme::DedupLz4 => stored(references, contents, Codec::Lz4, false, capacity, watch)?,
-        Scheme::DedupZstd => stored(references, contents, Codec::Zstd, false, capacity, watch)?,
-        Scheme::Sketch => stored(references, contents, Codec::Lz4, true, capacity, watch)?,
-        Scheme::SketchZstd => stored(references, contents, Codec::Zstd, true, capacity, watch)?,
+    let mut run = if scheme == Scheme::None {
+        let counts = crate::replay(references, policy, capacity, None, watch)?.counts;
+        let (writes, write_hits) = (counts.writes, counts.write_hits);
+        Run { references: counts.references, hits: counts.hits, writes, write_hits, ..Run::default() }
+    } else {
+        let mut cache = Cache::new(contents, scheme, references.distinct(), capacity);
+        let run = drive(references, watch, |at, slot, write| cache.access(at, slot, write).hit);
+        let run = Run { factor: Some(cache.blocks() as f64 / f64::from(capacity)), lpu: cache.lpu(), ..run };
+        cache.finish()?;
+        run
     };
     run.cpu_s = cpu_s() - start;
     Ok(run)
 }
 
-/// Through a cache of encoded blocks, each alone by `alone` or, if `is_similar_shared`, as a difference.
-fn stored(
-    references: &References,
-    contents: &Contents,
-    alone: Codec,
-    is_similar_shared: bool,
-    capacity: u32,
-    watch: Watch,
-) -> io::Result<Run> {
-    let rules = Rules { alone, ..Rules::default() };
-    let mut stored = Stored::new(contents, references.distinct(), capacity, rules, is_similar_shared);
-    let run = drive(references, watch, |at, slot, _| stored.access(slot, contents.of(at)));
-    let blocks = stored.blocks();
-    stored.failed.map_or(Ok(()), Err)?;
-    Ok(Run { factor: Some(blocks as f64 / f64::from(capacity)), ..run })
+/// What a reference did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Whether no read from the disk was needed.
+    pub hit: bool,
+    /// How long a processor takes for contents because of it ([`times`]), in ns. LPU's scans are not counted.
+    pub processor_ns: u64,
+}
+
+/// A cache in the order of LRU that depends on contents.
+pub struct Cache<'a> {
+    contents: &'a Contents,
+    scheme: Scheme,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    /// The schemes `none` and `dedup`.
+    Dedup(Dedup),
+    Lpu(Box<Lpu>, Measured<'a>),
+    Stored(Box<Stored<'a>>),
+}
+
+impl<'a> Cache<'a> {
+    /// A cache of `capacity` blocks for slots `0..slots`.
+    ///
+    /// # Panics
+    /// If `capacity` is 0.
+    pub fn new(contents: &'a Contents, scheme: Scheme, slots: u32, capacity: u32) -> Cache<'a> {
+        let stored = |alone, is_similar_shared| {
+            let rules = Rules { alone, ..Rules::default() };
+            Kind::Stored(Box::new(Stored::new(contents, slots, capacity, rules, is_similar_shared)))
+        };
+        let kind = match scheme {
+            Scheme::None | Scheme::Dedup => Kind::Dedup(Dedup::new(slots, capacity)),
+            Scheme::Lpu | Scheme::LpuDedup => {
+                let identical = scheme == Scheme::LpuDedup;
+                let settings = Settings { identical, ..Settings::published(capacity) };
+                Kind::Lpu(Box::new(Lpu::new(slots, settings)), Measured::new(contents))
+            }
+            Scheme::DedupLz4 => stored(Codec::Lz4, false),
+            Scheme::DedupZstd => stored(Codec::Zstd, false),
+            Scheme::Sketch => stored(Codec::Lz4, true),
+            Scheme::SketchZstd => stored(Codec::Zstd, true),
+        };
+        Cache { contents, scheme, kind }
+    }
+
+    /// The reference number `at` of those that have the contents, which is to `slot`.
+    pub fn access(&mut self, at: usize, slot: Slot, write: bool) -> Access {
+        // Without a scheme, no block shares its content with another one.
+        let content = if self.scheme == Scheme::None { Content(slot.0) } else { self.contents.of(at) };
+        match &mut self.kind {
+            Kind::Dedup(dedup) => {
+                let processor_ns = if self.scheme == Scheme::None { 0 } else { times::HASH };
+                Access { hit: dedup.access(slot, write, content), processor_ns }
+            }
+            Kind::Lpu(lpu, measured) => {
+                let encodes = lpu.counts().encodes;
+                let hit = lpu.access(slot, write, content, measured);
+                let encoded = lpu.counts().encodes - encodes;
+                Access { hit, processor_ns: times::SIGNATURE + encoded * times::LINE }
+            }
+            Kind::Stored(stored) => stored.access(slot, write, content),
+        }
+    }
+
+    /// How many blocks can be read.
+    pub fn blocks(&self) -> u64 {
+        match &self.kind {
+            Kind::Dedup(dedup) => dedup.blocks() as u64,
+            Kind::Lpu(lpu, _) => lpu.census().cached.into(),
+            Kind::Stored(stored) => stored.blocks(),
+        }
+    }
+
+    /// What LPU did, and what it contains.
+    pub fn lpu(&self) -> Option<(lpu::Counts, lpu::Census)> {
+        match &self.kind {
+            Kind::Lpu(lpu, _) => Some((lpu.counts(), lpu.census())),
+            _ => None,
+        }
+    }
+
+    /// The end.
+    ///
+    /// # Errors
+    /// If an image could not be read: what was returned since then means nothing.
+    pub fn finish(self) -> io::Result<()> {
+        match self.kind {
+            Kind::Dedup(_) => None,
+            Kind::Lpu(_, measured) => measured.failed,
+            Kind::Stored(stored) => stored.failed,
+        }
+        .map_or(Ok(()), Err)
+    }
 }
 
 fn drive(references: &References, watch: Watch, mut access: impl FnMut(usize, Slot, bool) -> bool) -> Run {

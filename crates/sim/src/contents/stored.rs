@@ -8,7 +8,8 @@ use nigh_content::{BLOCK_BYTES, Content, ContentId, Encoder, Refused, Rules, Set
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
 
-use super::Contents;
+use super::replay::Access;
+use super::{Contents, times};
 
 /// Most contents for each page of memory. The indices of similar ones have room for a share of them.
 const CONTENTS_PER_PAGE: u32 = 4;
@@ -45,6 +46,8 @@ pub(super) struct Stored<'a> {
     contents: &'a Contents,
     blocks: Blocks,
     encoder: Encoder,
+    rules: Rules,
+    is_similar_shared: bool,
     /// The first image that could not be read; what was counted since means nothing.
     pub(super) failed: Option<io::Error>,
 }
@@ -64,26 +67,31 @@ impl<'a> Stored<'a> {
         let settings = Settings { pages: capacity, contents: most, is_similar_shared, ..Settings::default() };
         let store = Store::new(settings);
         let blocks = Blocks { store, encoder: Encoder::new(rules), held: vec![None; slots as usize], links, queue };
-        Stored { contents, blocks, encoder: Encoder::new(rules), failed: None }
+        Stored { contents, blocks, encoder: Encoder::new(rules), rules, is_similar_shared, failed: None }
     }
 
-    /// A reference to `slot`, which has `content` afterwards. Returns whether the block was cached.
-    pub(super) fn access(&mut self, slot: Slot, content: Content) -> bool {
-        let Stored { contents, blocks, encoder, failed } = self;
+    /// A reference to `slot`, which has `content` afterwards.
+    pub(super) fn access(&mut self, slot: Slot, write: bool, content: Content) -> Access {
+        let Stored { contents, blocks, encoder, rules, is_similar_shared, failed } = self;
         // A content that the store lost is a miss for all its blocks.
         let held = blocks.held[slot.index()];
-        let hit = held.is_some_and(|held| blocks.store.encoding(held.id).is_some());
-        if hit && held.is_some_and(|held| held.content == content) {
+        let encoding = held.and_then(|held| blocks.store.encoding(held.id));
+        let mut access = Access { hit: encoding.is_some(), processor_ns: 0 };
+        if let Some((codec, _)) = encoding.filter(|_| !write) {
+            access.processor_ns = times::decode(codec);
+        }
+        if access.hit && held.is_some_and(|held| held.content == content) {
             blocks.queue.move_to_front(&mut blocks.links, slot);
-            return true;
+            return access;
         }
         blocks.remove(slot);
         let mut block = [0; BLOCK_BYTES];
         if let Err(error) = contents.bytes(content, &mut block) {
             failed.get_or_insert(error);
-            return hit;
+            return access;
         }
         let mut plan = blocks.store.plan(encoder, 0, &block);
+        access.processor_ns += times::encode(*rules, *is_similar_shared, plan.encoded());
         let id = loop {
             match blocks.store.apply(&plan) {
                 Ok(id) => break id,
@@ -92,13 +100,13 @@ impl<'a> Stored<'a> {
                 Err(Refused::Full) => match blocks.queue.back(&blocks.links) {
                     Some(oldest) => blocks.remove(oldest),
                     // A cache too small for its bases has no room even if no block is left.
-                    None => return hit,
+                    None => return access,
                 },
             }
         };
         blocks.held[slot.index()] = Some(Held { id, content });
         blocks.queue.push_front(&mut blocks.links, slot);
-        hit
+        access
     }
 
     /// How many blocks can be read.

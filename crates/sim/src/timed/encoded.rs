@@ -1,16 +1,15 @@
 //! Encoded blocks in virtual time: the first level of the engine, as `nigh serve --content` has it. Contents, codecs, the
-//! choice of encodings and the shares of the memory are those of the server; times are those of this file.
+//! choice of encodings and the shares of the memory are those of the server; times are those of `contents::times`.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use nigh_content::{
-    Area, BLOCK_BYTES, Block, Budget, Codec, Codecs, ContentId, Copied, Encoder, Lending, Plan, Refused, Room, Scheme,
-};
+use nigh_content::{Area, BLOCK_BYTES, Block, Budget, Codecs, ContentId, Copied, Encoder, Lending, Refused, Room};
 use nigh_engine::{Action, ConfigError, Engine, LevelConfig, LevelCounters, Operation, Port, PortConfig};
 
 use super::{Encoded, EncodedOutcome};
+use crate::contents::times;
 
 /// The number of the level.
 const LEVEL: usize = 0;
@@ -24,38 +23,6 @@ const SEED: u64 = 1;
 const SHED: u32 = 16;
 /// How often room is made for one block.
 const TRIES: u32 = 64;
-
-/// How long it takes to copy a content and to decode it, in ns: `cargo xtask bench content`, the table of hits (docs/content.md).
-fn decode_ns(codec: Codec) -> u64 {
-    match codec {
-        Codec::Raw => 890,
-        Codec::Lz4 => 2070,
-        Codec::Zstd => 6010,
-        Codec::Line => 3710,
-        Codec::Lz4Delta => 4400,
-        Codec::ZstdDelta => 6400,
-    }
-}
-
-/// How long it takes to plan and store a block, in ns: the same bench. Everything that was encoded is decoded for comparison.
-fn encode_ns(scheme: Scheme, plan: &Plan) -> u64 {
-    const HASH: u64 = 140;
-    const SKETCH: u64 = 740;
-    const APPLY: u64 = 1000;
-    const LZ4: u64 = 6320 + 1650;
-    const ZSTD: u64 = 13_990 + 5520;
-    // With the base decoded.
-    const DIFFERENCE: u64 = 1650 + 16_280 + 6110;
-    let Some(choice) = plan.encoded() else { return HASH + APPLY + decode_ns(Codec::Lz4) };
-    let alone = match scheme.rules().alone {
-        Codec::Lz4 => LZ4,
-        Codec::Zstd => ZSTD,
-        _ => 0,
-    };
-    let sketch = if scheme.shares_similar() { SKETCH } else { 0 };
-    let difference = if choice.codec.has_base() { DIFFERENCE } else { 0 };
-    HASH + APPLY + alone + sketch + difference
-}
 
 /// Writes to a block.
 #[derive(Clone, Copy, Default)]
@@ -214,7 +181,7 @@ impl<'a> EncodedLevel<'a> {
             match id.and_then(|id| self.area.store.encoding(id)) {
                 Some((codec, _)) if self.copied.decode(&mut self.codecs, frame) => {
                     self.outcome.decoded += 1;
-                    took_ns += decode_ns(codec);
+                    took_ns += times::decode(codec);
                 }
                 _ => {
                     self.outcome.missing += 1;
@@ -307,7 +274,8 @@ impl<'a> EncodedLevel<'a> {
         let mut tries = 0;
         while tries < TRIES {
             let plan = self.area.store.plan(encoder, DOMAIN, block);
-            *took_ns += encode_ns(self.disks.encoded.scheme, &plan);
+            let scheme = self.disks.encoded.scheme;
+            *took_ns += times::encode(scheme.rules(), scheme.shares_similar(), plan.encoded());
             let mut applied = self.area.store.apply(&plan);
             while applied == Err(Refused::Full) && tries < TRIES {
                 self.make_room(engine);
