@@ -2,7 +2,7 @@
 //!
 //! Each machine issues a request when it has the reply to the one before. A read of a block that is not in the cache goes to the
 //! disk; writes go there later, when more than an eighth of the cache is dirty. The caches are those of `nigh sim --contents`, which
-//! order blocks as LRU does. A processor takes the times of `nigh_sim::contents::times` for contents.
+//! order blocks as LRU does. A run ends when the first machine has no more requests. A processor takes the times of `nigh_sim::contents::times` for contents.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -157,14 +157,18 @@ fn simulate(work: &Work, (scheme, is_published): (Scheme, bool), capacity: u32, 
     let mut encodes = 0;
     let warmup = references.ids.len() as u64 / 3;
     while let Some(Reverse((now_ns, machine))) = machines.pop() {
-        let Some(&at) = own[machine].get(next[machine]) else { continue };
+        // Until one of them is at its end, all machines run.
+        let Some(&at) = own[machine].get(next[machine]) else { break };
         next[machine] += 1;
         let id = references.ids[at as usize];
         let block = references.blocks[id as usize].index;
         let write = references.writes.of(at as usize);
         let access = cache.access(at as usize, Slot(id), write);
         let mut processor_ns = access.processor_ns;
-        if is_published && let Some((counts, census)) = cache.lpu().filter(|_| done % CENSUS == 0) {
+        if is_published
+            && done % CENSUS == 0
+            && let Some((counts, census)) = cache.lpu()
+        {
             associates = f64::from(census.associates) / f64::from(census.cached.max(1));
             processor_ns += ((counts.encodes - encodes) as f64 * PUBLISHED_ENCODE_NS) as u64;
             encodes = counts.encodes;

@@ -194,7 +194,7 @@ pub(crate) fn miri(seeds: u32) -> anyhow::Result<()> {
 /// Models are tests that are compiled with `--cfg loom` only, in modules of the name `models`.
 pub(crate) fn loom() -> anyhow::Result<()> {
     let mut test = cargo(&["test", "--locked", "--quiet", "--lib"]);
-    test.args(["-p", "nigh-engine", "-p", "nigh-backend", "-p", "nigh-server", "models::"]);
+    test.args(["-p", "nigh-content", "-p", "nigh-engine", "-p", "nigh-backend", "-p", "nigh-server", "models::"]);
     check(test.env("CARGO_TARGET_DIR", builds().join("loom")).env("RUSTFLAGS", "--cfg loom"))
 }
 

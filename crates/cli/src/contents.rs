@@ -5,12 +5,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nigh_content::BLOCK_BYTES;
 use nigh_content::generated::Machines;
 use nigh_policy::Spec;
 use nigh_sim::contents::replay::{Run, Scheme, replay};
-use nigh_sim::contents::{Contents, Image, Source};
+use nigh_sim::contents::{Contents, Image, Recorded, Source};
 use nigh_sim::replay::Watch;
 use nigh_sim::rows::{ratio, rounded};
 use nigh_sim::sizes::in_blocks;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
     let warmup = sim::parse_warmup(&args.warmup)?;
     let limit = args.input.limit.as_deref().map(asked::parse_limit).transpose()?;
     ensure!(args.is_one_trace(), "--contents takes one trace; --join makes one of several");
-    let Made { source: made, seed } = Made::read(path)?;
+    let made = Made::read(path)?;
 
     let (source, mut requests) = source::sources(args)?.pop().context("no trace was given")?;
     ensure!(
@@ -54,7 +54,9 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
         warmup: sim::warmup_of(warmup, references.ids.len())?,
         threads,
     };
-    let contents = Contents::new(&references, made, seed, threads).with_context(|| path.display().to_string())?;
+    let seed = made.seed;
+    let source = made.source(&references)?;
+    let contents = Contents::new(&references, source, seed, threads).with_context(|| path.display().to_string())?;
     let found = Found {
         schema: SCHEMA,
         trace,
@@ -78,7 +80,8 @@ fn schemes(names: &[String], policies: &[Spec]) -> anyhow::Result<Vec<Scheme>> {
 
 /// What blocks contain.
 pub(crate) struct Made {
-    pub(crate) source: Source,
+    /// None if the trace says it.
+    source: Option<Source>,
     /// From which the contents of writes are made up.
     pub(crate) seed: u64,
 }
@@ -88,6 +91,20 @@ impl Made {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Made> {
         let described = asked::read_toml::<Described>(path)?;
         Ok(Made { seed: described.seed, source: described.source(path)? })
+    }
+
+    /// For these references.
+    pub(crate) fn source(self, references: &References) -> anyhow::Result<Source> {
+        match self.source {
+            Some(source) => Ok(source),
+            None => {
+                let recorded = Recorded::new(references, self.seed);
+                Ok(Source::Recorded(
+                    recorded
+                        .context("recorded: the trace does not say what was read and written (column 'content')")?,
+                ))
+            }
+        }
     }
 }
 
@@ -99,6 +116,8 @@ struct Described {
     #[serde(default = "one")]
     seed: u64,
     generated: Option<Generated>,
+    #[serde(default)]
+    recorded: bool,
     #[serde(default)]
     image: Vec<DescribedImage>,
 }
@@ -131,22 +150,25 @@ const MACHINES_MOST: usize = 1000;
 const BLOCKS_MOST: usize = 1 << 28;
 
 impl Described {
-    fn source(self, path: &Path) -> anyhow::Result<Source> {
+    /// None if the trace says it.
+    fn source(self, path: &Path) -> anyhow::Result<Option<Source>> {
         let name = path.display();
+        const EXPECTED: &str = "expected one of [generated], [[image]] and recorded = true";
+        let given = [self.generated.is_some(), !self.image.is_empty(), self.recorded];
+        ensure!(given.into_iter().filter(|&is_given| is_given).count() == 1, "{name}: {EXPECTED}");
         match self.generated {
             Some(Generated { machines, blocks }) => {
-                ensure!(self.image.is_empty(), "{name}: expected [generated] or [[image]], but found both");
                 ensure!((1..=MACHINES_MOST).contains(&machines), "{name}: machines: expected 1 to {MACHINES_MOST}");
                 let all = machines.checked_mul(blocks).filter(|all| (1..=BLOCKS_MOST).contains(all));
                 ensure!(all.is_some(), "{name}: expected 1 to {BLOCKS_MOST} blocks of all machines together");
-                Ok(Source::Generated(Machines::new(self.seed, machines, blocks)))
+                Ok(Some(Source::Generated(Machines::new(self.seed, machines, blocks))))
             }
-            None if self.image.is_empty() => bail!("{name}: expected [generated] or [[image]]"),
+            None if self.recorded => Ok(None),
             // Relative paths begin at the folder of the file that has them.
             None => {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 let images = self.image.into_iter().map(|image| image.open(folder));
-                Ok(Source::Images(images.collect::<anyhow::Result<_>>().with_context(|| name.to_string())?))
+                Ok(Some(Source::Images(images.collect::<anyhow::Result<_>>().with_context(|| name.to_string())?)))
             }
         }
     }

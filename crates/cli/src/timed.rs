@@ -14,6 +14,7 @@ use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
+use nigh_sim::contents::Source as Bytes;
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
@@ -122,6 +123,7 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         "--extents: the traces have {} volumes, and files are laid out on one disk",
         numbers.len()
     );
+    let contents = contents.map(|contents| contents.of(&loaded.references)).transpose()?;
     let devices = asked_devices.of(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
     let disks: Vec<Disk> = devices.iter().map(|device| Disk { profile: &device.profile, layouts: &layouts }).collect();
     let done = AtomicU64::new(0);
@@ -141,8 +143,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         stop: None,
     };
     let encoded = |scheme| {
-        let Contents { made, cpu, .. } = contents.as_ref().expect("schemes come with contents");
-        Encoded { source: &made.source, volumes: numbers, seed: made.seed, scheme, cpu: *cpu }
+        let Contents { of: (source, seed), cpu, .. } = contents.as_ref().expect("schemes come with contents");
+        Encoded { source, volumes: numbers, seed: *seed, scheme, cpu: *cpu }
     };
     let setups: Vec<(Option<&str>, Setup)> = match &contents {
         None => vec![(None, setup)],
@@ -202,22 +204,29 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
 }
 
 /// What blocks contain, and the caches that use it.
-struct Contents {
-    made: Made,
+struct Contents<T> {
+    of: T,
     /// None encodes nothing.
     schemes: Vec<Option<Scheme>>,
     cpu: f64,
 }
 
-impl Contents {
-    fn asked(args: &SimArgs, path: &Path) -> anyhow::Result<Contents> {
+impl Contents<Made> {
+    fn asked(args: &SimArgs, path: &Path) -> anyhow::Result<Contents<Made>> {
         let asked = &args.contents;
         let schemes = asked::each_once(&asked.content, "none,dedup+lz4,sketch", |name| match name {
             "none" => Ok(None),
             "lpu" | "lpu-dedup" => bail!("--content {name}: it is replayed without --device only"),
             name => Ok(Some(name.parse::<Scheme>().with_context(|| format!("--content {name}"))?)),
         })?;
-        Ok(Contents { schemes, cpu: asked::parse_content_cpu(asked.content_cpu.as_deref())?, made: Made::read(path)? })
+        Ok(Contents { schemes, cpu: asked::parse_content_cpu(asked.content_cpu.as_deref())?, of: Made::read(path)? })
+    }
+
+    /// Of a trace: where the bytes are from, and the seed for what is made up.
+    fn of(self, references: &References) -> anyhow::Result<Contents<(Bytes, u64)>> {
+        let Contents { of, schemes, cpu } = self;
+        let seed = of.seed;
+        Ok(Contents { of: (of.source(references)?, seed), schemes, cpu })
     }
 }
 

@@ -57,8 +57,14 @@ fn head(path: &Path, count: u64, input: &InputArgs) -> anyhow::Result<()> {
         if batch.is_empty() {
             break;
         }
-        for Request { time_ns, op, volume, offset, length, tenant, stream, latency_ns } in batch.iter().take(left) {
-            let _ = writeln!(text, "{time_ns},{},{volume},{offset},{length},{tenant},{stream},{latency_ns}", op.name());
+        for Request { time_ns, op, volume, offset, length, tenant, stream, latency_ns, content } in
+            batch.iter().take(left)
+        {
+            let _ = writeln!(
+                text,
+                "{time_ns},{},{volume},{offset},{length},{tenant},{stream},{latency_ns},{content}",
+                op.name()
+            );
         }
         output::print(text.as_bytes())?;
         text.clear();

@@ -100,11 +100,42 @@ fn encoded_blocks_save_time_on_a_device() {
 }
 
 #[test]
+fn a_trace_may_say_what_is_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = (file(folder.path(), "recorded = true\n"), folder.path().join("mail.fiu"));
+    // Each of 50 contents is at 40 places, all of which are read twice; then half of them are written.
+    let line = |time: u32, op| format!("{time} 7 imapd {} 8 {op} 8 0 {:x}beef\n", time % 2000 * 8, time % 50);
+    let lines: String = (0..4000).map(|time| line(time, 'R')).chain((4000..5000).map(|time| line(time, 'W'))).collect();
+    std::fs::write(&trace, lines).unwrap();
+    let trace = trace.to_str().unwrap();
+    let arguments = ["sim", trace, "--size", "60b", "--contents", &path];
+    let found = json(&[&arguments[..], &["--content", "none,dedup,dedup+lz4"]].concat());
+    assert_eq!((&found["distinct_contents"], &found["trace"]["format"]), (&50.into(), &"fiu".into()));
+    let hits: Vec<u64> = (0..3).map(|at| found["results"][at]["hits"].as_u64().unwrap()).collect();
+    assert_eq!((hits[0], hits[1]), (0, 3000), "all contents fit: only the first references miss");
+    assert!(hits[2] >= 3000, "{hits:?}");
+    let timed = json(&[&arguments[..], &["--device", "ssd-sata", "--content", "none,dedup+zstd"]].concat());
+    let [none, zstd] = [0, 1].map(|at| timed["results"][at]["device_reads"].as_u64().unwrap());
+    assert!(zstd < none && timed["results"][1]["encoded_hits"].as_u64() > Some(1000), "{timed}");
+    // Converted, it says the same.
+    let parquet = folder.path().join("mail.parquet");
+    printed(&["trace", "convert", trace, "-o", parquet.to_str().unwrap()]);
+    let converted =
+        json(&["sim", parquet.to_str().unwrap(), "--size", "60b", "--contents", &path, "--content", "dedup"]);
+    assert_eq!(
+        (converted["results"][0]["hits"].as_u64(), &converted["distinct_contents"]),
+        (Some(hits[1]), &50.into())
+    );
+}
+
+#[test]
 fn slips_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let good = "[generated]\nmachines = 5\nblocks = 2000\n";
     for (text, more, says) in [
-        ("", &[][..], "expected [generated] or [[image]]"),
+        ("", &[][..], "expected one of [generated], [[image]]"),
+        ("recorded = true\n[generated]\nmachines = 5\nblocks = 5\n", &[], "expected one of [generated], [[image]]"),
+        ("recorded = true\n", &[], "does not say what was read and written"),
         ("[generated]\nmachines = 0\nblocks = 5\n", &[], "machines: expected 1 to"),
         ("[generated]\nmachines = 5\nblocks = 0\n", &[], "blocks of all machines"),
         ("[generated]\nmachines = 5\nblock = 5\n", &[], "unknown field"),

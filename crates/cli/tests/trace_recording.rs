@@ -14,7 +14,17 @@ const BLOCK: u64 = 4096;
 
 fn read(time_s: u64, tenant: u32, volume: u32, block: u64) -> Request {
     let (time_ns, offset) = (time_s * 1_000_000_000, block * BLOCK);
-    Request { time_ns, op: Op::Read, volume, offset, length: BLOCK as u32, tenant, stream: 7, latency_ns: 0 }
+    Request {
+        time_ns,
+        op: Op::Read,
+        volume,
+        offset,
+        length: BLOCK as u32,
+        tenant,
+        stream: 7,
+        latency_ns: 0,
+        content: 0,
+    }
 }
 
 /// Three processes of grep read 8 files of 5 blocks, one after the other; before each, the shell reads a block of another file

@@ -209,6 +209,19 @@ fn draw(weights: impl Iterator<Item = f64> + Clone, random: &mut Random) -> usiz
         .unwrap_or(last)
 }
 
+/// A content of its own, as different seeds give different ones: it is like no other, and compresses as those of the tables do.
+pub fn unlike(seed: u64) -> Block {
+    let mut random = Random::seed_from_u64(seed);
+    let (class, _) = CLASSES[draw(CLASSES.iter().map(|&(_, share)| share), &mut random)];
+    let quantiles = match class {
+        InPlace => &LZ4_IN_PLACE,
+        Shifted => &LZ4_SHIFTED,
+        Unrelated => &LZ4_UNRELATED,
+    };
+    let bytes = sample(quantiles, &mut random);
+    alone(bytes, &mut random)
+}
+
 /// The class of the next family, and its members, so that the contents have the classes' shares.
 fn draw_family(random: &mut Random) -> (Class, u32) {
     let mean = f64::from(FAMILY.start() + FAMILY.end()) / 2.0;

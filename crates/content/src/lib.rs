@@ -20,6 +20,8 @@ mod identity;
 mod lending;
 pub mod line;
 pub mod lpu;
+#[cfg(all(test, loom))]
+mod models;
 mod pool;
 mod scheme;
 mod signature;

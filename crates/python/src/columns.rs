@@ -161,6 +161,7 @@ impl Reader {
                 Field::Tenant => column.u32s(|at, value| requests[at].tenant = value)?,
                 Field::Stream => column.u64s(|at, value| requests[at].stream = value)?,
                 Field::Latency => column.times(|at, value| requests[at].latency_ns = value)?,
+                Field::Content => column.u64s(|at, value| requests[at].content = value)?,
             }
         }
         self.row += count;

@@ -24,6 +24,7 @@ pub(crate) fn table(requests: &[Request]) -> RecordBatch {
             Field::Tenant => u32s(|request| request.tenant),
             Field::Stream => u64s(|request| request.stream),
             Field::Latency => u64s(|request| request.latency_ns),
+            Field::Content => u64s(|request| request.content),
         }
     };
     let columns = Field::ALL.map(|field| (field.name(), column(field), false));

@@ -30,6 +30,7 @@ def columns(count: int = 1000) -> dict[str, Any]:
         "tenant": np.ones(count, dtype=np.uint32),
         "stream": np.zeros(count, dtype=np.uint64),
         "latency_ns": np.zeros(count, dtype=np.uint64),
+        "content": np.zeros(count, dtype=np.uint64),
     }
 
 
@@ -65,7 +66,7 @@ def test_tables_of_all_kinds_are_the_same_requests(make: Any) -> None:
     trace = nigh.Trace(make(data))
     read = trace.to_arrow().to_pandas()
     assert read["op"].tolist() == data["op"]
-    for name in ("time_ns", "volume", "offset", "length", "tenant", "stream", "latency_ns"):
+    for name in ("time_ns", "volume", "offset", "length", "tenant", "stream", "latency_ns", "content"):
         assert read[name].tolist() == list(data[name]), name
 
 
@@ -92,7 +93,7 @@ def test_polars_is_read_in_place() -> None:
 def test_defaults_of_columns() -> None:
     trace = nigh.Trace({"offset": [0, 65536]}, block_size="64K")
     assert trace.head().to_pylist() == [
-        {"time_ns": 0, "op": "read", "volume": 0, "offset": offset, "length": 65536, "tenant": 0, "stream": 0, "latency_ns": 0}
+        {"time_ns": 0, "op": "read", "volume": 0, "offset": offset, "length": 65536, "tenant": 0, "stream": 0, "latency_ns": 0, "content": 0}
         for offset in (0, 65536)
     ]
     assert trace.info()["distinct_blocks"] == 2

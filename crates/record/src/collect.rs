@@ -353,8 +353,16 @@ impl Collector {
             (writer.context(Context { pcs: DEPTHS.map(|_| same), depth: 0, stack }), same)
         });
         let time_ns = time_ns.saturating_sub(self.begin_ns);
-        let request =
-            Request { time_ns, offset, length: PAGE_BYTES, volume, tenant: pid, op: Op::Read, stream, latency_ns: 0 };
+        let request = Request {
+            time_ns,
+            offset,
+            length: PAGE_BYTES,
+            volume,
+            tenant: pid,
+            op: Op::Read,
+            stream,
+            ..Request::default()
+        };
         let (did, result) = (Did::Fault, i64::from(PAGE_BYTES));
         self.calls.push(Call { request, did, program, context, tid, asked: PAGE_BYTES, result, device_bytes: 0 });
     }
@@ -514,7 +522,7 @@ fn call(record: &Record, kind: Kind, process: &Process, volume: u32, context: u3
     let offset = record.offset.min(u64::MAX >> 1);
     let time_ns = record.time_ns.saturating_sub(begin_ns);
     let latency_ns = record.latency_ns.into();
-    let request = Request { time_ns, offset, length, volume, tenant: process.pid, op, stream, latency_ns };
+    let request = Request { time_ns, offset, length, volume, tenant: process.pid, op, stream, latency_ns, content: 0 };
     let (program, tid, asked, result) = (process.program, record.tid, record.asked, record.result);
     let device_bytes = u32::from(record.device_pages) * 4096;
     Call { request, did, program, context, tid, asked, result, device_bytes }

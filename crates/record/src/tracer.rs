@@ -411,6 +411,7 @@ impl Tracer {
             op,
             stream: pending.context.1,
             latency_ns,
+            content: 0,
         };
         let program = self.process(process, writer).program;
         let (context, tid) = (pending.context.0, thread as u32);

@@ -259,6 +259,7 @@ impl Recorder {
             op,
             stream: client,
             latency_ns: latency.as_nanos() as u64,
+            content: 0,
         };
         let mut add = |request| match run.buffer.len() < BUFFER {
             true => run.buffer.push(request),

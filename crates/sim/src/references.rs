@@ -193,6 +193,9 @@ pub struct References {
     pub sample: Option<Sample>,
     /// What is known of the code that issues them, for policies that use it.
     pub patterns: Option<Arc<Table>>,
+    /// The identity of what each of them read or wrote, 0 where the trace does not say; empty if it never does, or if only some
+    /// references are taken.
+    pub contents: Vec<u64>,
 }
 
 impl References {
@@ -291,6 +294,7 @@ pub struct Loader {
     numbering: Numbering,
     /// Referenced blocks that have no number yet.
     waiting: Vec<Block>,
+    contents: Vec<u64>,
     totals: Totals,
     /// The block that each tenant referenced last, where repeats are dropped.
     last: hashbrown::HashMap<u32, Block>,
@@ -311,6 +315,7 @@ impl Loader {
             writes: Writes::default(),
             numbering: Numbering::default(),
             waiting: Vec::new(),
+            contents: Vec::new(),
             totals: Totals::default(),
             last: hashbrown::HashMap::new(),
         }
@@ -362,6 +367,11 @@ impl Loader {
         let volume = request.volume;
         if !self.options.collapse && self.options.sample.is_none() {
             self.totals.references += last - first + 1;
+            if request.content != 0 || !self.contents.is_empty() {
+                // Requests before did not say what they read or wrote.
+                self.contents.resize(self.ids.len() + self.waiting.len(), 0);
+                self.contents.extend((0..=last - first).map(|block| content_of(request.content, block)));
+            }
             self.waiting.extend((first..=last).map(|index| Block { volume, index }));
             self.writes.add(request.op == Op::Write, (last - first + 1) as usize);
             return self.streams.add(request.issuer(), (last - first + 1) as usize);
@@ -403,6 +413,15 @@ impl Loader {
             totals: self.totals,
             sample: self.options.sample,
             patterns: None,
+            contents: self.contents,
         }
     }
+}
+
+/// The identity of block number `block` of what has the identity `content`; 0 if nothing is known.
+pub(crate) fn content_of(content: u64, block: u64) -> u64 {
+    if content == 0 || block == 0 {
+        return content;
+    }
+    (content ^ block.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1)
 }

@@ -22,6 +22,7 @@ pub fn split(references: &References, shards: u32, shard_of: impl Fn(Block) -> u
         totals: references.totals,
         sample: references.sample,
         patterns: references.patterns.clone(),
+        contents: Vec::new(),
     };
     let mut parts: Vec<References> = (0..shards).map(|_| empty()).collect();
     // Of each block, its part and its number there.

@@ -32,7 +32,7 @@ fn program(disk: u16) -> Program {
             _ => What::Read,
         };
         let (offset, length) = if at % 64 == 8 { (block * BLOCK + 512, 1024) } else { (block * BLOCK, BLOCK as u32) };
-        Step { offset, think_ns: 50_000, length, what, disk, stream: 0 }
+        Step { offset, think_ns: 50_000, length, what, disk, stream: 0, content: 0 }
     });
     Program { name: disk.to_string(), steps: steps.collect(), ..Program::default() }
 }

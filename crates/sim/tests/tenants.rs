@@ -18,7 +18,8 @@ fn slow() -> Profile {
 }
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
-    let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, disk: 0, stream: 0 };
+    let step =
+        |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, disk: 0, stream: 0, content: 0 };
     Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect(), ..Program::default() }
 }
 

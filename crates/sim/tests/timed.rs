@@ -31,7 +31,8 @@ fn device(depth: u32, us: u32) -> Profile {
 }
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
-    let step = |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, disk: 0, stream: 0 };
+    let step =
+        |block| Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what, disk: 0, stream: 0, content: 0 };
     Program { name: "p".to_owned(), steps: blocks.into_iter().map(step).collect(), ..Program::default() }
 }
 
@@ -95,7 +96,7 @@ fn a_program_thinks_and_waits() {
 #[test]
 fn a_long_request_has_one_latency() {
     // 3 MiB are three parts of 1 ms each, one after the other.
-    let step = Step { offset: 0, think_ns: 0, length: 3 << 20, what: What::Read, disk: 0, stream: 0 };
+    let step = Step { offset: 0, think_ns: 0, length: 3 << 20, what: What::Read, disk: 0, stream: 0, content: 0 };
     let long = Program { name: "p".to_owned(), steps: vec![step], ..Program::default() };
     let outcome = simulate(&[long], &latency(1), "none", 1_000);
     let found = outcome.latencies.quantile(1.0).unwrap();
@@ -146,7 +147,8 @@ fn programs_wait_for_the_same_load_once() {
 
 #[test]
 fn long_requests_are_made_in_parts() {
-    let step = Step { offset: BLOCK / 2, think_ns: MS, length: 3 << 20, what: What::Read, disk: 0, stream: 0 };
+    let step =
+        Step { offset: BLOCK / 2, think_ns: MS, length: 3 << 20, what: What::Read, disk: 0, stream: 0, content: 0 };
     let program = Program { name: "p".to_owned(), steps: vec![step], ..Program::default() };
     let outcome = simulate(&[program], &latency(1), "none", 10_000);
     assert_eq!(outcome.cache.misses, 769);
@@ -163,7 +165,7 @@ fn writes_are_acknowledged_and_written_later() {
     assert_eq!(slow.execution_ns(), 10_000 * MS);
     assert!(slow.cache.device_written_bytes >= 40 * BLOCK, "{:?}", slow.cache);
     let mut steps = program(0..10, What::Write, 0).steps;
-    steps.push(Step { offset: 0, think_ns: 0, length: 0, what: What::Flush, disk: 0, stream: 0 });
+    steps.push(Step { offset: 0, think_ns: 0, length: 0, what: What::Flush, disk: 0, stream: 0, content: 0 });
     let flushed = simulate(&[Program { name: "p".to_owned(), steps, ..Program::default() }], &latency(1), "none", 1000);
     assert_eq!((flushed.execution_ns(), flushed.cache.device_written_bytes), (2 * MS, 10 * BLOCK));
 }
@@ -306,7 +308,9 @@ fn what_is_written_is_not_read_from_a_level() {
     // Both blocks are stored; then 0 is overwritten, flushed and leaves memory again.
     let mut programs = [program([0, 10, 20, 30, 0, 10, 20, 0], What::Read, 2 * MS)];
     programs[0].steps[4].what = What::Write;
-    programs[0].steps.insert(5, Step { offset: 0, think_ns: MS, length: 0, what: What::Flush, disk: 0, stream: 0 });
+    programs[0]
+        .steps
+        .insert(5, Step { offset: 0, think_ns: MS, length: 0, what: What::Flush, disk: 0, stream: 0, content: 0 });
     let (home, faster, none) = (latency(1), device(4, 100), nigh_prefetch::Spec::None);
     let (disks, levels) = (disk(&home), [Level { profile: &faster, bytes: 8 * BLOCK }]);
     let outcome = run(&Setup { levels: &levels, ..setup(&programs, &disks, &none) }, &policy("lru"), 2).unwrap();

@@ -10,7 +10,7 @@ use crate::{Op, Result};
 ///
 /// It is parsed from settings separated by commas, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
 ///
-/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns): the column, by its number from 0
+/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns), `content` (a number or a digest): the column, by its number from 0
 ///   or by its name in the header, in any case. `offset` is required. Without `length` a request is one block, without
 ///   `op` a read.
 /// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.
@@ -62,9 +62,9 @@ pub(crate) struct Place {
 }
 
 /// The meaning of a column, as an index into arrays of `ROLES`.
-pub(crate) const ROLES: usize = 8;
+pub(crate) const ROLES: usize = 9;
 pub(crate) const ROLE_NAMES: [&str; ROLES] =
-    ["time", "offset", "length", "op", "tenant", "stream", "volume", "latency"];
+    ["time", "offset", "length", "op", "tenant", "stream", "volume", "latency", "content"];
 pub(crate) const TIME: usize = 0;
 pub(crate) const OFFSET: usize = 1;
 pub(crate) const LENGTH: usize = 2;
@@ -73,7 +73,7 @@ pub(crate) const OP: usize = 3;
 /// The longest record and the longest header.
 const RECORD_BYTES_MOST: usize = 1 << 16;
 
-const SETTINGS: [&str; 18] = [
+const SETTINGS: [&str; 19] = [
     "time",
     "offset",
     "length",
@@ -82,6 +82,7 @@ const SETTINGS: [&str; 18] = [
     "stream",
     "volume",
     "latency",
+    "content",
     "time-unit",
     "offset-unit",
     "length-unit",

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::format::{
-    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, lcs, lirs, mqsim, msr, oracle_general, pc, perf,
-    raw, spc, strace, tencent, vscsi,
+    alibaba, arc, biosnoop, blkparse, bpftrace, csv, disksim, fio, fiu, lcs, lirs, mqsim, msr, oracle_general, pc,
+    perf, raw, spc, strace, tencent, vscsi,
 };
 use crate::input::Input;
 use crate::text::{Trial, try_out};
@@ -91,6 +91,7 @@ fn text_trials(sample: &[u8], whole: bool) -> Vec<(Format, Trial)> {
         (Format::Strace, try_out(strace::Parser::default(), sample, whole)),
         (Format::Fio, try_out(fio::Parser::default(), sample, whole)),
         (Format::MqSim, try_out(mqsim::Parser, sample, whole)),
+        (Format::Fiu, try_out(fiu::Parser, sample, whole)),
         (Format::DiskSim, try_out(disksim::Parser, sample, whole)),
     ]
 }
@@ -129,6 +130,10 @@ fn text_candidates(sample: &[u8], trials: &[(Format, Trial)]) -> Vec<Format> {
     // A date in the first of five numbers is Tencent's format.
     if candidates.contains(&Format::Tencent) {
         candidates.retain(|format| !matches!(format, Format::DiskSim | Format::MqSim));
+    }
+    // A device of two numbers and a digest are FIU's.
+    if candidates.contains(&Format::Fiu) {
+        candidates.retain(|&format| format != Format::Biosnoop);
     }
     // Whole numbers are nanoseconds in MQSim and could be milliseconds in DiskSim.
     let is_mqsim = |(format, trial): &(Format, Trial)| {

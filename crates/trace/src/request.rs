@@ -35,6 +35,9 @@ pub struct Request {
     pub stream: u64,
     /// From the request to its reply, in nanoseconds; 0 where the format does not say.
     pub latency_ns: u64,
+    /// The identity of the bytes that were read or written: requests of one length with the same identity have the same bytes. 0
+    /// if the format has none.
+    pub content: u64,
 }
 
 impl Request {
@@ -85,11 +88,13 @@ pub enum Field {
     Stream,
     /// [`Request::latency_ns`].
     Latency,
+    /// [`Request::content`].
+    Content,
 }
 
 impl Field {
     /// Every field.
-    pub const ALL: [Field; 8] = [
+    pub const ALL: [Field; 9] = [
         Field::Time,
         Field::Op,
         Field::Volume,
@@ -98,6 +103,7 @@ impl Field {
         Field::Tenant,
         Field::Stream,
         Field::Latency,
+        Field::Content,
     ];
 
     /// The name of its column in nigh's own formats.
@@ -111,6 +117,7 @@ impl Field {
             Field::Tenant => "tenant",
             Field::Stream => "stream",
             Field::Latency => "latency_ns",
+            Field::Content => "content",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Shared parts of the text formats: lines, fields and numbers.
 
+use twox_hash::XxHash3_64;
+
 use crate::error::{Bad, Place};
 use crate::input::Input;
 use crate::records::BATCH;
@@ -285,6 +287,11 @@ pub(crate) fn number(field: &[u8]) -> Option<u64> {
         return field.iter().try_fold(0, |value: u64, &byte| Some(value * 10 + digit(byte)?));
     }
     field.iter().try_fold(0, |value: u64, &byte| value.checked_mul(10)?.checked_add(digit(byte)?))
+}
+
+/// The identity of contents for which a trace has a number or a digest; 0 for an empty field.
+pub(crate) fn digest(field: &[u8]) -> u64 {
+    number(field).unwrap_or_else(|| if field.is_empty() { 0 } else { XxHash3_64::oneshot(field).max(1) })
 }
 
 /// An unsigned hexadecimal number without prefix.

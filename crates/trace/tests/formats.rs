@@ -186,6 +186,39 @@ fn spc() {
 }
 
 #[test]
+fn fiu_has_digests_of_contents() {
+    let content =
+        b"0 4892 syslogd 904265560 8 W 6 0 531e779e\n7 12 nfsd 64 16 R 8 1 0f\n9 12 nfsd 80 8 R 8 1 531e779e\n";
+    let requests = recognized(Format::Fiu, content);
+    let second = Request {
+        time_ns: 7,
+        tenant: 12,
+        offset: 64 * 512,
+        length: 8192,
+        volume: 8 << 20 | 1,
+        op: Op::Read,
+        content: requests[1].content,
+        ..Request::default()
+    };
+    assert_eq!((requests[1], requests[0].op), (second, Op::Write));
+    assert!(requests[0].content != 0 && requests[0].content == requests[2].content);
+    assert!(second.content != 0 && second.content != requests[0].content);
+    refused(
+        &as_format(Format::Fiu),
+        b"0 1 a 1 8 W 6 0 ab\n0 1 a 1 8 W 6 0\n",
+        Place::Line(2),
+        "end of the line",
+        "a digest",
+    );
+    refused(&as_format(Format::Fiu), b"0 1 a 1 8 W 5000 0 ab\n", Place::Line(1), "5000", "a device number");
+    // Any CSV can have them, as numbers or as digests.
+    let columns = "offset=0,content=1,offset-unit=blocks".parse().unwrap();
+    let options = ReadOptions { columns: Some(columns), ..as_format(Format::Csv) };
+    let contents: Vec<u64> = read_with(b"5,17\n6,\n7,abc\n8,abc\n", &options).iter().map(|of| of.content).collect();
+    assert!(contents[..2] == [17, 0] && contents[2] > 0 && contents[2] == contents[3], "{contents:?}");
+}
+
+#[test]
 fn disksim_and_mqsim() {
     let requests = recognized(Format::DiskSim, b"0.000000 0 38572736 24 0\n   12.345678  1  17  8  1\n");
     let second =
@@ -321,6 +354,7 @@ fn blkparse() {
             op: Op::Write,
             stream: 0,
             latency_ns: 0,
+            content: 0,
         }
     );
     for (action, time_ns) in [(Action::Issue, 800_000_000), (Action::Complete, 1_000_000_001)] {
@@ -372,6 +406,7 @@ fn csv() {
         op: Op::Write,
         stream: 255,
         latency_ns: 0,
+        content: 0,
     };
     let by_name = "time=when,offset=LBA,length=len,op=rw,tenant=user,stream=code,volume=disk,offset-unit=sectors";
     let content = b"When,disk,lba,len,rw,user,code\n1.5,3,2,4096,W,9,0xff\n";

@@ -29,6 +29,7 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
                 op: Op::ALL[random.random_range(0..4)],
                 stream: random.random(),
                 latency_ns: random.random_range(0..5_000_000),
+                content: random.random_range(0..3) * 0x1234_5678_9abc,
             }
         })
         .collect();
@@ -41,6 +42,7 @@ fn random_requests(count: usize, seed: u64) -> Vec<Request> {
         op: Op::Flush,
         stream: u64::MAX,
         latency_ns: u64::MAX,
+        content: u64::MAX,
     };
     requests.extend([most, Request::default(), Request { offset: 1 << 63, ..most }]);
     requests

@@ -29,6 +29,7 @@ fn call(at: u32) -> Call {
             op,
             stream: 0x5000 + u64::from(at % CONTEXTS),
             latency_ns: 17,
+            content: 0,
         },
         did,
         program: at % 2,
@@ -105,17 +106,17 @@ fn other_programs_can_read_every_column() {
     let columns: Vec<_> = rows[0].get_column_iter().map(|(name, _)| name.as_str()).collect();
     let own =
         ["program", "path", "tid", "asked", "result", "ra0", "pc5", "pc8", "pc16", "depth", "stack", "device_bytes"];
-    assert_eq!(columns[8..], own);
+    assert_eq!(columns[9..], own);
     assert_eq!((rows[0].get_string(1).unwrap().as_str(), rows[3].get_string(1).unwrap().as_str()), ("read", "map"));
-    assert_eq!(rows[1].get_string(8).unwrap(), "ld");
-    assert_eq!(rows[1].get_string(9).unwrap(), "/tmp/größe.o");
-    assert_eq!((rows[1].get_uint(10).unwrap(), rows[1].get_uint(11).unwrap()), (200, 8192));
-    assert_eq!((rows[49].get_long(12).unwrap(), rows[50].get_long(12).unwrap()), (4096, -5));
-    let codes: Vec<u64> = (13..17).map(|column| rows[2].get_ulong(column).unwrap()).collect();
+    assert_eq!(rows[1].get_string(9).unwrap(), "ld");
+    assert_eq!(rows[1].get_string(10).unwrap(), "/tmp/größe.o");
+    assert_eq!((rows[1].get_uint(11).unwrap(), rows[1].get_uint(12).unwrap()), (200, 8192));
+    assert_eq!((rows[49].get_long(13).unwrap(), rows[50].get_long(13).unwrap()), (4096, -5));
+    let codes: Vec<u64> = (14..18).map(|column| rows[2].get_ulong(column).unwrap()).collect();
     assert_eq!(codes, [2, 52, 82, 162]);
-    assert_eq!(rows[2].get_uint(17).unwrap(), 128);
-    assert_eq!(rows[2].get_string(18).unwrap(), "libc.so.6+0x2;cc1+0x51a0");
-    assert_eq!((rows[3].get_uint(19).unwrap(), rows[4].get_uint(19).unwrap()), (0, 16_384));
+    assert_eq!(rows[2].get_uint(18).unwrap(), 128);
+    assert_eq!(rows[2].get_string(19).unwrap(), "libc.so.6+0x2;cc1+0x51a0");
+    assert_eq!((rows[3].get_uint(20).unwrap(), rows[4].get_uint(20).unwrap()), (0, 16_384));
 }
 
 /// What a profile of the program is made of.

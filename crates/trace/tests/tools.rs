@@ -97,6 +97,7 @@ fn perf_script() {
         op: Op::Read,
         stream: 0,
         latency_ns: 0,
+        content: 0,
     };
     assert_eq!(requests[0], first);
     for (action, count, time_ns) in [(Action::Issue, 7, 1_739_011_149_000), (Action::Complete, 5, 1_739_011_419_000)] {
@@ -135,6 +136,7 @@ fn biosnoop() {
         op: Op::Write,
         stream: 0,
         latency_ns: 0,
+        content: 0,
     };
     assert_eq!(requests[0], first);
     let volumes: Vec<_> = requests.iter().map(|request| request.volume).collect();
@@ -165,6 +167,7 @@ fn bpftrace() {
         op: Op::Read,
         stream: 0,
         latency_ns: 0,
+        content: 0,
     };
     assert_eq!(requests[0], first);
     let json = recognized(Format::Bpftrace, &sample("bpftrace-json"));

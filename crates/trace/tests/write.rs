@@ -49,6 +49,7 @@ fn random_requests(count: usize) -> Vec<Request> {
             op,
             stream: random.random(),
             latency_ns: random.random_range(0..9_000_000),
+            content: random.random_range(0..5) << 40,
         }
     };
     (0..count).map(request).collect()
@@ -75,7 +76,7 @@ fn references(requests: &[Request]) -> impl Iterator<Item = Request> {
 
 #[test]
 fn requests_survive_in_what_a_format_can_hold() {
-    use Field::{Latency, Length, Offset, Stream, Tenant, Time, Volume};
+    use Field::{Content, Latency, Length, Offset, Stream, Tenant, Time, Volume};
     let folder = tempfile::tempdir().unwrap();
     let requests = random_requests(6_000);
     let skipped = requests.iter().filter(|request| !touches_blocks(request)).count() as u64;
@@ -94,12 +95,13 @@ fn requests_survive_in_what_a_format_can_hold() {
                         let offset = (u64::from(request.volume) << 52) + request.offset;
                         Request { time_ns: 0, volume: 0, offset, ..request }
                     };
-                    let lost = &[Time, Field::Op, Volume, Offset, Length, Tenant, Stream, Latency];
+                    let lost = &[Time, Field::Op, Volume, Offset, Length, Tenant, Stream, Latency, Content];
                     (references(requests).map(place).collect(), lost)
                 }
-                Format::OracleGeneral => {
-                    (references(requests).collect(), &[Time, Field::Op, Offset, Length, Tenant, Stream, Latency])
-                }
+                Format::OracleGeneral => (
+                    references(requests).collect(),
+                    &[Time, Field::Op, Offset, Length, Tenant, Stream, Latency, Content],
+                ),
                 Format::Vscsi => {
                     let micros = |&Request { time_ns, offset, length, op, .. }: &Request| Request {
                         time_ns: time_ns / 1000 * 1000,
@@ -108,7 +110,7 @@ fn requests_survive_in_what_a_format_can_hold() {
                         op,
                         ..Request::default()
                     };
-                    (requests.iter().map(micros).collect(), &[Time, Volume, Tenant, Stream, Latency])
+                    (requests.iter().map(micros).collect(), &[Time, Volume, Tenant, Stream, Latency, Content])
                 }
                 _ => (requests.clone(), &[]),
             };

@@ -136,6 +136,7 @@ impl<'a> Writing<'a> {
                 op: io.op,
                 stream: 0,
                 latency_ns: io.latency_ns,
+                content: 0,
             };
             let name = io.name.split(|&byte| byte == 0).next().unwrap_or_default();
             let program = self.recorder.program(&String::from_utf8_lossy(name));

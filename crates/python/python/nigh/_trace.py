@@ -42,6 +42,7 @@ class Trace:
     tenant     who is charged: a process, a VM, a client                     0
     stream     identity of the issuing code or file                          0
     latency_ns nanoseconds from request to reply                             0 (unknown)
+    content    identity of what was read or written                          0 (unknown)
     ========== ============================================================= ================
 
     ``block_size`` is in bytes, a power of two, or text such as ``"64K"``; by default that of the trace, or else 4096.

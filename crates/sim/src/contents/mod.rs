@@ -1,7 +1,8 @@
 //! What the blocks of a trace contain, for replays of caches that depend on it.
 //!
 //! A trace has no bytes. What its blocks contain at first comes from generated disks or from images; what a write makes
-//! of a block is made up: mostly an edit in place of what the block contained at first ([`written`]).
+//! of a block is made up: mostly an edit in place of what the block contained at first ([`written`]). Some traces have
+//! identities of contents: then equal ones have the same bytes, which are made up.
 
 pub mod replay;
 mod stored;
@@ -12,12 +13,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use hashbrown::HashMap;
-use nigh_content::generated::{Machines, written};
+use nigh_content::generated::{Machines, unlike, written};
 use nigh_content::lpu::{Signature, signature};
 use nigh_content::{BLOCK_BYTES, Block, Content};
 use twox_hash::XxHash3_128;
 
 use crate::References;
+use crate::references::content_of;
 use crate::threads::in_threads;
 
 /// Contents measured by a thread at a time.
@@ -47,6 +49,37 @@ pub enum Source {
     Generated(Machines),
     /// Images. Blocks outside of all images have zeros.
     Images(Vec<Image>),
+    /// What the trace says: bytes made up for each identity of contents ([`References::contents`]).
+    Recorded(Recorded),
+}
+
+/// Contents of which a trace has the identities.
+#[derive(Debug)]
+pub struct Recorded {
+    seed: u64,
+    /// What the first reference to a block read or wrote.
+    first: HashMap<nigh_policy::Block, u64>,
+}
+
+impl Recorded {
+    /// The contents of the blocks of `references`; none if these have no identities. Bytes are made up from `seed`.
+    pub fn new(references: &References, seed: u64) -> Option<Recorded> {
+        let mut first = HashMap::with_capacity(references.blocks.len());
+        for (&id, &content) in references.ids.iter().zip(&references.contents) {
+            if content != 0 {
+                first.entry(references.blocks[id as usize]).or_insert(content);
+            }
+        }
+        (!first.is_empty()).then_some(Recorded { seed, first })
+    }
+
+    /// The identity of a block that was not written. One of which nothing is known has bytes like no other.
+    fn of(&self, block: nigh_policy::Block) -> u64 {
+        self.first
+            .get(&block)
+            .copied()
+            .unwrap_or_else(|| content_of(u64::MAX - u64::from(block.volume), block.index + 1))
+    }
 }
 
 /// How the bytes of a content are made.
@@ -54,21 +87,37 @@ pub enum Source {
 enum Origin {
     Zeros,
     Generated(u32),
+    /// What has this identity.
+    Recorded(u64),
     /// A block of an image, by its number.
     Image(u32, u64),
     /// A write to a block that has this content at first.
     Written(u32, u64),
 }
 
+/// Writes to a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// How many there were.
+    pub count: u64,
+    /// The identity of what the last one wrote, if the trace has it.
+    pub content: Option<u64>,
+}
+
 impl Source {
-    /// The bytes of a block that was written so many times. What a write makes of it is made up from `salt`, which should be
-    /// different for each block.
+    /// The bytes of a block after writes. What a write makes of it is made up from `salt`, which should be different for each
+    /// block, unless the trace says what was written.
     ///
     /// # Errors If its image cannot be read.
-    pub fn bytes(&self, of: nigh_policy::Block, writes: u64, salt: u64, block: &mut Block) -> io::Result<()> {
-        self.read(self.origin(of), block)?;
-        if writes > 0 {
-            *block = written(block, salt.wrapping_mul(ODD) ^ writes);
+    pub fn bytes(&self, of: nigh_policy::Block, written_last: Writes, salt: u64, block: &mut Block) -> io::Result<()> {
+        match written_last {
+            Writes { content: Some(content), .. } if matches!(self, Source::Recorded(_)) => {
+                return self.read(Origin::Recorded(content), block);
+            }
+            _ => self.read(self.origin(of), block)?,
+        }
+        if written_last.count > 0 {
+            *block = written(block, salt.wrapping_mul(ODD) ^ written_last.count);
         }
         Ok(())
     }
@@ -77,6 +126,7 @@ impl Source {
     fn read(&self, origin: Origin, block: &mut Block) -> io::Result<()> {
         match (origin, self) {
             (Origin::Generated(distinct), Source::Generated(machines)) => *block = machines.bytes(distinct),
+            (Origin::Recorded(content), Source::Recorded(recorded)) => *block = unlike(recorded.seed ^ content),
             (Origin::Image(image, index), Source::Images(images)) => {
                 images[image as usize].file.read_exact_at(block, index * BLOCK_BYTES as u64)?;
             }
@@ -92,6 +142,7 @@ impl Source {
                 let machine = (u64::from(block.volume) + block.index / blocks) % machines.machines() as u64;
                 Origin::Generated(machines.content(machine as usize, (block.index % blocks) as usize))
             }
+            Source::Recorded(recorded) => Origin::Recorded(recorded.of(block)),
             Source::Images(images) => {
                 let has = |image: &Image| {
                     image.volume == block.volume && block.index.wrapping_sub(image.first) < image.blocks
@@ -143,12 +194,22 @@ impl Contents {
                 });
                 (name, name)
             });
-            let mut name = present;
-            if references.writes.of(at) {
-                name = self.origins.len() as u32;
-                self.origins.push(Origin::Written(first, at as u64));
-                blocks[id as usize] = Some((first, name));
-            }
+            let write = references.writes.of(at);
+            let recorded = references.contents.get(at).copied().filter(|&content| content != 0);
+            let recorded = recorded.filter(|_| matches!(self.source, Source::Recorded(_)));
+            let name = match recorded {
+                // A read changes nothing, whatever the trace says.
+                Some(content) if write => *names.entry(Origin::Recorded(content)).or_insert_with(|| {
+                    self.origins.push(Origin::Recorded(content));
+                    self.origins.len() as u32 - 1
+                }),
+                _ if write => {
+                    self.origins.push(Origin::Written(first, at as u64));
+                    self.origins.len() as u32 - 1
+                }
+                _ => present,
+            };
+            blocks[id as usize] = Some((first, name));
             raw.push(name);
         }
         raw

@@ -431,6 +431,39 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_may_say_what_is_equal() {
+        use nigh_trace::{Op, Request};
+        // 100 contents, each at ten places; then each place is written with what its neighbour has.
+        let request =
+            |at: u64, op, content| Request { offset: at * 4096, length: 4096, op, content, ..Request::default() };
+        let mut requests: Vec<Request> = (0..1000).map(|at| request(at, Op::Read, 1 + at % 100)).collect();
+        requests.extend((0..1000).map(|at| request(at, Op::Write, 1 + (at + 1) % 100)));
+        requests.extend((0..1000).map(|at| request(at, Op::Read, 0)));
+        // Two blocks, the first of which has the identity of the request. Then a read that says something else changes nothing.
+        requests.push(Request { length: 8192, ..request(0, Op::Write, 1) });
+        requests.push(request(0, Op::Read, 77));
+        let mut loader = Loader::new(Options {
+            block_bytes: 4096,
+            ops: Ops::All,
+            collapse: false,
+            sample: None,
+            requests_most: u64::MAX,
+        });
+        loader.push(&requests).unwrap();
+        let references = loader.finish();
+        let recorded = super::super::Recorded::new(&references, 1).unwrap();
+        let contents = Contents::new(&references, Source::Recorded(recorded), 1, 2).unwrap();
+        assert_eq!(contents.distinct(), 101);
+        assert!((0..1000).all(|at| contents.of(1000 + at) == contents.of((at + 1) % 100)), "what is written");
+        assert!((0..1000).all(|at| contents.of(2000 + at) == contents.of(1000 + at)), "what is not said is as it was");
+        assert!(contents.of(3000) == contents.of(0) && contents.of(3001) != contents.of(1));
+        assert_eq!(contents.of(3002), contents.of(3000));
+        let [dedup, lz4] = [Scheme::Dedup, Scheme::DedupLz4].map(|scheme| hits(&references, &contents, scheme, 101));
+        // All contents fit; what is written was there, and so is what is read again.
+        assert!(dedup >= 2000 && lz4 >= 2000, "{dedup} {lz4}");
+    }
+
+    #[test]
     fn only_lru_orders_blocks_as_the_schemes_do() {
         let lirs: Spec = "lirs".parse().unwrap();
         assert!(Scheme::ALL.iter().all(|scheme| scheme.takes(&lirs) == (*scheme == Scheme::None)));

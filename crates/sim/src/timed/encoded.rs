@@ -8,8 +8,9 @@ use std::time::Duration;
 use nigh_content::{Area, BLOCK_BYTES, Block, Budget, Codecs, ContentId, Copied, Encoder, Lending, Refused, Room};
 use nigh_engine::{Action, ConfigError, Engine, LevelConfig, LevelCounters, Operation, Port, PortConfig};
 
-use super::{Encoded, EncodedOutcome};
-use crate::contents::times;
+use super::{Encoded, EncodedOutcome, Step};
+use crate::contents::{Writes, times};
+use crate::references::content_of;
 
 /// The number of the level.
 const LEVEL: usize = 0;
@@ -24,10 +25,10 @@ const SHED: u32 = 16;
 /// How often room is made for one block.
 const TRIES: u32 = 64;
 
-/// Writes to a block.
+/// What happened to a block.
 #[derive(Clone, Copy, Default)]
 struct Written {
-    times: u64,
+    writes: Writes,
     is_trimmed: bool,
 }
 
@@ -44,14 +45,14 @@ struct Disks<'a> {
 impl Disks<'_> {
     /// The present bytes of a block.
     fn bytes(&mut self, disk: u16, block: u64, bytes: &mut Block) {
-        let Written { times, is_trimmed } = self.written.get(&(disk, block)).copied().unwrap_or_default();
+        let Written { writes, is_trimmed } = self.written.get(&(disk, block)).copied().unwrap_or_default();
         if is_trimmed {
             return bytes.fill(0);
         }
         let volume = self.encoded.volumes[usize::from(disk)];
         let of = nigh_policy::Block { volume, index: block };
         let salt = self.encoded.seed ^ (u64::from(volume) << 40 ^ block).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        if let Err(error) = self.encoded.source.bytes(of, times, salt, bytes) {
+        if let Err(error) = self.encoded.source.bytes(of, writes, salt, bytes) {
             self.failed.get_or_insert(error);
         }
     }
@@ -121,14 +122,16 @@ impl<'a> EncodedLevel<'a> {
         self.port == port
     }
 
-    /// A program writes `length` bytes at `offset`. `frames` are those of the write, one for each block.
-    pub(super) fn write<'f>(&mut self, disk: u16, offset: u64, frames: impl Iterator<Item = &'f mut [u8]>) {
+    /// A program writes from `offset` on, as a part of `step`. `frames` are those of the write, one for each block.
+    pub(super) fn write<'f>(&mut self, step: &Step, offset: u64, frames: impl Iterator<Item = &'f mut [u8]>) {
         let mut bytes = [0; BLOCK_BYTES];
         let mut skip = (offset % BLOCK_BYTES as u64) as usize;
+        let first = step.offset / BLOCK_BYTES as u64;
         for (block, frame) in (offset / BLOCK_BYTES as u64..).zip(frames) {
-            let written = self.disks.written.entry((disk, block)).or_default();
-            *written = Written { times: written.times + 1, is_trimmed: false };
-            self.disks.bytes(disk, block, &mut bytes);
+            let written = self.disks.written.entry((step.disk, block)).or_default();
+            let content = Some(content_of(step.content, block - first)).filter(|&content| content != 0);
+            *written = Written { writes: Writes { count: written.writes.count + 1, content }, is_trimmed: false };
+            self.disks.bytes(step.disk, block, &mut bytes);
             frame.copy_from_slice(&bytes[skip..skip + frame.len()]);
             skip = 0;
         }

@@ -35,6 +35,8 @@ pub struct Step {
     pub disk: u16,
     /// Which code or client issued it ([`Request::issuer`]); 0 where nothing is known of it: then its program did.
     pub stream: u64,
+    /// The identity of what it reads or writes ([`Request::content`]); 0 where the trace has none.
+    pub content: u64,
 }
 
 impl Step {
@@ -213,8 +215,8 @@ impl Recorder {
             }
             let think_ns = think_ns.saturating_add(std::mem::take(&mut self.owed_ns));
             let length = if what == What::Flush { 0 } else { request.length };
-            let (offset, disk, stream) = (request.offset, self.last.1, request.issuer());
-            self.program.steps.push(Step { offset, think_ns, length, what, disk, stream });
+            let (offset, disk, stream, content) = (request.offset, self.last.1, request.issuer(), request.content);
+            self.program.steps.push(Step { offset, think_ns, length, what, disk, stream, content });
         }
         Ok(())
     }

@@ -388,7 +388,7 @@ impl<'a> World<'a> {
     fn commit(&mut self, number: u32, mut fill: Fill) {
         let done = self.processes[number as usize].done;
         if let (Some(step), Some(encoded)) = (self.step(number), &mut self.encoded) {
-            encoded.write(step.disk, part(step, done).start, fill.frames.slices_mut());
+            encoded.write(step, part(step, done).start, fill.frames.slices_mut());
         }
         self.engine.commit(self.now_us(), fill);
     }
@@ -561,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_step_without_a_stream_is_its_programs() {
-        let step = Step { offset: 0, think_ns: 0, length: 4096, what: What::Read, disk: 0, stream: 0 };
+        let step = Step { offset: 0, think_ns: 0, length: 4096, what: What::Read, disk: 0, stream: 0, content: 0 };
         assert_eq!(stream(3, &step), Stream(3));
         assert_eq!(stream(3, &Step { stream: 0x55_1234, ..step }), Stream(0x55_1234));
     }

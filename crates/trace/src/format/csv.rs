@@ -1,5 +1,5 @@
 //! CSV with columns described by [`Columns`]. Without a description, the header must name the fields of a [`Request`]:
-//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency_ns`, in any order; `offset` and `length` are required.
+//! `time_ns`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency_ns`, `content`, in any order; `offset` and `length` are required.
 //! The time can also be `time_us`, `time_ms` or `time_s`. A `time` or `timestamp` without a unit is accepted if it is a
 //! date, or if its values show the unit (`units.rs`); otherwise it is an error, and so are columns with other names.
 //!
@@ -20,12 +20,13 @@ use crate::columns::{Column, Columns, LENGTH, OFFSET, ROLE_NAMES, ROLES, TIME};
 use crate::error::Bad;
 use crate::input::Input;
 use crate::rwbs::Rwbs;
-use crate::text::{EXTENT, Lines, Text, hexadecimal, number, op, plain, time_ns};
+use crate::text::{EXTENT, Lines, Text, digest, hexadecimal, number, op, plain, time_ns};
 use crate::time::iso_ns;
 use crate::units::{self, Row as Sampled, Stamp, Stated, Unit, Units};
 use crate::{Note, Op, Request, Requests, Result};
 
-const REQUEST_FIELDS: [&str; ROLES] = ["time_ns", "offset", "length", "op", "tenant", "stream", "volume", "latency_ns"];
+const REQUEST_FIELDS: [&str; ROLES] =
+    ["time_ns", "offset", "length", "op", "tenant", "stream", "volume", "latency_ns", "content"];
 const REQUIRED_FIELDS: [&str; 2] = ["offset", "length"];
 /// The names of a column of times, by unit in nanoseconds.
 const TIME_FIELDS: [(&str, u64); 4] =
@@ -202,7 +203,7 @@ impl Lines for Parser {
                 layout
             }
         };
-        let [time, offset, length, word, tenant, stream, volume, latency] = layout.values(line)?;
+        let [time, offset, length, word, tenant, stream, volume, latency, content] = layout.values(line)?;
         let op = match word {
             None => Op::Read,
             Some(word) => self.op(word).ok_or_else(|| Bad::field(word, "an operation, such as read or write"))?,
@@ -233,6 +234,7 @@ impl Lines for Parser {
                 None => 0,
                 Some(field) => integer(field).ok_or_else(|| Bad::field(field, "a latency in whole nanoseconds"))?,
             },
+            content: content.map_or(0, digest),
         }))
     }
 
@@ -349,7 +351,7 @@ pub(crate) fn names_request(line: &[u8]) -> bool {
 fn role(field: &[u8]) -> Result<usize, Bad> {
     let role = REQUEST_FIELDS.iter().position(|name| is_name(field, name));
     role.ok_or_else(|| {
-        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant, stream or latency_ns; or a description of the \
+        let expected = "a field of a request: time_ns, op, volume, offset, length, tenant, stream, latency_ns or content; or a description of the \
                         columns, as in --columns offset=0,length=1";
         Bad::field(field, expected)
     })

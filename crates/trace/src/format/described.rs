@@ -138,7 +138,7 @@ impl Strides for Decoder {
             let number = self.whole(role, record).unwrap_or(0);
             u32::try_from(number).map_err(|_| bad(format!("number {number}"), "tenants and volumes below 2^32"))
         };
-        let [.., tenant, stream, volume, latency] = std::array::from_fn::<usize, ROLES, _>(|role| role);
+        let [.., tenant, stream, volume, latency, content] = std::array::from_fn::<usize, ROLES, _>(|role| role);
         let request = Request {
             time_ns,
             op,
@@ -146,6 +146,7 @@ impl Strides for Decoder {
             volume: narrow(volume)?,
             stream: self.whole(stream, record).unwrap_or(0),
             latency_ns: self.whole(latency, record).unwrap_or(0),
+            content: self.whole(content, record).unwrap_or(0),
             ..Request::default()
         };
         if op == Op::Flush {

@@ -18,6 +18,7 @@ pub(crate) mod csv;
 pub(crate) mod described;
 pub(crate) mod disksim;
 pub(crate) mod fio;
+pub(crate) mod fiu;
 pub(crate) mod lcs;
 pub(crate) mod lirs;
 pub(crate) mod mqsim;
@@ -60,6 +61,8 @@ pub enum Format {
     Alibaba,
     /// CSV of Tencent's block traces.
     Tencent,
+    /// The text of FIU's traces with digests of contents.
+    Fiu,
     /// The output of `blkparse`.
     Blkparse,
     /// Block events in the output of `perf script` and ftrace.
@@ -87,11 +90,11 @@ pub enum Format {
 }
 
 use Format::{
-    Alibaba, Arc, Biosnoop, Blkparse, Bpftrace, Csv, DiskSim, Fio, Lcs, Lirs, MqSim, Msr, OracleGeneral, Parquet, Pc,
-    Perf, RawU32, RawU64, Records, Spc, Strace, Tencent, Vscsi,
+    Alibaba, Arc, Biosnoop, Blkparse, Bpftrace, Csv, DiskSim, Fio, Fiu, Lcs, Lirs, MqSim, Msr, OracleGeneral, Parquet,
+    Pc, Perf, RawU32, RawU64, Records, Spc, Strace, Tencent, Vscsi,
 };
 
-const ALL: [Format; 23] = [
+const ALL: [Format; 24] = [
     Lirs,
     Arc,
     Vscsi,
@@ -103,6 +106,7 @@ const ALL: [Format; 23] = [
     Lcs,
     Alibaba,
     Tencent,
+    Fiu,
     Blkparse,
     Perf,
     Biosnoop,
@@ -137,6 +141,7 @@ impl Format {
             Lcs => "lcs",
             Alibaba => "alibaba",
             Tencent => "tencent",
+            Fiu => "fiu",
             Blkparse => "blkparse",
             Perf => "perf",
             Biosnoop => "biosnoop",
@@ -166,6 +171,9 @@ impl Format {
             Lcs => "binary with a header, versions 1 to 8 (libCacheSim)",
             Alibaba => "CSV: disk, R or W, offset, length, microseconds (Alibaba block traces)",
             Tencent => "CSV: seconds, sector, sectors, 0 for read or 1 for write, volume (Tencent block traces)",
+            Fiu => {
+                "text: nanoseconds, process id and name, sector, sectors, W or R, device, digest of the contents (FIU, IODedup)"
+            }
             Blkparse => "text that blkparse prints by default",
             Perf => "text: block events by perf script, trace-cmd or ftrace",
             Biosnoop => "text that biosnoop prints (bcc, libbpf-tools)",
@@ -211,6 +219,7 @@ impl Format {
             Lcs => &["lcs"],
             Alibaba => &["alibaba"],
             Tencent => &["tencent"],
+            Fiu => &["fiu", "iodedup"],
             Blkparse => &["blkparse", "blktrace"],
             Perf => &["perf"],
             Biosnoop => &["biosnoop"],
@@ -257,6 +266,7 @@ pub(crate) fn open(format: Format, input: Input, options: &ReadOptions) -> Resul
         Spc => Box::new(Text::new(input, spc::Parser, limit)),
         DiskSim => Box::new(Text::new(input, disksim::Parser, limit)),
         MqSim => Box::new(Text::new(input, mqsim::Parser, limit)),
+        Fiu => Box::new(Text::new(input, fiu::Parser, limit)),
         OracleGeneral => {
             let lengths = objects::Objects::new(block_bytes, options.recorded_sizes);
             Box::new(Binary::new(input, oracle_general::Decoder { objects: lengths }, limit))

@@ -10,6 +10,7 @@
 //! | `tenant` | uint32 | dictionary |
 //! | `stream` | uint64 | dictionary |
 //! | `latency_ns` | uint64; 0 where it is not known | dictionary |
+//! | `content` | uint64; 0 where it is not known | dictionary |
 //!
 //! No column has nulls. Pages are compressed with zstd; on every recorded block trace tried, plain offsets compress to
 //! fewer bytes than deltas. Row groups have 2^20 rows. The file's metadata has `nigh.schema` = `1`, `nigh.block_bytes`,

@@ -69,6 +69,7 @@ impl Lines for Parser {
             op,
             stream,
             latency_ns: 0,
+            content: 0,
         }))
     }
 }

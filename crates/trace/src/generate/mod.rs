@@ -297,6 +297,7 @@ impl Generator {
                 op: if writes { Op::Write } else { Op::Read },
                 stream: component.stream,
                 latency_ns: 0,
+                content: 0,
             });
         }
     }

@@ -20,13 +20,13 @@ impl Csv {
 
 impl Sink for Csv {
     fn push(&mut self, request: &Request) -> Result<u64, Failure> {
-        let Request { time_ns, offset, length, volume, tenant, op, stream, latency_ns } = *request;
+        let Request { time_ns, offset, length, volume, tenant, op, stream, latency_ns, content } = *request;
         let mut number = itoa::Buffer::new();
         self.line.clear();
         self.line.extend_from_slice(number.format(time_ns).as_bytes());
         self.line.push(b',');
         self.line.extend_from_slice(op.name().as_bytes());
-        for value in [volume.into(), offset, length.into(), tenant.into(), stream, latency_ns] {
+        for value in [volume.into(), offset, length.into(), tenant.into(), stream, latency_ns, content] {
             self.line.push(b',');
             self.line.extend_from_slice(number.format(value).as_bytes());
         }

@@ -191,6 +191,7 @@ fn loses(format: Format, field: Field, request: &Request, block_bytes: u32) -> b
         Field::Tenant => request.tenant != 0,
         Field::Stream => request.stream != 0,
         Field::Latency => request.latency_ns != 0,
+        Field::Content => request.content != 0,
     }
 }
 

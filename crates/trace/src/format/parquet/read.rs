@@ -427,7 +427,9 @@ fn put_all(
             row: first_row + row as u64,
             found: if column.signed { integer.to_string() } else { (integer as u64).to_string() },
             expected: match column.field {
-                Field::Time | Field::Offset | Field::Stream | Field::Latency => "a number from 0 to 2^64 - 1",
+                Field::Time | Field::Offset | Field::Stream | Field::Latency | Field::Content => {
+                    "a number from 0 to 2^64 - 1"
+                }
                 _ => "a number from 0 to 2^32 - 1",
             },
         })?;
@@ -442,6 +444,7 @@ fn put(column: Column, request: &mut Request, integer: i64) -> Option<()> {
         Field::Offset => request.offset = value,
         Field::Stream => request.stream = value,
         Field::Latency => request.latency_ns = value,
+        Field::Content => request.content = value,
         Field::Volume => request.volume = value.try_into().ok()?,
         Field::Length => request.length = value.try_into().ok()?,
         Field::Tenant => request.tenant = value.try_into().ok()?,

@@ -28,6 +28,7 @@ pub(super) const COLUMNS: &str = "
     required int32 tenant (INTEGER(32, false));
     required int64 stream (INTEGER(64, false));
     required int64 latency_ns (INTEGER(64, false));
+    required int64 content (INTEGER(64, false));
 ";
 
 const GROUP_ROWS: usize = 1 << 20;
@@ -117,6 +118,7 @@ pub(super) fn write_fields<R, W: Write + Send>(
             Field::Tenant => write_column::<Int32Type, _, W>(group, rows, |row| request(row).tenant as i32),
             Field::Stream => write_column::<Int64Type, _, W>(group, rows, |row| request(row).stream as i64),
             Field::Latency => write_column::<Int64Type, _, W>(group, rows, |row| request(row).latency_ns as i64),
+            Field::Content => write_column::<Int64Type, _, W>(group, rows, |row| request(row).content as i64),
         }?;
     }
     Ok(())
