@@ -67,7 +67,7 @@ fn bursts(random: &mut Rng) -> anyhow::Result<()> {
 }
 
 fn read(block: u64, think_ns: u64) -> Step {
-    Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what: What::Read, disk: 0, stream: 0 }
+    Step { offset: block * BLOCK, think_ns, length: BLOCK as u32, what: What::Read, disk: 0, stream: 0, content: 0 }
 }
 
 /// When a program ends that reads `blocks` in bursts.

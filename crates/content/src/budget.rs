@@ -28,6 +28,11 @@ impl Budget {
         self.left = (self.left + passed.as_secs_f64() * self.share - used.as_secs_f64()).clamp(-most, most);
         (self.left < 0.0).then(|| Duration::from_secs_f64((TURN - self.left) / self.share))
     }
+
+    /// Whether more than half of what can be saved is left: encoding keeps up.
+    pub fn is_ample(&self) -> bool {
+        self.left > BURST.as_secs_f64() * self.share / 2.0
+    }
 }
 
 #[cfg(test)]

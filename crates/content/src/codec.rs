@@ -1,11 +1,15 @@
 //! The codecs: how a block becomes fewer bytes, alone or with another block as its base, and back.
 
+use lz4::block::CompressionMode;
 use lz4_flex::block::CompressTable;
 use zstd_safe::{CCtx, DCtx};
 
 use crate::{BLOCK_BYTES, Block, DecodeError, ENCODED_MAX, Encoded, line};
 
 const _: () = assert!(ENCODED_MAX >= lz4_flex::block::get_maximum_output_size(BLOCK_BYTES));
+
+/// The level of LZ4 where it is thorough, of 3 to 12. Higher ones take longer for less than 1 %.
+const LZ4_LEVEL: i32 = 3;
 
 /// The level of zstd, for blocks alone and for differences.
 const ZSTD_LEVEL: i32 = 1;
@@ -86,6 +90,12 @@ impl Codecs {
             }
             Codec::Line => line::encode(base, block, out.len(), out),
         }
+    }
+
+    /// As [`encode`](Codecs::encode) by LZ4, in four times the time, and some percent fewer bytes.
+    pub fn encode_thoroughly(&mut self, block: &Block, out: &mut Encoded) -> Option<usize> {
+        lz4::block::compress_to_buffer(block, Some(CompressionMode::HIGHCOMPRESSION(LZ4_LEVEL)), false, &mut out[..])
+            .ok()
     }
 
     fn without_magic(&self, length: usize, out: &mut Encoded) -> Option<usize> {

@@ -10,7 +10,7 @@ pub const LINE_MAX: usize = 256;
 pub const DELTA_MAX: usize = 2048;
 
 /// Most bytes of a block that is compressed alone; a longer result saves too little to be decoded at each use.
-pub const SELF_MAX: usize = 3072;
+pub const SELF_MAX: usize = 3584;
 
 /// Bytes of a difference after which no other base is tried: LPU's delta threshold.
 pub const GOOD_MAX: usize = 768;
@@ -51,6 +51,7 @@ pub struct Choice {
 pub struct Encoder {
     codecs: Codecs,
     rules: Rules,
+    is_thorough: bool,
     choice: Choice,
     chosen: Box<Encoded>,
     other: Box<Encoded>,
@@ -62,13 +63,24 @@ impl Encoder {
     pub fn new(rules: Rules) -> Encoder {
         let [chosen, other] = [(); 2].map(|()| Box::new([0; ENCODED_MAX]));
         let choice = Choice { codec: Codec::Raw, length: BLOCK_BYTES };
-        Encoder { codecs: Codecs::new(), rules, choice, chosen, other, checked: Box::new([0; BLOCK_BYTES]) }
+        let checked = Box::new([0; BLOCK_BYTES]);
+        Encoder { codecs: Codecs::new(), rules, is_thorough: true, choice, chosen, other, checked }
+    }
+
+    /// From now on, LZ4 looks for the shorter encodings of [`Codecs::encode_thoroughly`], or does not. At first, it does.
+    pub fn set_thorough(&mut self, is_thorough: bool) {
+        self.is_thorough = is_thorough;
     }
 
     /// Encodes `block` alone: compressed, if that takes at most [`SELF_MAX`] bytes, else as it is.
     pub fn begin(&mut self, block: &Block) -> Choice {
         let codec = self.rules.alone;
-        let length = self.codecs.encode(codec, block, block, &mut self.chosen).filter(|&length| length <= SELF_MAX);
+        let length = if self.is_thorough && codec == Codec::Lz4 {
+            self.codecs.encode_thoroughly(block, &mut self.chosen)
+        } else {
+            self.codecs.encode(codec, block, block, &mut self.chosen)
+        };
+        let length = length.filter(|&length| length <= SELF_MAX);
         self.choice = match length.filter(|&length| self.is_right(codec, length, block, block)) {
             Some(length) => Choice { codec, length },
             None => {

@@ -121,6 +121,7 @@ impl Contents {
             }
             let Some(encoding) = encoding else { continue };
             let begun = processor_time();
+            encoder.set_thorough(clock.budget.is_ample());
             coder.store(&mut encoder, encoding);
             coder.rebase(&mut encoder);
             let took = processor_time().saturating_sub(begun);

@@ -91,7 +91,7 @@ impl<'a> Stored<'a> {
             return access;
         }
         let mut plan = blocks.store.plan(encoder, 0, &block);
-        access.processor_ns += times::encode(*rules, *is_similar_shared, plan.encoded());
+        access.processor_ns += times::encode(*rules, *is_similar_shared, true, plan.encoded());
         let id = loop {
             match blocks.store.apply(&plan) {
                 Ok(id) => break id,

@@ -12,6 +12,7 @@ const SKETCH: u64 = 740;
 /// To bring an encoding into the memory.
 const APPLY: u64 = 1000;
 const LZ4: u64 = 6320;
+const LZ4_THOROUGH: u64 = 24_000;
 const ZSTD: u64 = 13_990;
 const DIFFERENCE: u64 = 16_280;
 
@@ -29,9 +30,10 @@ pub fn decode(codec: Codec) -> u64 {
 
 /// Finds out how to store a block, and stores it. `choice` is how; none if there was an equal one. What was encoded is decoded
 /// again, for comparison.
-pub fn encode(rules: Rules, is_similar_shared: bool, choice: Option<Choice>) -> u64 {
+pub fn encode(rules: Rules, is_similar_shared: bool, is_thorough: bool, choice: Option<Choice>) -> u64 {
     let Some(choice) = choice else { return HASH + APPLY + decode(Codec::Lz4) };
     let alone = match rules.alone {
+        Codec::Lz4 if is_thorough => LZ4_THOROUGH + decode(Codec::Lz4),
         Codec::Lz4 => LZ4 + decode(Codec::Lz4),
         Codec::Zstd => ZSTD + decode(Codec::Zstd),
         _ => 0,
