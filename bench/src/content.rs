@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use nigh_content::{
-    BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, DELTA_MAX, ENCODED_MAX, Encoder, GOOD_MAX, Rules, Settings,
-    Signatures, Sketches, Store, candidates, hash, signature, sketch,
+    BLOCK_BYTES, Block, CANDIDATES, Codec, Codecs, ContentId, Copied, DELTA_MAX, ENCODED_MAX, Encoder, GOOD_MAX, Rules,
+    Settings, Signatures, Sketches, Store, candidates, hash, signature, sketch,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -384,16 +384,16 @@ fn exhaustive(blocks: &[Box<Block>], index: &Index, chosen: &[usize], targets: u
         let weight = |other: u32| (other as usize != at).then_some(0);
         let in_place = index.signatures.best(signature(&blocks[at]), weight);
         let in_place = in_place.map_or(usize::MAX, |other| difference(&mut codecs, blocks, at, other as usize));
-        let [one, two] =
-            [1, 2].map(|tried| index.shortest(&mut codecs, at, tried).map_or(usize::MAX, |(length, _)| length));
+        let [one, all] = [1, CANDIDATES]
+            .map(|tried| index.shortest(&mut codecs, at, tried).map_or(usize::MAX, |(length, _)| length));
         let stored = index.as_stored(&mut codecs, at);
-        found.push([by_shingles.min(in_place).min(two), in_place, one, two, stored]);
+        found.push([by_shingles.min(in_place).min(all), in_place, one, all, stored]);
     }
     println!(
         "\n{} blocks that LZ4 leaves above {HARD} bytes, any other block may be the base: short differences by zstd",
         hard.len()
     );
-    println!("up to     exhaustive   signature   sketch, first   sketch, two   as stored");
+    println!("up to     exhaustive   signature   sketch, first   sketch, all   as stored");
     for most in [GOOD_MAX, 2 * GOOD_MAX] {
         let short = |way: usize| found.iter().filter(|found| found[way] <= most).count() as f64;
         let all = short(0).max(1.0);

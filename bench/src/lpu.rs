@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use clap::ValueEnum;
-use nigh_content::BLOCK_BYTES;
 use nigh_content::generated::Machines;
+use nigh_content::{BLOCK_BYTES, Scheme as Encoding};
 use nigh_device::{Device, Kind, Profile, Request};
 use nigh_policy::Slot;
 use nigh_sim::contents::replay::{Cache, Scheme};
@@ -57,10 +57,10 @@ const CACHES: [(Scheme, bool); 8] = [
     (Scheme::Dedup, false),
     (Scheme::Lpu, true),
     (Scheme::Lpu, false),
-    (Scheme::DedupLz4, false),
-    (Scheme::DedupZstd, false),
-    (Scheme::Sketch, false),
-    (Scheme::SketchZstd, false),
+    (Scheme::Encoded(Encoding::Lz4), false),
+    (Scheme::Encoded(Encoding::Zstd), false),
+    (Scheme::Encoded(Encoding::Sketch), false),
+    (Scheme::Encoded(Encoding::SketchZstd), false),
 ];
 
 fn name((scheme, is_published): (Scheme, bool)) -> String {

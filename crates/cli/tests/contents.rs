@@ -120,7 +120,7 @@ fn a_trace_may_say_what_is_equal() {
     assert!(zstd < none && timed["results"][1]["encoded_hits"].as_u64() > Some(1000), "{timed}");
     // Converted, it says the same.
     let parquet = folder.path().join("mail.parquet");
-    printed(&["trace", "convert", trace, "-o", parquet.to_str().unwrap()]);
+    printed(&["trace", "convert", trace, parquet.to_str().unwrap()]);
     let converted =
         json(&["sim", parquet.to_str().unwrap(), "--size", "60b", "--contents", &path, "--content", "dedup"]);
     assert_eq!(

@@ -100,24 +100,22 @@ impl Votes {
         }
     }
 
-    /// The two contents with the most votes; of several, those with the highest `weight`, then those that were found first.
+    /// The contents with the most votes; of several, those with the highest `weight`, then those that were found first.
     /// Contents without a weight do not count.
-    pub(crate) fn best(&self, mut weight: impl FnMut(u32) -> Option<u32>) -> [Option<u32>; 2] {
-        let mut best: [Option<(u32, u32, u32)>; 2] = [None; 2];
+    pub(crate) fn best<const N: usize>(&self, mut weight: impl FnMut(u32) -> Option<u32>) -> [Option<u32>; N] {
+        let mut best: [Option<(u32, u32, u32)>; N] = [None; N];
         for &(content, votes) in &self.found[..self.len] {
             let is_better = |votes, weight, than: Option<(u32, u32, u32)>| {
                 than.is_none_or(|(most, heaviest, _)| (votes, weight) > (most, heaviest))
             };
             // The weight is asked for only where it may matter.
-            if !is_better(votes, u32::MAX, best[1]) {
+            if !is_better(votes, u32::MAX, best[N - 1]) {
                 continue;
             }
             let Some(weight) = weight(content) else { continue };
-            let found = Some((votes, weight, content));
-            if is_better(votes, weight, best[0]) {
-                best = [found, best[0]];
-            } else if is_better(votes, weight, best[1]) {
-                best[1] = found;
+            if let Some(at) = best.iter().position(|&than| is_better(votes, weight, than)) {
+                best.copy_within(at..N - 1, at + 1);
+                best[at] = Some((votes, weight, content));
             }
         }
         best.map(|best| best.map(|(.., content)| content))
@@ -162,5 +160,7 @@ mod tests {
         assert_eq!(votes.best(|content| (content != 4).then_some(content)), [Some(2), Some(1)]);
         assert_eq!(votes.best(|content| (content == 3).then_some(0)), [Some(3), None]);
         assert_eq!(votes.best(|_| None), [None; 2]);
+        assert_eq!(votes.best(|content| Some(10 - content)), [Some(4), Some(1), Some(2), Some(3)]);
+        assert_eq!(votes.best(|_| Some(0)), [Some(4)]);
     }
 }

@@ -1,6 +1,7 @@
 //! Which encoding of a block is worth it.
 
 use crate::codec::{Codec, Codecs};
+use crate::sketch::CANDIDATES;
 use crate::{BLOCK_BYTES, Block, ENCODED_MAX, Encoded, line};
 
 /// Most bytes of a line difference.
@@ -140,7 +141,7 @@ impl Encoder {
 
 /// The candidates for a base in the order in which they are tried: the one with the same signature, then those with the most
 /// similar sketches.
-pub fn candidates(in_place: Option<u32>, shifted: [Option<u32>; 2]) -> impl Iterator<Item = u32> {
+pub fn candidates(in_place: Option<u32>, shifted: [Option<u32>; CANDIDATES]) -> impl Iterator<Item = u32> {
     in_place.into_iter().chain(shifted.into_iter().flatten().filter(move |&other| Some(other) != in_place))
 }
 

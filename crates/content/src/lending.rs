@@ -14,7 +14,7 @@ const WORTHLESS: f64 = 1.1;
 /// Encoded blocks get more pages when no more of theirs are free; otherwise, something else than memory is their limit.
 const FREE: u64 = 8;
 /// Places for each page that can be lent: more blocks than these are not kept, however small they are.
-const PLACES_PER_PAGE: u64 = 4;
+const PLACES_PER_PAGE: u64 = 8;
 /// While encoding does not pay, one of so many blocks is encoded, to find out when it does.
 const ONE_OF: u32 = 16;
 

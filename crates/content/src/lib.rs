@@ -39,7 +39,7 @@ pub use lpu::{Signature, signature};
 pub use pool::{Handle, LINE_BYTES, Pool, PoolCounts};
 pub use scheme::{NoScheme, Scheme};
 pub use signature::Signatures;
-pub use sketch::{FEATURES, Sketch, Sketches, sketch};
+pub use sketch::{CANDIDATES, FEATURES, Sketch, Sketches, sketch};
 pub use store::{
     ContentId, Copied, DEPENDENTS_MAX, DOMAINS_MAX, Full, Plan, Rebase, Refused, Settings, Store, StoreCounts,
 };

@@ -9,7 +9,7 @@ use crate::lending::Lending;
 use crate::store::{Settings, Store};
 
 /// Contents for each page of the memory that encoded blocks can take.
-const CONTENTS_PER_PAGE: u64 = 2;
+const CONTENTS_PER_PAGE: u64 = 4;
 
 /// What is stored once, and how the rest is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

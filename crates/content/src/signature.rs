@@ -55,7 +55,8 @@ impl Signatures {
         for key in keys(signature) {
             self.buckets.get(key).for_each(|content| votes.add(content));
         }
-        votes.best(weight)[0]
+        let [best] = votes.best(weight);
+        best
     }
 }
 

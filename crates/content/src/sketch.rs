@@ -79,6 +79,9 @@ pub struct Sketches {
     buckets: Buckets,
 }
 
+/// As many contents with similar sketches are tried as bases.
+pub const CANDIDATES: usize = 3;
+
 impl Sketches {
     /// An index of contents with numbers below `contents`, with room for about a quarter of them, so that it takes 12 bytes
     /// for each. It keeps those that were added or renewed last.
@@ -106,9 +109,9 @@ impl Sketches {
         keys(sketch).for_each(|key| self.buckets.renew(key, content));
     }
 
-    /// The two contents that have most features in common, at least one; of several, those with the highest `weight`, then
+    /// The contents that have most features in common, at least one; of several, those with the highest `weight`, then
     /// the newest. Contents without a weight do not count.
-    pub fn best(&self, sketch: &Sketch, weight: impl FnMut(u32) -> Option<u32>) -> [Option<u32>; 2] {
+    pub fn best(&self, sketch: &Sketch, weight: impl FnMut(u32) -> Option<u32>) -> [Option<u32>; CANDIDATES] {
         let mut votes = Votes::new();
         for key in keys(sketch) {
             self.buckets.get(key).for_each(|content| votes.add(content));

@@ -82,6 +82,15 @@ impl Recorded {
     }
 }
 
+/// What a reference did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Whether no read from the disk was needed.
+    pub hit: bool,
+    /// How long a processor takes for contents because of it ([`times`]), in ns. Of LPU's scans, only differences count.
+    pub processor_ns: u64,
+}
+
 /// How the bytes of a content are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {

@@ -8,11 +8,11 @@ use hashbrown::HashMap;
 use nigh_content::dedup::Dedup;
 use nigh_content::lpu::delta::Delta;
 use nigh_content::lpu::{self, Lpu, Settings, Signature};
-use nigh_content::{BLOCK_BYTES, Codec, Content, Rules};
+use nigh_content::{BLOCK_BYTES, Content};
 use nigh_policy::{Slot, Spec, SpecError};
 
 use super::stored::Stored;
-use super::{Contents, times};
+use super::{Access, Contents, times};
 use crate::References;
 use crate::replay::{STRETCH, Watch, cpu_s};
 
@@ -27,14 +27,8 @@ pub enum Scheme {
     Lpu,
     /// The same, with identical blocks stored once from the first moment: [`Settings::identical`].
     LpuDedup,
-    /// Equal blocks are stored once, compressed by LZ4, in a [`Store`](nigh_content::Store).
-    DedupLz4,
-    /// The same, by zstd.
-    DedupZstd,
-    /// Similar blocks are stored as differences, others as with [`DedupLz4`](Scheme::DedupLz4).
-    Sketch,
-    /// The same, others as with [`DedupZstd`](Scheme::DedupZstd).
-    SketchZstd,
+    /// All blocks are in a [`Store`](nigh_content::Store).
+    Encoded(nigh_content::Scheme),
 }
 
 impl Scheme {
@@ -44,10 +38,10 @@ impl Scheme {
         Scheme::Dedup,
         Scheme::Lpu,
         Scheme::LpuDedup,
-        Scheme::DedupLz4,
-        Scheme::DedupZstd,
-        Scheme::Sketch,
-        Scheme::SketchZstd,
+        Scheme::Encoded(nigh_content::Scheme::Lz4),
+        Scheme::Encoded(nigh_content::Scheme::Zstd),
+        Scheme::Encoded(nigh_content::Scheme::Sketch),
+        Scheme::Encoded(nigh_content::Scheme::SketchZstd),
     ];
 
     /// Its name.
@@ -57,10 +51,7 @@ impl Scheme {
             Scheme::Dedup => "dedup",
             Scheme::Lpu => "lpu",
             Scheme::LpuDedup => "lpu-dedup",
-            Scheme::DedupLz4 => "dedup+lz4",
-            Scheme::DedupZstd => "dedup+zstd",
-            Scheme::Sketch => "sketch",
-            Scheme::SketchZstd => "sketch+zstd",
+            Scheme::Encoded(scheme) => scheme.name(),
         }
     }
 
@@ -151,15 +142,6 @@ pub fn replay(
     Ok(run)
 }
 
-/// What a reference did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Whether no read from the disk was needed.
-    pub hit: bool,
-    /// How long a processor takes for contents because of it ([`times`]), in ns. LPU's scans are not counted.
-    pub processor_ns: u64,
-}
-
 /// A cache in the order of LRU that depends on contents.
 pub struct Cache<'a> {
     contents: &'a Contents,
@@ -180,10 +162,6 @@ impl<'a> Cache<'a> {
     /// # Panics
     /// If `capacity` is 0.
     pub fn new(contents: &'a Contents, scheme: Scheme, slots: u32, capacity: u32) -> Cache<'a> {
-        let stored = |alone, is_similar_shared| {
-            let rules = Rules { alone, ..Rules::default() };
-            Kind::Stored(Box::new(Stored::new(contents, slots, capacity, rules, is_similar_shared)))
-        };
         let kind = match scheme {
             Scheme::None | Scheme::Dedup => Kind::Dedup(Dedup::new(slots, capacity)),
             Scheme::Lpu | Scheme::LpuDedup => {
@@ -191,10 +169,7 @@ impl<'a> Cache<'a> {
                 let settings = Settings { identical, ..Settings::published(capacity) };
                 Kind::Lpu(Box::new(Lpu::new(slots, settings)), Measured::new(contents))
             }
-            Scheme::DedupLz4 => stored(Codec::Lz4, false),
-            Scheme::DedupZstd => stored(Codec::Zstd, false),
-            Scheme::Sketch => stored(Codec::Lz4, true),
-            Scheme::SketchZstd => stored(Codec::Zstd, true),
+            Scheme::Encoded(scheme) => Kind::Stored(Box::new(Stored::new(contents, slots, capacity, scheme))),
         };
         Cache { contents, scheme, kind }
     }
@@ -458,7 +433,8 @@ mod tests {
         assert!((0..1000).all(|at| contents.of(2000 + at) == contents.of(1000 + at)), "what is not said is as it was");
         assert!(contents.of(3000) == contents.of(0) && contents.of(3001) != contents.of(1));
         assert_eq!(contents.of(3002), contents.of(3000));
-        let [dedup, lz4] = [Scheme::Dedup, Scheme::DedupLz4].map(|scheme| hits(&references, &contents, scheme, 101));
+        let [dedup, lz4] = [Scheme::Dedup, Scheme::Encoded(nigh_content::Scheme::Lz4)]
+            .map(|scheme| hits(&references, &contents, scheme, 101));
         // All contents fit; what is written was there, and so is what is read again.
         assert!(dedup >= 2000 && lz4 >= 2000, "{dedup} {lz4}");
     }

@@ -4,12 +4,11 @@
 
 use std::io;
 
-use nigh_content::{BLOCK_BYTES, Content, ContentId, Encoder, Refused, Rules, Settings, Store};
+use nigh_content::{BLOCK_BYTES, Content, ContentId, Encoder, Refused, Scheme, Store};
 use nigh_policy::Slot;
 use nigh_policy::list::{Links, List};
 
-use super::replay::Access;
-use super::{Contents, times};
+use super::{Access, Contents, times};
 
 /// Most contents for each page of memory. The indices of similar ones have room for a share of them.
 const CONTENTS_PER_PAGE: u32 = 4;
@@ -46,33 +45,26 @@ pub(super) struct Stored<'a> {
     contents: &'a Contents,
     blocks: Blocks,
     encoder: Encoder,
-    rules: Rules,
-    is_similar_shared: bool,
+    scheme: Scheme,
     /// The first image that could not be read; what was counted since means nothing.
     pub(super) failed: Option<io::Error>,
 }
 
 impl<'a> Stored<'a> {
-    /// A cache of `capacity` pages for slots `0..slots`. Similar blocks are stored as differences if `is_similar_shared`.
-    pub(super) fn new(
-        contents: &'a Contents,
-        slots: u32,
-        capacity: u32,
-        rules: Rules,
-        is_similar_shared: bool,
-    ) -> Stored<'a> {
+    /// A cache of `capacity` pages for slots `0..slots`.
+    pub(super) fn new(contents: &'a Contents, slots: u32, capacity: u32, scheme: Scheme) -> Stored<'a> {
         let (links, [queue]) = Links::new(slots);
         // Contents without owners take places, too.
         let most = capacity.saturating_mul(CONTENTS_PER_PAGE).min(slots.saturating_mul(2));
-        let settings = Settings { pages: capacity, contents: most, is_similar_shared, ..Settings::default() };
-        let store = Store::new(settings);
+        let store = Store::new(scheme.settings(capacity, most, 0));
+        let rules = scheme.rules();
         let blocks = Blocks { store, encoder: Encoder::new(rules), held: vec![None; slots as usize], links, queue };
-        Stored { contents, blocks, encoder: Encoder::new(rules), rules, is_similar_shared, failed: None }
+        Stored { contents, blocks, encoder: Encoder::new(rules), scheme, failed: None }
     }
 
     /// A reference to `slot`, which has `content` afterwards.
     pub(super) fn access(&mut self, slot: Slot, write: bool, content: Content) -> Access {
-        let Stored { contents, blocks, encoder, rules, is_similar_shared, failed } = self;
+        let Stored { contents, blocks, encoder, scheme, failed } = self;
         // A content that the store lost is a miss for all its blocks.
         let held = blocks.held[slot.index()];
         let encoding = held.and_then(|held| blocks.store.encoding(held.id));
@@ -91,7 +83,7 @@ impl<'a> Stored<'a> {
             return access;
         }
         let mut plan = blocks.store.plan(encoder, 0, &block);
-        access.processor_ns += times::encode(*rules, *is_similar_shared, true, plan.encoded());
+        access.processor_ns += times::encode(*scheme, true, plan.encoded());
         let id = loop {
             match blocks.store.apply(&plan) {
                 Ok(id) => break id,

@@ -279,7 +279,7 @@ impl<'a> EncodedLevel<'a> {
         while tries < TRIES {
             let plan = self.area.store.plan(encoder, DOMAIN, block);
             let scheme = self.disks.encoded.scheme;
-            *took_ns += times::encode(scheme.rules(), scheme.shares_similar(), self.budget.is_ample(), plan.encoded());
+            *took_ns += times::encode(scheme, self.budget.is_ample(), plan.encoded());
             let mut applied = self.area.store.apply(&plan);
             while applied == Err(Refused::Full) && tries < TRIES {
                 self.make_room(engine);
