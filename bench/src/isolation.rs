@@ -2,7 +2,7 @@
 //! What clients do themselves is not measured, as if each had a machine of its own: the one that is measured has a processor
 //! whenever it wants one, and its neighbours have what nobody else wants.
 
-mod rivals;
+mod peers;
 mod victim;
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::peers::Peer;
 use crate::times::{KINDS, Times};
 use victim::Victim;
 
-pub(crate) use rivals::run as run_with_rivals;
+pub(crate) use peers::run as run_with_peers;
 
 /// Memory of the server.
 const MEMORY: &str = "64M";
@@ -135,12 +135,12 @@ fn beside(
     let server = Peer::unpinned(&mut command, &socket)?;
     let victim = Victim::new(&socket, "victim", 0)?;
     let place = Place { socket: &socket, metrics, export: "other", over: &AtomicBool::new(false) };
-    compare(server, victim, &place, neighbour, sick, how_long)
+    compare(vec![server], victim, &place, neighbour, sick, how_long)
 }
 
-/// What the victim waits alone, and then beside its neighbour; it ends with the server.
+/// What the victim waits alone, and then beside its neighbour; it ends with the servers.
 fn compare(
-    server: Peer,
+    servers: Vec<Peer>,
     mut victim: Victim,
     place: &Place,
     neighbour: &Hostile,
@@ -160,8 +160,8 @@ fn compare(
         if let Some((sick, _)) = sick {
             sick.heal();
         }
-        // A neighbour that waits for the server finds that it is gone.
-        drop(server);
+        // A neighbour that waits for its server finds that it is gone.
+        drop(servers);
         beside
     });
     Ok([alone, beside?])

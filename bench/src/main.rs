@@ -140,9 +140,9 @@ enum Bench {
         /// Only those with this in their name
         #[arg(long)]
         only: Option<String>,
-        /// Compare with nbdkit's cache filter and qemu-nbd: hostile clients of the client's own disk
+        /// Compare with nbdkit's cache filter and qemu-nbd
         #[arg(long)]
-        rivals: bool,
+        peers: bool,
     },
     /// A server for hours beside neighbours that come and go, sick devices and changes: nothing grows, no byte is wrong (FUSE, root)
     Soak {
@@ -274,8 +274,8 @@ fn main() -> anyhow::Result<()> {
         Bench::Dulo { study, workload } => dulo::run(study, &workload),
         Bench::Live { part } => live::run(&part),
         Bench::History { cells, blocks } => history::run(cells, blocks),
-        Bench::Isolation { rounds, seconds, only, rivals } => {
-            let run = if rivals { isolation::run_with_rivals } else { isolation::run };
+        Bench::Isolation { rounds, seconds, only, peers } => {
+            let run = if peers { isolation::run_with_peers } else { isolation::run };
             run(rounds, std::time::Duration::try_from_secs_f64(seconds)?, only.as_deref())
         }
         Bench::Levels { part, rounds, seconds } => {

@@ -35,9 +35,14 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Whether it needs nothing that only nigh has: targets with a delay, and metrics.
+    /// Whether it needs nothing that only nigh has: metrics.
     pub(crate) fn suits_every_server(&self) -> bool {
-        self.device == FAST && self.name != SCRAPES
+        self.name != SCRAPES
+    }
+
+    /// Whether its disk has to be slow.
+    pub(crate) fn needs_slow_disk(&self) -> bool {
+        self.device == SLOW
     }
 
     pub(crate) fn attack(&self, place: &Place) {

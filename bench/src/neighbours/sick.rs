@@ -13,6 +13,8 @@ pub(crate) const THREADS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symptom {
+    /// Each request takes so long.
+    Slow(Duration),
     /// Nothing is answered.
     Hung,
     /// All requests fail.
@@ -90,11 +92,12 @@ impl Sick {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
-        if self.is(Symptom::Eio) {
-            return Err(io::Error::from_raw_os_error(nix::libc::EIO));
-        }
-        if self.is(Symptom::Vanished) {
-            return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
+        let symptom = *self.symptom.lock().expect("no thread panics");
+        match symptom {
+            Some(Symptom::Slow(time)) => std::thread::sleep(time),
+            Some(Symptom::Eio) => return Err(io::Error::from_raw_os_error(nix::libc::EIO)),
+            Some(Symptom::Vanished) => return Err(io::Error::from_raw_os_error(nix::libc::ENODEV)),
+            _ => {}
         }
         Ok(())
     }
