@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use nigh_nbd::client::Client;
 
 /// Where neighbours find a server, and how long they stay.
@@ -49,12 +49,38 @@ pub(crate) fn connect(socket: &Path, export: &str) -> anyhow::Result<Client<Unix
     Ok(Client::connect(stream, export, &["base:allocation"])?)
 }
 
-/// Has the kernel schedule this thread, and those that it starts from now on, by a policy of `chrt` (util-linux).
-pub(crate) fn schedule(policy: &str, priority: u8) -> anyhow::Result<()> {
-    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let status = Command::new("chrt").args([policy, "--pid", &priority.to_string(), &thread]).status()?;
-    ensure!(status.success(), "chrt {policy} {priority}: {status}; real-time priorities need root");
-    Ok(())
+/// Who gets a processor before whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Before all servers.
+    First,
+    /// After all of them. If this program has a real-time priority, so do the servers, and this is before all other programs.
+    Last,
+}
+
+impl Turn {
+    /// Has the kernel schedule this thread, and those that it starts from now on, like that.
+    pub(crate) fn take(self) -> anyhow::Result<()> {
+        let own = priority()?;
+        let (policy, priority) = match self {
+            Turn::First => ("--fifo", own + 1),
+            Turn::Last if own > 1 => ("--fifo", own - 1),
+            Turn::Last => ("--idle", 0),
+        };
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let status = Command::new("chrt").args([policy, "--pid", &priority.to_string(), &thread]).status()?;
+        ensure!(status.success(), "chrt {policy} {priority}: {status}; real-time priorities need root");
+        Ok(())
+    }
+}
+
+/// The real-time priority of this program's first thread; 0 without one.
+fn priority() -> anyhow::Result<u8> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // Behind the name, which may have spaces, the fields begin with the third; this is the 40th.
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
+    let priority = fields.and_then(|mut fields| fields.nth(37)).context("a line of /proc/self/stat")?;
+    Ok(priority.parse()?)
 }
 
 /// An address for a server's figures.

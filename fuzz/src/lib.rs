@@ -1,5 +1,7 @@
 //! What the fuzz targets of the trace readers share, and those of the decoders of blocks.
 
+pub mod secure;
+
 use std::io::Cursor;
 use std::path::Path;
 

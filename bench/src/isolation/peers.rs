@@ -114,8 +114,8 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
     println!("{rounds} rounds, {} s each; load {}", how_long.as_secs_f64(), load());
     let left_out = CLIENTS.iter().filter(|client| !client.suits_every_server()).map(|client| client.name);
     println!("left out, because only nigh has what it needs: {}", left_out.collect::<Vec<_>>().join(", "));
-    println!("{:34}{}", "", RIVALS.map(|rival| format!("{:^36}", rival.name)).concat());
-    println!("{:34}{}", "neighbour", KINDS.map(|kind| format!("{kind:>9}")).concat().repeat(RIVALS.len()));
+    println!("{:36}{}", "", RIVALS.map(|rival| format!("{:^36}", rival.name)).concat());
+    println!("{:36}{}", "neighbour", KINDS.map(|kind| format!("{kind:>9}")).concat().repeat(RIVALS.len()));
     let (mut held, mut figures) = ([0; RIVALS.len()], 0);
     for (group, cases) in cases() {
         let is_wanted = |case: &&Case| only.is_none_or(|only| case.name.contains(only));
@@ -125,7 +125,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
         println!("{group}:");
         for case in cases.iter().filter(is_wanted) {
             figures += GOALS.len();
-            let mut text = format!("  {:32}", case.name);
+            let mut text = format!("  {:34}", case.name);
             for (rival, held) in RIVALS.iter().zip(&mut held) {
                 match ratios(rival, case, rounds, how_long) {
                     Ok(ratios) => {
@@ -142,7 +142,7 @@ pub(crate) fn run(rounds: usize, how_long: Duration, only: Option<&str>) -> anyh
         }
     }
     println!(
-        "{:34}{}",
+        "{:36}{}",
         "within the goals",
         held.map(|held| format!("{:>36}", format!("{held} of {figures}"))).concat()
     );

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use nigh_nbd::client::Client;
 
-use crate::neighbours::{connect, schedule};
+use crate::neighbours::{Turn, connect};
 use crate::times::{HITS, TURNS_PER_FLUSH, Times, WRITES};
 
 const BLOCK: usize = 4096;
@@ -38,7 +38,7 @@ impl Victim {
     /// In a thread that has a processor whenever it wants one, as on a machine of its own.
     pub(super) fn measure(&mut self, how_long: Duration) -> anyhow::Result<Times> {
         let measure = || {
-            schedule("--fifo", 1)?;
+            Turn::First.take()?;
             self.measure_here(how_long)
         };
         std::thread::scope(|scope| scope.spawn(measure).join().expect("a client does not panic"))

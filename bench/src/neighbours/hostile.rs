@@ -9,7 +9,7 @@ use fastrand::Rng;
 use nigh_nbd::client::{Client, Error};
 use nigh_nbd::{Command, Framing, RequestHeader};
 
-use super::{Place, connect, schedule};
+use super::{Place, Turn, connect};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -48,7 +48,7 @@ impl Hostile {
     pub(crate) fn attack(&self, place: &Place) {
         if !self.is_here {
             // It has a processor of its own elsewhere.
-            schedule("--idle", 0).expect("a lower priority needs no right");
+            Turn::Last.take().expect("a lower priority needs no right");
         }
         (self.attack)(place);
     }
