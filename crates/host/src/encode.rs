@@ -121,7 +121,8 @@ impl Contents {
             }
             let Some(encoding) = encoding else { continue };
             let begun = processor_time();
-            encoder.set_thorough(clock.budget.is_ample());
+            // Where encoding does not pay, it only finds out when it does.
+            encoder.set_thorough(clock.budget.is_ample() && coder.one_of == 1);
             coder.store(&mut encoder, encoding);
             coder.rebase(&mut encoder);
             let took = processor_time().saturating_sub(begun);

@@ -77,6 +77,8 @@ pub(super) struct EncodedLevel<'a> {
     /// Whether nothing is stored, and nothing will be when a pause is over.
     is_idle: bool,
     one_of: u32,
+    /// Whether the encoder takes its time.
+    is_thorough: bool,
     outcome: EncodedOutcome,
 }
 
@@ -113,6 +115,7 @@ impl<'a> EncodedLevel<'a> {
             storing: None,
             is_idle: true,
             one_of: 1,
+            is_thorough: true,
             outcome: EncodedOutcome::default(),
         })
     }
@@ -222,7 +225,8 @@ impl<'a> EncodedLevel<'a> {
             return None;
         };
         self.is_idle = false;
-        self.encoder.set_thorough(self.budget.is_ample());
+        self.is_thorough = self.budget.is_ample() && self.one_of == 1;
+        self.encoder.set_thorough(self.is_thorough);
         let took_ns = self.encode(operation, engine);
         self.used_ns += took_ns;
         self.outcome.encode_ns += took_ns;
@@ -279,7 +283,7 @@ impl<'a> EncodedLevel<'a> {
         while tries < TRIES {
             let plan = self.area.store.plan(encoder, DOMAIN, block);
             let scheme = self.disks.encoded.scheme;
-            *took_ns += times::encode(scheme, self.budget.is_ample(), plan.encoded());
+            *took_ns += times::encode(scheme, self.is_thorough, plan.encoded());
             let mut applied = self.area.store.apply(&plan);
             while applied == Err(Refused::Full) && tries < TRIES {
                 self.make_room(engine);
