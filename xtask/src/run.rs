@@ -17,10 +17,19 @@ pub(crate) fn builds() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from)
 }
 
+/// How the names of variables begin that cargo sets for the program that it runs.
+const OF_XTASK: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// `cargo` with `args`, in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.args(args).current_dir(root());
+    // They are about xtask. Build scripts that ask for them, such as that of ring, would run again, and what depends on them would be
+    // built again.
+    let own = std::env::vars_os().map(|(name, _)| name);
+    for name in own.filter(|name| name.to_str().is_some_and(|name| OF_XTASK.iter().any(|own| name.starts_with(own)))) {
+        command.env_remove(name);
+    }
     command
 }
 
