@@ -152,7 +152,7 @@ pub struct Cache<'a> {
 enum Kind<'a> {
     /// The schemes `none` and `dedup`.
     Dedup(Dedup),
-    Lpu(Box<Lpu>, Measured<'a>),
+    Lpu(Box<Lpu>, Box<Measured<'a>>),
     Stored(Box<Stored<'a>>),
 }
 
@@ -167,7 +167,7 @@ impl<'a> Cache<'a> {
             Scheme::Lpu | Scheme::LpuDedup => {
                 let identical = scheme == Scheme::LpuDedup;
                 let settings = Settings { identical, ..Settings::published(capacity) };
-                Kind::Lpu(Box::new(Lpu::new(slots, settings)), Measured::new(contents))
+                Kind::Lpu(Box::new(Lpu::new(slots, settings)), Box::new(Measured::new(contents)))
             }
             Scheme::Encoded(scheme) => Kind::Stored(Box::new(Stored::new(contents, slots, capacity, scheme))),
         };
@@ -185,7 +185,7 @@ impl<'a> Cache<'a> {
             }
             Kind::Lpu(lpu, measured) => {
                 let encodes = lpu.counts().encodes;
-                let hit = lpu.access(slot, write, content, measured);
+                let hit = lpu.access(slot, write, content, measured.as_mut());
                 let encoded = lpu.counts().encodes - encodes;
                 Access { hit, processor_ns: times::SIGNATURE + encoded * times::LINE }
             }
