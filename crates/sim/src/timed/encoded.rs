@@ -64,7 +64,7 @@ pub(super) struct EncodedLevel<'a> {
     port: Port,
     area: Area,
     lending: Lending,
-    encoder: Encoder,
+    encoder: Option<Encoder>,
     codecs: Codecs,
     copied: Copied,
     budget: Budget,
@@ -105,7 +105,7 @@ impl<'a> EncodedLevel<'a> {
             port,
             area: Area::new(encoded.scheme.store(lending, SEED), 1),
             lending,
-            encoder: Encoder::new(encoded.scheme.rules()),
+            encoder: Some(Encoder::new(encoded.scheme.rules())),
             codecs: Codecs::new(),
             copied: Copied::new(),
             budget: Budget::new(encoded.cpu),
@@ -226,7 +226,7 @@ impl<'a> EncodedLevel<'a> {
         };
         self.is_idle = false;
         self.is_thorough = self.budget.is_ample() && self.one_of == 1;
-        self.encoder.set_thorough(self.is_thorough);
+        self.encoder.iter_mut().for_each(|encoder| encoder.set_thorough(self.is_thorough));
         let took_ns = self.encode(operation, engine);
         self.used_ns += took_ns;
         self.outcome.encode_ns += took_ns;
@@ -254,9 +254,7 @@ impl<'a> EncodedLevel<'a> {
         rejected.sort_unstable();
         rejected.dedup();
         self.outcome.rejected += rejected.len() as u64;
-        while let Some(rebase) = self.area.store.plan_rebase(&mut self.encoder) {
-            self.area.store.apply_rebase(&rebase);
-        }
+        self.area.store.rebase(self.encoder.as_mut().expect("it is back after each block"));
         self.storing = Some((operation, rejected));
         took_ns
     }
@@ -265,10 +263,10 @@ impl<'a> EncodedLevel<'a> {
     fn insert(&mut self, engine: &mut Engine, block: &Block, took_ns: &mut u64) -> Option<ContentId> {
         self.outcome.encoded += 1;
         self.lending.note_store();
-        // Its plans borrow it.
-        let mut encoder = std::mem::replace(&mut self.encoder, Encoder::new(self.disks.encoded.scheme.rules()));
+        // Plans borrow it, while blocks leave to make room.
+        let mut encoder = self.encoder.take().expect("it is back after each block");
         let stored = self.try_to_insert(&mut encoder, engine, block, took_ns);
-        self.encoder = encoder;
+        self.encoder = Some(encoder);
         stored
     }
 
