@@ -302,7 +302,8 @@ fn layout_puts_files_on_a_disk() {
     let text = std::fs::read_to_string(&placed).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     // File 8 lies first, in two blocks.
-    let expected = ["0,read,0,1056768,8192,9,2,0,0", "7000,read,0,1052672,100,9,2,0,0", "9000,write,0,1065768,10,9,2,0,0"];
+    let expected =
+        ["0,read,0,1056768,8192,9,2,0,0", "7000,read,0,1052672,100,9,2,0,0", "9000,write,0,1065768,10,9,2,0,0"];
     assert_eq!(lines[1..], expected);
     let text = std::fs::read_to_string(&extents).unwrap();
     assert_eq!(text, "file,offset,disk,length\n8,0,1048576,5000\n5,0,1056768,20000\n");
