@@ -129,17 +129,16 @@ fn recorded(path: &Path) -> anyhow::Result<References> {
     load(&mut *open()?.requests, block_bytes, sample)
 }
 
-fn load(requests: &mut dyn Requests, block_bytes: u32, sample: Option<Sample>) -> anyhow::Result<References> {
+/// The references of a trace, or of a sample of its blocks.
+pub(crate) fn load(
+    requests: &mut dyn Requests,
+    block_bytes: u32,
+    sample: Option<Sample>,
+) -> anyhow::Result<References> {
     let mut loader =
         Loader::new(Options { block_bytes, ops: Ops::All, collapse: false, sample, requests_most: u64::MAX });
-    let mut batch = Vec::new();
-    loop {
-        requests.next_batch(&mut batch)?;
-        if batch.is_empty() {
-            return Ok(loader.finish());
-        }
-        loader.push(&batch)?;
-    }
+    loader.read(requests, |_, _| true)?;
+    Ok(loader.finish())
 }
 
 fn summary(policy: &str, cells: &[Cell], blocks: u32) -> anyhow::Result<()> {

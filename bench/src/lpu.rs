@@ -2,7 +2,8 @@
 //!
 //! Each machine issues a request when it has the reply to the one before. A read of a block that is not in the cache goes to the
 //! disk; writes go there later, when more than an eighth of the cache is dirty. The caches are those of `nigh sim --contents`, which
-//! order blocks as LRU does. A run ends when the first machine has no more requests. A processor takes the times of `nigh_sim::contents::times` for contents.
+//! order blocks as LRU does. For contents, a processor takes the times of `nigh_sim::contents::times`. A run ends when the first
+//! machine has no more requests.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -12,11 +13,13 @@ use nigh_content::generated::Machines;
 use nigh_content::{BLOCK_BYTES, Scheme as Encoding};
 use nigh_device::{Device, Kind, Profile, Request};
 use nigh_policy::Slot;
+use nigh_sim::References;
 use nigh_sim::contents::replay::{Cache, Scheme};
 use nigh_sim::contents::{Contents, Source};
 use nigh_sim::threads::in_threads;
-use nigh_sim::{Loader, Ops, Options, References};
 use nigh_trace::generate::{Common, Generator};
+
+use crate::history::load;
 
 const MIB: u64 = 1 << 20;
 const PROFILE: &str = "hdd-7200";
@@ -25,7 +28,7 @@ const BLOCKS: usize = 60_000;
 /// Requests of all machines, of which the first third fills the cache.
 const REQUESTS: u64 = 600_000;
 const SIZES: [u64; 5] = [64, 128, 256, 512, 1024];
-/// As much of the cache is dirty before a block is written.
+/// One block of so many in the cache can be dirty.
 const DIRTY: u32 = 8;
 /// Requests of a transaction, and what the machine computes for each, in ns.
 const TRANSACTION: u64 = 10;
@@ -80,22 +83,7 @@ impl Work {
     fn new(workloads: &[String], blocks: usize, requests: u64, writes: f64) -> anyhow::Result<Work> {
         let common = Common { requests, writes, ..Common::default() };
         let mut generator = Generator::parse(&workloads.join("+"), &common)?;
-        let mut loader = Loader::new(Options {
-            block_bytes: BLOCK_BYTES as u32,
-            ops: Ops::All,
-            collapse: false,
-            sample: None,
-            requests_most: u64::MAX,
-        });
-        let mut batch = Vec::new();
-        loop {
-            generator.next_batch(&mut batch)?;
-            if batch.is_empty() {
-                break;
-            }
-            loader.push(&batch)?;
-        }
-        let references = loader.finish();
+        let references = load(&mut *generator, BLOCK_BYTES as u32, None)?;
         let machines = Machines::new(1, workloads.len(), blocks);
         let contents = Contents::new(&references, Source::Generated(machines), 1, 2)?;
         let mut own = vec![Vec::new(); workloads.len()];
@@ -219,20 +207,25 @@ fn rates(work: &Work, sizes: &[u64], think_ns: u64) -> Vec<Vec<Rate>> {
     runs.chunks(CACHES.len()).map(<[Rate]>::to_vec).collect()
 }
 
-/// A line for each cache, a column for each size or number of machines.
-fn print(columns: &[String], rates: &[Vec<Rate>]) {
-    print!("  {:18}", "I/O a second (hits)");
-    columns.iter().for_each(|column| print!("{column:>24}"));
-    println!();
+/// A line for each cache, a column for each size or number of machines. `figures` are a rate, with so many digits, and
+/// what is printed behind it and its ratio to the first line's.
+fn print(head: &str, columns: &[String], rates: &[Vec<Rate>], digits: usize, figures: impl Fn(&Rate) -> (f64, String)) {
+    println!("  {head:18}{}", columns.iter().map(|column| format!("{column:>24}")).collect::<String>());
     for (at, &cache) in CACHES.iter().enumerate() {
         print!("  {:19}", name(cache));
         for rates in rates {
-            let ratio = rates[at].per_second() / rates[0].per_second();
-            let hits = 100.0 * rates[at].hits as f64 / rates[at].requests as f64;
-            print!("{:>9.0} {ratio:>5.2} {:>8}", rates[at].per_second(), format!("({hits:.2})"));
+            let ((rate, more), (first, _)) = (figures(&rates[at]), figures(&rates[0]));
+            print!("{rate:>9.digits$} {:>5.2} {more:>8}", rate / first);
         }
         println!();
     }
+}
+
+fn print_rates(columns: &[String], rates: &[Vec<Rate>]) {
+    print("I/O a second (hits)", columns, rates, 0, |rate| {
+        let hits = 100.0 * rate.hits as f64 / rate.requests as f64;
+        (rate.per_second(), format!("({hits:.2})"))
+    });
 }
 
 fn same(workload: &str, machines: usize) -> Vec<String> {
@@ -246,7 +239,7 @@ pub(crate) fn run(parts: &[Part]) -> anyhow::Result<()> {
     if parts.contains(&Part::Sizes) {
         for writes in [0.25, 0.5] {
             println!("\nfigures 4 to 9: five machines of {BLOCKS} blocks, {:.0} % writes", 100.0 * writes);
-            print(&sizes, &rates(&Work::new(&same(&zipf, 5), BLOCKS, REQUESTS, writes)?, &SIZES, 0));
+            print_rates(&sizes, &rates(&Work::new(&same(&zipf, 5), BLOCKS, REQUESTS, writes)?, &SIZES, 0));
         }
     }
     if parts.contains(&Part::Mixed) {
@@ -264,7 +257,7 @@ pub(crate) fn run(parts: &[Part]) -> anyhow::Result<()> {
             .map(|(machine, workload)| format!("{workload}:region={}", machine * BLOCKS))
             .collect();
         println!("  {}", mixed.join("\n  "));
-        print(&sizes, &rates(&Work::new(&mixed, BLOCKS, REQUESTS, 0.25)?, &SIZES, 0));
+        print_rates(&sizes, &rates(&Work::new(&mixed, BLOCKS, REQUESTS, 0.25)?, &SIZES, 0));
     }
     if parts.contains(&Part::Applications) {
         for (figure, writes) in [(11, 0.25), (12, 0.5)] {
@@ -275,20 +268,11 @@ pub(crate) fn run(parts: &[Part]) -> anyhow::Result<()> {
                 THINK_NS as f64 / 1e6
             );
             let found = rates(&Work::new(&same(&zipf, 5), BLOCKS, REQUESTS, writes)?, &SIZES, THINK_NS);
-            print!("  {:18}", "transactions/s, cpu");
-            sizes.iter().for_each(|size| print!("{size:>24}"));
-            println!();
-            for (at, &cache) in CACHES.iter().enumerate() {
-                print!("  {:19}", name(cache));
-                for rates in &found {
-                    let of = |rate: &Rate| rate.per_second() / TRANSACTION as f64;
-                    let rate = &rates[at];
-                    let computed = rate.processor_s + rate.requests as f64 * THINK_NS as f64 / 1e9;
-                    let share = 100.0 * computed / rate.seconds / 5.0;
-                    print!("{:>9.1} {:>5.2} {:>8}", of(rate), of(rate) / of(&rates[0]), format!("{share:.1} %"));
-                }
-                println!();
-            }
+            print("transactions/s, cpu", &sizes, &found, 1, |rate| {
+                let computed = rate.processor_s + rate.requests as f64 * THINK_NS as f64 / 1e9;
+                let share = 100.0 * computed / rate.seconds / 5.0;
+                (rate.per_second() / TRANSACTION as f64, format!("{share:.1} %"))
+            });
         }
     }
     if parts.contains(&Part::Blocks) {
@@ -314,7 +298,7 @@ pub(crate) fn run(parts: &[Part]) -> anyhow::Result<()> {
             let work = Work::new(&same("zipf:blocks=25000:alpha=0.9", count), 25_000, 120_000 * count as u64, 0.25)?;
             found.extend(rates(&work, &[64], 0));
         }
-        print(&machines.map(|count| count.to_string()), &found);
+        print_rates(&machines.map(|count| count.to_string()), &found);
     }
     Ok(())
 }

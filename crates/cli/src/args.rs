@@ -482,7 +482,7 @@ pub(crate) struct InputArgs {
     pub(crate) format: Option<String>,
     /// The columns of a CSV file, by position from 0 or by name: offset=3,length=4,op=2,time=0,time-unit=us
     ///
-    /// Columns: offset (required), length, op, time, tenant, stream, volume, latency (in ns). Units: time-unit=s|ms|us|ns|100ns,
+    /// Columns: offset (required), length, op, time, tenant, stream, volume, latency (in ns), content (a number or a digest). Units: time-unit=s|ms|us|ns|100ns,
     /// offset-unit and length-unit=bytes|sectors|blocks. Units that are not given are detected from the header or the values
     /// and reported; if that fails, the file is rejected. Times may be ISO 8601 dates. Names of operations beyond the usual ones and blktrace's
     /// (RA, WS): read=get|scan,write=put, and likewise trim and flush. The separator, if the first line does not show it:

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &SimArgs, path: &Path) -> anyhow::Result<()> {
         threads,
     };
     let seed = made.seed;
-    let source = made.source(&references)?;
+    let source = made.of(&references)?;
     let contents = Contents::new(&references, source, seed, threads).with_context(|| path.display().to_string())?;
     let found = Found {
         schema: SCHEMA,
@@ -94,17 +94,12 @@ impl Made {
     }
 
     /// For these references.
-    pub(crate) fn source(self, references: &References) -> anyhow::Result<Source> {
-        match self.source {
-            Some(source) => Ok(source),
-            None => {
-                let recorded = Recorded::new(references, self.seed);
-                Ok(Source::Recorded(
-                    recorded
-                        .context("recorded: the trace does not say what was read and written (column 'content')")?,
-                ))
-            }
-        }
+    pub(crate) fn of(self, references: &References) -> anyhow::Result<Source> {
+        let recorded = || {
+            let recorded = Recorded::new(references, self.seed);
+            recorded.context("recorded: the trace does not say what was read and written (column 'content')")
+        };
+        self.source.map_or_else(|| Ok(Source::Recorded(recorded()?)), Ok)
     }
 }
 

@@ -14,7 +14,6 @@ use nigh_control::{Config, Event, sidecar};
 use nigh_device::Profile;
 use nigh_engine::Scheduler;
 use nigh_policy::{Spec, Tenant};
-use nigh_sim::contents::Source as Bytes;
 use nigh_sim::rows::ghosts;
 use nigh_sim::sizes::in_blocks;
 use nigh_sim::timed::{
@@ -25,7 +24,7 @@ use nigh_sim::{Ops, References, TraceSummary};
 use nigh_trace::layout;
 use serde::Serialize;
 
-use crate::args::{AllocateArg, OutputArgs, SimArgs, TimedArgs};
+use crate::args::{AllocateArg, ContentsArgs, OutputArgs, SimArgs, TimedArgs};
 use crate::contents::Made;
 use crate::results::{csv, json};
 use crate::source::{self, Opened, Source};
@@ -114,7 +113,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     ensure!(tenants.is_none() || layouts.len() <= 1, "--allocate: tenants name files by one --extents list for all");
     let seed = args.generation.seed.unwrap_or(1);
     let ops = Ops::from(args.ops);
-    let contents = args.contents.contents.as_deref().map(|path| Contents::asked(args, path)).transpose()?;
+    let encodings = Encodings::parse(&args.contents)?;
+    let made = args.contents.contents.as_deref().map(Made::read).transpose()?;
 
     let (loaded, summary) = load(source::sources(args)?, think, ops, limit, &events)?;
     let numbers = loaded.volumes.numbers();
@@ -123,7 +123,8 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         "--extents: the traces have {} volumes, and files are laid out on one disk",
         numbers.len()
     );
-    let contents = contents.map(|contents| contents.of(&loaded.references)).transpose()?;
+    let contents_seed = made.as_ref().map_or(0, |made| made.seed);
+    let contents = made.map(|made| made.of(&loaded.references)).transpose()?;
     let devices = asked_devices.of(numbers, &loaded.programs).with_context(|| format!("--device {device}"))?;
     let disks: Vec<Disk> = devices.iter().map(|device| Disk { profile: &device.profile, layouts: &layouts }).collect();
     let done = AtomicU64::new(0);
@@ -142,18 +143,16 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
         progress: Some(&done),
         stop: None,
     };
-    let encoded = |scheme| {
-        let Contents { of: (source, seed), cpu, .. } = contents.as_ref().expect("schemes come with contents");
-        Encoded { source, volumes: numbers, seed: *seed, scheme, cpu: *cpu }
-    };
     let setups: Vec<(Option<&str>, Setup)> = match &contents {
         None => vec![(None, setup)],
-        Some(contents) => {
+        Some(source) => {
+            let encoded =
+                |scheme| Encoded { source, volumes: numbers, seed: contents_seed, scheme, cpu: encodings.cpu };
             let of = |&scheme: &Option<Scheme>| {
                 let setup = Setup { encoded: scheme.map(encoded), ..setup.clone() };
                 (Some(scheme.map_or("none", Scheme::name)), setup)
             };
-            contents.schemes.iter().map(of).collect()
+            encodings.schemes.iter().map(of).collect()
         }
     };
     for (_, setup) in &setups {
@@ -203,30 +202,21 @@ fn simulate(args: &SimArgs, device: &str) -> anyhow::Result<(Results, References
     Ok((results, loaded.references))
 }
 
-/// What blocks contain, and the caches that use it.
-struct Contents<T> {
-    of: T,
+/// The caches that use what blocks contain.
+struct Encodings {
     /// None encodes nothing.
     schemes: Vec<Option<Scheme>>,
     cpu: f64,
 }
 
-impl Contents<Made> {
-    fn asked(args: &SimArgs, path: &Path) -> anyhow::Result<Contents<Made>> {
-        let asked = &args.contents;
-        let schemes = asked::each_once(&asked.content, "none,dedup+lz4,sketch", |name| match name {
+impl Encodings {
+    fn parse(args: &ContentsArgs) -> anyhow::Result<Encodings> {
+        let schemes = asked::each_once(&args.content, "none,dedup+lz4,sketch", |name| match name {
             "none" => Ok(None),
             "lpu" | "lpu-dedup" => bail!("--content {name}: it is replayed without --device only"),
             name => Ok(Some(name.parse::<Scheme>().with_context(|| format!("--content {name}"))?)),
         })?;
-        Ok(Contents { schemes, cpu: asked::parse_content_cpu(asked.content_cpu.as_deref())?, of: Made::read(path)? })
-    }
-
-    /// Of a trace: where the bytes are from, and the seed for what is made up.
-    fn of(self, references: &References) -> anyhow::Result<Contents<(Bytes, u64)>> {
-        let Contents { of, schemes, cpu } = self;
-        let seed = of.seed;
-        Ok(Contents { of: (of.source(references)?, seed), schemes, cpu })
+        Ok(Encodings { schemes, cpu: asked::parse_content_cpu(args.content_cpu.as_deref())? })
     }
 }
 

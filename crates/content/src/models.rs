@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::{Area, BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, Encoder, Refused, Rules, Settings, Store};
 
-/// The block at a place, or none.
+/// The version of the block at a place, if it can be read.
 type Held = Option<u8>;
 
 /// A block with bytes of its own, and blocks that differ in few of them.
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// A store in which the blocks with even numbers of two are bases, the others differences.
+/// A store that keeps blocks raw or as differences, and room for three pages of them.
 fn shared() -> (Arc<Shared>, Encoder) {
     let rules = Rules { alone: Codec::Raw, ..Rules::default() };
     let settings = Settings { pages: 3, contents: 6, ..Settings::default() };

@@ -1,20 +1,19 @@
 //! Tenants in the timed simulation: that they change nothing until they say something, and what that does.
 
+mod simulated;
+
 use nigh_control::{Allocation, Chunk, Config, Directive, Order, Saying};
 use nigh_device::Profile;
-use nigh_engine::Scheduler;
-use nigh_sim::timed::{Disk, Outcome, Processors, Program, Said, Setup, Step, What, run};
+use nigh_sim::timed::{Disk, Outcome, Program, Said, Setup, Step, What, run};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
+use simulated::{BLOCK, device, setup};
 
-const BLOCK: u64 = 4096;
 const MS: u64 = 1_000_000;
 
 /// A device on which each request takes 1 ms, one at a time.
 fn slow() -> Profile {
-    let text = "kind = 'volume'\ntitle = 'a test'\nbytes = 1_073_741_824\ndepth = 1\nread_us = 1000\nwrite_us = 1000\n\
-                jitter_us = 0\niops = 1e9\nio_kib = 1024\nmb_per_s = 1e6\nburst_ms = 1000\n";
-    Profile::parse(text).unwrap()
+    device(1, 1000)
 }
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
@@ -31,22 +30,7 @@ fn simulate(
     capacity: u32,
 ) -> Result<Outcome, String> {
     let readahead = readahead.parse().unwrap();
-    let scheduler = Scheduler::default();
-    let setup = Setup {
-        programs,
-        block_bytes: BLOCK as u32,
-        disks,
-        levels: &[],
-        encoded: None,
-        seed: 1,
-        readahead: &readahead,
-        scheduler,
-        tenants,
-        processors: Processors::Each,
-        processor_ns_a_block: 0,
-        progress: None,
-        stop: None,
-    };
+    let setup = Setup { tenants, ..setup(programs, disks, &readahead) };
     run(&setup, &"lru".parse().unwrap(), capacity).map_err(|error| error.to_string())
 }
 

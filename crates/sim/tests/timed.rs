@@ -1,10 +1,11 @@
 //! The timed simulation: what it counts, how long things take, and that it does the same twice.
 
+mod simulated;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nigh_device::Profile;
-use nigh_engine::Scheduler;
 use nigh_policy::Spec;
 use nigh_sim::replay::Watch;
 use nigh_sim::timed::{Disk, Level, Outcome, Processors, Program, Setup, Step, TimedError, What, run};
@@ -12,22 +13,13 @@ use nigh_sim::{Loader, Ops, Options, replay};
 use nigh_testkit::workload::mixed;
 use nigh_trace::layout::{Extent, Layout};
 use nigh_trace::{Op, Request};
+use simulated::{BLOCK, device, setup};
 
-const BLOCK: u64 = 4096;
 const MS: u64 = 1_000_000;
 
 /// A device on which each request takes 1 ms, and `depth` at a time.
 fn latency(depth: u32) -> Profile {
     device(depth, 1000)
-}
-
-/// A device on which each request takes `us`, and `depth` at a time.
-fn device(depth: u32, us: u32) -> Profile {
-    let text = format!(
-        "kind = 'volume'\ntitle = 'a test'\nbytes = 1_073_741_824\ndepth = {depth}\nread_us = {us}\nwrite_us = {us}\n\
-         jitter_us = 0\niops = 1e9\nio_kib = 1024\nmb_per_s = 1e6\nburst_ms = 1000\n"
-    );
-    Profile::parse(&text).unwrap()
 }
 
 fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> Program {
@@ -38,24 +30,6 @@ fn program(blocks: impl IntoIterator<Item = u64>, what: What, think_ns: u64) -> 
 
 fn disk(profile: &Profile) -> [Disk<'_>; 1] {
     [Disk { profile, layouts: &[] }]
-}
-
-fn setup<'a>(programs: &'a [Program], disks: &'a [Disk<'a>], readahead: &'a nigh_prefetch::Spec) -> Setup<'a> {
-    Setup {
-        programs,
-        block_bytes: BLOCK as u32,
-        disks,
-        levels: &[],
-        encoded: None,
-        seed: 1,
-        readahead,
-        scheduler: Scheduler::default(),
-        tenants: None,
-        processors: Processors::Each,
-        processor_ns_a_block: 0,
-        progress: None,
-        stop: None,
-    }
 }
 
 fn policy(name: &str) -> Spec {

@@ -10,7 +10,8 @@ use crate::{Op, Result};
 ///
 /// It is parsed from settings separated by commas, such as `time=0,offset=lba,length=4,op=2,offset-unit=sectors`:
 ///
-/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns), `content` (a number or a digest): the column, by its number from 0
+/// * `time`, `offset`, `length`, `op`, `tenant`, `stream`, `volume`, `latency` (in ns), `content` (a number, or a digest in
+///   any notation): the column, by its number from 0
 ///   or by its name in the header, in any case. `offset` is required. Without `length` a request is one block, without
 ///   `op` a read.
 /// * `time-unit`: `s`, `ms`, `us`, `ns` or `100ns`.

@@ -33,10 +33,10 @@ fn verdict(results: &Results) -> Option<Verdict> {
         .collect();
     let comparison = Comparison::new(&scores)?;
     let Comparison { bytes, present, best, .. } = comparison;
-    let at = |label: &str| results.of(label).find(|row| row.figures.size_bytes == bytes).cloned();
+    let at = |label: &str| results.results.iter().find(|row| row.label() == label && row.figures.size_bytes == bytes);
     let (before, after) = (at(present)?, at(best)?);
     let size = human_bytes(bytes);
-    let [wait, wait_before] = [&after, &before].map(Row::waited_s);
+    let [wait, wait_before] = [after, before].map(Row::waited_s);
     let next = comparison.next(&results.trace, &format!(" --device {}", results.device.name));
     if best == present {
         let headline =
@@ -49,17 +49,17 @@ fn verdict(results: &Results) -> Option<Verdict> {
     );
     let mut facts: Vec<(String, String)> = comparison.memory().into_iter().collect();
     let both = |what: &str, unit: &str, figure: fn(&Figures) -> f64| {
-        let [after, before] = [&after, &before].map(|row| figure(&row.figures));
+        let [after, before] = [after, before].map(|row| figure(&row.figures));
         (what.to_owned(), format!("{after:.3} {unit} with {best}, {before:.3} {unit} with {present}."))
     };
     facts.push(both("execution", "s", |figures| figures.execution_s));
     facts.push(both("device busy", "s", |figures| figures.device_busy_s));
-    if let [Some(p99), Some(p99_before)] = [&after, &before].map(|row| row.figures.latency_p99_us) {
+    if let [Some(p99), Some(p99_before)] = [after, before].map(|row| row.figures.latency_p99_us) {
         let sentence =
             format!("99 % of the requests take at most {p99:.0} µs with {best}, {p99_before:.0} µs with {present}.");
         facts.push(("latency".to_owned(), sentence));
     }
-    let [hits, hits_before] = [&after, &before].map(|row| 100.0 * row.figures.hit_ratio);
+    let [hits, hits_before] = [after, before].map(|row| 100.0 * row.figures.hit_ratio);
     let sentence = format!("{best} hits {hits:.2} % of the references, {present} {hits_before:.2} %.");
     facts.push(("hits".to_owned(), sentence));
     Some(Verdict { headline, facts, next })

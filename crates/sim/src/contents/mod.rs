@@ -104,29 +104,33 @@ enum Origin {
     Written(u32, u64),
 }
 
-/// Writes to a block.
+/// What happened to a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writes {
-    /// How many there were.
-    pub count: u64,
-    /// The identity of what the last one wrote, if the trace has it.
+pub struct Written {
+    /// How often it was written.
+    pub times: u64,
+    /// The identity of what was written last, if the trace has it.
     pub content: Option<u64>,
+    /// Whether it was trimmed since.
+    pub is_trimmed: bool,
 }
 
 impl Source {
-    /// The bytes of a block after writes. What a write makes of it is made up from `salt`, which should be different for each
+    /// The present bytes of a block. What a write makes of it is made up from `salt`, which should be different for each
     /// block, unless the trace says what was written.
     ///
     /// # Errors If its image cannot be read.
-    pub fn bytes(&self, of: nigh_policy::Block, written_last: Writes, salt: u64, block: &mut Block) -> io::Result<()> {
-        match written_last {
-            Writes { content: Some(content), .. } if matches!(self, Source::Recorded(_)) => {
-                return self.read(Origin::Recorded(content), block);
+    pub fn bytes(&self, of: nigh_policy::Block, now: Written, salt: u64, block: &mut Block) -> io::Result<()> {
+        match now {
+            Written { is_trimmed: true, .. } => *block = [0; BLOCK_BYTES],
+            Written { content: Some(content), .. } if matches!(self, Source::Recorded(_)) => {
+                self.read(Origin::Recorded(content), block)?;
             }
-            _ => self.read(self.origin(of), block)?,
-        }
-        if written_last.count > 0 {
-            *block = written(block, salt.wrapping_mul(ODD) ^ written_last.count);
+            Written { times: 0, .. } => self.read(self.origin(of), block)?,
+            Written { times, .. } => {
+                self.read(self.origin(of), block)?;
+                *block = written(block, salt.wrapping_mul(ODD) ^ times);
+            }
         }
         Ok(())
     }
@@ -196,11 +200,7 @@ impl Contents {
         let mut raw = Vec::with_capacity(references.ids.len());
         for (at, &id) in references.ids.iter().enumerate() {
             let (first, present) = *blocks[id as usize].get_or_insert_with(|| {
-                let origin = self.source.origin(references.blocks[id as usize]);
-                let name = *names.entry(origin).or_insert_with(|| {
-                    self.origins.push(origin);
-                    self.origins.len() as u32 - 1
-                });
+                let name = self.named(&mut names, self.source.origin(references.blocks[id as usize]));
                 (name, name)
             });
             let write = references.writes.of(at);
@@ -208,10 +208,7 @@ impl Contents {
             let recorded = recorded.filter(|_| matches!(self.source, Source::Recorded(_)));
             let name = match recorded {
                 // A read changes nothing, whatever the trace says.
-                Some(content) if write => *names.entry(Origin::Recorded(content)).or_insert_with(|| {
-                    self.origins.push(Origin::Recorded(content));
-                    self.origins.len() as u32 - 1
-                }),
+                Some(content) if write => self.named(&mut names, Origin::Recorded(content)),
                 _ if write => {
                     self.origins.push(Origin::Written(first, at as u64));
                     self.origins.len() as u32 - 1
@@ -222,6 +219,14 @@ impl Contents {
             raw.push(name);
         }
         raw
+    }
+
+    /// The name of what has this origin.
+    fn named(&mut self, names: &mut HashMap<Origin, u32>, origin: Origin) -> u32 {
+        *names.entry(origin).or_insert_with(|| {
+            self.origins.push(origin);
+            self.origins.len() as u32 - 1
+        })
     }
 
     /// Measures all contents, and gives those with the same bytes the same name.

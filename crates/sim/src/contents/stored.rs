@@ -83,6 +83,7 @@ impl<'a> Stored<'a> {
             return access;
         }
         let mut plan = blocks.store.plan(encoder, 0, &block);
+        // At first, an encoder is thorough.
         access.processor_ns += times::encode(*scheme, true, plan.encoded());
         let id = loop {
             match blocks.store.apply(&plan) {

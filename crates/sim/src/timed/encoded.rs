@@ -9,7 +9,7 @@ use nigh_content::{Area, BLOCK_BYTES, Block, Budget, Codecs, ContentId, Copied, 
 use nigh_engine::{Action, ConfigError, Engine, LevelConfig, LevelCounters, Operation, Port, PortConfig};
 
 use super::{Encoded, EncodedOutcome, Step};
-use crate::contents::{Writes, times};
+use crate::contents::{Written, times};
 use crate::references::content_of;
 
 /// The number of the level.
@@ -25,13 +25,6 @@ const SHED: u32 = 16;
 /// How often room is made for one block.
 const TRIES: u32 = 64;
 
-/// What happened to a block.
-#[derive(Clone, Copy, Default)]
-struct Written {
-    writes: Writes,
-    is_trimmed: bool,
-}
-
 /// What the disks have.
 struct Disks<'a> {
     encoded: &'a Encoded<'a>,
@@ -45,14 +38,11 @@ struct Disks<'a> {
 impl Disks<'_> {
     /// The present bytes of a block.
     fn bytes(&mut self, disk: u16, block: u64, bytes: &mut Block) {
-        let Written { writes, is_trimmed } = self.written.get(&(disk, block)).copied().unwrap_or_default();
-        if is_trimmed {
-            return bytes.fill(0);
-        }
+        let now = self.written.get(&(disk, block)).copied().unwrap_or_default();
         let volume = self.encoded.volumes[usize::from(disk)];
         let of = nigh_policy::Block { volume, index: block };
         let salt = self.encoded.seed ^ (u64::from(volume) << 40 ^ block).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        if let Err(error) = self.encoded.source.bytes(of, writes, salt, bytes) {
+        if let Err(error) = self.encoded.source.bytes(of, now, salt, bytes) {
             self.failed.get_or_insert(error);
         }
     }
@@ -64,6 +54,7 @@ pub(super) struct EncodedLevel<'a> {
     port: Port,
     area: Area,
     lending: Lending,
+    /// None while it encodes a block.
     encoder: Option<Encoder>,
     codecs: Codecs,
     copied: Copied,
@@ -133,7 +124,7 @@ impl<'a> EncodedLevel<'a> {
         for (block, frame) in (offset / BLOCK_BYTES as u64..).zip(frames) {
             let written = self.disks.written.entry((step.disk, block)).or_default();
             let content = Some(content_of(step.content, block - first)).filter(|&content| content != 0);
-            *written = Written { writes: Writes { count: written.writes.count + 1, content }, is_trimmed: false };
+            *written = Written { times: written.times + 1, content, is_trimmed: false };
             self.disks.bytes(step.disk, block, &mut bytes);
             frame.copy_from_slice(&bytes[skip..skip + frame.len()]);
             skip = 0;

@@ -4,10 +4,9 @@
 
 use crate::Request;
 use crate::error::Bad;
+use crate::format::blkparse::volume_of;
 use crate::text::{Fields, Lines, SECTOR_BYTES, digest, extent_of, op};
 
-const MINOR_BITS: u32 = 20;
-const MAJORS: u32 = 1 << 12;
 const DEVICE: &str = "a device number as of Linux";
 
 pub(crate) struct Parser;
@@ -22,14 +21,11 @@ impl Lines for Parser {
         let sectors = fields.number("a number of sectors")?;
         let kind = fields.expect("W or R")?;
         let op = op(kind).ok_or_else(|| Bad::field(kind, "W or R"))?;
-        let (major, minor) = (fields.number32(DEVICE)?, fields.number32(DEVICE)?);
-        if major >= MAJORS || minor >= 1 << MINOR_BITS {
-            return Err(Bad::field(line, DEVICE));
-        }
+        let (major, minor) = (fields.expect(DEVICE)?, fields.expect(DEVICE)?);
+        let volume = volume_of(major, minor).ok_or_else(|| Bad::field(line, DEVICE))?;
         let content = digest(fields.expect("a digest")?);
         fields.end("nine fields")?;
         let (offset, length) = extent_of(line, sector, sectors, SECTOR_BYTES)?;
-        let volume = major << MINOR_BITS | minor;
         Ok(Some(Request { time_ns, offset, length, volume, tenant, op, content, ..Request::default() }))
     }
 }
