@@ -4,6 +4,7 @@ mod circles;
 mod fuzz;
 mod guest;
 mod images;
+mod instructions;
 mod package;
 mod python;
 mod run;
@@ -25,7 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is pushed: fmt, tidy, clippy, features, docs, tests, install, package, oldest Rust
+    /// Everything that must hold before a change is pushed: fmt, tidy, clippy, features, docs, tests, models, instructions, install, package, oldest Rust
     Ci,
     /// All tests, and what they skipped by name
     Test {
@@ -107,6 +108,8 @@ enum Command {
     },
     /// Models of what threads share, under loom: all orders of the threads' steps
     Loom,
+    /// Instructions that the steps of encoding take, counted by valgrind: none takes more than it did
+    Instructions,
     /// What the guard does on cgroup v2, in a guest with Debian's kernel (QEMU)
     GuardGuest {
         /// What is looked at
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, target } => fuzz::fuzz(seconds, target.as_deref()),
         Command::Miri { seeds } => suite::miri(seeds),
         Command::Loom => suite::loom(),
+        Command::Instructions => instructions::instructions(),
         Command::GuardGuest { part } => guest::run(part),
         Command::AdviseGuest => guest::run(guest::Part::Advise),
         Command::Package { check: true } => package::check_package(),

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use crate::package::{self, CARGO_DEB};
 use crate::run::{builds, cargo, check, count, root};
-use crate::{python, tidy};
+use crate::{instructions, python, tidy};
 
 /// Debian packages that black box tests and checks of pages use.
 const PACKAGES: &[&str] = &[
@@ -29,6 +29,7 @@ const PACKAGES: &[&str] = &[
     "sqlite3",
     "strace",
     "util-linux",
+    "valgrind",
 ];
 
 /// The file system exerciser, and where tests look for it: in `tools` of the folder of builds.
@@ -54,6 +55,7 @@ pub(crate) fn ci() -> anyhow::Result<()> {
     })?;
     step("tests", || test(false))?;
     step("models", loom)?;
+    step("instructions", instructions::instructions)?;
     step("install", installed)?;
     step("package", package::check_package)?;
     step("oldest Rust", oldest_rust)

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
+use nigh_content::generated::{Machines, written};
 use nigh_nbd::cache_state::{CACHED, ENCODED, SHARED};
 use nigh_nbd::client::Client;
 use serde_json::Value;
@@ -123,6 +124,60 @@ fn disks_of_no_group_do_not() {
     });
     let flags = map(&server, "one");
     assert!(flags.contains(&ENCODED) && !flags.iter().any(|flags| flags & SHARED != 0));
+}
+
+/// Machines that are alike, of whose blocks the memory holds a quarter: most of it becomes encoded blocks, which are replaced
+/// all the time.
+#[test]
+fn memory_stays_within_what_is_documented() {
+    const MEMORY_MIB: u64 = 64;
+    const MACHINES: usize = 4;
+    const BLOCKS: usize = 16_384;
+    const REQUESTS: u64 = 20_000;
+    let machines = Machines::new(1, MACHINES, BLOCKS);
+    let folder = Folder::new();
+    let disks = (0..MACHINES).map(|machine| {
+        let blocks = (0..BLOCKS).flat_map(|block| machines.bytes(machines.content(machine, block)));
+        std::fs::write(folder.path(&machine.to_string()), blocks.collect::<Vec<u8>>()).unwrap();
+        format!("{machine}={},share=machines", folder.text(&machine.to_string()))
+    });
+    let disks: Vec<String> = disks.collect();
+    let control = folder.text("control");
+    let mut flags = vec!["--memory", "64M", "--policy", "lru", "--shards", "2", "--control", &control];
+    flags.extend(["--content", "sketch", "--content-cpu", "100%"]);
+    flags.extend(disks.iter().map(String::as_str));
+    let server = folder.serve(&flags);
+    let before = server.resident_mib();
+    let client = |machine: usize| {
+        let stream = UnixStream::connect(&server.socket).unwrap();
+        let mut client = Client::connect(stream, &machine.to_string(), &[]).unwrap();
+        let mut random = fastrand::Rng::with_seed(machine as u64);
+        for request in 0..REQUESTS {
+            // No faster than blocks are encoded.
+            if request % 16 == 0 {
+                std::thread::sleep(Duration::from_millis(8));
+            }
+            let block = (BLOCKS as f64 * random.f64().powi(3)) as usize;
+            let offset = (block * BLOCK) as u64;
+            if random.u8(..5) == 0 {
+                let bytes = machines.bytes(machines.content(machine, block));
+                client.write(offset, &written(&bytes, request)).unwrap();
+            } else {
+                client.read(offset, BLOCK).unwrap();
+            }
+        }
+        client.disconnect().unwrap();
+    };
+    std::thread::scope(|scope| (0..MACHINES).for_each(|machine| _ = scope.spawn(move || client(machine))));
+    let content = folder.status()["content"].clone();
+    let (lent, encoded) = (count(&content, "bytes") >> 20, count(&content, "encoded"));
+    // docs/serve.md, "Memory": the index and what encoded blocks need, a MiB of frames for each shard, and, of what is there for replies
+    // and connections, little, because each of these four has one block at a time.
+    let (most, allowed) = (server.peak_mib() - before, MEMORY_MIB * 110 / 100 + 2 + 8);
+    println!("{before} MiB before, at most {most} MiB more, {allowed} allowed; {lent} MiB lent, {encoded} blocks encoded");
+    assert!(lent > MEMORY_MIB / 2 && encoded > (MEMORY_MIB << 20) / BLOCK as u64, "{content}");
+    assert!(most <= allowed, "{most} MiB more than before, {allowed} allowed");
+    server.end();
 }
 
 #[test]

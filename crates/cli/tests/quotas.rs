@@ -147,18 +147,6 @@ fn dirty_10_writes_beside_a_slow_export_go_on_at_their_own_rate() {
     server.kill();
 }
 
-/// The memory of a server, of this kind, in MiB.
-fn memory(server: &Server, kind: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
-}
-
-/// The most memory that it had.
-fn peak(server: &Server) -> u64 {
-    memory(server, "VmHWM:")
-}
-
 /// Clients that ask for the status of a disk in many pieces, and never read the replies.
 #[test]
 fn status_9_replies_that_are_not_read_have_limited_memory() {
@@ -170,7 +158,7 @@ fn status_9_replies_that_are_not_read_have_limited_memory() {
         client.read(at, BLOCK).unwrap();
     }
     client.disconnect().unwrap();
-    let before = peak(&server);
+    let before = server.peak_mib();
     let hostile = |_| {
         let stream = UnixStream::connect(&server.socket).unwrap();
         stream.set_write_timeout(Some(BRIEF)).unwrap();
@@ -180,7 +168,7 @@ fn status_9_replies_that_are_not_read_have_limited_memory() {
     };
     let hostile: Vec<_> = (0..100).map(hostile).collect();
     std::thread::sleep(Duration::from_secs(2));
-    let more = peak(&server) - before;
+    let more = server.peak_mib() - before;
     println!("{before} MiB before, {more} MiB more");
     assert!(more < 80, "{more} MiB more than before");
     // Clients of other exports find memory for the status of theirs.
@@ -193,11 +181,6 @@ fn status_9_replies_that_are_not_read_have_limited_memory() {
     server.kill();
 }
 
-/// The memory that a server has, in MiB.
-fn resident(server: &Server) -> u64 {
-    memory(server, "VmRSS:")
-}
-
 /// Clients that send whatever a server takes, of each kind, and read nothing; then they leave.
 #[test]
 fn memory_19_is_limited_and_returned() {
@@ -208,7 +191,7 @@ fn memory_19_is_limited_and_returned() {
         client.read(at * MIB, MIB as usize).unwrap();
     }
     client.disconnect().unwrap();
-    let before = resident(&server);
+    let before = server.resident_mib();
     let hostile = |at: u64| {
         let stream = UnixStream::connect(&server.socket).unwrap();
         stream.set_write_timeout(Some(BRIEF)).unwrap();
@@ -230,13 +213,13 @@ fn memory_19_is_limited_and_returned() {
     };
     let hostile: Vec<_> = (0..60).map(hostile).collect();
     std::thread::sleep(Duration::from_secs(2));
-    let most = peak(&server);
+    let most = server.peak_mib();
     drop(hostile);
     let begin = Instant::now();
-    let mut after = resident(&server);
+    let mut after = server.resident_mib();
     while after > before + 16 && begin.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(100));
-        after = resident(&server);
+        after = server.resident_mib();
     }
     println!("{before} MiB before, {most} MiB at most, {after} MiB after");
     // Replies, and data that is received: 40 and 8 MiB. Each connection has stacks.

@@ -163,6 +163,22 @@ impl Server {
         }
     }
 
+    /// The memory that it has, in MiB.
+    pub(crate) fn resident_mib(&self) -> u64 {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most memory that it had, in MiB.
+    pub(crate) fn peak_mib(&self) -> u64 {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, kind: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         run("kill", &[signal, &self.process.id().to_string()]);
     }
