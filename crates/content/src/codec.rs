@@ -9,7 +9,7 @@ use crate::{BLOCK_BYTES, Block, DecodeError, ENCODED_MAX, Encoded, line};
 const _: () = assert!(ENCODED_MAX >= lz4_flex::block::get_maximum_output_size(BLOCK_BYTES));
 
 /// The level of LZ4 where it is thorough, of 3 to 12. Higher ones take longer for less than 1 %.
-const LZ4_LEVEL: i32 = 3;
+const LZ4_LEVEL: i32 = 6;
 
 /// The level of zstd, for blocks alone and for differences.
 const ZSTD_LEVEL: i32 = 1;

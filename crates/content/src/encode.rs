@@ -11,7 +11,7 @@ pub const LINE_MAX: usize = 256;
 pub const DELTA_MAX: usize = 2048;
 
 /// Most bytes of a block that is compressed alone; a longer result saves too little to be decoded at each use.
-pub const SELF_MAX: usize = 3584;
+pub const SELF_MAX: usize = 3840;
 
 /// Bytes of a difference after which no other base is tried: LPU's delta threshold.
 pub const GOOD_MAX: usize = 768;

@@ -12,7 +12,7 @@ const SKETCH: u64 = 630;
 /// To bring an encoding into the memory.
 const APPLY: u64 = 1000;
 const LZ4: u64 = 6080;
-const LZ4_THOROUGH: u64 = 22_500;
+const LZ4_THOROUGH: u64 = 26_700;
 const ZSTD: u64 = 13_030;
 const DIFFERENCE: u64 = 13_700;
 
