@@ -54,6 +54,7 @@ fn executed(program: &Path, step: &str, rounds: u64) -> anyhow::Result<u64> {
     let output = valgrind.arg(program).args([step, &rounds.to_string()]).output().context("valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{step}: {}: {said}", output.status);
-    let counted = said.lines().find_map(|line| line.split_once("refs:")).map(|(_, count)| count.trim().replace(',', ""));
+    let counted =
+        said.lines().find_map(|line| line.split_once("refs:")).map(|(_, count)| count.trim().replace(',', ""));
     counted.and_then(|count| count.parse().ok()).with_context(|| format!("{step}: valgrind counted nothing: {said}"))
 }

@@ -174,7 +174,9 @@ fn memory_stays_within_what_is_documented() {
     // docs/serve.md, "Memory": the index and what encoded blocks need, a MiB of frames for each shard, and, of what is there for replies
     // and connections, little, because each of these four has one block at a time.
     let (most, allowed) = (server.peak_mib() - before, MEMORY_MIB * 110 / 100 + 2 + 8);
-    println!("{before} MiB before, at most {most} MiB more, {allowed} allowed; {lent} MiB lent, {encoded} blocks encoded");
+    println!(
+        "{before} MiB before, at most {most} MiB more, {allowed} allowed; {lent} MiB lent, {encoded} blocks encoded"
+    );
     assert!(lent > MEMORY_MIB / 2 && encoded > (MEMORY_MIB << 20) / BLOCK as u64, "{content}");
     assert!(most <= allowed, "{most} MiB more than before, {allowed} allowed");
     server.end();

@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use nigh_content::generated::{Class, Machines};
 use nigh_content::{
-    BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, ENCODED_MAX, Encoder, Rules, Settings, Store, hash, signature,
-    sketch,
+    BLOCK_BYTES, Block, Codec, Codecs, ContentId, Copied, ENCODED_MAX, Encoder, Rules, Settings, Store, hash,
+    signature, sketch,
 };
 
 /// Blocks of a round.
