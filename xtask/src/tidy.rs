@@ -40,7 +40,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("nigh-advise", &[]),
-    ("nigh-backend", &["nigh-device", "nigh-engine", "nigh-level", "nigh-nbd", "nigh-text", "nigh-tls"]),
+    (
+        "nigh-backend",
+        &["nigh-device", "nigh-engine", "nigh-level", "nigh-nbd", "nigh-objects", "nigh-text", "nigh-tls"],
+    ),
     (
         "nigh-bench",
         &[
@@ -66,6 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nigh-host", &["nigh-backend", "nigh-content", "nigh-control", "nigh-engine", "nigh-policy", "nigh-prefetch"]),
     ("nigh-level", &["nigh-policy", "nigh-tier"]),
     ("nigh-nbd", &[]),
+    ("nigh-objects", &[]),
     ("nigh-engine", &["nigh-control", "nigh-policy", "nigh-prefetch", "nigh-text"]),
     ("nigh-pattern", &[]),
     ("nigh-policy", &["nigh-pattern", "nigh-text"]),
