@@ -79,6 +79,11 @@ pub trait Geometry: Send + Sync {
         false
     }
 
+    /// Whether somebody else has taken the device over for good: all changes and flushes fail from then on.
+    fn is_taken_over(&self) -> bool {
+        false
+    }
+
     /// What tells it from itself before a change, also while nobody served it; none where a change may not show.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
         Ok(None)

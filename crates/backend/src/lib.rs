@@ -20,6 +20,7 @@ mod memory;
 mod modelled;
 #[cfg(all(test, loom))]
 mod models;
+mod objects;
 mod open;
 mod perform;
 mod pool;
@@ -42,6 +43,9 @@ pub use level::{Home, Image, LevelError, LevelFile, PLACES, Stamp, joint_stamp};
 pub use magic::format_of;
 pub use modelled::Modelled;
 pub use nigh_tls::ClientTlsSettings;
+#[cfg(feature = "objects")]
+pub use objects::{ObjectDisk, ObjectDiskState};
+pub use objects::{ObjectTarget, Provider};
 pub use open::Options;
 pub use remote::NbdExport;
 pub use signal::Signal;

@@ -1,7 +1,7 @@
 //! What an export is served from, as a user writes it.
 //!
 //! ```text
-//! TARGET = PATH | raw:PATH | unlocked:TARGET | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
+//! TARGET = PATH | raw:PATH | unlocked:TARGET | nbd://HOST[:PORT]/EXPORT | nbd+unix:///EXPORT?socket=PATH | s3://BUCKET/PREFIX | memory:SIZE | delay:DELAY[,DELAY…]:TARGET | fault:KIND=K[,KIND=K…]:TARGET
 //! DELAY  = TIME | RATE/s | jitter=TIME | seek=TIME..TIME | rotation=TIME | disk=PROFILE[,speed=N]
 //! ```
 
@@ -24,6 +24,7 @@ use crate::latency::{Latency, Paced};
 use crate::magic::refuse_formats;
 use crate::memory::Memory;
 use crate::modelled::{Clocked, LoadError, Modelled};
+use crate::objects::{FORM, ObjectTarget};
 use crate::open::{OpenFile, Options};
 use crate::remote::NbdExport;
 use crate::units::{rate, show_size, show_time, size, time};
@@ -51,6 +52,8 @@ pub enum Target {
     Memory(u64),
     /// An export of an NBD server.
     Nbd(NbdExport),
+    /// A disk in an object store.
+    Objects(ObjectTarget),
     /// Another target, as slow as that.
     Delay(Latency, Box<Target>),
     /// Another target, as slow as a modelled device.
@@ -67,6 +70,7 @@ impl Target {
             Target::File(_) | Target::Raw(_) => 5,
             Target::Memory(_) => 0,
             Target::Nbd(export) => export.descriptors(),
+            Target::Objects(disk) => disk.descriptors(),
             Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
                 inner.descriptors()
             }
@@ -84,6 +88,7 @@ impl Target {
             Target::Unlocked(inner) => inner.open(&Options { unlocked: true, ..options.clone() })?,
             Target::Memory(size) => Box::new(Memory::new(*size)),
             Target::Nbd(export) => Box::new(export.open(options)?),
+            Target::Objects(disk) => disk.open(options)?,
             Target::Delay(latency, inner) => {
                 let inner = inner.open(options)?;
                 let paced = Paced::new(latency.clone(), self.size(inner.as_ref())?);
@@ -116,11 +121,11 @@ impl Target {
         })
     }
 
-    /// The file or block device that its bytes are in; none where that is memory or behind an NBD server.
+    /// The file or block device that its bytes are in; none where that is memory, an object store or behind an NBD server.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Target::File(path) | Target::Raw(path) => Some(path),
-            Target::Memory(_) | Target::Nbd(_) => None,
+            Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => None,
             Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
                 inner.path()
             }
@@ -132,7 +137,7 @@ impl Target {
     pub fn check_locks(&self, read_only: bool) -> Result<(), OpenError> {
         match self {
             Target::File(path) | Target::Raw(path) => OpenFile::check_locks(path, read_only),
-            Target::Unlocked(_) | Target::Memory(_) | Target::Nbd(_) => Ok(()),
+            Target::Unlocked(_) | Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => Ok(()),
             Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => inner.check_locks(read_only),
         }
     }
@@ -140,11 +145,22 @@ impl Target {
     /// The profiles of devices that are read from files when it is opened.
     pub fn profiles(&self) -> Vec<&Path> {
         match self {
-            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => Vec::new(),
+            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) | Target::Objects(_) => Vec::new(),
             Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Fault(_, inner) => inner.profiles(),
             Target::Model(modelled, inner) => {
                 let own = modelled.is_file().then(|| Path::new(&modelled.profile));
                 own.into_iter().chain(inner.profiles()).collect()
+            }
+        }
+    }
+
+    /// The disk in an object store that it is, or wraps.
+    pub fn objects(&self) -> Option<&ObjectTarget> {
+        match self {
+            Target::Objects(disk) => Some(disk),
+            Target::File(_) | Target::Raw(_) | Target::Memory(_) | Target::Nbd(_) => None,
+            Target::Unlocked(inner) | Target::Delay(_, inner) | Target::Model(_, inner) | Target::Fault(_, inner) => {
+                inner.objects()
             }
         }
     }
@@ -170,6 +186,9 @@ impl FromStr for Target {
         if text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme)) {
             return Ok(Target::Nbd(NbdExport::parse(text)?));
         }
+        if let Some(disk) = ObjectTarget::parse(text) {
+            return Ok(Target::Objects(disk?));
+        }
         let is_word =
             |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| is_word(kind)) else {
@@ -180,6 +199,7 @@ impl FromStr for Target {
             split.ok_or(TargetError::Form { kind, form })
         };
         match kind {
+            "s3" | "gs" | "az" => Err(TargetError::Form { kind: "s3", form: FORM }),
             "nbd" => Err(TargetError::Uri { text: text.to_owned(), error: UriError::Form }),
             "raw" if rest.is_empty() => Err(TargetError::Form { kind: "raw", form: "raw:PATH" }),
             "raw" => Ok(Target::Raw(rest.into())),
@@ -278,6 +298,7 @@ impl fmt::Display for Target {
             Target::Unlocked(inner) => write!(f, "unlocked:{inner}"),
             Target::Memory(size) => write!(f, "memory:{}", show_size(*size)),
             Target::Nbd(export) => export.fmt(f),
+            Target::Objects(disk) => disk.fmt(f),
             Target::Delay(latency, inner) => {
                 let Latency { fixed, jitter, seek, rotation, rate } = latency;
                 let mut parts = Vec::new();
@@ -330,6 +351,9 @@ mod tests {
             "nbd://example.com/disk",
             "delay:5ms:nbd://[::1]:1000/a%20b?x-connections=1",
             "nbd+unix:///?socket=/run/qemu.sock&x-reconnect=5s",
+            "s3://bucket/disks/vm-1",
+            "gs://bucket/a?timeout=5s",
+            "delay:5ms:az://container/a?timeout=90s&staging=64M",
             "delay:disk=./slow.toml,speed=2.5:delay:disk=rz56:memory:1G",
         ] {
             let target: Target = text.parse().expect(text);
@@ -357,6 +381,17 @@ mod tests {
         assert!(wrong("nbd://a/?x-reconnect=0s").starts_with("`0s` is not a time from 1s to 3600s"));
         assert!(wrong("nbd://a/?x-connections=17").starts_with("`17` is not a number of connections"));
         assert!(wrong("nbd://a/?x-retry=1").starts_with("`nbd:` has no option `x-retry`"));
+        let form = "`s3:` lacks a part: it is written `s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX`";
+        assert_eq!(wrong("s3:bucket/disk"), form);
+        assert_eq!(wrong("s3://bucket"), form);
+        assert_eq!(wrong("s3://bucket/"), form);
+        assert_eq!(wrong("gs:///disk"), form.replace("`s3:`", "`gs:`"));
+        assert_eq!(wrong("s3://buc ket/a"), "`buc ket` is not the name of a bucket or a container");
+        assert!(wrong("s3://bucket/a/../b").starts_with("`a/../b` is not a prefix of names"));
+        assert!(wrong("s3://bucket/a//b").starts_with("`a//b` is not a prefix of names"));
+        assert!(wrong("s3://bucket/a?timout=5s").ends_with("it takes timeout=TIME and staging=SIZE. Did you mean 'timeout'?"));
+        assert!(wrong("s3://bucket/a?timeout=10ms").starts_with("`10ms` is not a time from 1s to 3600s"));
+        assert!(wrong("s3://bucket/a?staging=1M").starts_with("`1M` is not a size from 16M to 64G"));
         assert_eq!(wrong("memory:big"), "`big` is not a size, such as `1G` or `512M`");
         assert_eq!(wrong("delay:5ms"), format!("`delay:` lacks a part: it is written `{DELAY_FORM}`"));
         assert_eq!(wrong("unlocked:"), "`unlocked:` lacks a part: it is written `unlocked:PATH`");

@@ -1,0 +1,217 @@
+//! Disks in object stores: making, opening and describing them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use nigh_objects::{Disk, Limits, Manifest};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::runtime::Runtime;
+
+use super::connect::{connect, hint};
+use super::desk::Desk;
+use super::store::{Failure, Store};
+use super::target::ObjectTarget;
+use super::worker::Worker;
+use crate::device::{Completion, Device, Geometry, Job};
+use crate::error::{OpenError, OpenErrorKind};
+use crate::open::Options;
+
+/// The most parts with staged changes: what a flush has to write at most.
+const PARTS_STAGED: usize = 1024;
+/// The most replaced objects, before a manifest is stored without a flush.
+const REPLACED: usize = 1024;
+
+/// A disk in an object store.
+#[derive(Clone, Debug)]
+pub struct ObjectDisk {
+    target: ObjectTarget,
+    store: Arc<dyn ObjectStore>,
+}
+
+/// What a manifest says about a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectDiskState {
+    /// The size of the disk in bytes.
+    pub bytes: u64,
+    /// How many of its parts have an object.
+    pub objects: usize,
+    /// How many parts there are.
+    pub parts: usize,
+    /// How often it was opened for writing.
+    pub epoch: u32,
+    /// The last manifest that changed the contents.
+    pub changed: u64,
+}
+
+fn random() -> u128 {
+    let half = || u128::from(RandomState::new().hash_one(Instant::now()));
+    half() << 64 | half()
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+impl ObjectDisk {
+    /// The disk of a target, by the settings of the environment. No request is made yet.
+    pub fn connect(target: &ObjectTarget) -> Result<ObjectDisk, OpenError> {
+        let store = connect(target).map_err(|error| OpenError {
+            kind: OpenErrorKind::Unsuitable,
+            action: "use",
+            path: target.to_string().into(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, error.to_string()),
+        })?;
+        Ok(ObjectDisk { target: target.clone(), store })
+    }
+
+    /// The disk that a target would have in another store, of whatever kind.
+    pub fn within(store: Arc<dyn ObjectStore>, target: &ObjectTarget) -> ObjectDisk {
+        ObjectDisk { target: target.clone(), store }
+    }
+
+    fn store(&self) -> Store {
+        Store::new(self.store.clone(), Path::from(self.target.prefix.as_str()), self.target.timeout)
+    }
+
+    fn error(&self, action: &'static str, failure: &Failure) -> OpenError {
+        let (kind, text) = match failure {
+            Failure::Missing(reason) if reason.contains("NoSuchBucket") => {
+                (OpenErrorKind::NotFound, format!("there is no bucket `{}`", self.target.bucket))
+            }
+            Failure::Missing(_) => (
+                OpenErrorKind::NotFound,
+                "there is no disk under this prefix; `nigh object create` makes one".to_owned(),
+            ),
+            Failure::Conflict(_) => (OpenErrorKind::Busy, "there is a disk under this prefix already".to_owned()),
+            Failure::Denied(reason) => {
+                (OpenErrorKind::Denied, format!("access is denied{}: {reason}", hint(self.target.provider)))
+            }
+            Failure::TakenOver(reason) => (OpenErrorKind::Busy, reason.clone()),
+            Failure::Other(reason) => {
+                (OpenErrorKind::System, format!("{reason}{}", hint(self.target.provider)))
+            }
+        };
+        OpenError { kind, action, path: self.target.to_string().into(), source: io::Error::other(text) }
+    }
+
+    fn system(&self, source: io::Error) -> OpenError {
+        OpenError { kind: OpenErrorKind::System, action: "open", path: self.target.to_string().into(), source }
+    }
+
+    /// Makes a disk of this many bytes, all zeros. There must be none.
+    pub fn create(&self, bytes: u64) -> Result<(), OpenError> {
+        let manifest = Manifest::new(random(), bytes).ok_or_else(|| OpenError {
+            kind: OpenErrorKind::Unsuitable,
+            action: "create",
+            path: self.target.to_string().into(),
+            source: io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a disk has a multiple of 4096 bytes, at most 16T, not {bytes}"),
+            ),
+        })?;
+        let runtime = runtime().map_err(|error| self.system(error))?;
+        runtime.block_on(self.store().create(&manifest)).map_err(|failure| self.error("create", &failure))
+    }
+
+    /// What its manifest says.
+    pub fn state(&self) -> Result<ObjectDiskState, OpenError> {
+        let runtime = runtime().map_err(|error| self.system(error))?;
+        let (manifest, _) = runtime.block_on(self.store().load()).map_err(|failure| self.error("read", &failure))?;
+        Ok(ObjectDiskState {
+            bytes: manifest.bytes,
+            objects: manifest.objects(),
+            parts: manifest.bytes.div_ceil(nigh_objects::PART) as usize,
+            epoch: manifest.epoch,
+            changed: manifest.changed,
+        })
+    }
+
+    /// Opens it. Unless it is only read, every other writer fails from then on.
+    pub fn open(&self, options: &Options) -> Result<Box<dyn Device>, OpenError> {
+        let (sender, opened) = sync_channel(1);
+        let (disk, options) = (self.clone(), options.clone());
+        let serve = move || {
+            let runtime = match runtime() {
+                Ok(runtime) => runtime,
+                // Nobody waits any more if it took too long.
+                Err(error) => return drop(sender.send(Err(disk.system(error)))),
+            };
+            let store = Arc::new(disk.store());
+            runtime.block_on(async {
+                match disk.begin(store, &options).await {
+                    Ok((desk, worker)) => {
+                        if sender.send(Ok(desk)).is_ok() {
+                            worker.run().await;
+                        }
+                    }
+                    Err(error) => drop(sender.send(Err(error))),
+                }
+            });
+            // A name that is being resolved may take long.
+            runtime.shutdown_background();
+        };
+        let thread = Builder::new().name("nigh-objects".to_owned()).spawn(serve).map_err(|error| self.system(error))?;
+        let opened = opened.recv().unwrap_or_else(|_| Err(self.system(io::Error::other("its thread ended"))));
+        Ok(Box::new(ObjectDevice { desk: opened?, thread: Some(thread) }))
+    }
+
+    async fn begin(&self, store: Arc<Store>, options: &Options) -> Result<(Arc<Desk>, Worker), OpenError> {
+        let opened = match options.read_only {
+            true => store.load().await.map(|(manifest, _)| (manifest, None)),
+            false => store.claim(random()).await.map(|(manifest, version)| (manifest, Some(version))),
+        };
+        let (manifest, version) = opened.map_err(|failure| self.error("open", &failure))?;
+        let target = self.target.to_string();
+        let Manifest { epoch, bytes, .. } = manifest;
+        tracing::info!(disk = options.name, target, epoch, bytes, read_only = options.read_only, "opened a disk in an object store");
+        let limits = Limits { bytes: self.target.staging as usize, parts: PARTS_STAGED, replaced: REPLACED };
+        let desk = Desk::new(Disk::new(manifest, limits), version.is_some()).map_err(|error| self.system(error))?;
+        let desk = Arc::new(desk);
+        let worker = Worker::new(desk.clone(), store, options.name.clone(), target, version);
+        Ok((desk, worker))
+    }
+}
+
+/// The device.
+struct ObjectDevice {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Device for ObjectDevice {
+    fn geometry(&self) -> Arc<dyn Geometry> {
+        self.desk.clone()
+    }
+
+    fn submit(&mut self, job: Job) {
+        self.desk.submit(job);
+    }
+
+    fn poll(&mut self, _: Instant, done: &mut Vec<Completion>) {
+        self.desk.poll(done);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn signal(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.desk.signal())
+    }
+}
+
+impl Drop for ObjectDevice {
+    fn drop(&mut self) {
+        self.desk.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported on its thread.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Requests to an object store: limited in time, and tried again.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use nigh_objects::{MANIFEST_MAX, Manifest, Object};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
+
+/// The first pause before a request is tried again; later ones are twice as long each.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How often a manifest is tried to be stored after another attempt of the same writer took effect.
+const ATTEMPTS: usize = 5;
+/// The most bytes of an error that are reported.
+const ERROR_MAX: usize = 400;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is no such object, or no bucket.
+    Missing(String),
+    /// The condition of a put is not met.
+    Conflict(String),
+    /// The credentials are missing or wrong, or do not allow it.
+    Denied(String),
+    /// Somebody else writes the disk now, or has removed it.
+    TakenOver(String),
+    /// Something else; it was tried again until the time was over, if that made sense.
+    Other(String),
+}
+
+impl Failure {
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Failure::Missing(reason)
+            | Failure::Conflict(reason)
+            | Failure::Denied(reason)
+            | Failure::TakenOver(reason)
+            | Failure::Other(reason) => reason,
+        }
+    }
+}
+
+/// The objects of one disk.
+pub(super) struct Store {
+    inner: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// How long a request may take, with all attempts.
+    timeout: Duration,
+}
+
+/// `text` in one line, of a limited length.
+fn one_line(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > ERROR_MAX {
+        let end = (0..=ERROR_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(end);
+        line += "...";
+    }
+    line
+}
+
+/// What `error` means, or its text if it makes sense to try again.
+fn judge(error: &Error) -> Result<Failure, String> {
+    let line = one_line(&error.to_string());
+    Ok(match error {
+        Error::NotFound { .. } => Failure::Missing(line),
+        Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotModified { .. } => Failure::Conflict(line),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Failure::Denied(line),
+        Error::Generic { .. } | Error::JoinError { .. } => return Err(line),
+        _ => Failure::Other(line),
+    })
+}
+
+impl Store {
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, prefix: Path, timeout: Duration) -> Store {
+        Store { inner, prefix, timeout }
+    }
+
+    fn manifest(&self) -> Path {
+        self.prefix.clone().join("manifest")
+    }
+
+    fn parts(&self) -> Path {
+        self.prefix.clone().join("parts")
+    }
+
+    fn path(&self, object: Object) -> Path {
+        self.parts().join(object.to_string())
+    }
+
+    /// Makes a request, again and again until it succeeds, fails for good, or the time is over. Each attempt has half of the
+    /// time: after it, the connection is given up.
+    async fn patiently<T>(&self, request: impl AsyncFn() -> Result<T, Error>) -> Result<T, Failure> {
+        let (since, mut pause) = (Instant::now(), PAUSE);
+        loop {
+            let left = self.timeout.saturating_sub(since.elapsed());
+            let reason = match tokio::time::timeout(left.min(self.timeout / 2), request()).await {
+                Ok(Ok(result)) => return Ok(result),
+                Ok(Err(error)) => match judge(&error) {
+                    Ok(failure) => return Err(failure),
+                    Err(reason) => reason,
+                },
+                Err(_) => "no answer".to_owned(),
+            };
+            let rest = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+            if since.elapsed() + rest >= self.timeout {
+                let seconds = self.timeout.as_secs_f64();
+                return Err(Failure::Other(format!("{reason} (tried for {seconds:.0} s)")));
+            }
+            tracing::debug!(reason, "a request to the object store is tried again");
+            tokio::time::sleep(rest).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    /// Bytes of an object.
+    pub(super) async fn get(&self, object: Object, range: Range<u64>) -> Result<Bytes, Failure> {
+        let path = self.path(object);
+        let bytes = self.patiently(async || self.inner.get_range(&path, range.clone()).await).await?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok(bytes),
+            false => Err(Failure::Other(format!("the object {path} is shorter than its part of the disk"))),
+        }
+    }
+
+    /// Makes an object. Whether it existed does not matter: a name always means the same bytes.
+    pub(super) async fn put(&self, object: Object, bytes: Bytes) -> Result<(), Failure> {
+        let path = self.path(object);
+        let payload = PutPayload::from_bytes(bytes);
+        self.patiently(async || self.inner.put(&path, payload.clone()).await).await.map(drop)
+    }
+
+    /// The manifest, and its version for [`Store::replace`].
+    pub(super) async fn load(&self) -> Result<(Manifest, UpdateVersion), Failure> {
+        let path = self.manifest();
+        let load = async || {
+            let found = self.inner.get(&path).await?;
+            let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+            let is_long = found.meta.size > MANIFEST_MAX as u64;
+            let bytes = if is_long { None } else { Some(found.bytes().await?) };
+            Ok((bytes, version))
+        };
+        let (bytes, version) = self.patiently(load).await?;
+        let bytes = bytes.ok_or_else(|| Failure::Other(format!("{path} is not the manifest of a disk: it is too long")))?;
+        let manifest = Manifest::decode(&bytes).map_err(|error| Failure::Other(format!("{path}: {error}")))?;
+        if version.e_tag.is_none() && version.version.is_none() {
+            return Err(Failure::Other("the store has no ETags, which a disk needs".to_owned()));
+        }
+        Ok((manifest, version))
+    }
+
+    async fn put_manifest(&self, manifest: &Manifest, mode: PutMode) -> Result<UpdateVersion, Failure> {
+        let (path, payload) = (self.manifest(), PutPayload::from(manifest.encode()));
+        let put = async || self.inner.put_opts(&path, payload.clone(), mode.clone().into()).await;
+        let PutResult { e_tag, version, .. } = self.patiently(put).await?;
+        Ok(UpdateVersion { e_tag, version })
+    }
+
+    /// Stores the first manifest of a disk.
+    pub(super) async fn create(&self, manifest: &Manifest) -> Result<(), Failure> {
+        match self.put_manifest(manifest, PutMode::Create).await {
+            // The reply to an attempt that took effect may have been lost.
+            Err(Failure::Conflict(_)) if self.load().await.is_ok_and(|(found, _)| found == *manifest) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Stores `manifest` in place of the one with this version, and returns its own version.
+    pub(super) async fn replace(
+        &self,
+        mut version: UpdateVersion,
+        manifest: &Manifest,
+    ) -> Result<UpdateVersion, Failure> {
+        let mut conflict = None;
+        for _ in 0..ATTEMPTS {
+            match self.put_manifest(manifest, PutMode::Update(version)).await {
+                Err(failure @ Failure::Conflict(_)) => conflict = Some(failure),
+                result => return result,
+            }
+            let (found, found_version) = match self.load().await {
+                Err(Failure::Missing(_)) => return Err(Failure::TakenOver("its manifest is gone".to_owned())),
+                loaded => loaded?,
+            };
+            if !found.has_writer_of(manifest) {
+                let (epoch, own) = (found.epoch, manifest.epoch);
+                let reason = format!("another writer opened the disk: it is in epoch {epoch}, and this is the writer of {own}");
+                return Err(Failure::TakenOver(reason));
+            }
+            if found.revision == manifest.revision {
+                return Ok(found_version);
+            }
+            // An earlier attempt took effect after all.
+            version = found_version;
+        }
+        Err(conflict.expect("there was an attempt"))
+    }
+
+    /// Makes `writer` the only one that may change the disk.
+    pub(super) async fn claim(&self, writer: u128) -> Result<(Manifest, UpdateVersion), Failure> {
+        for _ in 0..ATTEMPTS {
+            let (manifest, version) = self.load().await?;
+            let claimed = manifest.claimed_by(writer);
+            let claimed = claimed.ok_or_else(|| Failure::Other("it was opened too often for its format".to_owned()))?;
+            match self.replace(version, &claimed).await {
+                // Somebody else opened it at the same time: the last one has it.
+                Err(Failure::TakenOver(_)) => {}
+                result => return Ok((claimed, result?)),
+            }
+        }
+        Err(Failure::Other("others open the disk at the same time, again and again".to_owned()))
+    }
+
+    /// Deletes objects, as far as possible.
+    pub(super) async fn delete(&self, objects: &[Object]) -> Result<(), Failure> {
+        let delete = async || {
+            let paths: Vec<_> = objects.iter().map(|object| Ok(self.path(*object))).collect();
+            let deleted = self.inner.delete_stream(futures_util::stream::iter(paths).boxed());
+            let missing_is_fine = |result: Result<Path, Error>| match result {
+                Err(Error::NotFound { .. }) => Ok(()),
+                result => result.map(drop),
+            };
+            deleted.map(missing_is_fine).try_collect::<()>().await
+        };
+        self.patiently(delete).await
+    }
+
+    /// What earlier writers left: the objects that the writer of `manifest` may delete, at most `most`, and whether there may
+    /// be more.
+    pub(super) async fn leftovers(&self, manifest: &Manifest, most: usize) -> Result<(Vec<Object>, bool), Failure> {
+        let mut left = Vec::new();
+        let parts = self.parts();
+        let mut listed = self.inner.list(Some(&parts));
+        loop {
+            let next = tokio::time::timeout(self.timeout, listed.try_next()).await;
+            let next = next.map_err(|_| Failure::Other("no answer".to_owned()))?;
+            let next = next.map_err(|error| judge(&error).unwrap_or_else(Failure::Other))?;
+            let Some(found) = next else { return Ok((left, false)) };
+            let object = found.location.filename().and_then(|name| name.parse().ok());
+            left.extend(object.filter(|object| manifest.is_leftover(*object)));
+            if left.len() >= most {
+                return Ok((left, true));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_one_short_line() {
+        assert_eq!(one_line("a\n  b\tc "), "a b c");
+        let long = one_line(&"ä ".repeat(1000));
+        assert!(long.ends_with("...") && long.len() <= ERROR_MAX + 3, "{long}");
+    }
+}
